@@ -26,11 +26,11 @@ from statistics import NormalDist
 from typing import Any, Final, TypedDict
 
 from benchmarks.load import machine
-from judge.calibrated import chart
 from judge.calibration.against import Calibrated, Held, calibrate
 from judge.calibration.choosing import Choice
 from judge.calibration.figures import FIGURES, Figure
 from judge.calibration.labels import Comparison
+from judge.calibration_view import chart
 from judge.errors import Spent
 from judge.llm.model import Answer, Messages
 from judge.llm.prompt import SEEDS

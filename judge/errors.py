@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from recorder.base.errors import MISCONFIGURED, HoneError
+
 
 @dataclass(slots=True)
 class Spent:
@@ -43,12 +45,14 @@ class Spent:
         )
 
 
-class JudgeError(Exception):
+class JudgeError(HoneError):
     """Base of all errors of this package. The message says what, where and what to do."""
 
 
 class JudgeMisconfigured(JudgeError):
     """The settings name nobody who could judge."""
+
+    exit_code = MISCONFIGURED
 
 
 class TasksInvalid(JudgeError):

@@ -22,6 +22,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from recorder.rules import Rule, wrong_form
 
 from judge.panel_settings import (
     BASE,
@@ -33,7 +34,6 @@ from judge.panel_settings import (
     Subscores,
     refuse_reaching_base,
 )
-from recorder.rules import Rule, wrong_form
 
 RUBRIC = """\
 - A trajectory that achieves its goal scores clearly higher than one that does not.

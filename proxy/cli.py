@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from proxy.commands.context import with_shared_options
+from recorder.base.errors import explain
+from recorder.base.terminal import print_click_error, print_error
 from recorder.commands.context import Context
 
 if TYPE_CHECKING:
@@ -57,12 +59,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "db": ("recorder.commands.store:db", "Look after the store."),
     "completion": ("proxy.commands.completion:completion", "Print what makes a shell complete these commands."),
 }
-_ERROR_TREES = frozenset(f"{package}.errors" for package in ("proxy", "recorder", "judge", "trainer"))
-SET_WRONGLY = 2  # exit status of what starting anew does not mend
-_WRONG_SETTINGS = frozenset(
-    {"ConfigError", "JudgeMisconfigured", "BaseMismatch", "UnsupportedModel", "ScenariosInvalid"}
-)
-_TRAINERS_MODULES = frozenset({"torch", "transformers", "peft"})
 
 
 class LazyGroup(click.Group):
@@ -108,36 +104,26 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; an error of one of Hone's packages becomes one line and exit code 1 (2: bad settings)."""
+        """Run the command; an expected error becomes one line and its exit code."""
         shared: Context = ctx.obj
         try:
             return super().invoke(ctx)
+        except click.ClickException as e:
+            print_click_error(e)
+            ctx.exit(e.exit_code)
         except Exception as e:  # the boundary to the terminal: what is not ours is raised again
-            message = _explained(e)
-            if shared.debug or message is None:
+            explained = explain(e)
+            if shared.debug or explained is None:
                 raise
-            click.echo(f"hone: {_harmless(message)}", err=True)
-            ctx.exit(SET_WRONGLY if type(e).__name__ in _WRONG_SETTINGS else 1)
+            message, exit_code = explained
+            print_error(message)
+            ctx.exit(exit_code)
 
 
 def _load_settings(config: Path | None, overrides: Mapping[str, object]) -> LoadedSettings:
     from proxy.settings.loading import load_settings
 
     return load_settings(config, overrides)
-
-
-def _harmless(message: str) -> str:
-    """A message may repeat what an engine, a file or a caller said: nothing that a terminal obeys is left in it."""
-    from recorder.commands.terminal import clean
-
-    return clean(message)
-
-
-def _explained(error: Exception) -> str | None:
-    """What to tell about an error that is expected; None for a bug."""
-    if isinstance(error, ModuleNotFoundError) and error.name in _TRAINERS_MODULES:
-        return f"{error.name} is not installed: training needs `pip install 'hone-proxy[cpu]'` (or [cuda], on a GPU)."
-    return str(error) if any(cls.__module__ in _ERROR_TREES for cls in type(error).__mro__) else None
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

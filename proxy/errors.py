@@ -28,13 +28,17 @@ ProxyError
 
 from __future__ import annotations
 
+from recorder.base.errors import MISCONFIGURED, HoneError
 
-class ProxyError(Exception):
+
+class ProxyError(HoneError):
     """Base of all errors of this package. The message says what, where and what to do."""
 
 
 class ConfigError(ProxyError):
     """A setting is unknown, malformed or contradicts another."""
+
+    exit_code = MISCONFIGURED
 
 
 class StartError(ProxyError):

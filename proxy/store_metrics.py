@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import StoreError
 from recorder.holding import leases, presence
 from recorder.judged.drift import STRONG
@@ -23,7 +24,6 @@ from recorder.registry.moves import count_moves
 from recorder.registry.replicas import ReplicaState, list_replicas
 from recorder.registry.versions import get_versions, parse_name
 from recorder.search.queue import MOST_COUNTED, waiting
-from recorder.seldom import Seldom
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState, VersionState
 from recorder.store.database import Store
@@ -51,7 +51,7 @@ class StoreMetrics(Collector):
         self._engines: Counter[str] = Counter()  # by state
         self._unindexed = 0
         self._asked_at = float("-inf")
-        self._failing = Seldom(log)
+        self._failing = RateLimitedLog(log)
         self._registry = CollectorRegistry()
         self._registry.register(self)
 

@@ -25,10 +25,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from recorder.base.errors import HoneError
+
 FailureKind = Literal["timeout", "refused", "filtered", "busy", "down"]
 
 
-class RecorderError(Exception):
+class RecorderError(HoneError):
     """Base of all errors of this package. The message says what, where and what to do."""
 
 

@@ -13,7 +13,7 @@ import re
 import warnings
 from typing import Any
 
-from recorder.urls import mask_parameters
+from recorder.base.urls import mask_parameters
 
 NO_KEY = "none"  # what a server behind `api_base` is sent where no key is set: never one from the environment
 

@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from recorder import rules
+from recorder.base import rules
+from recorder.base.rules import Rule
 from recorder.errors import RubricInvalid
-from recorder.rules import Rule
 
 _ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")

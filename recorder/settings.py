@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from recorder.hours import read_hours
-from recorder.patterns import read
+from recorder.base.hours import read_hours
+from recorder.base.patterns import read
 
 
 class RecorderSettings(BaseModel):

@@ -23,17 +23,23 @@ TrainerError
 
 from __future__ import annotations
 
+from recorder.base.errors import MISCONFIGURED, HoneError
 
-class TrainerError(Exception):
+
+class TrainerError(HoneError):
     """Base of all errors of this package. The message says what, where and what to do."""
 
 
 class BaseMismatch(TrainerError):
     """The trainer's base differs from the alias's in weights, dtype, tokenizer or chat template."""
 
+    exit_code = MISCONFIGURED
+
 
 class UnsupportedModel(TrainerError):
     """The base's own logprobs are not what this trainer computes for it."""
+
+    exit_code = MISCONFIGURED
 
 
 class AliasBusy(TrainerError):
@@ -66,6 +72,8 @@ class Interrupted(TrainerError):
 
 class ScenariosInvalid(TrainerError):
     """A scenario file is not what it must be; nothing of it is used."""
+
+    exit_code = MISCONFIGURED
 
 
 class ConditionInvalid(TrainerError):

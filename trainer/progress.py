@@ -5,7 +5,6 @@ Owns: the events, and their three forms. Refuses: measuring, and any decision.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
+
+from recorder.base.json_output import write_json_line
+from recorder.base.terminal import console, number, percent, text
 
 PHASES = ("sampling", "judging", "training", "swapping")
 
@@ -155,9 +157,7 @@ class JsonLines:
     def tell(self, event: Event) -> None:
         """Print the event."""
         if not isinstance(event, Status):
-            line = {"event": _NAMES[type(event)], **asdict(event)}
-            self._out.write(json.dumps(line) + "\n")
-            self._out.flush()
+            write_json_line({"event": _NAMES[type(event)], **asdict(event)}, self._out)
 
 
 class Lines:
@@ -173,11 +173,11 @@ class Lines:
         if isinstance(event, Status):
             phase = (event.step, event.phase, event.detail)
             if phase != self._phase and event.detail:
-                self._console.print(Text(_status(event), style="dim"))
+                self._console.print(text(_status(event), "dim"))
             self._phase = phase
             return
         if isinstance(event, StepDone) and not self._headed:
-            self._console.print(Text(_HEAD, style="bold"))
+            self._console.print(text(_HEAD, "bold"))
             self._headed = True
         self._console.print(shown(event))
 
@@ -193,7 +193,7 @@ class Terminal(Lines):
     def tell(self, event: Event) -> None:
         """Print the event, or put it into the live line."""
         if isinstance(event, Status):
-            self._spinner.update(text=Text(_status(event)))
+            self._spinner.update(text=text(_status(event)))
             self._live.update(self._spinner)
         else:
             super().tell(event)
@@ -206,12 +206,12 @@ def progress(*, as_json: bool, out: TextIO | None = None) -> Iterator[Progress]:
     if as_json:
         yield JsonLines(stream)
         return
-    console = Console(file=stream, highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        yield Lines(console)
+    screen = console(stream, soft_wrap=True)
+    if not screen.is_terminal:
+        yield Lines(screen)
         return
-    with Live(console=console, transient=True, refresh_per_second=8) as live:
-        yield Terminal(console, live)
+    with Live(console=screen, transient=True, refresh_per_second=8) as live:
+        yield Terminal(screen, live)
 
 
 # --- how events read --------------------------------------------------------------------------------------------------
@@ -229,18 +229,18 @@ _HEAD = (
 def shown(event: Event) -> Text:
     """An event as one line (or a few) of text."""
     if isinstance(event, Said):
-        return Text(event.text, style="yellow" if event.warning else "")
+        return text(event.text, "yellow" if event.warning else "")
     if isinstance(event, Status):
-        return Text(_status(event))
+        return text(_status(event))
     if isinstance(event, StepDone):
-        return Text(_step(event))
+        return text(_step(event))
     if isinstance(event, Validated):
-        return Text(_validated(event), style="bold")
+        return text(_validated(event), "bold")
     if isinstance(event, Alarm):
-        return Text(_alarm(event), style="bold red" if event.then == "pause" else "yellow")
+        return text(_alarm(event), "bold red" if event.then == "pause" else "yellow")
     if isinstance(event, Changed):
-        return Text(f"changed after step {event.step}: {event.what} {event.was} → {event.now}")
-    return Text(_ended(event), style="bold")
+        return text(f"changed after step {event.step}: {event.what} {event.was} → {event.now}")
+    return text(_ended(event), "bold")
 
 
 def _status(event: Status) -> str:
@@ -253,8 +253,8 @@ def _status(event: Status) -> str:
 def _step(event: StepDone) -> str:
     seconds = " ".join(f"{event.seconds.get(phase, 0.0):>5.1f}s" for phase in PHASES)
     numbers = (
-        f"{_share(event.success):>7} {_number(event.reward, '.3f'):>7} {_number(event.kl, '.1e'):>8}"
-        f" {_number(event.kl_base, '.1e'):>8} {_number(event.tokens_per_s, '.0f'):>7} {event.trained:>7}"
+        f"{percent(event.success):>7} {number(event.reward, '.3f'):>7} {number(event.kl, '.1e'):>8}"
+        f" {number(event.kl_base, '.1e'):>8} {number(event.tokens_per_s, '.0f'):>7} {event.trained:>7}"
     )
     notes = [f"{event.errored} of {event.attempts} attempts errored"] if event.errored else []
     notes += [event.note] if event.note else []
@@ -264,13 +264,13 @@ def _step(event: StepDone) -> str:
 
 def _validated(event: Validated) -> str:
     measure = (
-        f"success {_share(event.success)}" if event.success is not None else f"reward {_number(event.reward, '.3f')}"
+        f"success {percent(event.success)}" if event.success is not None else f"reward {number(event.reward, '.3f')}"
     )
     if event.win_rate is not None:
-        measure = f"wins {_share(event.win_rate)} against version 0"
+        measure = f"wins {percent(event.win_rate)} against version 0"
     errored = f", {event.errored} errored" if event.errored else ""
     tempted = (
-        f", {_share(event.adversarial)} of {event.adversarial_attempts} that tempt to cheat"
+        f", {percent(event.adversarial)} of {event.adversarial_attempts} that tempt to cheat"
         if event.adversarial is not None
         else ""
     )
@@ -284,26 +284,18 @@ def _alarm(event: Alarm) -> str:
     lines = [f"{event.rule} after step {event.step}: {event.detail}"]
     for one in event.evidence:
         paid = f", paid by {one['part']}" if one.get("part") else ""
-        lines.append(f"  {one['trajectory']}: reward {_number(one.get('reward'), '.3f')}{paid}")
+        lines.append(f"  {one['trajectory']}: reward {number(one.get('reward'), '.3f')}{paid}")
     return "\n".join(lines)
 
 
 def _ended(event: Ended) -> str:
     lines = [f"{event.campaign} {event.reason}: {event.detail} ({event.steps} steps, {event.seconds:.0f} s)"]
     if event.success_before is not None and event.success_after is not None:
-        before = f"{_share(event.success_before)} of {event.attempts_before}"
-        lines.append(f"success {before} → {_share(event.success_after)} of {event.attempts_after} attempts")
+        before = f"{percent(event.success_before)} of {event.attempts_before}"
+        lines.append(f"success {before} → {percent(event.success_after)} of {event.attempts_after} attempts")
     if event.version:
         lines.append(f"in service: {event.version}")
     if event.left_out:
         counts = ", ".join(f"{code} {count}" for code, count in sorted(event.left_out.items()))
         lines.append(f"trained on {event.trained} trajectories; left out: {counts}")
     return "\n".join(lines)
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f} %"
-
-
-def _number(value: float | None, form: str) -> str:
-    return "–" if value is None else format(value, form)

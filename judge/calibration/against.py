@@ -2,7 +2,7 @@
 
 Owns: the order, and which runs a label's names mean. Refuses: the file (`judge.calibration.labels`), asking
 (`judge.calibration.judging`), the formulas (`judge.calibration.figures`, `judge.calibration.choosing`), and how it
-reads (`judge.calibrated`).
+reads (`judge.calibration_view`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """`hone calibrate`.
 
-Owns: its flags. Refuses: holding judges against people (`judge.calibration`), how that reads (`judge.calibrated`).
+Owns: its flags. Refuses: holding judges against people (`judge.calibration`), how that reads
+(`judge.calibration_view`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from judge.settings import DEFAULT
+from recorder.base.json_output import write_json
 from recorder.commands.context import Context
 
 if TYPE_CHECKING:
@@ -47,11 +49,11 @@ def calibrate(
     ordered as people order them, Cohen's kappa, and by how much more often than people the judge prefers the run that
     it was shown earlier, or the longer one: each with its 95 % interval by bootstrap over groups.
     """
-    from judge.calibrated import as_json, chart, show, watched
     from judge.calibration import labels as files
     from judge.calibration.against import Calibrated
     from judge.calibration.against import calibrate as hold
-    from recorder.commands.support import draw_into, echo_json, require_folder, run
+    from judge.calibration_view import as_json, chart, show, watched
+    from recorder.commands.support import draw_into, require_folder, run
     from recorder.reading.labels import preferences, rated
 
     if labels is not None and feedback is not None:
@@ -75,7 +77,7 @@ def calibrate(
 
     found = run(context, held)
     if context.json:
-        echo_json(as_json(found))
+        write_json(as_json(found))
     else:
         show(found)
     if picture is not None:

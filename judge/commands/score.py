@@ -1,16 +1,18 @@
 """`hone score`: one group, those that are open, or all again.
 
-Owns: its flags and exit codes. Refuses: scoring (`judge.scoring`), how it reads (`judge.showing`, `judge.telling`).
+Owns: its flags and exit codes. Refuses: scoring (`judge.scoring`), how it reads (`judge.score_view`,
+`judge.rescore_view`).
 """
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
-from judge.commands.support import INTERRUPTED
+from recorder.base.errors import FAILED, INTERRUPTED
+from recorder.base.json_output import write_json
+from recorder.base.terminal import echo
 from recorder.commands.context import Context
 
 if TYPE_CHECKING:
@@ -79,7 +81,6 @@ def score(
         raise click.UsageError("--campaign, --alias, --stale and --dry-run go with --all.")
     from judge.errors import JudgeUnanswered
     from judge.scoring.bench import check_settings
-    from recorder.commands.terminal import clean
 
     if group is None and not still_open:
         raise click.UsageError("name a group, or say --all, or --open for all that are open.")
@@ -94,16 +95,16 @@ def score(
             _score_one(context, group, debug=debug, save=save, again=again)
     except JudgeUnanswered as e:
         if debug:
-            click.echo(clean("\n\n".join(f"{m['role']}\n{m['content']}" for m in e.exchange)), err=context.json)
+            echo("\n\n".join(f"{m['role']}\n{m['content']}" for m in e.exchange), err=context.json)
         raise
 
 
 def _score_all(context: Context, *, again: bool, **wanted: Unpack[Wanted]) -> None:
     """Exit status 1 where a group failed, 130 where Ctrl-C came first."""
+    from judge.rescore_view import tell, watched
     from judge.scoring.again import Tally
     from judge.scoring.bench import check_settings
     from judge.scoring.counting import Counted
-    from judge.telling import tell, watched
     from recorder.commands.support import run
 
     settings = context.settings()
@@ -118,7 +119,7 @@ def _score_all(context: Context, *, again: bool, **wanted: Unpack[Wanted]) -> No
         raise
     tell(tally, counted, as_json=context.json)
     if tally.stopped or tally.failed():
-        raise SystemExit(INTERRUPTED if tally.stopped else 1)
+        raise SystemExit(INTERRUPTED if tally.stopped else FAILED)
 
 
 async def _each(
@@ -148,8 +149,8 @@ async def _each(
 
 
 def _score_one(context: Context, group: str, *, debug: bool, save: bool, again: bool) -> None:
+    from judge.score_view import as_json, show_score
     from judge.scoring.by_hand import score_one
-    from judge.showing import as_json, show
     from recorder.commands.support import run
 
     settings = context.settings()
@@ -161,25 +162,24 @@ def _score_one(context: Context, group: str, *, debug: bool, save: bool, again: 
         ),
     )
     if context.json:
-        click.echo(json.dumps(as_json(found, scored, debug=debug), ensure_ascii=False, indent=2))
+        write_json(as_json(found, scored, debug=debug))
     else:
-        show(found, scored, debug=debug)
+        show_score(found, scored, debug=debug)
 
 
 def _score_open(context: Context, group: str | None, *, debug: bool) -> None:
+    from judge.score_view import as_json, show_open
     from judge.scoring.by_hand import score_open
-    from judge.showing import as_json, show_open
     from recorder.commands.support import run
-    from recorder.commands.terminal import clean
 
     settings = context.settings()
     shown = []
     for found, scored in run(context, lambda store, project: score_open(store, project, settings.judge, group)):
         if isinstance(scored, str):
-            click.echo(clean(f"group {found.id}: {scored}"), err=True)
+            echo(f"group {found.id}: {scored}", err=True)
         elif context.json:
             shown.append(as_json(found, scored, debug=debug))
         else:
             show_open(found, scored, debug=debug)
     if context.json:
-        click.echo(json.dumps(shown, ensure_ascii=False, indent=2))
+        write_json(shown)

@@ -1,6 +1,6 @@
 """`hone judge check`.
 
-Owns: its flags and exit codes. Refuses: trying a judge (`judge.tricks`), how that reads (`judge.tried`).
+Owns: its flags and exit codes. Refuses: trying a judge (`judge.tricks`), how that reads (`judge.check_view`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from judge.settings import DEFAULT
+from recorder.base.errors import FAILED
+from recorder.base.json_output import write_json
 from recorder.commands.context import Context
 
 if TYPE_CHECKING:
@@ -64,11 +66,11 @@ def check_tricks(
 
     Exit status 1 where the interval of a kind lies above --at-most, or not all could be tried.
     """
+    from judge.check_view import as_json, chart, show_check, show_count, watched
     from judge.tricks import own
     from judge.tricks.check import Wanted, asked_parts, count
     from judge.tricks.kinds import KINDS
-    from judge.tried import as_json, chart, show, show_count, watched
-    from recorder.commands.support import draw_into, echo_json, require_folder
+    from recorder.commands.support import draw_into, require_folder
 
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise click.UsageError(f"there is no trick {unknown[0]!r:.80}: known are {', '.join(KINDS)}.")
@@ -86,13 +88,13 @@ def check_tricks(
     with watched(many) as tell:
         checked = _tried(context, wanted, tell)
     if context.json:
-        echo_json(as_json(checked, at_most))
+        write_json(as_json(checked, at_most))
     else:
-        show(checked, at_most)
+        show_check(checked, at_most)
     if picture is not None:
         draw_into(chart(checked, at_most), picture)
     if not checked.passed(at_most):
-        raise SystemExit(1)
+        raise SystemExit(FAILED)
 
 
 def _tried(context: Context, wanted: Tricks, tell: Callable[[Seen], None]) -> Checked:

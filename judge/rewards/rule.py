@@ -1,7 +1,7 @@
 """Rules: what Hone checks of a run by itself, without a judge and without code of yours.
 
 Owns: each rule as one function of the run. Refuses: which rules there are and what their values may be
-(`recorder.rules`), and what breaking one costs (`judge.scoring.combine`, `judge.rewards.coded`).
+(`recorder.base.rules`), and what breaking one costs (`judge.scoring.combine`, `judge.rewards.coded`).
 
 A part of 1 says that the rule was broken, and by what; one of 0 that it was kept. A rule that cannot be checked is no
 value, never a pass.
@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 from judge.rewards.part import Part
+from recorder.base.rules import Rule
 from recorder.reading.views import CallView, TrajectoryView
-from recorder.rules import Rule
 from recorder.states import CallState, TurnKind
 
 MATCH_TIMEOUT_S: Final = 1.0  # expressions that take longer on one answer would take for ever on some
@@ -70,7 +70,7 @@ def _patient(draft: Any, searches: _Searches) -> Any:
     So have those of parts that name a draft of their own, by `$schema`; a reference to the whole is one of them.
 
     Written anew are the keywords that hold texts to expressions. One more does, `unevaluatedProperties` beside
-    `patternProperties`, and is refused at start (`recorder.rules`).
+    `patternProperties`, and is refused at start (`recorder.base.rules`).
     """
     import attrs
     from jsonschema.exceptions import ValidationError

@@ -2,7 +2,7 @@
 
 Owns: what becomes of each group (its new score is current, or history; it is passed over; it failed), and the tally.
 Refuses: which groups those are (`recorder.work.again`), how one is scored (`judge.scoring.score`), telling
-(`judge.showing`). A group that fails keeps its state and its score.
+(`judge.score_view`). A group that fails keeps its state and its score.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from judge.scoring.combine import recipe_hash
 from judge.scoring.replies import KeptReplies
 from judge.settings import DEFAULT, JudgeSettings, RewardSettings
 from recorder import litellm_edge
-from recorder.rules import unusable
+from recorder.base.rules import unusable
 from recorder.store.database import Store
 
 

@@ -1,7 +1,7 @@
 """One group scored because a person asked.
 
 Owns: which group is meant, whether it may be scored now, and making the score its current one. Refuses: how a group is
-scored (`judge.scoring.score`), showing it (`judge.showing`).
+scored (`judge.scoring.score`), showing it (`judge.score_view`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from judge.rewards.functions import FunctionPool
 from judge.rewards.kind import AtHand, Replies
 from judge.scoring.combine import recipe_hash
 from judge.settings import JudgeSettings
-from recorder.lru import Lru
+from recorder.base.lru import Lru
 from recorder.store.database import Store
 from recorder.work import scores
 from recorder.work.scores import StoredScore

@@ -24,12 +24,12 @@ from judge.rewards.kinds import BY_MODEL, REWARDS
 from judge.scoring.combine import recipe_hash
 from judge.scoring.score import GroupScore
 from judge.settings import JudgeSettings, RewardSettings
+from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import StoreError
 from recorder.judged import seconds, turns
 from recorder.judged.drift import CHEAP, STRONG, Judge, tau
 from recorder.judged.seconds import NewSecond, Rule, Said
 from recorder.reading.views import GroupView
-from recorder.seldom import Seldom
 from recorder.store.database import Store
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class SecondJudge:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._failing = Seldom(log)
+        self._failing = RateLimitedLog(log)
 
     async def look(self, group: GroupView, seat: Seat, scored: GroupScore) -> None:
         """Ask about a group that has its score, where it is drawn, and write down what is said.

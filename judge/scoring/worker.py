@@ -22,12 +22,12 @@ from judge.scoring import second
 from judge.scoring.budget import Budget
 from judge.scoring.score import NEEDS_TWO, NEEDS_TWO_WHY, GroupScore, only_compares, score_group
 from judge.scoring.second import Seat, SecondJudge
+from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import Conflict, StoreError
 from recorder.holding.holders import holder_name
 from recorder.holding.presence import JUDGE, present
 from recorder.reading.transcripts import load_group
 from recorder.reading.views import GroupView
-from recorder.seldom import Seldom
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState
 from recorder.store import sql
@@ -83,7 +83,7 @@ class JudgeWorker:
         self._looked_at: float | None = None  # when all ready groups were last looked through, by time.monotonic
         self._running: set[asyncio.Task[None]] = set()
         self._news = News()
-        self._store_away, self._broken, self._no_judge = Seldom(log), Seldom(log), Seldom(log)
+        self._store_away, self._broken, self._no_judge = RateLimitedLog(log), RateLimitedLog(log), RateLimitedLog(log)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Score what becomes ready until `stop` is set; groups in work then are given back."""

@@ -2,7 +2,7 @@
 
 Owns: what of a recipe is tried, the bench on which it is (with a store of its own that is thrown away: no queue and no
 trainer ever sees these groups), and the order. Refuses: the tricks (`judge.tricks.kinds`), judging them
-(`judge.tricks.trying`, `judge.tricks.coded`), and how it reads (`judge.tried`).
+(`judge.tricks.trying`, `judge.tricks.coded`), and how it reads (`judge.check_view`).
 """
 
 from __future__ import annotations

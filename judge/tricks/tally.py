@@ -1,7 +1,7 @@
 """What came of a kind of trick: how often a judge was fooled, how surely, and what it took.
 
 Owns: when a judge is fooled, and the share of it with its interval. Refuses: judging (`judge.tricks.trying`,
-`judge.tricks.coded`) and showing (`judge.tried`). Pure.
+`judge.tricks.coded`) and showing (`judge.check_view`). Pure.
 """
 
 from __future__ import annotations

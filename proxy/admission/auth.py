@@ -21,9 +21,9 @@ from urllib.parse import urlsplit
 from proxy.admission import pages
 from proxy.admission.address import Named, parse_named
 from proxy.errors import Forbidden, Unauthorized, Unavailable, WrongMediaType
+from recorder.base.lru import Lru
 from recorder.content.turns import ANYBODY, Whose
 from recorder.errors import StoreError
-from recorder.lru import Lru
 from recorder.registry import keys, sign_ins
 from recorder.registry.keys import KeyView, Scope
 from recorder.store.database import Store

@@ -14,9 +14,9 @@ from hashlib import blake2b
 
 from proxy.dialects.base import Reading, Sampled
 from proxy.dialects.completions import CompletionsReading, Prompt, message_of
+from recorder.base.lru import Lru
 from recorder.content.tokens import ID_BYTES, pack_heard_ids, pack_ids
 from recorder.content.turns import Address, Message
-from recorder.lru import Lru
 
 RUNS = 2_000  # addresses remembered: at 20 KB of prompt each, 40 MB
 ENDS = 16  # answers remembered of each: the last ones

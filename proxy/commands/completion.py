@@ -12,6 +12,7 @@ from typing import Final
 import click
 from click.shell_completion import get_completion_class
 
+from recorder.base.terminal import echo
 from recorder.commands.context import Context
 
 SHELLS: Final = ("bash", "zsh", "fish")
@@ -31,7 +32,7 @@ def completion(click_context: click.Context, shell: str) -> None:
     """
     made = get_completion_class(shell)
     assert made is not None
-    click.echo(made(click_context.find_root().command, {}, "hone", _VARIABLE).source())
+    echo(made(click_context.find_root().command, {}, "hone", _VARIABLE).source())
 
 
 def aliases(click_context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:

@@ -1,5 +1,4 @@
-"""What commands share: `--config`, `--data`, `--json` and `--debug` on each of them, engines that flags name, a table's
-width.
+"""What commands share: `--config`, `--data`, `--json` and `--debug` on each of them, engines that flags name.
 
 Refuses: what these options lead to (`recorder.commands.context`), and importing more than click: `hone --help` is
 instant.
@@ -10,16 +9,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from recorder.commands.context import Context
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-_PIPE_WIDTH = 200  # lines for a program or a file are not folded at 80
 
 
 def override_engine(context: Context, engines: Sequence[str], models: Sequence[str]) -> None:
@@ -73,13 +67,3 @@ def _shared_options() -> list[click.Option]:
             ["--debug"], is_flag=True, expose_value=False, callback=keep("debug"), help="Show tracebacks [HONE_DEBUG]."
         ),
     ]
-
-
-def print_table(table: Table) -> None:
-    """Print a table as wide as the terminal, or as a program or a file can take it."""
-    from rich.console import Console
-
-    console = Console(markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = _PIPE_WIDTH
-    console.print(table)

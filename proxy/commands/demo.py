@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 import proxy
+from recorder.base.errors import FAILED
 
 MODULE = "examples.helpdesk.demo"
 
@@ -36,7 +37,7 @@ def demo(click_context: click.Context, data: Path | None, seed: int | None, keep
     if in_the_way := [one for one in found if one.verdict is Verdict.WRONG]:
         for one in in_the_way:
             tell(one)
-        click_context.exit(1)
+        click_context.exit(FAILED)
     root = examples_root()
     arguments = [*(["--data", str(data)] if data else []), *(["--seed", str(seed)] if seed is not None else [])]
     arguments += ["--keep"] if keep else []

@@ -6,12 +6,14 @@ Owns: reading and printing. Refuses: the checks (`proxy.doctor.checkup`), and me
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from proxy.commands.context import override_engine
+from recorder.base.errors import FAILED
+from recorder.base.json_output import write_json
+from recorder.base.terminal import echo
 from recorder.commands.context import Context
 
 if TYPE_CHECKING:
@@ -38,17 +40,16 @@ def doctor(click_context: click.Context, engines: tuple[str, ...], models: tuple
     run = read_run_file(settings.data)
     findings = asyncio.run(everything(settings, run, loaded.file, as_environment(context.overrides)))
     if context.json:
-        click.echo(json.dumps([one.as_json() for one in findings], indent=2))
+        write_json(findings)
     else:
         for one in findings:
             tell(one)
-    click_context.exit(1 if any_wrong(findings) else 0)
+    click_context.exit(FAILED if any_wrong(findings) else 0)
 
 
 def tell(one: Finding) -> None:
     """Print one finding, and below it what to do."""
-    from recorder.commands.terminal import clean
 
-    click.echo(f"{click.style(f'{one.verdict:<7}', fg=_COLOURS[one.verdict])} {one.check:<16} {clean(one.found)}")
+    echo((f"{one.verdict:<7}", _COLOURS[one.verdict]), f" {one.check:<16} {one.found}")
     if one.todo:
-        click.echo(f"{'':<24} {clean(one.todo)}")
+        echo(f"{'':<24} {one.todo}")

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from recorder.base.json_output import write_json
+from recorder.base.terminal import echo
 from recorder.commands.context import Context
 
 if TYPE_CHECKING:
@@ -57,13 +59,13 @@ def init(click_context: click.Context, base: str | None, alias: str, force: bool
     _write(file, as_toml(HEAD, lines))
     written = {".".join(line.path): line.value for line in lines if not line.off}
     if context.json:
-        click.echo(json.dumps({"file": str(file), "settings": written, "found": found.as_json()}, indent=2))
+        write_json({"file": str(file), "settings": written, "found": found.as_json()})
         return
-    click.echo(f"wrote {file}:")
+    echo(f"wrote {file}:")
     for line in lines:
-        click.echo(_told(line))
+        echo(_told(line))
     where = f" --config {context.config}" if context.config else ""
-    click.echo(f"Next: hone doctor{where}, then hone up{where}")
+    echo(f"Next: hone doctor{where}, then hone up{where}")
 
 
 def _from_anywhere(base: str | None) -> str | None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from proxy.commands.context import override_engine
+from recorder.base.terminal import console, echo
 from recorder.commands.context import Context
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def _print_engine(settings: HoneSettings) -> None:
     key = engine_key(settings.engine, settings.data)
     own = settings.engine.api_key is None
     command = engine_command(settings.engine, key=key, served_names=settings.base_models())
-    click.echo(command.shown(settings.data / KEY_FILE if own else None))
+    echo(command.shown(settings.data / KEY_FILE if own else None))
 
 
 async def _run_engine(settings: HoneSettings) -> None:
@@ -148,7 +149,7 @@ async def _run_engine(settings: HoneSettings) -> None:
     log = settings.data / "logs" / "engine.log"
     supervisor = Supervisor(engine_program(settings.engine, command, log))
     stop = asyncio.Event()
-    click.echo(f"starting {settings.engine.base} at {command.url}; its log: {log}")
+    echo(f"starting {settings.engine.base} at {command.url}; its log: {log}")
     with stopping(stop.set), noted(settings.data, settings.engine):
         await _until_stopped(supervisor, stop, f"the engine is up at {command.url}")
 
@@ -160,7 +161,7 @@ async def _until_stopped(supervisor: Supervisor, stop: asyncio.Event, up: str) -
     try:
         if starting.done():
             starting.result()
-            click.echo(up)
+            echo(up)
             await stopping
     finally:
         starting.cancel()
@@ -184,8 +185,6 @@ def up(
     What dies is started again. Logs are in the data folder's logs/.
     """
     logging.basicConfig(level=logging.ERROR)  # restarts are shown as states
-    from rich.console import Console
-
     from proxy.programs.telling import telling
     from proxy.programs.up import Up
 
@@ -194,7 +193,7 @@ def up(
         loaded.settings,
         config=loaded.file,
         flags=context.overrides,
-        telling=telling(Console(soft_wrap=True, highlight=False), as_json=context.json),
+        telling=telling(console(soft_wrap=True), as_json=context.json),
         with_judge=not no_judge,
         with_learner=not no_learn,
     )

@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from proxy.commands.context import print_table
 from proxy.errors import ConfigError
+from recorder.base.json_output import write_json
+from recorder.base.terminal import duration, echo, line, number, show, table
 from recorder.commands.context import Context
-from recorder.commands.support import echo_json, run
+from recorder.commands.support import run
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
     from proxy.settings.hone import LoadedSettings
     from recorder.settings import RecorderSettings
@@ -53,14 +55,14 @@ def config(context: Context, key: str | None, preset: str | None) -> None:
     loaded = context.loaded()
     found = _settings(loaded, key)
     if context.json:
-        click.echo(json.dumps({"file": str(loaded.file) if loaded.file else None, "settings": found}, indent=2))
+        write_json({"file": str(loaded.file) if loaded.file else None, "settings": found})
         return
     width = max(map(len, found))
     for name, one in found.items():
-        line = f"{name:<{width}}  {json.dumps(one['value'], ensure_ascii=False)}"
-        click.echo(line if one["from"] == "default" else f"{line}  {click.style('<- ' + one['from'], fg='cyan')}")
+        shown = f"{name:<{width}}  {json.dumps(one['value'], ensure_ascii=False)}"
+        echo(shown, *([] if one["from"] == "default" else ["  ", (f"<- {one['from']}", "cyan")]))
         if key is not None:
-            click.echo(click.wrap_text(one["what"], initial_indent="    ", subsequent_indent="    "))
+            echo(click.wrap_text(one["what"], initial_indent="    ", subsequent_indent="    "))
 
 
 def _settings(loaded: LoadedSettings, wanted: str | None) -> dict[str, dict[str, Any]]:
@@ -97,9 +99,9 @@ def status(context: Context, watch: bool) -> None:
         return
     found = run(context, read)
     if context.json:
-        echo_json(found)
+        write_json(found)
         return
-    print_table(_table((*_running(found), *_learning(found), *_wrong(found))))
+    show(_table((*_running(found), *_learning(found), *_wrong(found))))
 
 
 def _watch(context: Context, read: Reading) -> None:
@@ -114,15 +116,10 @@ def _watch(context: Context, read: Reading) -> None:
 
 
 def _table(rows: Iterable[Row]) -> Table:
-    from rich.table import Table
+    def cells(what: str, told: tuple[str, ...]) -> list[Text]:
+        return [line(what, "red" if what == "alarm" else ""), *map(line, (*told, "")[:2])]
 
-    from recorder.commands.terminal import line
-
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for what, cells in rows:
-        style = "red" if what == "alarm" else ""
-        table.add_row(line(what, style), *(line(cell) for cell in (*cells, "")[:2]))
-    return table
+    return table(("", "", ""), (cells(*row) for row in rows), headed=False)
 
 
 async def _read(store: Store, project: str, data: Path, settings: RecorderSettings) -> dict[str, Any]:
@@ -133,31 +130,29 @@ async def _read(store: Store, project: str, data: Path, settings: RecorderSettin
 
 def _running(found: dict[str, Any]) -> Iterator[Row]:
     """Who is there, and which versions are in service."""
-    from recorder.telling.happenings import clock
-
     yield "data", (found["data"],)
     yield "hone up", (_up(found),)
     for one in found["engines"]:
-        heard = f" (not heard of for {clock(one['heard_s_ago'])})" if one["state"] == "unknown" else ""
+        heard = f" (not heard of for {duration(one['heard_s_ago'])})" if one["state"] == "unknown" else ""
         yield "engine", (f"{one['url']} {one['state']}{heard}", one["detail"] or ", ".join(one["loaded"]))
     for one in found["proxies"]:
-        there = f"{one['in_flight']} in flight" if one["alive"] else f"dead, heard of {clock(one['heard_s_ago'])} ago"
+        there = (
+            f"{one['in_flight']} in flight" if one["alive"] else f"dead, heard of {duration(one['heard_s_ago'])} ago"
+        )
         yield "proxy", (one["url"], there)
     for one in found["workers"]:
-        there = "alive" if one["alive"] else f"dead, its lease runs out in {clock(one['lease_left_s'])}"
+        there = "alive" if one["alive"] else f"dead, its lease runs out in {duration(one['lease_left_s'])}"
         yield "worker", (one["name"], there)
     for one in found["aliases"]:
         canary = f", canary {one['canary']} ({one['canary_share']:.0%})" if one["canary"] else ""
-        since = "" if one["live_for_s"] is None else f" for {clock(one['live_for_s'])}"
+        since = "" if one["live_for_s"] is None else f" for {duration(one['live_for_s'])}"
         yield "alias", (one["name"], f"live {one['live']}{since}{canary}{_watched(one)}")
 
 
 def _watched(alias: dict[str, Any]) -> str:
-    from recorder.telling.happenings import clock
-
     if alias["watched_for_s"] is None:
         return ""
-    return f", {alias['held_back_share']:.0%} on {alias['previous']}, compared for {clock(alias['watched_for_s'])}"
+    return f", {alias['held_back_share']:.0%} on {alias['previous']}, compared for {duration(alias['watched_for_s'])}"
 
 
 def _up(found: dict[str, Any]) -> str:
@@ -168,9 +163,6 @@ def _up(found: dict[str, Any]) -> str:
 
 def _learning(found: dict[str, Any]) -> Iterator[Row]:
     """What becomes of what was recorded."""
-    from recorder.commands.terminal import number
-    from recorder.telling.happenings import clock
-
     yield "traffic", (f"{found['calls_per_s']:.2g} calls/s, {found['runs_open']} runs open",)
     yield "groups", (_counts(found["groups"], ""),)
     yield "waiting", (found["waiting"],)
@@ -185,12 +177,12 @@ def _learning(found: dict[str, Any]) -> Iterator[Row]:
         cost = f"{one['prompt_tokens']} tokens read and {one['sampled_tokens']} sampled in 24 h"
         yield "shadow answers", (f"{one['alias']}: {one['answers']}", cost)
     for one in found["steps"]:
-        ago = "" if one["ended_s_ago"] is None else f" {clock(one['ended_s_ago'])} ago"
+        ago = "" if one["ended_s_ago"] is None else f" {duration(one['ended_s_ago'])} ago"
         made = one["version"] or one["reason"] or ""
         yield "last step", (f"{one['alias']} {one['number']} {one['state']}{ago}", made)
     for one in found["gate"]:
         scenarios = f", its scenarios: {one['attempts']}" if one["attempts"] else ""
-        yield "gate", (one["version"], f"{one['state']} for {clock(one['for_s'])}{scenarios}")
+        yield "gate", (one["version"], f"{one['state']} for {duration(one['for_s'])}{scenarios}")
 
 
 def _counts(by: dict[str, int], what: str) -> str:

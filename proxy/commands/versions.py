@@ -6,19 +6,20 @@ work whether or not a proxy runs, because a running one follows the store.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from proxy.commands import completion
-from proxy.commands.context import print_table
+from recorder.base.json_output import write_json, write_json_line
+from recorder.base.terminal import clock_or_date, echo, line, number, show, table
 from recorder.commands.context import Context
 from recorder.commands.support import run
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from proxy.api.steering import Moved
     from recorder.registry.aliases import AliasView
     from recorder.registry.moves import Move
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from recorder.store.database import Store
 
 _METRICS = {"reward": "reward_mean", "kl": "kl_engine", "tokens": "tokens"}  # column → the trainer's name of it
+_PADDING = (0, 1)
 
 
 @click.command()
@@ -39,22 +41,19 @@ def versions(context: Context, alias: str | None, moves: bool) -> None:
         return
     found = run(context, lambda store, project: _versions(store, project, alias))
     if context.json:
-        click.echo(json.dumps([_version_json(a, v) for a, vs in found for v in vs], indent=2))
+        write_json([_version_json(a, v) for a, vs in found for v in vs])
         return
-    from rich.table import Table
-
-    from recorder.commands.terminal import line
-
     for one, its_versions in found:
         columns = ("version", "state", "parent", "verified", "since", *_METRICS, "reason")
-        table = Table(*columns, box=None, header_style="dim")
         names = {v.id: v.name for v in its_versions}
-        for v in its_versions:
-            parent = names.get(v.parent_id or "", "")
-            figures = [_figure(v.metrics.get(name)) for name in _METRICS.values()]
-            cells = (parent, v.verified or "", _when(v.state_at), *figures, v.reason or "")
-            table.add_row(line(v.name), line(*_state(one, v)), *map(line, cells))
-        print_table(table)
+        show(table(columns, (_row(one, v, names) for v in its_versions), padding=_PADDING))
+
+
+def _row(alias: AliasView, version: VersionView, names: dict[str, str]) -> list[Text]:
+    parent = names.get(version.parent_id or "", "")
+    figures = [_figure(version.metrics.get(name)) for name in _METRICS.values()]
+    cells = (parent, version.verified or "", clock_or_date(version.state_at), *figures, version.reason or "")
+    return [line(version.name), line(*_state(alias, version)), *map(line, cells)]
 
 
 async def _versions(store: Store, project: str, alias: str | None) -> list[tuple[AliasView, list[VersionView]]]:
@@ -75,18 +74,16 @@ async def _moves(store: Store, project: str, alias: str | None) -> list[Move]:
 
 def _tell_moves(context: Context, found: list[Move]) -> None:
     if context.json:
-        click.echo(json.dumps([asdict(move) for move in found], indent=2))
+        write_json([asdict(move) for move in found])
         return
-    from rich.table import Table
+    columns = ("when", "version", "move", "who", "why", "figures")
+    show(table(columns, map(_move_row, found), padding=_PADDING))
 
-    from recorder.commands.terminal import line
 
-    table = Table("when", "version", "move", "who", "why", "figures", box=None, header_style="dim")
-    for move in found:
-        figures = " ".join(f"{name}={_figure(value) or value}" for name, value in move.figures.items())
-        cells = (_when(move.at), move.version, move.move, move.who or "", move.why or "", figures)
-        table.add_row(*map(line, cells))
-    print_table(table)
+def _move_row(move: Move) -> list[Text]:
+    figures = " ".join(f"{name}={_figure(value) or value}" for name, value in move.figures.items())
+    cells = (clock_or_date(move.at), move.version, move.move, move.who or "", move.why or "", figures)
+    return [line(cell) for cell in cells]
 
 
 @click.command()
@@ -118,9 +115,9 @@ def canary(context: Context, version: str, percent: float, alias: str | None, wh
     after = run(context, lambda store, project: steering.share(store, project, version, part, alias, why=why))
     name = f"{after.name}@{version.rpartition('@')[2]}"
     if context.json:
-        click.echo(json.dumps({"alias": after.name, "canary": name, "share": after.canary_share}))
+        write_json_line({"alias": after.name, "canary": name, "share": after.canary_share})
     else:
-        click.echo(f"{name} gets {percent:g}% of new groups")
+        echo(f"{name} gets {percent:g}% of new groups")
 
 
 @click.command()
@@ -140,9 +137,9 @@ def rollback(context: Context, alias: str | None, why: str | None) -> None:
 def _tell_move(context: Context, moved: Moved) -> None:
     before, after = moved.left, moved.live
     if context.json:
-        click.echo(json.dumps({"alias": after.alias_name, "live": after.name, "left": before}))
+        write_json_line({"alias": after.alias_name, "live": after.name, "left": before})
     else:
-        click.echo(f"{after.name} is live" + (f" ({before} left)" if before and before != after.name else ""))
+        echo(f"{after.name} is live" + (f" ({before} left)" if before and before != after.name else ""))
 
 
 def _version_json(alias: AliasView, version: VersionView) -> dict[str, Any]:
@@ -179,10 +176,4 @@ def _state(alias: AliasView, version: VersionView) -> tuple[str, str]:
 
 
 def _figure(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, int | float) else ""
-
-
-def _when(unix_s: float) -> str:
-    """The time of day for what happened today, else the date too."""
-    then = datetime.fromtimestamp(unix_s).astimezone()
-    return then.strftime("%H:%M:%S" if then.date() == datetime.now().astimezone().date() else "%Y-%m-%d %H:%M:%S")
+    return number(value, ".4g") if isinstance(value, int | float) else ""

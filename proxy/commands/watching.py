@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
-from recorder.commands.support import to_json
+from recorder.base.json_output import write_json_line
+from recorder.base.live import redrawn
+from recorder.base.terminal import console, show
 from recorder.store.changes import Topic
 from recorder.store.database import Store
 
@@ -39,15 +39,10 @@ async def changing(store: Store, read: Callable[[], Awaitable[Found]], show: Sho
 def shown_live(drawn: Callable[[Found], RenderableType] | None) -> Iterator[Show]:
     """How each is shown while the block lasts. None: as a line of JSON."""
     if drawn is None:
-        yield lambda found: click.echo(to_json(found))
+        yield lambda found: write_json_line(found, compact=True)
         return
-    from rich.live import Live
-
-    from recorder.commands.terminal import console
-
-    screen = console()
-    if not screen.is_terminal:
-        yield lambda found: screen.print(drawn(found))
+    if not console().is_terminal:
+        yield lambda found: show(drawn(found))
         return
-    with Live(console=screen, auto_refresh=False) as live:
-        yield lambda found: live.update(drawn(found), refresh=True)
+    with redrawn() as draw:
+        yield lambda found: draw(drawn(found))

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from recorder import reasons
-from recorder.commands.terminal import clean
+from recorder.base.terminal import clean
 from recorder.search.snippets import Snippet
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))

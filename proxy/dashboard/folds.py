@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from markupsafe import escape
 
-from recorder.commands.terminal import clean
+from recorder.base.terminal import clean
 from recorder.retelling.turns import Turn
 
 T = TypeVar("T")

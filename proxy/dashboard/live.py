@@ -24,10 +24,10 @@ from proxy.http import stopping
 from proxy.http.asgi import Connected, Receive, Scope, Send, begin_stream
 from proxy.http.keep_alive import Pulse
 from proxy.http.stopping import Stop, Stopping
+from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import StoreError
 from recorder.listing.filters import RunFilter
 from recorder.listing.trajectories import TrajectoryLine, list_trajectories
-from recorder.seldom import Seldom
 from recorder.states import Origin
 from recorder.store.changes import Topic
 from recorder.store.watch import News
@@ -79,7 +79,7 @@ class Live:
         self._feeding: asyncio.Task[None] | None = None
         self._news: News | None = None  # what the look waits for
         self._events: dict[str, bytes] = {}  # by their names, the newest, as they are sent
-        self._failing = Seldom(log)
+        self._failing = RateLimitedLog(log)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one page until it is gone."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from proxy.errors import TooMany
-from recorder.lru import Lru
+from recorder.base.lru import Lru
 
 ALLOWED: Final = 10
 WITHIN_S: Final = 60.0

@@ -23,12 +23,12 @@ from proxy.mcp_gateway.callers import Run
 from proxy.mcp_gateway.errors import UpstreamDown
 from proxy.mcp_gateway.exchange import Context
 from proxy.metrics import Metrics
+from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.capture.recorder import Recorder
 from recorder.capture.tool_calls import Joined, ToolCall
 from recorder.content.turns import ANYBODY
 from recorder.errors import NotOwn, RecorderError
 from recorder.ids import new_id
-from recorder.seldom import Seldom
 from recorder.states import Confidence, ToolOutcome
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Calling:
         self._metrics = metrics
         self._commit_timeout_s = commit_timeout_s
         self._late: set[asyncio.Task[None]] = set()  # commits that nobody waits for
-        self._unrecorded, self._untold = Seldom(log), Seldom(log)
+        self._unrecorded, self._untold = RateLimitedLog(log), RateLimitedLog(log)
 
     async def call(
         self,

@@ -30,7 +30,7 @@ from proxy.mcp_gateway.errors import UpstreamDown
 from proxy.mcp_gateway.exchange import Context, Exchange
 from proxy.mcp_gateway.servers.link import Link
 from proxy.mcp_gateway.servers.upstream import Upstream
-from recorder.seldom import Seldom
+from recorder.base.rate_limited_log import RateLimitedLog
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class News:
         self._streams: dict[Hearer, ListenHandler] = {}
         self._wanted: defaultdict[Place, dict[Hearer, str]] = defaultdict(dict)
         self._telling: set[asyncio.Task[None]] = set()
-        self._untold = Seldom(log)
+        self._untold = RateLimitedLog(log)
 
     def session(self, ctx: Context) -> Session:
         """What is known of the session of a request of the handshake era."""

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from proxy.admission.address import NOWHERE, Stated
 from proxy.mcp_gateway.exchange import Context
+from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import RecorderError
 from recorder.registry import writes
 from recorder.registry.writes import REFUSED
-from recorder.seldom import Seldom
 from recorder.store.database import Store
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class Writes:
         self._project_id = project_id
         self._timeout_s = timeout_s
         self._noted: set[tuple[str, str]] = set()
-        self._untold = Seldom(log)
+        self._untold = RateLimitedLog(log)
 
     async def barred(self, ctx: Context, trajectory_id: str | None = None) -> str | None:
         """The campaign whose attempt a caller is and that allows no writes; `UNKNOWN`; None: it may write."""

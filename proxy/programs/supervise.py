@@ -24,6 +24,7 @@ import psutil
 from proxy.errors import StartError
 from proxy.programs import watch
 from recorder import private
+from recorder.base.errors import MISCONFIGURED
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,6 @@ CALM_S = 60.0  # up for this long: the next restart begins at the first backoff 
 SETTLE_S = 4.0  # longer than a worker takes to find that its settings or its store are wrong
 POLL_S = 0.1
 KILLED_STARTS = 3  # so often is a program started anew that a signal ended before it was up; its own end is final
-SET_WRONGLY = 2  # a child's exit status where its settings cannot work: starting it again would not change that
 TAIL_LINES = 15
 LOG_BYTES = 20 * 1024 * 1024  # a log longer than this is set aside at the next start
 
@@ -252,7 +252,7 @@ def _was_killed(process: asyncio.subprocess.Process | None) -> bool:
 
 
 def _was_set_wrongly(process: asyncio.subprocess.Process | None) -> bool:
-    return process is not None and process.returncode == SET_WRONGLY
+    return process is not None and process.returncode == MISCONFIGURED
 
 
 def _how(status: int) -> str:

@@ -6,7 +6,6 @@ what happened (`recorder.telling.happenings`, `proxy.programs.up`).
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from recorder.commands.terminal import clean
+from recorder.base.json_output import write_json_line
+from recorder.base.terminal import clean, line, table
 from recorder.telling.waiting import Waiting
 
 WAITING: Final = "waiting"
@@ -70,10 +70,10 @@ class Lines:
     def tell(self, event: str, text: str, facts: Mapping[str, Any] = _NOTHING) -> None:
         """Print it, each further line of it set in."""
         first, *more = text.splitlines() or [""]
-        line = Text(f"{time.strftime('%H:%M:%S')}  ", style="dim")
-        line.append(f"{event:<10}", style=_STYLES.get(event, ""))
-        line.append("\n".join([clean(first), *(f"{'':<20}{clean(one)}" for one in more)]))
-        self._console.print(line)
+        told = Text(f"{time.strftime('%H:%M:%S')}  ", style="dim")
+        told.append(f"{event:<10}", style=_STYLES.get(event, ""))
+        told.append("\n".join([clean(first), *(f"{'':<20}{clean(one)}" for one in more)]))
+        self._console.print(told)
 
     def programs(self, shown: Sequence[ProgramLine], changed: ProgramLine) -> None:
         """Print the one that changed."""
@@ -125,12 +125,12 @@ class Screen(Lines):
         self._live.update(self._table(), refresh=True)
 
     def _table(self) -> Table:
-        table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-        for one in self._shown:
-            table.add_row(one.name, Text(one.state, style=_STYLES.get(one.state, "")), Text(_first_line(one.detail)))
-        if self._waiting:
-            table.add_row(WAITING, "", Text(self._waiting, style="dim"))
-        return table
+        rows = [
+            (one.name, line(one.state, _STYLES.get(one.state, "")), line(_first_line(one.detail)))
+            for one in self._shown
+        ]
+        rows += [(WAITING, line(""), line(self._waiting, "dim"))] if self._waiting else []
+        return table(("", "", ""), rows, headed=False)
 
 
 class JsonLines:
@@ -144,8 +144,7 @@ class JsonLines:
 
     def tell(self, event: str, text: str, facts: Mapping[str, Any] = _NOTHING) -> None:
         """Print it."""
-        line = {"at": time.time(), "event": event, "text": text, **facts}
-        self._console.out(json.dumps(line, default=str), highlight=False)
+        write_json_line({"at": time.time(), "event": event, "text": text, **facts}, self._console.file)
 
     def programs(self, shown: Sequence[ProgramLine], changed: ProgramLine) -> None:
         """Print the one that changed."""
@@ -172,4 +171,4 @@ def telling(console: Console, *, as_json: bool) -> Telling:
 
 
 def _first_line(text: str) -> str:
-    return clean((text.splitlines() or [""])[0])
+    return (text.splitlines() or [""])[0]

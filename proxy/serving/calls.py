@@ -37,8 +37,8 @@ from proxy.serving.asking import Asking
 from proxy.serving.call import Call, Parts
 from proxy.serving.refusals import no_engine, unknown_model
 from proxy.versions.in_service import Target
+from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import StoreError
-from recorder.seldom import Seldom
 from recorder.states import CallState, Purpose
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class Calls:
         self._stop = parts.stop
         self._attributor = Attributor(parts.project_id, parts.recorder, parts.versions)
         self._conversations = Conversations()
-        self._unrecorded = Seldom(log)
+        self._unrecorded = RateLimitedLog(log)
         self._late: set[asyncio.Future[None]] = set()  # commits that nobody waits for any longer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

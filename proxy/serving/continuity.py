@@ -41,9 +41,9 @@ from proxy.serving.stitch import (
     wanted_tokens,
 )
 from proxy.versions.in_service import Route
+from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Attribution, Message
-from recorder.seldom import Seldom
 from recorder.states import Confidence
 
 log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class Continuity:
         self._recorder = recorder
         self._client = client
         self._blank: dict[tuple[int, ...], bool] = {}  # whether some ids are white space
-        self._failing = Seldom(log, WARN_EVERY_S)
+        self._failing = RateLimitedLog(log, WARN_EVERY_S)
         recorder.keep_pasts(KEPT_PASTS_BYTES)
 
     async def prompt(self, chat: Body, attribution: Attribution | None, route: Route) -> Continued:

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 
 from proxy.settings.hone import ENV_PREFIX, NESTED
-from recorder.urls import SECRET_NAMES, mask_parameters
+from recorder.base.urls import SECRET_NAMES, mask_parameters
 
 MASK = "********"
 _SECRET_NAME = rf"[\w.-]*(?:{'|'.join(SECRET_NAMES)})"

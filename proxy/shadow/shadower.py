@@ -23,16 +23,16 @@ from proxy.shadow.again import can_be_answered_again
 from proxy.shadow.answering import Answering, Ask
 from proxy.shadow.draw import drawn_turn, is_drawn
 from proxy.versions.in_service import InService, Route
+from recorder.base.lru import Lru
+from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import NotFound, StoreError
 from recorder.groups.shadows import EndedRun, ended_runs, open_shadow
 from recorder.holding import leases
 from recorder.holding.leases import Lease
-from recorder.lru import Lru
 from recorder.reading.shadow_costs import shadow_costs
 from recorder.reading.transcripts import load_trajectory
 from recorder.reading.views import CallView
 from recorder.registry.aliases import AliasView
-from recorder.seldom import Seldom
 from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.watch import News
@@ -80,7 +80,7 @@ class Shadower:
         self._slots = asyncio.Semaphore(MOST_AT_ONCE)
         self._at_work: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
-        self._failing = Seldom(log)
+        self._failing = RateLimitedLog(log)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

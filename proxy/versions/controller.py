@@ -25,6 +25,7 @@ from proxy.versions.deciding import Deciding
 from proxy.versions.fleet import Fleet, Member
 from proxy.versions.in_service import InService, passes
 from proxy.versions.on_trial import OnTrial
+from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.capture.recorder import Recorder
 from recorder.errors import Conflict, LeaseLost, StoreError
 from recorder.holding import holders, leases
@@ -34,7 +35,6 @@ from recorder.registry.aliases import ensure_alias
 from recorder.registry.fingerprint import base_fingerprint
 from recorder.registry.holdback import Holdback
 from recorder.registry.versions import VersionView, get_versions, mark, pinned
-from recorder.seldom import Seldom
 from recorder.settings import LearnSettings
 from recorder.states import VersionState
 from recorder.store.changes import Topic
@@ -84,7 +84,7 @@ class Controller:
         self._deciding = Deciding(store, versions, recorder, self._fleet, aliases, learn, self.wake, self._again)
         self._on_trial = OnTrial(self._deciding)
         self._lease: Lease | None = None
-        self._failing, self._broken = Seldom(log), Seldom(log)
+        self._failing, self._broken = RateLimitedLog(log), RateLimitedLog(log)
         self._pinned: set[str] = set()
         self._base_shapes: Mapping[str, tuple[int, ...]] | None = None
         self._stopping = asyncio.Event()

@@ -19,13 +19,13 @@ from typing import Any
 from proxy.errors import NoReplica
 from proxy.settings.sections import ProxySettings
 from proxy.versions import pins
+from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import StoreError
 from recorder.ids import new_id
 from recorder.registry import replicas
 from recorder.registry.aliases import AliasView, read_aliases
 from recorder.registry.replicas import ReplicaView
 from recorder.registry.versions import VersionView, read_versions, repin
-from recorder.seldom import Seldom
 from recorder.store import sql
 from recorder.store.changes import Topic
 from recorder.store.database import Store
@@ -113,7 +113,7 @@ class InService:
         self._stopping = asyncio.Event()
         self._news = News()
         self._follower: asyncio.Task[None] | None = None
-        self._broken = Seldom(log)
+        self._broken = RateLimitedLog(log)
 
     async def start(self) -> None:
         """Read the store once, then follow it until `stop()`."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 
+from recorder.base.lru import Lru
 from recorder.content import canonical
 from recorder.content.turns import Message, Parent, TrajectoryRef
-from recorder.lru import Lru
 from recorder.states import Confidence
 
 

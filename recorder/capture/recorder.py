@@ -12,6 +12,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.capture import batch as batches
 from recorder.capture import rows
 from recorder.capture import statements as sql
@@ -30,7 +31,6 @@ from recorder.ids import new_id
 from recorder.lineage import lookup
 from recorder.lineage import past as pasts
 from recorder.lineage.past import Past, RecentPasts
-from recorder.seldom import Seldom
 from recorder.settings import RecorderSettings
 from recorder.states import Purpose, TrajectoryState
 from recorder.store.checkpoint import Checkpointer
@@ -77,7 +77,7 @@ class Recorder:
         database = store.url.database if store.is_sqlite else None
         self._checkpoints = Checkpointer(database) if database and database != ":memory:" else None
         self._keys: dict[str, bytes] = {}
-        self._unseen = Seldom(log)
+        self._unseen = RateLimitedLog(log)
         self.find = Finder(self._lane, self._memory, self._key, self._running, self.redaction)
         self.tools = ToolCalls(self._lane, self._writer, self._memory, self._key, self.redaction)
 

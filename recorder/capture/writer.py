@@ -17,6 +17,7 @@ from typing import Final
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.capture import batch as batches
 from recorder.capture.batch import Batch, Outcome, Written
 from recorder.capture.memory import Memory
@@ -27,7 +28,6 @@ from recorder.content.turns import Parent, TrajectoryRef
 from recorder.errors import RolledBack, Stale, StoreUnavailable
 from recorder.groups.closing import Closing, close_trajectories
 from recorder.lineage.lookup import hashes_of
-from recorder.seldom import Seldom
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, TrajectoryState
 from recorder.store.lanes import Executor, Lane, Row
@@ -117,7 +117,7 @@ class Writer:
         self._stopping = False
         self._shown: set[str] = set()  # calls whose row as an open call is written
         self._ended: set[str] = set()  # calls that wait in the queue with their end
-        self._failing, self._lost = Seldom(log), Seldom(log)
+        self._failing, self._lost = RateLimitedLog(log), RateLimitedLog(log)
         self.counts = Counts()
 
     def start(self) -> None:

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from sqlalchemy import Row, select
 
+from recorder.base.lru import Lru
 from recorder.checking.look import Look, Violation, Violations
 from recorder.content import tokens
 from recorder.errors import CorruptRecord
-from recorder.lru import Lru
 from recorder.store.schema import calls, choices, projects
 
 _KEPT: Final = 256  # prompts: 32 MiB where each is of 32k ids

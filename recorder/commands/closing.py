@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from recorder.base.json_output import write_json
+from recorder.base.terminal import echo
 from recorder.commands.context import Context
-from recorder.commands.support import echo_json, run
+from recorder.commands.support import run
 from recorder.errors import NotFound
 
 if TYPE_CHECKING:
@@ -46,12 +48,12 @@ def close(context: Context, name: str | None, group: str | None, everything: boo
         return
     closed = run(context, lambda store, project: _close(store, project, name, group))
     if context.json:
-        echo_json(closed)
+        write_json(closed)
         return
     if closed.run is not None:
-        click.echo(f"Closed the run {closed.run}." if closed.was_open else f"The run {closed.run} had ended before.")
+        echo(f"Closed the run {closed.run}." if closed.was_open else f"The run {closed.run} had ended before.")
     if closed.group is not None:
-        click.echo(_told(closed.group))
+        echo(_told(closed.group))
 
 
 def _close_all(context: Context) -> None:
@@ -59,15 +61,15 @@ def _close_all(context: Context) -> None:
 
     closed = run(context, close_all)
     if context.json:
-        echo_json(closed)
+        write_json(closed)
         return
     out = f"; {closed.groups_left_out} had too few to compare (`hone groups --state left_out`)"
-    click.echo(
+    echo(
         f"Closed {closed.runs} runs. {closed.groups_ready} groups are ready to be judged"
         f"{out if closed.groups_left_out else ''}."
     )
     if closed.busy:
-        click.echo(f"{closed.busy} runs are being answered now: they and their groups stay open.")
+        echo(f"{closed.busy} runs are being answered now: they and their groups stay open.")
 
 
 async def _close(store: Store, project: str, name: str, group: str | None) -> _Closed:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from recorder.base.json_output import write_json
+from recorder.base.terminal import clean, coloured, console, line, number
+from recorder.base.terminal import show as print_shown
 from recorder.commands.context import Context
-from recorder.commands.support import echo_json, run
-from recorder.commands.support import show as print_shown
+from recorder.commands.support import run
 from recorder.errors import NotFound
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ def compare(
         return
     found = run(context, lambda store, project: _load(store, project, group, left, right))
     if context.json:
-        echo_json(found)
+        write_json(found)
         return
     print_shown(*_shown(found, None if full else SHOWN_CHARS))
 
@@ -88,15 +90,13 @@ async def _judging(store: Store, project: str, group: str, reply: int) -> Judgin
 
 def _tell_judging(context: Context, found: Judging) -> None:
     if context.json:
-        echo_json(found)
+        write_json(found)
     else:
         print_shown(*_said(found))
 
 
 def _said(found: Judging) -> Iterable[RenderableType]:
     from rich.text import Text
-
-    from recorder.commands.terminal import clean, line
 
     yield line(f"{found.id} by {found.judge_version or found.judge_model or 'checks alone'}", "bold")
     if found.asked is None:
@@ -115,8 +115,6 @@ def _said(found: Judging) -> Iterable[RenderableType]:
 def _shown(c: Comparison, limit: int | None) -> Iterable[RenderableType]:
     from rich.text import Text
 
-    from recorder.commands.terminal import coloured, console, line
-
     head = c.group
     yield line(head.id, "bold").append("  ").append_text(coloured(head.state))
     about = [head.external_id, head.alias, head.version, head.scenario, f"{head.members} attempts"]
@@ -134,7 +132,6 @@ def _shown(c: Comparison, limit: int | None) -> Iterable[RenderableType]:
 
 
 def _preferences(c: Comparison, limit: int | None) -> Iterable[RenderableType]:
-    from recorder.commands.terminal import line
 
     if c.preferences:
         yield line("what people prefer, newest first", "dim")
@@ -148,8 +145,6 @@ def _preferences(c: Comparison, limit: int | None) -> Iterable[RenderableType]:
 def _table(c: Comparison, columns: int, limit: int | None) -> RenderableType:
     from rich import box
     from rich.table import Table
-
-    from recorder.commands.terminal import console
 
     wide = console().is_terminal  # a file's lines are not broken
     made = Table(box=box.SQUARE, border_style="dim", padding=(0, 1), header_style="", show_lines=True, expand=wide)
@@ -167,7 +162,6 @@ def _table(c: Comparison, columns: int, limit: int | None) -> RenderableType:
 def _head(one: Attempt) -> Text:
     from rich.text import Text
 
-    from recorder.commands.terminal import coloured, line, number
     from recorder.listing.short_ids import short
 
     gain = "" if one.advantage is None else f"  {one.advantage:+.3g}"
@@ -179,8 +173,6 @@ def _head(one: Attempt) -> Text:
 def _judged(one: Attempt, limit: int | None) -> Text:
     from rich.text import Text
 
-    from recorder.commands.terminal import clean, number
-
     told = [_cut(clean(one.explanation), limit)] if one.explanation else []
     for part in one.parts:
         why = f": {_cut(clean(part.explanation), limit)}" if part.explanation else ""
@@ -191,8 +183,6 @@ def _judged(one: Attempt, limit: int | None) -> Text:
 def shown_cell(cell: Cell, limit: int | None, named: Callable[[int], str] = str) -> Text:
     """What an attempt did in one row; `named`: how another attempt is called, by its number."""
     from rich.text import Text
-
-    from recorder.commands.terminal import clean
 
     if cell.state == "missing":
         return Text("∅ no turn here", style="dim")
@@ -209,7 +199,6 @@ def shown_cell(cell: Cell, limit: int | None, named: Callable[[int], str] = str)
 
 
 def _sign(cell: Cell, named: Callable[[int], str]) -> str:
-    from recorder.commands.terminal import clean
 
     if cell.state == "shared":
         return "≡ all the same"
@@ -219,8 +208,6 @@ def _sign(cell: Cell, named: Callable[[int], str]) -> str:
 
 def _call(call: ComparedCall, limit: int | None) -> Text:
     from rich.text import Text
-
-    from recorder.commands.terminal import clean
 
     shown = Text(f"\n{'+ ' if call.new else ''}{clean(call.name)}", style="cyan")
     for one in call.arguments:

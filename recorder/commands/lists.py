@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import click
 
+from recorder.base.json_output import write_json
+from recorder.base.terminal import duration, echo, number, show_table, when
 from recorder.commands.context import Context
-from recorder.commands.support import echo_json, run, show_table
+from recorder.commands.support import run
 from recorder.errors import FilterInvalid
-from recorder.hours import duration
 from recorder.listing.words import GROUP_WORDS, RUN_WORDS, Word, group_filter, run_filter
 
 if TYPE_CHECKING:
@@ -125,16 +126,15 @@ def _print(context: Context, page: Callable[[Store, str], Awaitable[Page[L]]], s
         return
     found = run(context, page)
     if context.json:
-        echo_json(found.lines)
+        write_json(found.lines)
         return
     show_table(shape.columns, map(shape.row, found.lines), right=shape.right)
     if found.next is not None:
         looked = f"The newest {found.looked_at} were looked at. " if found.looked_at else ""
-        click.echo(f"{looked}More: --before {found.next}", err=True)
+        echo(f"{looked}More: --before {found.next}", err=True)
 
 
 def _run_row(t: TrajectoryLine) -> Row:
-    from recorder.commands.terminal import number, when
     from recorder.listing.short_ids import short
 
     return (
@@ -145,7 +145,6 @@ def _run_row(t: TrajectoryLine) -> Row:
 
 
 def _group_row(g: GroupLine) -> Row:
-    from recorder.commands.terminal import number, when
     from recorder.listing.short_ids import short
 
     return (

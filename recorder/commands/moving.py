@@ -6,17 +6,18 @@ Owns: reading arguments, progress, and saying what is to be done afterwards. Ref
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from recorder.base.json_output import write_json
+from recorder.base.live import progress_bar
+from recorder.base.terminal import echo
+from recorder.base.urls import shown_store
 from recorder.commands.context import Context
-from recorder.commands.support import echo_json, run
+from recorder.commands.support import run
 from recorder.errors import StoreError
-from recorder.urls import shown_store
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from recorder.moving.copying import Copied, Heard
     from recorder.store.database import Store
 
-Tell = Callable[[str, int, int], None]  # what is being done, how much is done, of how much
 _DOING: Final = {"copy": "copying", "verify": "verifying"}
 
 
@@ -42,11 +42,13 @@ def copy(context: Context, url: str) -> None:
     beside = _beside(data)
     if context.json:
         shown = shown_store(to)
-        echo_json({"store": shown, "rows": done.rows, "resumed": done.resumed, "tables": done.tables, "beside": beside})
+        write_json(
+            {"store": shown, "rows": done.rows, "resumed": done.resumed, "tables": done.tables, "beside": beside}
+        )
         return
-    click.echo(_told(done, to))
+    echo(_told(done, to))
     if beside:
-        click.echo(
+        echo(
             f"\nNot copied, since it is no part of the database: {', '.join(beside)} in {data.absolute()}. The store "
             "names adapters and\ncheckpoints by their paths there: keep that folder as `data`, and on another machine "
             "at the same path."
@@ -59,7 +61,7 @@ async def _copy(source: Store, url: str, *, quiet: bool) -> tuple[Copied, URL]:
 
     target = await open_target(url)
     try:
-        with _progress(quiet=quiet) as tell:
+        with progress_bar(quiet=quiet) as tell:
 
             def heard(news: Heard) -> None:
                 tell(f"{_DOING[news.doing]} {news.table}", news.done, news.of)
@@ -115,25 +117,12 @@ def backup(context: Context, file: Path) -> None:
             f"PostgreSQL backs up its databases itself, while everything runs:\n\n{command_for(url, file)}"
         )
     database = Path(url.database)
-    with _progress(quiet=context.json) as tell:
+    with progress_bar(quiet=context.json) as tell:
         done = back_up(database, file, lambda pages, of: tell("copying pages", pages, of))
     if context.json:
-        echo_json({"file": str(done.file), "size_bytes": done.size_bytes})
+        write_json({"file": str(done.file), "size_bytes": done.size_bytes})
         return
-    click.echo(f"Backed up to {done.file} ({done.size_bytes / 1e6:,.1f} MB), and checked.")
+    echo(f"Backed up to {done.file} ({done.size_bytes / 1e6:,.1f} MB), and checked.")
     beside = [name for name in _beside(settings.data) if name in ("adapters", "checkpoints", "campaigns")]
     if beside:
-        click.echo(f"Not in it: {', '.join(beside)} in {settings.data}. Copy them too.")
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> Iterator[Tell]:
-    """A bar on standard error, where somebody sees it."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    columns = (TextColumn("{task.description:32}"), BarColumn(), TextColumn("{task.completed:,.0f}/{task.total:,.0f}"))
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("", total=1)
-        yield lambda doing, done, of: bar.update(task, description=doing, completed=done, total=max(of, 1))
+        echo(f"Not in it: {', '.join(beside)} in {settings.data}. Copy them too.")

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from recorder.base.json_output import write_json
+from recorder.base.terminal import console, echo, line
+from recorder.base.terminal import show as print_shown
 from recorder.commands.context import Context
-from recorder.commands.support import echo_json, run
-from recorder.commands.support import show as print_shown
+from recorder.commands.support import run
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -69,11 +71,10 @@ def review(
 
     found = run(context, work)
     if context.json:
-        echo_json(found)
+        write_json(found)
 
 
 def _somebody_there() -> bool:
-    from recorder.commands.terminal import console
 
     return sys.stdin.isatty() and console().is_terminal
 
@@ -128,18 +129,17 @@ def _said() -> str:
         try:
             word = click.prompt(_QUESTION, default="", show_default=False).strip().lower()
         except click.Abort:
-            click.echo()
+            echo()
             return _QUIT
         word = _SHORT.get(word, word)
         if word in _KEYS:
             return word
-        click.echo(f"Say one of {', '.join(_KEYS)}.")
+        echo(f"Say one of {', '.join(_KEYS)}.")
 
 
 def _shown(entry: Entry, two: Beside, place: str, limit: int | None) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    from recorder.commands.terminal import line
     from recorder.listing.short_ids import short
 
     yield Text()
@@ -155,7 +155,6 @@ def _shown(entry: Entry, two: Beside, place: str, limit: int | None) -> Iterator
 
 def _begun(two: Beside, limit: int | None) -> Iterable[RenderableType]:
     from recorder.commands.compare import shown_cell
-    from recorder.commands.terminal import line
 
     if two.beginning:
         yield line(f"both begin with the same {len(two.beginning)} turns:", "dim")
@@ -183,7 +182,6 @@ def _table(two: Beside, limit: int | None) -> RenderableType:
 
 
 def _ended(found: Queue, answered: int) -> Iterator[RenderableType]:
-    from recorder.commands.terminal import line
 
     kept = f"{answered} answer{'' if answered == 1 else 's'} kept."
     yield line(kept if answered or found.entries else f"{kept} Nothing waits for you.", "bold")

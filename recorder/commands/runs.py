@@ -1,7 +1,7 @@
 """`hone show`, `export`, `ledger` and `delete`: what was recorded, on a terminal.
 
 Owns: reading arguments and printing. Refuses: queries, and the look of things (`recorder.commands.transcript`,
-`recorder.commands.terminal`).
+`recorder.base.terminal`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from recorder.base.json_output import to_json, write_json
+from recorder.base.terminal import confirm, echo, line, show_table, when
+from recorder.base.terminal import show as print_shown
 from recorder.commands.context import Context
-from recorder.commands.support import When, echo_json, run, show_table, to_json
-from recorder.commands.support import show as print_shown
+from recorder.commands.support import When, run
 from recorder.errors import NotFound
 from recorder.reasons import meaning
 
@@ -39,12 +41,11 @@ def show(context: Context, object_id: str, group: str | None, full: bool) -> Non
     """Show one run, call or group: by Hone's id, the end of it, or the one its caller gave."""
     found = run(context, lambda store, project: _find(store, project, object_id, group))
     from recorder.commands import transcript
-    from recorder.commands.terminal import line
     from recorder.reading.views import CallView, TrajectoryView
 
     kind = {TrajectoryView: "trajectory", CallView: "call"}.get(type(found.view), "group")
     if context.json:
-        echo_json({"kind": kind, kind: found.view, "score": found.score, "failed": found.failed})
+        write_json({"kind": kind, kind: found.view, "score": found.score, "failed": found.failed})
     elif isinstance(found.view, TrajectoryView):
         print_shown(transcript.trajectory(found.view, found.score, found.versions, full=full))
     elif isinstance(found.view, CallView):
@@ -131,7 +132,7 @@ def export(context: Context, form: str, trajectory_id: str | None, since: float 
         one = await find_trajectory(store, project, named) if named else None
         lines = {"raw": raw_lines, "openai": openai_lines, "tools": tool_lines}[form]
         async for row in lines(store, project, trajectory_id=one, since=since):
-            output.write(to_json(row) + "\n")
+            output.write(to_json(row, compact=True) + "\n")
 
     run(context, write)
 
@@ -149,15 +150,15 @@ def delete(context: Context, names: tuple[str, ...], group: str | None, yes: boo
     """
     ids = run(context, lambda store, project: _named(store, project, names, group))
     if not yes:
-        click.confirm(f"Delete {len(ids)} trajectories ({', '.join(ids)}) for good?", abort=True, err=True)
+        confirm(f"Delete {len(ids)} trajectories ({', '.join(ids)}) for good?", abort=True, err=True)
     done, erased = run(context, lambda store, project: _delete(store, project, ids))
     if context.json:
-        echo_json({"deleted": done, "log_erased": erased})
+        write_json({"deleted": done, "log_erased": erased})
         return
     for one in done:
-        click.echo(f"Deleted {one.trajectory_id}: {one.calls} calls, {one.nodes} messages, {one.blobs} blobs.")
+        echo(f"Deleted {one.trajectory_id}: {one.calls} calls, {one.nodes} messages, {one.blobs} blobs.")
     if not erased:
-        click.echo("Readers keep the store's log, which still holds the bytes. Try again when it is quiet.", err=True)
+        echo("Readers keep the store's log, which still holds the bytes. Try again when it is quiet.", err=True)
 
 
 async def _named(store: Store, project: str, names: tuple[str, ...], group: str | None) -> list[str]:
@@ -230,9 +231,8 @@ def ledger(
 
     found = run(context, read)
     if context.json:
-        echo_json(found)
+        write_json(found)
         return
-    from recorder.commands.terminal import when
     from recorder.listing.short_ids import short
 
     rows = [
@@ -241,7 +241,7 @@ def ledger(
     show_table(("at", "kind", "object", "reason", "detail"), rows)
     for code_shown in sorted({e.code for e in found}):
         if (sentence := meaning(code_shown)) is not None:
-            click.echo(f"{code_shown}: {sentence}")
+            echo(f"{code_shown}: {sentence}")
 
 
 async def _clients(store: Store, project: str, since: float | None) -> list[Entry]:
@@ -275,7 +275,7 @@ def _print_counts(context: Context, kind: str | None, since: float | None) -> No
 
     found = run(context, read)
     if context.json:
-        echo_json(found)
+        write_json(found)
         return
     rows = [(one, code, count, meaning(code)) for one, codes in found.items() for code, count in codes.items()]
     show_table(("kind", "reason", "objects", "what it means"), rows, right=("objects",))

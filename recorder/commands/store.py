@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from recorder.base.errors import FAILED
+from recorder.base.json_output import write_json
+from recorder.base.terminal import echo, show_table, when
+from recorder.base.urls import shown_store
 from recorder.commands.context import Context
 from recorder.commands.moving import backup, copy
-from recorder.commands.support import echo_json, run, show_table
+from recorder.commands.support import run
 from recorder.urls import shown_store
 
 if TYPE_CHECKING:
@@ -64,10 +68,10 @@ def create(
         return
     key, secret = run(context, lambda store, project: mint(store, project, name, scopes, expires_at=expires_at, by=_BY))
     if context.json:
-        echo_json({**_key(key), "key": secret})
+        write_json({**_key(key), "key": secret})
         return
-    click.echo(secret)
-    click.echo(f"Key {key.id} ({', '.join(sorted(key.scopes))}). Keep it now: it is not shown again.", err=True)
+    echo(secret)
+    echo(f"Key {key.id} ({', '.join(sorted(key.scopes))}). Keep it now: it is not shown again.", err=True)
 
 
 def _adopt(context: Context, name: str, scopes: tuple[str, ...], secret: str, expires_at: float | None) -> None:
@@ -78,9 +82,9 @@ def _adopt(context: Context, name: str, scopes: tuple[str, ...], secret: str, ex
     except ValueError as e:
         raise click.BadParameter(f"{e}", param_hint="--secret-file") from e
     if context.json:
-        echo_json(_key(key))
+        write_json(_key(key))
     else:
-        click.echo(f"Key {key.id} ({', '.join(sorted(key.scopes))}) is there.")
+        echo(f"Key {key.id} ({', '.join(sorted(key.scopes))}) is there.")
 
 
 @keys.command("list")
@@ -91,9 +95,8 @@ def list_(context: Context) -> None:
 
     found = run(context, list_keys)
     if context.json:
-        echo_json([_key(key) for key in found])
+        write_json([_key(key) for key in found])
         return
-    from recorder.commands.terminal import when
 
     rows = [
         (k.id, k.name, f"{k.hint}…", " ".join(sorted(k.scopes)), k.trajectory_id, when(k.created_at),
@@ -116,11 +119,11 @@ def rotate(context: Context, key: str, grace_h: float) -> None:
 
     made, secret = run(context, lambda store, project: rotate_key(store, project, key, grace_h * 3600, _BY))
     if context.json:
-        echo_json({**_key(made), "key": secret})
+        write_json({**_key(made), "key": secret})
         return
-    click.echo(secret)
+    echo(secret)
     until = f"goes on for {grace_h:g} h" if grace_h else "has ended"
-    click.echo(f"Key {made.id} replaces {made.replaces}, which {until}. Keep it now: it is not shown again.", err=True)
+    echo(f"Key {made.id} replaces {made.replaces}, which {until}. Keep it now: it is not shown again.", err=True)
 
 
 @keys.command()
@@ -132,9 +135,9 @@ def revoke(context: Context, key: str) -> None:
 
     gone = run(context, lambda store, project: revoke_key(store, project, key, _BY))
     if context.json:
-        echo_json(_key(gone))
+        write_json(_key(gone))
     else:
-        click.echo(f"Key {gone.id} is revoked.")
+        echo(f"Key {gone.id} is revoked.")
 
 
 def _key(key: KeyView) -> dict[str, Any]:
@@ -161,9 +164,9 @@ def upgrade(context: Context) -> None:
 
     url = run(context, shown, migrate=True)
     if context.json:
-        echo_json({"store": url, "schema": HEAD})
+        write_json({"store": url, "schema": HEAD})
     else:
-        click.echo(f"The store {url} has schema {HEAD}.")
+        echo(f"The store {url} has schema {HEAD}.")
 
 
 @db.command()
@@ -180,19 +183,18 @@ def check(context: Context) -> None:
     heard = (lambda _: None) if context.json else _say
     done = run(context, lambda store, project: check_store(store, data, heard))
     if context.json:
-        echo_json([asdict(one) for one in done])
+        write_json([asdict(one) for one in done])
     broken = sum(len(one.violations) for one in done)
     if not context.json:
-        click.echo(f"{len(done)} rules, {broken} violations" if broken else f"{len(done)} rules, all kept.")
+        echo(f"{len(done)} rules, {broken} violations" if broken else f"{len(done)} rules, all kept.")
     if broken:
-        raise SystemExit(1)
+        raise SystemExit(FAILED)
 
 
 def _say(one: Checked) -> None:
     """One rule, as it is done; ids and paths may come from outside."""
-    from recorder.commands.terminal import clean
 
     mark = "BROKEN" if one.violations else "ok"
-    click.echo(f"{mark:6} {one.title} ({one.rows:,} rows)", err=not one.violations)
+    echo(f"{mark:6} {one.title} ({one.rows:,} rows)", err=not one.violations)
     for violation in one.violations:
-        click.echo(clean(f"       {violation.kind} {violation.id}: {violation.what}. To do: {violation.do}."))
+        echo(f"       {violation.kind} {violation.id}: {violation.what}. To do: {violation.do}.")

@@ -1,28 +1,27 @@
-"""What every command of this package needs: an open store, JSON, tables and pictures of what is told.
+"""What every command of this package needs: an open store, findings and pictures of what is told.
 
-Owns: running a coroutine on the store, printing, writing a picture. Refuses: any single command, what is drawn.
+Owns: running a coroutine on the store, writing a picture. Refuses: any single command, printing
+(`recorder.base.terminal`), what is drawn.
 
-What takes long to import (SQLAlchemy, rich) is imported where it is needed: `hone --help` must be instant.
+What takes long to import (SQLAlchemy) is imported where it is needed: `hone --help` must be instant.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, is_dataclass
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from recorder.hours import moment
+from recorder.base.errors import FAILED
+from recorder.base.hours import moment
+from recorder.base.json_output import write_json
+from recorder.base.terminal import echo
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from recorder.charts import Chart
     from recorder.commands.context import Context
     from recorder.findings import Finding
@@ -47,64 +46,16 @@ def run(context: Context, read: Callable[[Store, str], Awaitable[T]], *, migrate
     return asyncio.run(main())
 
 
-def echo_json(value: object) -> None:
-    """Print JSON."""
-    click.echo(to_json(value, indent=2))
-
-
 def echo_findings(findings: Sequence[Finding], *, as_json: bool) -> None:
     """Print what checks found; exit status 1 where something is wrong."""
-    from recorder.commands.terminal import clean
     from recorder.findings import any_wrong
 
     if as_json:
-        click.echo(json.dumps([one.as_json() for one in findings], indent=2))
+        write_json(findings)
     for one in () if as_json else findings:
-        click.echo(clean(f"{one.verdict:<7} {one.line()}"))
+        echo(f"{one.verdict:<7} {one.line()}")
     if any_wrong(findings):
-        raise SystemExit(1)
-
-
-def to_json(value: object, *, indent: int | None = None) -> str:
-    """JSON in ASCII, since a transcript must not reach a terminal as it is; what is no number is null."""
-    form: dict[str, Any] = {"indent": indent, "separators": None if indent else (",", ":")}
-    try:
-        return json.dumps(value, allow_nan=False, default=_plain, **form)
-    except ValueError:
-        return json.dumps(_finite(json.loads(json.dumps(value, default=_plain))), **form)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _plain(value: object) -> object:
-    """What JSON has no form for, as something it has."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    if isinstance(value, Mapping):
-        return dict(value)
-    return list(value) if isinstance(value, Sequence | frozenset) else str(value)
-
-
-def show(*shown: RenderableType) -> None:
-    """Print what `recorder.commands.terminal` or `transcript` made."""
-    from recorder.commands.terminal import console
-
-    screen = console()
-    for one in shown:
-        screen.print(one)
-
-
-def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()) -> None:
-    """Print a table; the columns in `right` hold numbers."""
-    from recorder.commands.terminal import table
-
-    show(table(columns, rows, right=right))
+        raise SystemExit(FAILED)
 
 
 def require_folder(picture: Path | None) -> None:
@@ -121,7 +72,7 @@ def draw_into(chart: Chart, picture: Path) -> None:
         picture.write_text(draw(chart), "utf-8")
     except OSError as e:
         raise click.UsageError(f"the picture {picture} cannot be written: {e.strerror or e}.") from e
-    click.echo(f"the picture is {picture}", err=True)
+    echo(f"the picture is {picture}", err=True)
 
 
 class When(click.ParamType[float]):

@@ -1,7 +1,7 @@
 """How a conversation, a group and a call look on a terminal.
 
 Owns: what of them is shown, in which order, and cut how. Refuses: making text harmless, which it leaves to
-`recorder.commands.terminal` for every string; reading the store.
+`recorder.base.terminal` for every string; reading the store.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from recorder.commands.terminal import clean, coloured, line, number, table, when
+from recorder.base.terminal import clean, coloured, line, number, table, when
 from recorder.content.extras import LEFT_OUT_ITEMS, LEFT_OUT_TOOLS
 
 if TYPE_CHECKING:

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
+from recorder.base.json_output import write_json_line
+from recorder.base.live import redrawn
+from recorder.base.terminal import console, table
 from recorder.commands.context import Context
-from recorder.commands.support import run, to_json
+from recorder.commands.support import run
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,7 +43,6 @@ def follow(
     right: Sequence[str],
 ) -> None:
     """Show a list until Ctrl-C. Raises UsageError where nobody would see it."""
-    from recorder.commands.terminal import console, table
 
     screen = console()
     if not context.json and not screen.is_terminal:
@@ -50,16 +52,14 @@ def follow(
         return table(columns, map(row, lines[: max(1, screen.height - _AROUND)]), right=right)
 
     async def tell(store: Store, project: str) -> None:
-        from rich.live import Live
-
         if context.json:
             async for _, changed in changes(store, project, page):
                 for line in reversed(changed):
-                    click.echo(to_json(line))
+                    write_json_line(line, compact=True)
             return
-        with Live(console=screen, auto_refresh=False, vertical_overflow="crop") as live:
+        with redrawn(crop=True) as draw:
             async for lines, _ in changes(store, project, page):
-                live.update(drawn(lines), refresh=True)
+                draw(drawn(lines))
 
     with contextlib.suppress(KeyboardInterrupt):
         run(context, tell)

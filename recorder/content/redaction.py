@@ -1,6 +1,7 @@
 """Redaction: what matches `recorder.redact` is taken out of a call before anything of the recorder sees it.
 
-Owns: walking a call's parts, the visible marks, what else goes with a match. Refuses: patterns (`recorder.patterns`).
+Owns: walking a call's parts, the visible marks, what else goes with a match. Refuses: patterns
+(`recorder.base.patterns`).
 
 A call is redacted at the recorder's door, so everything behind it (rows, node ids, hashes, groups) is made of the
 redacted call and cannot tell what was there. A node id made of the text as the client sent it would tell: it is keyed,
@@ -27,10 +28,10 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Final
 
+from recorder.base.lru import Lru
+from recorder.base.patterns import Pattern, read
 from recorder.content import canonical
 from recorder.content.turns import Message, Redacted, Request, SampledChoice, Turn
-from recorder.lru import Lru
-from recorder.patterns import Pattern, read
 
 # Keys that carry the form of a message. A pattern that happens to match one must not take the message apart.
 _FORM: Final = frozenset(

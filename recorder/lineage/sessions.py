@@ -22,12 +22,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from recorder.base.lru import Lru
 from recorder.content.turns import ANYBODY, Message, Parent, Request, TrajectoryRef, Turn, Whose
 from recorder.lineage import likeness, lookup, match
 from recorder.lineage import statements as sql
 from recorder.lineage.likeness import Said
 from recorder.lineage.match import Told
-from recorder.lru import Lru
 from recorder.states import Confidence
 from recorder.store.lanes import Executor
 

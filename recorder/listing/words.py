@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from recorder.base.hours import moment
 from recorder.errors import FilterInvalid
-from recorder.hours import moment
 from recorder.listing.filters import GroupFilter, RunFilter
 from recorder.states import GroupState, Origin, Purpose, TrajectoryState
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from sqlalchemy import select
 
+from recorder.base.urls import shown_store
 from recorder.errors import Conflict
 from recorder.holding.holders import is_dead
 from recorder.store.database import Store, now
 from recorder.store.schema import leases
-from recorder.urls import shown_store
 
 
 async def holders_of(store: Store) -> list[str]:

@@ -17,6 +17,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder import private
+from recorder.base.urls import shown_store
 from recorder.errors import Conflict, StoreError
 from recorder.moving.pages import TABLES, Key
 from recorder.search.queue import put_all
@@ -26,7 +27,6 @@ from recorder.store.database import Store
 from recorder.store.migrate import HEAD, UNFINISHED
 from recorder.store.schema import metadata, projects
 from recorder.store.sql import UNHURRIED
-from recorder.urls import shown_store
 
 DRIVERS: Final = ("postgresql+asyncpg", "sqlite+aiosqlite")
 _FORMS: Final = "postgresql+asyncpg://USER@HOST/DATABASE or sqlite+aiosqlite:////FOLDER/hone.db"

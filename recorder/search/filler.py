@@ -19,13 +19,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
+from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import LeaseLost, StoreError
 from recorder.holding import holders, leases
 from recorder.holding.leases import Lease
 from recorder.search.erasing import Merge
 from recorder.search.filling import CALLS, fill
 from recorder.search.queue import waiting
-from recorder.seldom import Seldom
 from recorder.store.checkpoint import empty_log
 from recorder.store.database import Store
 from recorder.store.lanes import lane_for
@@ -51,7 +51,7 @@ class Filler:
         self._lease: Lease | None = None
         self._renew_at = 0.0
         self._stop = asyncio.Event()
-        self._failing = Seldom(log)
+        self._failing = RateLimitedLog(log)
         self._merge: Merge | None = None
         self._merged_s = 0.0  # what the merge under way has taken
         self._merge_at = float("-inf")

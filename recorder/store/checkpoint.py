@@ -15,7 +15,7 @@ import sqlite3
 import time
 from pathlib import Path
 
-from recorder.seldom import Seldom
+from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.sqlite.file import existing, identity
 from recorder.store.database import Store
 
@@ -42,7 +42,7 @@ class Checkpointer:
         self._seen_ns = 0
         self._at = float("-inf")  # of the last checkpoint
         self._file = identity(path)
-        self._failing = Seldom(log)
+        self._failing = RateLimitedLog(log)
         self._calm = False
 
     def start(self) -> None:

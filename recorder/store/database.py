@@ -22,6 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
+from recorder.base.urls import shown_store
 from recorder.errors import RolledBack, StoreError, StoreUnavailable, TooSlow
 from recorder.sqlite import driver
 from recorder.sqlite.file import existing, identity
@@ -29,7 +30,6 @@ from recorder.store import changes
 from recorder.store.changes import Counts
 from recorder.store.statement import json_of
 from recorder.store.watch import SqliteLook, Watch
-from recorder.urls import shown_store
 
 BUSY_TIMEOUT_S = 30.0
 _LOOK_EVERY: Final = 10_000  # steps of SQLite's machine, a fraction of a millisecond: how often a limit is looked at

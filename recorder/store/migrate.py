@@ -25,13 +25,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from recorder import private
+from recorder.base.urls import shown_store
 from recorder.errors import SchemaMismatch, StoreError, StoreUnavailable
 from recorder.settings import RecorderSettings
 from recorder.store import sql
 from recorder.store.database import Store, now, sqlite_url
 from recorder.store.folder import make_data_folder
 from recorder.store.schema import BESIDE, PLACE, metadata, projects
-from recorder.urls import shown_store
 
 DEFAULT_PROJECT: Final = "default"
 # Oldest first; a test holds them to the files in recorder/store/migrations/versions.

@@ -18,8 +18,8 @@ from typing import Final
 
 from sqlalchemy import update
 
+from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import StoreUnavailable
-from recorder.seldom import Seldom
 from recorder.store.lanes import Executor, Lane
 from recorder.store.schema import projects
 from recorder.store.statement import Statement
@@ -42,7 +42,7 @@ class Standing:
         self._writing_since: float | None = None
         self._one = asyncio.Lock()
         self._told: str | None = None
-        self._alarm = Seldom(log)
+        self._alarm = RateLimitedLog(log)
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self.alarms = 0  # times that it was found in trouble

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
+from recorder.base.terminal import duration
 from recorder.judged.disputed import CODE as DISPUTED
 from recorder.states import GroupState
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import groups, ledger
-from recorder.telling.happenings import clock, said_in
+from recorder.telling.happenings import said_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class FailedJudging:
     def sentence(self) -> str:
         """All of it, in words."""
         by_hand = "a person's choice scores it" if self.code == DISPUTED else "nobody tries it again: use `hone score`"
-        again = by_hand if self.next_in_s is None else f"next in {clock(self.next_in_s)}"
+        again = by_hand if self.next_in_s is None else f"next in {duration(self.next_in_s)}"
         times = "once" if self.tries == 1 else f"{self.tries} times"
         return f"could not be judged ({self.code}), tried {times}, {again}: {self.said}"
 

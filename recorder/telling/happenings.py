@@ -18,6 +18,7 @@ from typing import Any, Final
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder.base.terminal import duration
 from recorder.ids import first_id_at
 from recorder.judged import turns
 from recorder.judged.turns import Turn
@@ -259,7 +260,7 @@ def _group_trouble(code: str, again: bool, details: Sequence[Mapping[str, Any]])
         what = "given back, whoever worked on it is gone" if kind is Kind.FAULT else f"left out ({code}){more}"
         return Happening(kind, f"{_count(len(details), 'group')} {what}", facts)
     wait_s = float(details[-1][_RETRIED])
-    text = f"{_count(len(details), 'group')} could not be judged ({code}){more}; tried again in {clock(wait_s)}"
+    text = f"{_count(len(details), 'group')} could not be judged ({code}){more}; tried again in {duration(wait_s)}"
     return Happening(Kind.FAULT, text, {**facts, "message": said, _RETRIED: wait_s})
 
 
@@ -330,10 +331,3 @@ def _engine(row: Any, awaited: bool) -> Happening:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def clock(seconds: float) -> str:
-    """A time to wait as `07:38`, or `1:02:03`."""
-    left = max(0, round(seconds))
-    hours, minutes = left // 3600, left // 60 % 60
-    return f"{hours}:{minutes:02}:{left % 60:02}" if hours else f"{minutes:02}:{left % 60:02}"

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from sqlalchemy import func, select
 
+from recorder.base.terminal import duration
 from recorder.holding import holders, leases
 from recorder.ids import first_id_at
 from recorder.reading.never_trained import NeverTrained, never_trained
@@ -32,7 +33,6 @@ from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import steps
 from recorder.telling.figures import Figures, MissingPart, RewardOf, Spent, StepOf, Trouble, Undecided, figures
-from recorder.telling.happenings import clock
 from recorder.telling.judges import JudgesStand
 
 RECENT_S: Final = 30.0  # engines and proxies are reported every ten seconds
@@ -286,16 +286,16 @@ def _never_trained(one: NeverTrained) -> NeverTrainedClient:
 def alarms(told: Status) -> Iterator[str]:
     """What somebody should look at, as sentences."""
     for back in told.taken_back:
-        ago = clock(back.for_s)
+        ago = duration(back.for_s)
         yield f"{back.live} is live again since {ago}: {back.why}. `hone versions --moves` has the figures"
     for engine in told.engines:
         if engine.state == "down":
             yield f"engine {engine.url} is down: {engine.detail}"
     for worker in told.workers:
         if not worker.alive:
-            yield f"{worker.name} is dead; its lease runs out in {clock(worker.lease_left_s)}"
+            yield f"{worker.name} is dead; its lease runs out in {duration(worker.lease_left_s)}"
     for one in told.unscored:
-        again = "" if one.next_in_s is None else f", tried again in {clock(one.next_in_s)}"
+        again = "" if one.next_in_s is None else f", tried again in {duration(one.next_in_s)}"
         yield f"{_groups(one.groups)} could not be judged ({one.code}{again}): {one.said}"
     for part in told.missing_parts:
         yield f"reward {part.part!r} is missing for {part.runs} of the newest {part.of} runs: {part.said}"

@@ -12,12 +12,12 @@ from typing import Final
 
 from sqlalchemy import func, select
 
+from recorder.base.terminal import duration
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState, TrajectoryState
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import groups, trajectories
-from recorder.telling.happenings import clock
 from recorder.upkeep.outlook import next_close_at
 
 _AFTER: Final = {GroupState.TRAINED, GroupState.LEFT_OUT}  # nothing is waited for
@@ -56,7 +56,7 @@ class Waiting:
                 continue
             what = f"{count} group{'' if count == 1 else 's'} {words}"
             in_s = self.in_s(state, at)
-            yield what + (f", the next {verb} in {clock(in_s)}" if times and verb and in_s is not None else "")
+            yield what + (f", the next {verb} in {duration(in_s)}" if times and verb and in_s is not None else "")
 
 
 async def waiting(store: Store, project_id: str, settings: RecorderSettings) -> Waiting:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from recorder.hours import duration, read_hours
+from recorder.base.hours import read_hours
+from recorder.base.terminal import duration
 from recorder.settings import LearnSettings
 
 HOUR_S: Final = 3600.0

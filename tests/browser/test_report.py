@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 from playwright.async_api import Browser, ViewportSize
 
-from recorder.commands.terminal import clean
+from recorder.base.terminal import clean
 from tests.browser.looking import sound
 from tests.browser.visiting import NARROW, WIDE, Scheme
 from tests.proxy.dashboard.xss import CORPUS

@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Browser, Request
 from sqlalchemy import select
 
-from recorder.commands.terminal import clean
+from recorder.base.terminal import clean
 from recorder.store.database import Store
 from recorder.store.schema import calls, trajectories
 from tests.browser import pages

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import httpx
 import pytest
 
-from recorder.commands.support import to_json
+from recorder.base.json_output import to_json
 from recorder.reading.export import raw_lines, tool_lines
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store

@@ -6,12 +6,13 @@ Owns: how it prints. Refuses: counting (`trainer.programs.estimating`).
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
+from recorder.base.json_output import write_json
+from recorder.base.terminal import echo, number, show_table
 from recorder.commands.context import Context
 from trainer.commands.requiring import require_own_choices
 
@@ -32,14 +33,12 @@ def estimate(context: Context) -> None:
     except CampaignError as e:  # nothing runs that could fail: something is set wrongly
         raise click.UsageError(str(e)) from e
     if context.json:
-        click.echo(json.dumps(asdict(found), indent=2))
+        write_json(asdict(found))
     else:
         _show_estimate(found)
 
 
 def _show_estimate(found: Estimate) -> None:
-    from recorder.commands.support import show_table
-    from recorder.commands.terminal import clean
 
     counts = found.counts
     measured = f"{counts.validations} validations" + (f", {counts.baselines} baselines" if counts.baselines else "")
@@ -60,7 +59,7 @@ def _show_estimate(found: Estimate) -> None:
         rows += _beside(found.strong)
     show_table((f"campaign {found.campaign}", "how many", "how that is known"), rows, right=("how many",))
     for note in found.notes:
-        click.echo(clean(f"{note[0].upper()}{note[1:]}."))
+        echo(f"{note[0].upper()}{note[1:]}.")
 
 
 def _beside(strong: Beside) -> list[tuple[str, str, str]]:
@@ -79,4 +78,4 @@ def _price(usd: float | None) -> str:
 
 
 def _known(count: int | None) -> str:
-    return "not known" if count is None else f"{count:,}"
+    return number(count, ",", missing="not known")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from recorder.base.json_output import write_json
 from recorder.commands.context import Context
 from trainer.commands.support import log, path_option, run, wanted_services
 
@@ -73,8 +74,8 @@ def evaluate(
     Uses the proxy, engine and judge that run for the data folder, or starts what is missing and stops it again. Told
     is the whole comparison or nothing: the same command goes on with one that was stopped or killed.
     """
-    from recorder.commands.support import draw_into, echo_json, require_folder
-    from trainer.evaluating.showing import as_json, chart, show
+    from recorder.commands.support import draw_into, require_folder
+    from trainer.evaluating.showing import as_json, chart, show_evaluation
 
     require_folder(picture)
     for name, value in flags.items():
@@ -83,9 +84,9 @@ def evaluate(
     listed = [name for name in (one.strip() for one in names.split(",")) if name]
     found = run(_evaluate(context, listed, file, attempts, seeds, fresh=fresh, proxy_url=proxy_url))
     if context.json:
-        echo_json(as_json(found))
+        write_json(as_json(found))
     else:
-        show(found)
+        show_evaluation(found)
     if picture is not None:
         draw_into(chart(found), picture)
 

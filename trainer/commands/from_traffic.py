@@ -6,13 +6,14 @@ Owns: its flags, and how tasks print. Refuses: what a task is (`trainer.tasks.tr
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from recorder.base.json_output import write_json
+from recorder.base.terminal import confirm, echo, show_table
 from recorder.commands.context import Context
 from trainer.commands.support import path_option
 
@@ -54,17 +55,17 @@ def from_traffic(
     found = replaying.scenarios(tasks.found, redaction) if replay else traffic.scenarios(tasks.found)
     if not context.json:
         _show_tasks(tasks)
-        yes = yes or (out is not None and click.confirm(f"Write {len(found)} scenarios to {out}?"))
+        yes = yes or (out is not None and confirm(f"Write {len(found)} scenarios to {out}?"))
     written = out if yes else None
     if written is not None:
         files.write(written, found)
     if context.json:
-        click.echo(json.dumps(_tasks_as_json(tasks, written), indent=2))
+        write_json(_tasks_as_json(tasks, written))
     elif written is not None:
         who = "--replay" if replay else "--agent …"
-        click.echo(f"Wrote {written}: hone train --scenarios {written} --alias {alias} {who}")
+        echo(f"Wrote {written}: hone train --scenarios {written} --alias {alias} {who}")
     elif out is None:
-        click.echo("Nothing was written: name a file with --out.")
+        echo("Nothing was written: name a file with --out.")
 
 
 async def _tasks(
@@ -84,13 +85,12 @@ async def _tasks(
 
 
 def _show_tasks(tasks: Tasks) -> None:
-    from recorder.commands.support import show_table
 
     rows = [(task.run.id, task.runs, task.text) for task in tasks.found]
     show_table(("scenario", "runs", "task"), rows, right=("runs",))
     counted = [f"{tasks.looked_at} runs gave {len(tasks.found)} tasks"]
     counted += [f"{count} runs {why}" for why, count in sorted(tasks.passed_over.items())]
-    click.echo("; ".join(counted) + ".")
+    echo("; ".join(counted) + ".")
 
 
 def _tasks_as_json(tasks: Tasks, written: Path | None) -> dict[str, Any]:

@@ -5,15 +5,17 @@ Owns: its flags, and where what comes of it is written. Refuses: writing scenari
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from recorder.base.errors import FAILED, INTERRUPTED
+from recorder.base.json_output import write_json
+from recorder.base.terminal import echo
 from recorder.commands.context import Context
-from trainer.commands.support import INTERRUPTED, path_option, run
+from trainer.commands.support import path_option, run
 
 if TYPE_CHECKING:
     from trainer.generating.generate import Generated, Wanted
@@ -63,7 +65,7 @@ def generate(context: Context, /, out: Path | None, **order: Any) -> None:
         if file is not None:
             file.close()
     _show_generated(made, out, as_json=context.json)
-    sys.exit(INTERRUPTED if made.stopped else 1 if made.found.missing else 0)
+    sys.exit(INTERRUPTED if made.stopped else FAILED if made.found.missing else 0)
 
 
 async def _generate(context: Context, asked: Order, file: Growing | None) -> Outcome:
@@ -82,7 +84,7 @@ async def _generate(context: Context, asked: Order, file: Growing | None) -> Out
             file.add(new)
         elif not context.json:
             for scenario in new:
-                click.echo(line(scenario))
+                echo(line(scenario))
         _tell(telling.so_far(found, wanted))
 
     if begun:
@@ -92,9 +94,8 @@ async def _generate(context: Context, asked: Order, file: Growing | None) -> Out
 
 def _tell(text: str) -> None:
     """A line beside the output: what comes from a model or a server is nothing that a terminal obeys."""
-    from recorder.commands.terminal import clean
 
-    click.echo(clean(text), err=True)
+    echo(text, err=True)
 
 
 def _show_generated(made: Outcome, out: Path | None, *, as_json: bool) -> None:
@@ -103,7 +104,7 @@ def _show_generated(made: Outcome, out: Path | None, *, as_json: bool) -> None:
     written = out if made.found.scenarios else None
     if as_json:
         told = telling.as_json(made.found, made.wanted, made.spent, written, stopped=made.stopped)
-        click.echo(json.dumps(told, indent=2))
+        write_json(told)
         return
     for text in telling.summary(made.found, made.wanted, made.spent):
         _tell(text)

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from recorder.base.json_output import write_json
+from recorder.base.terminal import echo, show
+
 if TYPE_CHECKING:
     from recorder.commands.context import Context
     from recorder.store.database import Store
@@ -31,18 +34,18 @@ def report(context: Context, campaign: str | None, page_path: Path | None) -> No
     campaigns/NAME/report.html in the data folder. The page shows conversations, before and after: whoever gets it can
     read them.
     """
-    from recorder.commands.support import echo_json, run, show
+    from recorder.commands.support import run
     from trainer.report import page, text
 
     found = run(context, lambda store, project: _found(store, project, campaign))
     if page_path is not None:
         page.write(found, page_path)
     if context.json:
-        echo_json(found)
+        write_json(found)
     else:
         show(text.shown(found))
         if page_path is not None:
-            click.echo(f"Wrote {page_path}.")
+            echo(f"Wrote {page_path}.")
 
 
 async def _found(store: Store, project: str, campaign: str | None) -> Report:

@@ -6,7 +6,6 @@ files of their own.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,8 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
+from recorder.base.json_output import write_json
+from recorder.base.terminal import echo, show_table
 from recorder.commands.context import Context
 from trainer.campaign_settings import CampaignSettings
 from trainer.commands.from_traffic import from_traffic
@@ -51,8 +52,6 @@ def check_scenarios(context: Context, /, file: Path | None, **flags: Any) -> Non
 
 
 def _show_parts(context: Context, settings: CampaignSettings) -> None:
-    from recorder.commands.support import show_table
-    from recorder.commands.terminal import clean
     from trainer.tasks import parts
 
     if settings.scenarios is None:
@@ -61,13 +60,13 @@ def _show_parts(context: Context, settings: CampaignSettings) -> None:
     counted, repeated = parts.counted(found), parts.repeated(found)
     if context.json:
         shown = {"parts": [asdict(part) for part in counted], "alike": [asdict(one) for one in repeated]}
-        click.echo(json.dumps({"split": settings.split, "seed": settings.seed, **shown}, indent=2))
+        write_json({"split": settings.split, "seed": settings.seed, **shown})
         return
     rows = [(part.name, part.scenarios, part.adversarial, part.references, part.rubrics) for part in counted]
     headings = ("part", "scenarios", "adversarial", "with a reference", "with a rubric")
     show_table(headings, rows, right=headings[1:])
     for one in repeated:
-        click.echo(clean(f"Alike in {one.part}: {', '.join(one.ids)} ({'; '.join(one.places)})."))
+        echo(f"Alike in {one.part}: {', '.join(one.ids)} ({'; '.join(one.places)}).")
 
 
 scenarios.add_command(from_traffic)

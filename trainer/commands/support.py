@@ -1,6 +1,6 @@
 """What the trainer's commands share: kinds of flags, being stopped by a signal.
 
-Owns: the exit status of a command that was stopped. Refuses: the commands.
+Refuses: the commands, and what exit statuses mean (`recorder.base.errors`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from recorder.base.errors import INTERRUPTED
+from recorder.base.terminal import echo
+
 if TYPE_CHECKING:
     from proxy.settings.hone import HoneSettings
     from recorder.commands.context import Context
     from trainer.programs.services import Wanted
-
-INTERRUPTED = 130
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -59,7 +60,7 @@ def run(work: Coroutine[Any, Any, T], *, stopped: int = INTERRUPTED) -> T:
         try:
             return runner.run(_until_signalled(work))
         except asyncio.CancelledError:
-            click.echo("stopped; the same command goes on from here", err=True)
+            echo("stopped; the same command goes on from here", err=True)
             sys.exit(stopped)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from recorder.base.errors import PAUSED
 from recorder.commands.context import Context
 from trainer.commands.estimate import estimate
 from trainer.commands.requiring import require_judge_model, require_own_choices, require_recipe
@@ -17,8 +18,6 @@ from trainer.commands.support import log, path_option, run, shares, wanted_servi
 
 if TYPE_CHECKING:
     from trainer.progress import Ended
-
-PAUSED = 3  # a campaign looked unhealthy and waits for a person
 
 
 def _listed(_context: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> list[str] | None:

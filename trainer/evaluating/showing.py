@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+from recorder.base.terminal import NONE, echo, number, show_lines, show_table
 from recorder.charts import Chart, Level, Series
-from recorder.commands.terminal import console, line, number, table
 from trainer.evaluating.evaluation import Evaluated
 from trainer.evaluating.figures import REWARD, SUCCESS, WIN_RATE, Version
 from trainer.evaluating.paired import Estimate
@@ -23,20 +23,19 @@ _WHY_CHARS: Final = 300
 _WORD: Final = {1: "better", -1: "worse", 0: "not told apart"}
 
 
-def show(found: Evaluated) -> None:
+def show_evaluation(found: Evaluated) -> None:
     """Print what came of it."""
     told = [name for name in _CALLED if any(name in one.measures for one in found.versions)]
     first = found.versions[0]
     heads = ["version", "is"]
     for name in told:
         heads += [_CALLED[name]] if len(found.versions) == 1 else [_CALLED[name], f"more than {first.name}", ""]
-    console().print(table(heads, [_measured(one, told, alone=len(found.versions) == 1) for one in found.versions]))
+    show_table(heads, [_measured(one, told, alone=len(found.versions) == 1) for one in found.versions])
     columns = ("version", "attempts", "errored", *_TOOK.values())
-    console().print()
-    console().print(table(columns, map(_spent, found.versions), right=columns[1:]))
-    console().print()
-    for text, style in _notes(found, told):
-        console().print(line(text, style))
+    echo()
+    show_table(columns, map(_spent, found.versions), right=columns[1:])
+    echo()
+    show_lines(_notes(found, told))
 
 
 def _measured(one: Version, told: Sequence[str], *, alone: bool) -> list[str]:
@@ -51,7 +50,7 @@ def _measured(one: Version, told: Sequence[str], *, alone: bool) -> list[str]:
 
 def _estimate(found: Estimate | None, *, share: bool, signed: bool = False) -> str:
     if found is None:
-        return "–"
+        return NONE
     form = f"{'+' if signed else ''}{'.1f' if share else '.3f'}"
     value, ends = found.value, found.interval
     scale = 100 if share else 1
@@ -66,7 +65,7 @@ def _spent(one: Version) -> list[str]:
         one.name,
         f"{one.attempts:,}",
         f"{one.errored:,}",
-        *("–" if v is None else f"{v:{form}}" for v, form in each),
+        *(number(value, form) for value, form in each),
     ]
 
 
@@ -94,7 +93,7 @@ def _notes(found: Evaluated, told: Sequence[str]) -> Iterator[tuple[str, str]]:
 def _tempted(found: Evaluated) -> str:
     def of(one: Version) -> str:
         each = (f"{_CALLED[name]} {number(figure.value)}" for name, figure in one.tempted.items())
-        return f"{one.name} {', '.join(each) or '–'}"
+        return f"{one.name} {', '.join(each) or NONE}"
 
     return "; ".join(map(of, found.versions))
 

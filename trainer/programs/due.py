@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from recorder.hours import duration
+from recorder.base.terminal import duration
 from recorder.states import GroupState
 from recorder.work import baselines
 from recorder.work.claims import Waiting

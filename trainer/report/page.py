@@ -20,8 +20,8 @@ import jinja2
 from markupsafe import Markup, escape
 
 from recorder import private
+from recorder.base.terminal import clean, number
 from recorder.charts import Chart, dark_inks, draw
-from recorder.commands.terminal import clean
 from trainer.report import charts, words
 from trainer.report.shapes import Point, Report
 
@@ -83,7 +83,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters |= {"visible": clean, "count": words.count, "number": words.number, "span": words.span}
+    made.filters |= {"visible": clean, "count": words.count, "number": number, "span": words.span}
     made.filters |= {"when": words.when, "holds": words.holds, "title": charts.title}
     made.globals |= {"words": words, "track": track}
     return made

@@ -1,7 +1,7 @@
 """A report on a terminal.
 
 Owns: what of it is shown there, and in which order. Refuses: making text harmless, which it leaves to
-`recorder.commands.terminal` for every string; conversations, which the page has.
+`recorder.base.terminal` for every string; conversations, which the page has.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from recorder.commands.terminal import clean, line, table
+from recorder.base.terminal import NONE, clean, line, number, table
 from trainer.report import words
 from trainer.report.charts import title
 from trainer.report.shapes import Point, Report
@@ -50,7 +50,7 @@ def _facts(report: Report) -> RenderableType:
         ("why", report.stands.words),
         ("go on", report.stands.goes_on),
         ("came to", words.verdict(report)),
-        ("best", report.best.version if report.best else words.NONE),
+        ("best", report.best.version if report.best else NONE),
         ("serves", words.serves(report)),
         ("steps", _steps(report)),
         ("attempts", f"{words.count(report.attempts)}, {words.count(report.errored)} errored"),
@@ -102,7 +102,7 @@ def _point(point: Point, report: Report) -> list[str]:
 def _goals(report: Report) -> Iterator[RenderableType]:
     if report.goals:
         yield _headed("Goals, of the best version")
-        yield table(("", "", ""), [(g.words, words.number(g.value), words.holds(g)) for g in report.goals])
+        yield table(("", "", ""), [(g.words, number(g.value), words.holds(g)) for g in report.goals])
 
 
 def _alarms(report: Report) -> Iterator[RenderableType]:
@@ -130,7 +130,7 @@ def _health(report: Report) -> Iterator[RenderableType]:
     rows = []
     for name, values in report.health.items():
         there = [value for value in values if value is not None]
-        rows.append((title(name), *map(words.number, (there[0], there[-1], min(there), max(there)))))
+        rows.append((title(name), *map(number, (there[0], there[-1], min(there), max(there)))))
     if rows:
         yield _headed("Health")
         columns = ("", "first", "last", "lowest", "highest")
@@ -144,7 +144,7 @@ def _pairs(report: Report) -> Iterator[RenderableType]:
         for pair in report.pairs:
             for side in (pair.before, pair.after):
                 end = side.messages[-1].text[:_CHARS] if side.messages else ""
-                rows.append((pair.scenario, side.version, words.number(side.reward), end))
+                rows.append((pair.scenario, side.version, number(side.reward), end))
         yield table(("scenario", "version", "reward", "it ended with"), rows, right=("reward",))
 
 

@@ -9,11 +9,11 @@ import time
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
+from recorder.base.terminal import NONE, number, percent
 from recorder.work.spending import Judged
 from trainer.measuring.yardstick import Yardstick
 from trainer.report.shapes import Goal, Point, Report, Withheld
 
-NONE: Final = "–"
 _UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 _NAMES: Final = {Yardstick.SUCCESS: "success", Yardstick.WINS: "win rate", Yardstick.REWARD: "reward"}
 
@@ -32,9 +32,7 @@ def is_share(kind: Yardstick) -> bool:
 
 def percent_or_number(value: float | None, *, share: bool) -> str:
     """A share in per cent, another value to three places that count."""
-    if value is None:
-        return NONE
-    return f"{100 * value:.1f} %" if share else f"{value:.3g}"
+    return percent(value) if share else number(value)
 
 
 def measure(value: float | None, kind: Yardstick) -> str:
@@ -59,11 +57,6 @@ def adversarial(point: Point, kind: Yardstick) -> str:
 def count(value: float) -> str:
     """How many."""
     return f"{value:,.0f}"
-
-
-def number(value: float | None) -> str:
-    """To three places that count."""
-    return percent_or_number(value, share=False)
 
 
 def loose(value: object) -> str:

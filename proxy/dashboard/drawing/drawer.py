@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from proxy.dashboard.drawing.wire import LENGTH_BYTES, question
+from recorder.base.lru import Lru
+from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.charts import Chart
 from recorder.child_env import environment
-from recorder.lru import Lru
-from recorder.seldom import Seldom
 
 KEPT: Final = 64  # pictures
 MOST: Final = 64  # that are asked for at once
@@ -54,7 +54,7 @@ class Drawer:
         self._process: Process | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._leaving: asyncio.Task[None] | None = None
-        self._failing = Seldom(log)
+        self._failing = RateLimitedLog(log)
 
     async def svg(self, chart: Chart, *, dark: bool) -> bytes:
         """A chart as SVG; the same bytes for the same chart. Raises NotDrawn.

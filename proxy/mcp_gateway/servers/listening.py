@@ -21,7 +21,7 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from proxy.mcp_gateway.errors import UpstreamDown
 from proxy.mcp_gateway.servers.handshake import Speaks
 from proxy.mcp_gateway.servers.patience import Patience
-from recorder.seldom import Seldom
+from recorder.base.rate_limited_log import RateLimitedLog
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Listening:
         self._settled = asyncio.Event()  # the server has said whether it will tell
         self._refusal: str | None = None
         self._tells_resources = False
-        self._unheard = Seldom(log)
+        self._unheard = RateLimitedLog(log)
 
     @property
     def busy(self) -> bool:

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from proxy.mcp_gateway.errors import UpstreamDown
 from proxy.mcp_gateway.names import Filter
 from proxy.mcp_gateway.servers.link import Link
-from recorder.seldom import Seldom
+from recorder.base.rate_limited_log import RateLimitedLog
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Lists:
         self._filter = admits
         self._lists: dict[str, Listing] = {}
         self._fetching: dict[str, asyncio.Task[Listing]] = {}
-        self._malformed = Seldom(log)
+        self._malformed = RateLimitedLog(log)
 
     async def stop(self) -> None:
         """Fetch no more."""

@@ -30,7 +30,7 @@ from mcp.shared.inbound import (
 from proxy.http.sse import MAX_EVENT_BYTES
 from proxy.mcp_gateway.exchange import CURRENT
 from proxy.settings.mcp import McpServerSettings
-from recorder.urls import mask_parameters
+from recorder.base.urls import mask_parameters
 
 UNREACHABLE: Final = -32099  # our own code for "the server did not get, or did not finish, the request"
 # Shorter than servers keep an idle connection (uvicorn: 5 s): a request on one that they just closed would fail.

@@ -9,9 +9,9 @@ from jsonschema import Draft202012Validator
 
 from judge.rewards.part import Part
 from judge.rewards.rule import check
+from recorder.base.rules import Rule
 from recorder.reading.transcripts import load_group
 from recorder.reading.views import CallView, ChoiceView, TrajectoryView
-from recorder.rules import Rule
 from recorder.states import CallState, TurnKind
 from recorder.store.database import Store
 from tests.judge.recorded import Answer, Recorded

@@ -21,7 +21,7 @@ from judge.scoring import worker as worker_module
 from judge.scoring.bench import open_bench
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
-from recorder import seldom
+from recorder.base import rate_limited_log
 from recorder.errors import StoreUnavailable
 from recorder.holding import leases
 from recorder.judged.prompts import Asked, prompts_of
@@ -281,7 +281,7 @@ async def test_a_store_that_stays_away_is_told_once_in_a_while(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(worker_module, "HICCUP_S", 0.001)
-    monkeypatch.setattr(seldom, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr(rate_limited_log, "time", SimpleNamespace(monotonic=lambda: 0.0))
     group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
     flaky = Flaky(store.url.render_as_string(hide_password=False))
     try:

@@ -11,7 +11,7 @@ from judge.scoring.bench import check_settings
 from judge.settings import Effect, Missing, RecipeSettings
 from proxy.settings.hone import HoneSettings
 from proxy.settings.loading import load_settings
-from recorder.rules import Rule
+from recorder.base.rules import Rule
 
 PAGE = Path(__file__).parents[3] / "docs" / "rewards.md"
 EXAMPLES = re.findall(r"```toml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select
 
+from recorder.base import terminal
 from recorder.capture.recorder import Recorder
 from recorder.capture.tool_calls import Asked, Joined, ToolCall, choose
-from recorder.commands import terminal, transcript
+from recorder.commands import transcript
 from recorder.content.tool_requests import match, requests_in
 from recorder.content.turns import Address
 from recorder.ids import first_id_at, new_id

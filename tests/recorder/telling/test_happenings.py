@@ -10,7 +10,7 @@ from recorder.registry import replicas, versions
 from recorder.registry.aliases import rollback, set_canary, set_live
 from recorder.states import VersionState
 from recorder.store.database import Store
-from recorder.telling.happenings import Happening, Happenings, Kind, clock
+from recorder.telling.happenings import Happening, Happenings, Kind
 from recorder.work import claims, gates, scores, steps
 from recorder.work.scores import NewPart
 from tests.recorder.rows import PROJECT, Rows
@@ -195,8 +195,3 @@ async def test_an_engine_that_answers_with_what_cannot_be_used_is_a_fault_told_o
     assert (told.kind, told.text) == (Kind.FAULT, "http://ours is down: another base")
     await replicas.report_replica(store, PROJECT, url, state="down", detail="another base", base_model="base")
     assert await happenings.look() == []
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(-3, "00:00"), (458.2, "07:38"), (3723, "1:02:03")])
-def test_a_time_to_wait_is_a_clock(seconds: float, text: str) -> None:
-    assert clock(seconds) == text

@@ -7,15 +7,15 @@ from xml.etree import ElementTree
 
 import pytest
 
+from recorder.base.json_output import to_json
 from recorder.charts import draw
-from recorder.commands.support import to_json
 from recorder.learned.intervals import Interval
 from recorder.work.spending import Judged
 from trainer.evaluating.evaluation import Evaluated
 from trainer.evaluating.figures import REWARD, SUCCESS, WIN_RATE, Version
 from trainer.evaluating.outcomes import Took
 from trainer.evaluating.paired import Estimate
-from trainer.evaluating.showing import as_json, chart, show
+from trainer.evaluating.showing import as_json, chart, show_evaluation
 
 EVIL = "\x1b]0;owned\x07\u202e<script>alert(1)</script>[bold]"
 
@@ -39,7 +39,7 @@ BASE = Version(
 
 
 def printed(found: Evaluated, capsys: pytest.CaptureFixture[str]) -> str:
-    show(found)
+    show_evaluation(found)
     return capsys.readouterr().out
 
 

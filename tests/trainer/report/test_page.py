@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from recorder.commands.terminal import clean
+from recorder.base.terminal import clean
 from recorder.states import CampaignState
 from recorder.work.spending import Judged
 from tests.proxy.dashboard.xss import CORPUS

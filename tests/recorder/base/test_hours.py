@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.hours import duration, moment, read_hours
+from recorder.base.hours import read_hours
 
 times = st.builds(lambda minute: f"{minute // 60:02d}:{minute % 60:02d}", st.integers(0, 1439))
 moments = st.datetimes(datetime(2026, 1, 1), datetime(2026, 12, 31))
@@ -53,27 +53,3 @@ def test_one_of_some_hours_and_the_rest_of_the_day_is_open(begin: str, end: str,
     if begin != end:
         either = [read_hours(f"{begin}-{end}").opens_in_s(local), read_hours(f"{end}-{begin}").opens_in_s(local)]
         assert sum(wait_s == 0 for wait_s in either) == 1
-
-
-@pytest.mark.parametrize(
-    ("seconds", "told"), [(0, "00:00"), (7.4, "00:07"), (458, "07:38"), (3600, "1:00:00"), (90061, "25:01:01")]
-)
-def test_a_time_to_wait_is_told_as_a_clock_does(seconds: float, told: str) -> None:
-    assert duration(seconds) == told
-
-
-@pytest.mark.parametrize(
-    ("text", "at"),
-    [
-        ("90m", 1_000_000 - 5400), ("24h", 1_000_000 - 86400), ("1.5d", 1_000_000 - 129600), ("30s", 999_970),
-        ("12", 12), ("12.5", 12.5), ("1970-01-02T00:00:00+00:00", 86400),
-    ],
-)  # fmt: skip
-def test_a_moment_is_read_as_people_write_it(text: str, at: float) -> None:
-    assert moment(text, 1_000_000) == at
-
-
-@pytest.mark.parametrize("text", ["", "soon", "24 h", "-1", "1e9", "inf", "٣h", "2026-13-01", "9" * 30, "24h7d"])
-def test_what_is_no_moment_is_refused_with_the_forms_that_are_known(text: str) -> None:
-    with pytest.raises(ValueError, match="is no time: use 24h, 7d"):
-        moment(text, 0)

@@ -16,10 +16,10 @@ from judge.scoring.counting import CHARS_A_TOKEN, Counted
 from judge.tricks.check import VERSION, Checked
 from judge.tricks.kinds import KINDS
 from judge.tricks.tally import MARGIN, Outcome, Seen
+from recorder.base.json_output import write_json
+from recorder.base.live import counting
+from recorder.base.terminal import clean, line, number, show, show_lines, show_table
 from recorder.charts import Chart, Level, Series
-from recorder.commands.counting import counting
-from recorder.commands.support import echo_json
-from recorder.commands.terminal import clean, console, line, table
 
 _SAID_CHARS: Final = 300
 _COLUMNS: Final = (
@@ -55,7 +55,7 @@ def watched(groups: int) -> Iterator[Callable[[Seen], None]]:
 def show_count(counted: Counted, groups: int, *, as_json: bool) -> None:
     """Print what a check would ask."""
     if as_json:
-        echo_json(
+        write_json(
             {
                 "dry_run": True,
                 "groups": groups,
@@ -66,26 +66,23 @@ def show_count(counted: Counted, groups: int, *, as_json: bool) -> None:
             }
         )
         return
-    console().print(
-        line(
-            f"{groups} groups: {counted.requests:,} requests to the judge, about {counted.tokens_in:,} tokens in "
-            f"(characters / {CHARS_A_TOKEN}), at most {counted.most_tokens_out:,} out (judge.max_tokens each). "
-            "Repairs are not counted. Nobody was asked."
-        )
+    asked = (
+        f"{groups} groups: {counted.requests:,} requests to the judge, about {counted.tokens_in:,} tokens in "
+        f"(characters / {CHARS_A_TOKEN}), at most {counted.most_tokens_out:,} out (judge.max_tokens each). "
+        "Repairs are not counted. Nobody was asked."
     )
+    show(line(asked))
 
 
-def show(checked: Checked, at_most: float) -> None:
+def show_check(checked: Checked, at_most: float) -> None:
     """Print what came of a check."""
-    out = console()
     if checked.by_model:
-        out.print(table(_COLUMNS, map(_row, checked.by_model), right=_RIGHT))
+        show_table(_COLUMNS, map(_row, checked.by_model), right=_RIGHT)
     if checked.by_code:
-        out.print(line("Degenerate answers before what code decides (no judge model was asked):", "bold"))
+        show(line("Degenerate answers before what code decides (no judge model was asked):", "bold"))
         columns = ("part", "trick", "paid above the honest failure", "share", "95 %", "no value")
-        out.print(table(columns, map(_code_row, checked.by_code), right=columns[2:4]))
-    for text, style in _told(checked, at_most):
-        out.print(line(text, style))
+        show_table(columns, map(_code_row, checked.by_code), right=columns[2:4])
+    show_lines(_told(checked, at_most))
 
 
 def as_json(checked: Checked, at_most: float) -> dict[str, Any]:
@@ -139,9 +136,8 @@ def _series(part: str, kinds: Sequence[str], outcomes: Sequence[Outcome]) -> Ser
 
 def _row(one: Outcome) -> Sequence[object]:
     spent = one.spent
-    cost = "–" if spent.cost_usd is None else f"{spent.cost_usd:.4f}"
     tokens = f"{spent.tokens_in:,}+{spent.tokens_out:,}"
-    about = KINDS[one.kind].about
+    about, cost = KINDS[one.kind].about, number(spent.cost_usd, ".4f")
     return one.part, one.kind, about, *_share(one), _unjudged(one), one.requests, tokens, cost
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy.engine import make_url
 
-from recorder.urls import mask_parameters, shown_store
+from recorder.base.urls import mask_parameters, shown_store
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from recorder import seldom
-from recorder.seldom import EVERY_S, Seldom
+from recorder.base import rate_limited_log
+from recorder.base.rate_limited_log import EVERY_S, RateLimitedLog
 
 
 def test_the_first_line_and_later_one_a_while_are_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(seldom, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    failing, other = Seldom(logging.getLogger("a")), Seldom(logging.getLogger("a"))
+    monkeypatch.setattr(rate_limited_log, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    failing, other = RateLimitedLog(logging.getLogger("a")), RateLimitedLog(logging.getLogger("a"))
     for n in range(4):
         failing(logging.WARNING, "away: %s", n)
     other(logging.ERROR, "broken")

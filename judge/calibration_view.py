@@ -14,9 +14,9 @@ from typing import Any, Final
 from judge.calibration.against import Calibrated, Heard, Held
 from judge.calibration.choosing import FEWEST_PAIRS
 from judge.calibration.figures import FIGURES, Figure
+from recorder.base.live import counting
+from recorder.base.terminal import clean, number, show_lines, show_table
 from recorder.charts import Chart, Series
-from recorder.commands.counting import counting
-from recorder.commands.terminal import clean, console, line, number, table
 
 _WHY_CHARS: Final = 300
 _RIGHT: Final = ("groups", "pairs", "usd a group", "seconds a group")
@@ -48,9 +48,8 @@ def show(found: Calibrated) -> None:
         "usd a group",
         "seconds a group",
     )
-    console().print(table(columns, map(_row, found.judges), right=_RIGHT))
-    for text, style in _told(found):
-        console().print(line(text, style))
+    show_table(columns, map(_row, found.judges), right=_RIGHT)
+    show_lines(_told(found))
 
 
 def as_json(found: Calibrated) -> dict[str, Any]:
@@ -96,8 +95,8 @@ def chart(found: Calibrated) -> Chart:
 
 
 def _row(one: Held) -> Sequence[object]:
-    usd = "–" if one.usd is None else f"{one.usd:.5f}"
-    return one.name, one.groups, one.pairs, *map(_figure, one.figures.values()), usd, f"{one.seconds:.1f}"
+    figures = map(_figure, one.figures.values())
+    return one.name, one.groups, one.pairs, *figures, number(one.usd, ".5f"), f"{one.seconds:.1f}"
 
 
 def _figure(figure: Figure) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 EVERY_S: Final = 10.0
 
 
-class Seldom:
+class RateLimitedLog:
     """Logs at most one line every `every_s`; the next one says how many were held back. One a kind of error."""
 
     def __init__(self, log: logging.Logger, every_s: float = EVERY_S) -> None:

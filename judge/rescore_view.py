@@ -1,6 +1,7 @@
 """What came of scoring many groups again: a count while it goes on, lines for people, JSON for programs.
 
-Owns: their look. Refuses: what is told (`judge.scoring.again`, `judge.scoring.counting`), one score (`judge.showing`).
+Owns: their look. Refuses: what is told (`judge.scoring.again`, `judge.scoring.counting`), one score
+(`judge.score_view`).
 """
 
 from __future__ import annotations
@@ -9,13 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from rich.console import Console
-
 from judge.scoring.again import Outcome, Tally, Tell
 from judge.scoring.counting import CHARS_A_TOKEN, Counted
 from recorder.agreement import Pairs
-from recorder.commands.support import echo_json
-from recorder.commands.terminal import console, line, number, table
+from recorder.base.json_output import write_json
+from recorder.base.live import counting
+from recorder.base.terminal import line, number, show, show_lines, show_table
 
 MOST_SHOWN: Final = 10  # groups of a table, or of one reason
 
@@ -23,15 +23,11 @@ MOST_SHOWN: Final = 10  # groups of a table, or of one reason
 @contextmanager
 def watched(tally: Tally) -> Iterator[Tell]:
     """What outcomes are told to: they enter the tally, and a terminal shows how far it is."""
-    out = Console(stderr=True)
-    if not out.is_terminal:
-        yield tally.add
-        return
-    with out.status("which groups …") as status:
+    with counting("which groups …", only_on_terminal=True) as count:
 
         def tell(outcome: Outcome) -> None:
             tally.add(outcome)
-            status.update(f"{tally.over} of {tally.groups} groups")
+            count(f"{tally.over} of {tally.groups} groups", tally.over, tally.groups)
 
         yield tell
 
@@ -39,10 +35,9 @@ def watched(tally: Tally) -> Iterator[Tell]:
 def tell(tally: Tally, counted: Counted | None, *, as_json: bool) -> None:
     """Print what came of all; `counted`: it was a dry run."""
     if as_json:
-        echo_json(_as_json(tally, counted))
+        write_json(_as_json(tally, counted))
     else:
-        for text, style in (*(_foreseen(tally, counted) if counted else _scored(tally)), *_others(tally)):
-            console().print(line(text, style))
+        show_lines((*(_foreseen(tally, counted) if counted else _scored(tally)), *_others(tally)))
         _show_turned(tally)
 
 
@@ -101,9 +96,9 @@ def _show_turned(tally: Tally) -> None:
     ]
     if rows:
         right = ("turned over", "pairs", "tau")
-        console().print(table(("group", *right), rows[:MOST_SHOWN], right=right))
+        show_table(("group", *right), rows[:MOST_SHOWN], right=right)
     if len(rows) > MOST_SHOWN:
-        console().print(line(f"and {_many(len(rows) - MOST_SHOWN)} with fewer"))
+        show(line(f"and {_many(len(rows) - MOST_SHOWN)} with fewer"))
 
 
 def _compared(tally: Tally) -> list[tuple[Outcome, Pairs]]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.rules import NAMES, Rule, unusable, wrong_form
+from recorder.base.rules import NAMES, Rule, unusable, wrong_form
 
 
 def nested(times: int) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from judge.calibrated import as_json, chart, show, watched
 from judge.calibration.against import Calibrated, Heard, Held
 from judge.calibration.choosing import Choice
 from judge.calibration.figures import FIGURES, Figure
 from judge.calibration.judging import Judged
+from judge.calibration_view import as_json, chart, show, watched
 from judge.commands import calibrate as commands
 from judge.errors import LabelsInvalid, Spent
 from judge.settings import JudgeSettings

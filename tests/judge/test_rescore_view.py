@@ -14,8 +14,9 @@ import pytest
 from aiohttp import web
 from rich.console import Console
 
-from judge import telling
+from judge import rescore_view
 from judge.scoring.again import Outcome, Tally
+from recorder.base import live
 from recorder.reading.transcripts import load_group
 from recorder.store.database import Store
 from recorder.store.schema import groups
@@ -116,9 +117,9 @@ async def test_options_that_do_not_go_together_are_refused(store: Store, score: 
 
 def test_a_terminal_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = StringIO()
-    monkeypatch.setattr(telling, "Console", lambda **_: Console(file=screen, force_terminal=True))
+    monkeypatch.setattr(live, "console", lambda **_: Console(file=screen, force_terminal=True))
     tally = Tally(groups=3)
-    with telling.watched(tally) as told:
+    with rescore_view.watched(tally) as told:
         told(Outcome("g", "current"))
     assert tally.over == 1
     assert "1 of 3 groups" in screen.getvalue()

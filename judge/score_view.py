@@ -14,7 +14,7 @@ from judge.scoring.by_hand import still_open
 from judge.scoring.score import GroupScore
 from judge.scoring.worker import summary
 from judge.settings import DEFAULT
-from recorder.commands.terminal import clean, console, line, number, table
+from recorder.base.terminal import echo, line, number, show, show_table
 from recorder.reading.views import GroupView
 from recorder.states import TrajectoryState
 from recorder.work.scores import REWARD
@@ -57,37 +57,38 @@ def _names(group: GroupView, scored: GroupScore) -> list[str | None]:
 def show_open(group: GroupView, scored: GroupScore, *, debug: bool) -> None:
     """Print the score that an open group would get now."""
     ended = sum(member.state != TrajectoryState.OPEN for member in group.members)
-    console().print(
+    echo(
         f"Group {group.id} is still open: {ended} of its {len(group.members)} runs have ended, and all are "
-        f"judged as they are now. Nothing is saved; `hone close {group.id}` closes it.",
-        soft_wrap=True,
+        f"judged as they are now. Nothing is saved; `hone close {group.id}` closes it."
     )
-    show(group, scored, debug=debug)
+    show_score(group, scored, debug=debug)
 
 
-def show(group: GroupView, scored: GroupScore, *, debug: bool) -> None:
+def show_score(group: GroupView, scored: GroupScore, *, debug: bool) -> None:
     """Print a score; with `debug`, prompt and reply too."""
-    out = console()
     if debug and scored.prompt:
         shown = [(m["role"], m["content"]) for m in scored.prompt.messages]
         shown += [] if scored.new.replies else [("reply", scored.new.reply or "")]
         for title, text in shown:
-            out.print(line(title, "bold"))
-            out.print(clean(text), "", sep="\n", soft_wrap=True)
+            _show_text(title, text)
         for name, ids in scored.prompt.ids.items():
-            out.print(f"{name} = {', '.join(ids)}", soft_wrap=True)
+            echo(f"{name} = {', '.join(ids)}")
         for one in scored.new.replies:
-            out.print(line(f"reply of {one.judge_version or one.judge_model}", "bold"))
-            out.print(clean(one.reply or one.failed or ""), "", sep="\n", soft_wrap=True)
+            _show_text(f"reply of {one.judge_version or one.judge_model}", one.reply or one.failed or "")
     columns = ("trajectory", "reward", "part", "value", "weight", "why")
-    out.print(table(columns, _table_rows(group, scored), right=("reward", "value", "weight")))
+    show_table(columns, _table_rows(group, scored), right=("reward", "value", "weight"))
     shortened = "; long texts were shortened" if scored.prompt and scored.prompt.shortened else ""
     by = "" if scored.recipe == DEFAULT else f"; by the recipe {scored.recipe!r}"
-    out.print(line(f"group {group.id}: {summary(scored)}{by}{shortened}"))
+    show(line(f"group {group.id}: {summary(scored)}{by}{shortened}"))
     if scored.new.disputed is not None:
-        out.print(line(f"This does not count: {scored.new.disputed}.", "yellow"))
+        show(line(f"This does not count: {scored.new.disputed}.", "yellow"))
     if open_ := still_open(group):
-        out.print(line(f"{open_} This is what its runs that ended would get now.", "yellow"))
+        show(line(f"{open_} This is what its runs that ended would get now.", "yellow"))
+
+
+def _show_text(title: str, text: str) -> None:
+    show(line(title, "bold"))
+    echo(f"{text}\n")
 
 
 def _table_rows(group: GroupView, scored: GroupScore) -> Iterator[Sequence[object]]:

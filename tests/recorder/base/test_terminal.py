@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.commands import terminal
+from recorder.base import terminal
 from tests.recorder.commands.printing import HOSTILE, harmless, printed, uncoloured
 
 
@@ -31,3 +32,25 @@ def test_no_cell_of_a_table_reaches_the_terminal_as_it_is() -> None:
     assert "[bold red]not markup[/]" in printed(shown)
     assert harmless(printed(shown))
     assert harmless(uncoloured(shown))  # the only escapes are our own colours
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(-3, "00:00"), (0, "00:00"), (7.4, "00:07"), (458.2, "07:38"), (3600, "1:00:00"), (90061, "25:01:01")],
+)
+def test_a_time_to_wait_is_told_as_a_clock_does(seconds: float, told: str) -> None:
+    assert terminal.duration(seconds) == told
+
+
+def test_a_number_that_is_missing_is_a_dash() -> None:
+    assert (terminal.number(None), terminal.number(0.12345), terminal.number(1234, ",")) == ("–", "0.123", "1,234")
+    assert (terminal.percent(None), terminal.percent(0.123)) == ("–", "12.3 %")
+
+
+def test_what_is_echoed_is_harmless_and_only_our_own_colours_are_sent(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.echo(HOSTILE, (HOSTILE, "green"))
+    terminal.print_error(HOSTILE)
+    told = capsys.readouterr()
+    assert harmless(told.out)  # it is no terminal: colours are left out
+    assert told.err.startswith("hone: ")
+    assert harmless(told.err)

@@ -13,13 +13,13 @@ import pytest
 from aiohttp import web
 from click.testing import CliRunner, Result
 
+from judge.check_view import as_json, chart, show_check
 from judge.commands import worker as commands
 from judge.errors import JudgeMisconfigured, Spent
 from judge.settings import JudgeSettings
 from judge.tricks.check import Checked, Wanted
 from judge.tricks.kinds import KINDS
 from judge.tricks.tally import Outcome, Seen
-from judge.tried import as_json, chart, show
 from proxy.settings.hone import HoneSettings
 from recorder.charts import draw
 from tests.judge.conftest import context_of
@@ -145,7 +145,7 @@ def test_the_check_of_settings_takes_no_subcommand() -> None:
 
 
 def test_what_judges_say_cannot_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    show(fooled(), 0.05)
+    show_check(fooled(), 0.05)
     said = capsys.readouterr().out
     assert all(char.isprintable() or char == "\n" for char in said)
     assert "\u202e" not in said

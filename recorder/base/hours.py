@@ -1,4 +1,4 @@
-"""Times as people write them: hours of a day (`22:00-06:00`), a moment (`24h` ago, a date), a time to wait.
+"""Times as people write them: hours of a day (`22:00-06:00`), a moment (`24h` ago, a date).
 
 By the clock of this machine.
 
@@ -54,10 +54,3 @@ def moment(text: str, now: float) -> float:
         return float(text) if _SECONDS.fullmatch(text) else datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError) as e:  # a year that the machine's clock has no number for
         raise ValueError(f"{text!r} is no time: use 24h, 7d, 2026-11-20, 2026-11-20T09:00 or unix seconds") from e
-
-
-def duration(seconds: float) -> str:
-    """`07:38`, `3:07:38`: a time to wait, as people read it."""
-    minutes, rest = divmod(max(0, round(seconds)), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes:02d}:{rest:02d}"

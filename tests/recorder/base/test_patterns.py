@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recorder.patterns import BUILT_IN, luhn, read
+from recorder.base.patterns import BUILT_IN, luhn, read
 from recorder.settings import RecorderSettings
 
 

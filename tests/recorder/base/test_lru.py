@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recorder.lru import Lru
+from recorder.base.lru import Lru
 
 
 def test_a_cache_forgets_what_was_not_used_for_longest() -> None:

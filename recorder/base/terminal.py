@@ -1,0 +1,205 @@
+"""What every command prints with: harmless text, numbers, times, tables.
+
+Owns: making hostile text harmless, and the look of lines and tables. Refuses: what changes while a command works
+(`recorder.base.live`), JSON (`recorder.base.json_output`), the look of a conversation (`recorder.commands.transcript`).
+
+What models, tools and users wrote is data from outside: an escape sequence in it could rewrite the screen, the title or
+the clipboard, and a bidirectional mark could show a text that is not there. Every string that is printed goes through
+`clean`, and none is ever read as rich's markup. rich is imported where it is needed: `hone --help` must be instant.
+"""
+
+from __future__ import annotations
+
+import time
+import unicodedata
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from io import StringIO
+from typing import TYPE_CHECKING, Final, TextIO
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.padding import PaddingDimensions
+    from rich.table import Table
+    from rich.text import Text
+
+NONE: Final = "–"  # where there is no value
+_UNWRAPPED: Final = 1_000_000
+_KEPT: Final = frozenset("\n\t")
+_STATE_STYLES: Final = {
+    "completed": "green", "scored": "green", "trained": "green", "complete": "green",
+    "errored": "red", "left_out": "red", "aborted": "red", "unscored": "yellow", "sealed-late": "yellow",
+    "tried": "yellow",
+}  # fmt: skip
+
+
+def clean(text: object) -> str:
+    """`text` with every control, format and surrogate character shown instead of sent to the terminal."""
+    plain = str(text).replace("\r\n", "\n")
+    return plain if plain.isascii() and plain.isprintable() else plain.translate(_SHOWN)
+
+
+class _Shown(dict[int, str]):
+    """Code point → what is shown of it, each looked at once: long texts are made of few."""
+
+    def __missing__(self, code: int) -> str:
+        self[code] = _visible(chr(code))
+        return self[code]
+
+
+_SHOWN: Final = _Shown()
+
+
+def _visible(char: str) -> str:
+    if char in _KEPT:
+        return char
+    category = unicodedata.category(char)
+    # Cc control, Cf format (bidirectional marks, zero width), Cs surrogate, Co private use, Cn unassigned,
+    # Zl and Zp line and paragraph separators
+    if category[0] != "C" and category not in ("Zl", "Zp"):
+        return char
+    code = ord(char)
+    if code < 0x20:
+        return chr(0x2400 + code)  # the control pictures: ␛ for escape
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+# --- numbers and times ------------------------------------------------------------------------------------------------
+
+
+def number(value: float | None, form: str = ".3g", *, missing: str = NONE) -> str:
+    """A number in a form, by default to three significant digits; a dash where there is none."""
+    return missing if value is None else format(value, form)
+
+
+def percent(value: float | None) -> str:
+    """A share of 0 to 1 in per cent; a dash where there is none."""
+    return NONE if value is None else f"{100 * value:.1f} %"
+
+
+def duration(seconds: float) -> str:
+    """`07:38`, `3:07:38`: a time to wait, as people read it."""
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes:02d}:{rest:02d}"
+
+
+def when(at: float | None) -> str:
+    """A time (unix seconds) in the reader's zone."""
+    return "" if at is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def clock_or_date(at: float) -> str:
+    """The time of day of what happened today (unix seconds, the reader's zone); before today the date too."""
+    then = datetime.fromtimestamp(at).astimezone()
+    return then.strftime("%H:%M:%S") if then.date() == datetime.now().astimezone().date() else when(at)
+
+
+# --- plain lines: no rich ---------------------------------------------------------------------------------------------
+
+
+def echo(*parts: object | tuple[object, str], err: bool = False) -> None:
+    """Print a text made harmless, as wide as it is; a part may be (text, colour). `err`: on standard error."""
+    click.echo("".join(map(_part, parts)), err=err)
+
+
+def _part(part: object | tuple[object, str]) -> str:
+    return click.style(clean(part[0]), fg=part[1]) if isinstance(part, tuple) else clean(part)
+
+
+def confirm(question: str, *, abort: bool = False, err: bool = False) -> bool:
+    """Ask for yes or no. Raises click.Abort at a no where `abort` is set."""
+    return click.confirm(clean(question), abort=abort, err=err)
+
+
+def print_error(message: str) -> None:
+    """Print why a command failed. The message may repeat what an engine, a file or a caller said."""
+    echo(f"hone: {message}", err=True)
+
+
+def print_click_error(error: click.ClickException) -> None:
+    """Print what is wrong with a command's arguments, as click words it; it may repeat a file's or a model's text."""
+    told = StringIO()
+    error.show(told)
+    echo(told.getvalue().removesuffix("\n"), err=True)
+
+
+# --- lines and tables in colour ---------------------------------------------------------------------------------------
+
+
+def console(file: TextIO | None = None, *, err: bool = False, soft_wrap: bool = False) -> Console:
+    """The terminal. What goes to a file or a pipe is plain, and no line of it is broken.
+
+    `soft_wrap`: lines are not broken on a terminal either.
+    """
+    from rich.console import Console
+
+    def made(width: int | None = None) -> Console:
+        return Console(
+            file=file, stderr=err, soft_wrap=soft_wrap, highlight=False, markup=False, emoji=False, width=width
+        )
+
+    wide = made()
+    return wide if wide.is_terminal else made(_UNWRAPPED)
+
+
+def show(*shown: RenderableType) -> None:
+    """Print lines, tables and what else rich can draw."""
+    screen = console()
+    for one in shown:
+        screen.print(one)
+
+
+def show_lines(styled: Iterable[tuple[object, str]]) -> None:
+    """Print lines, each (text, style)."""
+    show(*(line(text, style) for text, style in styled))
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()) -> None:
+    """Print a table; the columns in `right` hold numbers."""
+    show(table(columns, rows, right=right))
+
+
+def text(words: object, style: str = "") -> Text:
+    """Harmless text of one line or many."""
+    from rich.text import Text
+
+    return Text(clean(words), style=style)
+
+
+def line(words: object, style: str = "") -> Text:
+    """One line of harmless text."""
+    from rich.text import Text
+
+    return Text(clean(words).replace("\n", "⏎").replace("\t", " "), style=style)
+
+
+def coloured(words: object) -> Text:
+    """One line of harmless text, in its colour where it is the name of a state."""
+    return line(words, _STATE_STYLES.get(str(words), ""))
+
+
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    right: Iterable[str] = (),
+    headed: bool = True,
+    padding: PaddingDimensions = (0, 2, 0, 0),
+) -> Table:
+    """A quiet table; every cell is made harmless, states have their colour, and a Text keeps its style.
+
+    `right`: the columns that hold numbers. `headed`: with the columns' names. `padding`: round a cell, as in CSS.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=None, padding=padding, header_style="dim", show_header=headed)
+    numbers = set(right)
+    for column in columns:
+        made.add_column(line(column), justify="right" if column in numbers else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else coloured("" if cell is None else cell) for cell in row))
+    return made
