@@ -101,7 +101,7 @@ def status(context: Context, watch: bool) -> None:
     if context.json:
         write_json(found)
         return
-    show(_table((*_running(found), *_learning(found), *_wrong(found))))
+    show(_table((*_running(found), *_learning(found), *_wrong(found))), folded=True)
 
 
 def _watch(context: Context, read: Reading) -> None:

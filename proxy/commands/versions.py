@@ -46,7 +46,7 @@ def versions(context: Context, alias: str | None, moves: bool) -> None:
     for one, its_versions in found:
         columns = ("version", "state", "parent", "verified", "since", *_METRICS, "reason")
         names = {v.id: v.name for v in its_versions}
-        show(table(columns, (_row(one, v, names) for v in its_versions), padding=_PADDING))
+        show(table(columns, (_row(one, v, names) for v in its_versions), padding=_PADDING), folded=True)
 
 
 def _row(alias: AliasView, version: VersionView, names: dict[str, str]) -> list[Text]:
@@ -77,7 +77,7 @@ def _tell_moves(context: Context, found: list[Move]) -> None:
         write_json([asdict(move) for move in found])
         return
     columns = ("when", "version", "move", "who", "why", "figures")
-    show(table(columns, map(_move_row, found), padding=_PADDING))
+    show(table(columns, map(_move_row, found), padding=_PADDING), folded=True)
 
 
 def _move_row(move: Move) -> list[Text]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 NONE: Final = "–"  # where there is no value
 _UNWRAPPED: Final = 1_000_000
+_FOLDED: Final = 200
 _KEPT: Final = frozenset("\n\t")
 _STATE_STYLES: Final = {
     "completed": "green", "scored": "green", "trained": "green", "complete": "green",
@@ -145,9 +146,14 @@ def console(file: TextIO | None = None, *, err: bool = False, soft_wrap: bool = 
     return wide if wide.is_terminal else made(_UNWRAPPED)
 
 
-def show(*shown: RenderableType) -> None:
-    """Print lines, tables and what else rich can draw."""
+def show(*shown: RenderableType, folded: bool = False) -> None:
+    """Print lines, tables and what else rich can draw.
+
+    `folded`: a file's or a pipe's lines are broken after 200 columns, since one cell of the table may be a paragraph.
+    """
     screen = console()
+    if folded and not screen.is_terminal:
+        screen.width = _FOLDED
     for one in shown:
         screen.print(one)
 
