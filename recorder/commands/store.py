@@ -19,7 +19,6 @@ from recorder.base.urls import shown_store
 from recorder.commands.context import Context
 from recorder.commands.moving import backup, copy
 from recorder.commands.support import run
-from recorder.urls import shown_store
 
 if TYPE_CHECKING:
     from io import TextIOWrapper

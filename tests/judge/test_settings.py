@@ -4,12 +4,12 @@ from typing import Any, get_args
 
 import pytest
 from pydantic import ValidationError
-from recorder.base.rules import Rule
 
 from judge.errors import JudgeMisconfigured
 from judge.scoring.bench import check_settings
 from judge.scoring.combine import recipe_hash
 from judge.settings import FeedbackSettings, JudgeSettings, RecipeSettings, RewardSettings
+from recorder.base.rules import Rule
 
 
 def of(**values: Any) -> JudgeSettings:
