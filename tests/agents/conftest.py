@@ -106,10 +106,12 @@ def luck() -> Luck:
 @pytest.fixture(scope="session")
 def selected(request: pytest.FixtureRequest) -> list[Client]:
     """The clients that run in this session."""
-    items = [item for item in request.session.items if isinstance(item, pytest.Function)]
-    chosen: dict[Client, None] = dict.fromkeys(
-        item.callspec.params["client"] for item in items if "outcome" in item.fixturenames
-    )
+    chosen: dict[Client, None] = {}
+    for item in request.session.items:
+        if isinstance(item, pytest.Function) and "outcome" in item.fixturenames:
+            client = item.callspec.params["client"]
+            assert isinstance(client, Client)
+            chosen[client] = None
     return [client for client in chosen if can_make(client.environment)]
 
 
