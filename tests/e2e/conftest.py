@@ -1,4 +1,10 @@
-"""A real vLLM on the CPU with the demo's model, and the proxy before it, started as anybody would: `hone up`."""
+"""A real vLLM on the CPU with the demo's model, and the proxy before it, started as anybody would: `hone up`.
+
+Two engines serve most files. `stack` has the demo's settings, and no test ends it. `killable_stack` has a template that
+drops thinking and slots for two adapters, and tests kill its programs. A file that needs other proxy settings puts a
+proxy of its own before one of these engines (`served_beside`). With `--dist loadgroup`, one worker runs all tests of a
+shared engine, and each other file is a group of its own.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +34,7 @@ from tests.stores import Stores, stored_in
 
 ROOT = Path(__file__).parent.parent.parent
 MODEL = ROOT / "examples" / "helpdesk" / "model"
+THINKING_TEMPLATE = ROOT / "tests" / "templates" / "thinking.jinja"
 START_TIMEOUT_S = 300.0
 
 CONFIG = f"""
@@ -43,6 +50,32 @@ health_interval_s = 0.5
 [trainer]
 lr = 3e-3
 """
+KILLABLE_CONFIG = f"""
+[aliases.helpdesk]
+base_model = "helpdesk"
+
+[engine]
+base = "{MODEL}"
+name = "tiny-qwen3"
+chat_template = "{THINKING_TEMPLATE}"
+max_model_len = 2048
+max_lora_rank = 8
+max_loras = 2
+device = "cpu"
+health_interval_s = 0.5
+"""
+SHARED_STACKS = ("stack", "killable_stack")
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Group tests by the engine that they share; a file with an engine of its own is a group."""
+    if not config.getoption("loadgroup", default=False):
+        return
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            shared = [name for name in SHARED_STACKS if name in getattr(item, "fixturenames", ())]
+            item.add_marker(pytest.mark.xdist_group(shared[0] if shared else item.path.stem))
 
 
 def free_port() -> int:
@@ -175,4 +208,12 @@ def _end(program: subprocess.Popen[bytes]) -> None:
 def stack(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("stack")
     with stores.unmade(folder / "data") as recording, started(folder, recording) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def killable_stack(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A second stack. Tests kill its programs, and each such test waits until they answer again."""
+    folder = tmp_path_factory.mktemp("killable")
+    with stores.unmade(folder / "data") as recording, started(folder, recording, KILLABLE_CONFIG) as running:
         yield running
