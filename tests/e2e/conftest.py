@@ -2,14 +2,15 @@
 
 Two engines serve most files. `stack` has the demo's settings, and no test ends it. `killable_stack` has a template that
 drops thinking and slots for two adapters, and tests kill its programs. A file that needs other proxy settings puts a
-proxy of its own before one of these engines (`served_beside`). With `--dist loadgroup`, one worker runs all tests of a
-shared engine, and each other file is a group of its own.
+proxy of its own before one of these engines (`served_beside`). With several workers (`--numprocesses 2`), one worker
+runs all files of a shared engine, and each other file goes to one worker as a whole.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -64,18 +65,42 @@ max_loras = 2
 device = "cpu"
 health_interval_s = 0.5
 """
-SHARED_STACKS = ("stack", "killable_stack")
+# A shared engine, and the files whose tests use it. The process that hands tests to workers knows only their files.
+FILES_OF = {
+    "stack": {
+        "test_capture.py",
+        "test_equality.py",
+        "test_formats_agree.py",
+        "test_gate.py",
+        "test_responses.py",
+        "test_shadow.py",
+    },
+    "killable_stack": {"test_continuity.py", "test_engine_lora.py", "test_faults.py"},
+}
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Group tests by the engine that they share; a file with an engine of its own is a group."""
-    if not config.getoption("loadgroup", default=False):
-        return
+def engine_of(file: str) -> str:
+    """The shared engine of a test file, or the file itself: it starts an engine of its own or none."""
+    return next((engine for engine, files in FILES_OF.items() if file.rpartition("/")[2] in files), file)
+
+
+@pytest.hookimpl(optionalhook=True)  # absent without xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Any:
+    """Keep the tests of one engine together. pytest-xdist 3.8's `loadgroup` groups nothing with pytest 9.2."""
+    scheduling = importlib.import_module("xdist.scheduler").LoadScopeScheduling(config, log)
+    scheduling._split_scope = lambda nodeid: engine_of(nodeid.partition("::")[0])
+    return scheduling
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Raise UsageError for a test that uses a shared engine and whose file is not listed with it."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
-            shared = [name for name in SHARED_STACKS if name in getattr(item, "fixturenames", ())]
-            item.add_marker(pytest.mark.xdist_group(shared[0] if shared else item.path.stem))
+            for engine in FILES_OF.keys() & set(getattr(item, "fixturenames", ())):
+                if item.path.name not in FILES_OF[engine]:
+                    raise pytest.UsageError(
+                        f"{item.path.name} uses {engine}: list it in FILES_OF of tests/e2e/conftest.py"
+                    )
 
 
 def free_port() -> int:

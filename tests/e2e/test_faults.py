@@ -87,10 +87,11 @@ def test_no_finished_turn_is_lost_when_the_proxy_is_killed(killable_stack: Stack
     ],
 )
 def test_an_image_is_refused_clearly_where_the_model_can_not_see(
-    stack: Stack, path: str, body: dict[str, Any], told: Callable[[Any], tuple[str, str, str]]
+    killable_stack: Stack, path: str, body: dict[str, Any], told: Callable[[Any], tuple[str, str, str]]
 ) -> None:
     asked = {"model": "helpdesk", "max_tokens": 8, "messages": [{"role": "user"} | body]}
-    with stack.proxy() as proxy:
+    wait_for("an answer", lambda: answers(killable_stack))
+    with killable_stack.proxy() as proxy:
         answer = proxy.post(path, json=asked, headers={"x-hone-purpose": "none"})
         kind, error, message = told(answer.json())
         assert (answer.status_code, kind, error) == (400, "error", "invalid_request_error")
