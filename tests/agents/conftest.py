@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import pytest
@@ -15,6 +17,7 @@ from examples.helpdesk.scenarios import write_demo
 from examples.running.programs import free_ports, program
 from tests.agents.acting.engine import MODEL
 from tests.agents.clients import Client
+from tests.agents.environments import can_make, make
 from tests.agents.luck import Luck
 from tests.agents.model import BASE, write_trained
 from tests.agents.runs import Outcome, run_client
@@ -101,10 +104,32 @@ def luck() -> Luck:
 
 
 @pytest.fixture(scope="session")
+def selected(request: pytest.FixtureRequest) -> list[Client]:
+    """The clients that run in this session."""
+    chosen: dict[Client, None] = {}
+    for item in request.session.items:
+        if isinstance(item, pytest.Function) and "outcome" in item.fixturenames:
+            client = item.callspec.params["client"]
+            assert isinstance(client, Client)
+            chosen[client] = None
+    return [client for client in chosen if can_make(client.environment)]
+
+
+@pytest.fixture(scope="session")
+def environments(selected: list[Client]) -> Iterator[dict[str, Future[Path]]]:
+    """Makes the environments of the clients that run, one after another, while the engine starts."""
+    with ThreadPoolExecutor(1) as maker:
+        yield {name: maker.submit(make, name) for name in dict.fromkeys(client.environment for client in selected)}
+
+
+@pytest.fixture(scope="session")
 def outcome_of(
-    request: pytest.FixtureRequest, luck: Luck, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    environments: dict[str, Future[Path]],
+    luck: Luck,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[Client], Outcome]:
-    """Runs a client the first time it is asked for, and says what came of it."""
+    """Returns a function that runs a client the first time it is called with it, and returns the outcome."""
     folder = tmp_path_factory.mktemp("programs")
 
     @functools.cache
@@ -113,7 +138,10 @@ def outcome_of(
         return stack, {call["call_id"] for call in stack.export()}
 
     def run(client: Client) -> Outcome:
+        if client.environment not in environments:
+            pytest.skip(f"{client.environment} needs a Python that is not on this machine")
         stack, known = before(client.engine)
+        environments[client.environment].result()
         return run_client(client, stack, folder, known, luck)
 
     return functools.cache(run)

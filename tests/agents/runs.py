@@ -16,7 +16,7 @@ from typing import Any
 
 from examples.helpdesk.orders import Order, demo_orders
 from tests.agents.clients import CLIENTS, RUNS, Client
-from tests.agents.environments import command, make
+from tests.agents.environments import command
 from tests.agents.luck import Luck
 from tests.e2e.conftest import Stack
 
@@ -87,10 +87,9 @@ def runs_of(client: Client, attempt: int = 0) -> list[Run]:
 def run_client(client: Client, stack: Stack, folder: Path, known: set[str], luck: Luck) -> Outcome:
     """Run the client's program, and read what was recorded; again where the model erred, which `luck` counts.
 
-    `known` are the ids of what was recorded before, then with its own. Raises AssertionError, with what the program
-    said, when it fails as a whole.
+    Its environment is made. `known` are the ids of what was recorded before, then with its own. Raises
+    AssertionError, with what the program said, when it fails as a whole.
     """
-    make(client.environment)
     for attempt in range(ATTEMPTS):
         outcome = _run(client, stack, folder, known, runs_of(client, attempt))
         if client.engine != "vLLM" or not luck.model_erred(outcome):

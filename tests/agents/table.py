@@ -17,17 +17,17 @@ from tests.agents.runs import Outcome
 ROOT = Path(__file__).parent.parent.parent
 FILE = ROOT / "docs" / "agents.md"
 PAGE = ROOT / "docs" / "your-agent.md"
-SELDOM = " †"  # behind the name of a client that `make test` leaves out
+OFTEN = " †"  # behind the name of a row that is part of `make test`
 MARKS = Marks("make agents-table")
 
 _HEAD = """\
 # Agents that were tried
 
-Made by `make agents-table`; `make test` fails where it no longer is what the tests find (it leaves out rows marked †,
-which take long or differ little from the row below). Each client is a program in `tests/agents/programs` that runs in
-an environment of its own, with nothing of Hone but the base URL. It answers six questions at once with two tool calls
-each, two of them the same (all different where tool calls are text without ids: equal ones need an address); two of the
-runs have a base URL of their own.
+Made by `make agents-table`. `make agents` runs all rows and fails where one differs from what the tests find; so does
+`make test` for the rows marked †, which represent each kind of agent stack. Each client is a program in
+`tests/agents/programs` that runs in an environment of its own, with nothing of Hone but the base URL. It answers six
+questions at once with two tool calls each, two of them the same (all different where tool calls are text without ids:
+equal ones need an address); two of the runs have a base URL of their own.
 
 - *engine*: a real vLLM with the helpdesk's tiny model; or *scripted*, for agents whose own prompts are more than that
   model can read: an engine that plays the same game with whatever tools, commands or format the agent's request
@@ -64,6 +64,13 @@ def _lines(said: Mapping[str, str]) -> str:
     return "".join(f"- {name}: {words}\n" for name, words in said.items())
 
 
+def write(outcomes: Mapping[Client, Outcome]) -> None:
+    """Write the rows of these clients to docs/agents.md, and the short table to docs/your-agent.md."""
+    FILE.write_text(render(outcomes, FILE.read_text(encoding="utf-8")), encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(with_short_table(page, FILE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
 def with_short_table(page: str, table: str) -> str:
     """docs/your-agent.md with the short form of the table that `render` wrote, between its marks."""
     return MARKS.put(page, _short(table))
@@ -76,7 +83,7 @@ def _short(table: str) -> str:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("| ") and cells[0] != "client":
             client, version, _, form, streaming, attributed, exact, *_ = cells
-            rows.setdefault((f"{client.removesuffix(SELDOM)} {version}", form, attributed, exact), []).append(streaming)
+            rows.setdefault((f"{client.removesuffix(OFTEN)} {version}", form, attributed, exact), []).append(streaming)
     head = "| client | format | streaming | attributed by | exact |\n|---|---|---|---|---|\n"
     return head + "".join(
         f"| {client} | {form} | {', '.join(streaming)} | {attributed} | {exact} |\n"
@@ -98,7 +105,7 @@ def _row(client: Client, outcome: Outcome) -> str:
 
 def start(client: Client) -> str:
     """The cells of a row that are known before its client runs."""
-    name = client.name + SELDOM if client.slow else client.name
+    name = client.name + OFTEN if client.representative else client.name
     return f"| {name} | {client.version} | {client.engine} | {client.format} | {'yes' if client.stream else 'no'}"
 
 

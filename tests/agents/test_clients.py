@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 
 import pytest
 
 from tests.agents import table, test_real_agents
-from tests.agents.clients import CLIENTS, Client
+from tests.agents.clients import CLIENTS, ENDPOINTS, Client
 from tests.agents.environments import PINS, PROGRAMS, names
 from tests.agents.notes import MISSING, TODAY, WAYS
 
@@ -53,6 +54,18 @@ def test_every_version_of_an_environment_is_exact(name: str) -> None:
 def test_every_client_has_a_row() -> None:
     rows = {table.key(line) for line in table.FILE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")}
     assert [client.id for client in CLIENTS if table.key(table.start(client)) not in rows] == []
+
+
+def test_the_table_has_no_other_row_and_says_what_is_known() -> None:
+    committed = table.FILE.read_text(encoding="utf-8")
+    assert table.render({}, committed) == committed, "run `make agents-table`"
+
+
+def test_the_representatives_use_every_format_whole_and_streamed_and_both_places_of_tools() -> None:
+    chosen = [client for client in CLIENTS if client.representative]
+    assert {(client.format, client.stream) for client in chosen} == set(product(ENDPOINTS, (False, True)))
+    assert {client.tools for client in chosen} == {"local", "mcp"}
+    assert {client.engine for client in chosen} == {"vLLM", "scripted"}
 
 
 def test_the_page_for_users_shows_the_table() -> None:

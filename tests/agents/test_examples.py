@@ -37,25 +37,32 @@ def exported(data: Path, form: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("example", ["langgraph", "mcp-agent"])
-def test_an_examples_commands_lead_to_recorded_runs(example: str, tmp_path: Path) -> None:
+def assert_recorded(example: str, data: Path) -> list[dict[str, Any]]:
+    """Run an example's commands, and return the recorded calls, which are those of its questions."""
     ports = free_ports(2)
-    said = make(example, "run", tmp_path / "data", ports)
+    said = make(example, "run", data, ports)
     assert said.count("Where is my order") == QUESTIONS
 
-    calls = exported(tmp_path / "data", "raw")
+    calls = exported(data, "raw")
     runs = {call["trajectory_id"] for call in calls}
-    listed = make(example, "show", tmp_path / "data", ports)
+    listed = make(example, "show", data, ports)
     assert len(runs) == QUESTIONS
     assert all(f"{short(run)} " in listed for run in runs)
     for call in calls:
         [choice] = call["choices"]
         assert len(choice["token_ids"]) == len(choice["logprobs"]) > 0
+    return calls
 
 
-def test_the_mcp_examples_runs_have_model_and_tools_in_one_trajectory(tmp_path: Path) -> None:
-    make("mcp-agent", "run", tmp_path / "data", free_ports(2))
-    calls = exported(tmp_path / "data", "raw")
+@pytest.mark.long
+def test_the_langgraph_examples_commands_lead_to_recorded_runs(tmp_path: Path) -> None:
+    assert_recorded("langgraph", tmp_path / "data")
+
+
+def test_the_mcp_examples_commands_lead_to_recorded_runs_with_model_and_tools_in_one_trajectory(
+    tmp_path: Path,
+) -> None:
+    calls = assert_recorded("mcp-agent", tmp_path / "data")
     tools = exported(tmp_path / "data", "tools")
     # a last turn may ask for a tool too, which the agent calls then
     asked = [

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.agents import table
-from tests.agents.clients import ENDPOINTS, RUN, Client
+from tests.agents.clients import ENDPOINTS, ROWS, Client
 from tests.agents.luck import MOST, Luck
 from tests.agents.notes import TODAY
 from tests.agents.runs import Outcome
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.agents, pytest.mark.timeout(600), pytest.mark.usefixtu
 OutcomeOf = Callable[[Client], Outcome]
 
 
-@pytest.fixture(scope="session", params=RUN, ids=lambda client: client.id)
+@pytest.fixture(scope="session", params=ROWS)
 def client(request: pytest.FixtureRequest) -> Client:
     found: Client = request.param
     return found
@@ -130,18 +130,17 @@ def test_tools_behind_the_gateway_are_joined_to_the_turn_that_asked(client: Clie
         )
 
 
-def test_the_committed_table_is_what_was_found(outcome_of: OutcomeOf) -> None:
-    committed = table.FILE.read_text(encoding="utf-8")
-    found = table.render({client: outcome_of(client) for client in RUN}, committed)
+def test_the_committed_row_is_what_was_found(client: Client, outcome: Outcome) -> None:
     if os.environ.get("HONE_WRITE_TABLE"):
-        table.FILE.write_text(found, encoding="utf-8")
-        page = table.PAGE.read_text(encoding="utf-8")
-        table.PAGE.write_text(table.with_short_table(page, found), encoding="utf-8")
-    assert table.FILE.read_text(encoding="utf-8") == found, "run `make agents-table` and look at what changed"
+        table.write({client: outcome})
+    committed = table.FILE.read_text(encoding="utf-8")
+    assert table.render({client: outcome}, committed) == committed, "run `make agents-table` and look at what changed"
 
 
-def test_the_model_erred_in_no_more_than_one_run_of_ten(outcome_of: OutcomeOf, luck: Luck) -> None:
-    for client in RUN:
+def test_the_model_erred_in_no_more_than_one_run_of_ten(
+    selected: list[Client], outcome_of: OutcomeOf, luck: Luck
+) -> None:
+    for client in selected:
         outcome_of(client)
     print(f"the model erred in {luck.erred} of {luck.runs} runs")
     assert luck.erred <= MOST * luck.runs

@@ -66,3 +66,24 @@ async def editor(browser: Browser, own: Proxy) -> AsyncIterator[Visitor]:
     """Somebody who changes what is the test's own."""
     async with visiting(browser, own.url) as visitor:
         yield visitor
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def full_tab(browser: Browser, full: Proxy) -> AsyncIterator[Visitor]:
+    """A tab before the rich store that tests use one after another, each within `watched()`."""
+    async with visiting(browser, full.url) as visitor:
+        yield visitor
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def empty_tab(browser: Browser, empty: Proxy) -> AsyncIterator[Visitor]:
+    """The same before the empty store."""
+    async with visiting(browser, empty.url) as visitor:
+        yield visitor
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def unscripted_tab(browser: Browser, full: Proxy) -> AsyncIterator[Visitor]:
+    """A tab before the rich store that runs no scripts."""
+    async with visiting(browser, full.url, java_script_enabled=False) as visitor:
+        yield visitor

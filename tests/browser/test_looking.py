@@ -48,6 +48,18 @@ async def test_what_goes_wrong_on_a_page_fails_whoever_looks_at_it(
         await _meet(browser, full.url, wrong)
 
 
+async def test_what_goes_wrong_in_a_shared_tab_fails_that_use_of_it_alone(full_tab: Visitor) -> None:
+    with pytest.raises(AssertionError, match="the console says"):
+        await _use(full_tab, "console.error('no')")
+    await _use(full_tab, "")
+
+
+async def _use(tab: Visitor, script: str) -> None:
+    async with tab.watched():
+        await tab.goto("/hone/sign-in")
+        await tab.page.evaluate(f"() => {{ {script} }}")
+
+
 async def _meet(browser: Browser, url: str, wrong: str) -> None:
     async with visiting(browser, url) as visitor:
         await visitor.goto("/hone/sign-in")

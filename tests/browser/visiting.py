@@ -64,6 +64,17 @@ class Visitor:
         assert answer is not None
         assert answer.status == status, f"{path}: {answer.status}"
 
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """One test's use of a tab that several share: it has no cookie, and nothing went wrong when the block ends."""
+        await self.page.context.clear_cookies()
+        try:
+            yield
+        finally:
+            troubles = list(self.watch.troubles)
+            self.watch.troubles.clear()
+        assert not troubles, "\n".join(troubles)
+
 
 @asynccontextmanager
 async def visiting(browser: Browser, url: str, scheme: Scheme = "light", **more: Any) -> AsyncIterator[Visitor]:

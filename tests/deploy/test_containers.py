@@ -94,6 +94,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1800)  # a whole environment is made
 def test_the_image_is_small_and_has_no_torch(image: Path) -> None:
     packages = image / "opt" / "hone" / "lib"
@@ -163,6 +164,7 @@ def files_in(folder: Path) -> dict[Path, int]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1800)  # a whole environment is made
 async def test_setup_proxy_and_judge_start_and_the_image_stays_as_it_is(image: Path, tmp_path: Path) -> None:
     engine = ScriptedEngine(bases=("tiny-qwen3",), key="engine-key")

@@ -127,7 +127,7 @@ def test_every_variable_of_a_page_is_one(page: Path) -> None:
 
 
 # Variables of `make` and the tests, and an argument of the container files.
-OTHERS = {"HONE_ALL_AGENTS", "HONE_WRITE_TABLE", "HONE_FUZZ_CASES", "HONE_VERSION"}
+OTHERS = {"HONE_WRITE_TABLE", "HONE_FUZZ_CASES", "HONE_VERSION"}
 
 
 def test_a_setting_that_does_not_exist_would_be_seen() -> None:

@@ -1,9 +1,16 @@
-"""A real vLLM on the CPU with the demo's model, and the proxy before it, started as anybody would: `hone up`."""
+"""A real vLLM on the CPU with the demo's model, and the proxy before it, started as anybody would: `hone up`.
+
+Two engines serve most files. `stack` has the demo's settings, and no test ends it. `killable_stack` has a template that
+drops thinking and slots for two adapters, and tests kill its programs. A file that needs other proxy settings puts a
+proxy of its own before one of these engines (`served_beside`). With several workers (`--numprocesses 2`), one worker
+runs all files of a shared engine, and each other file goes to one worker as a whole.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -28,6 +35,7 @@ from tests.stores import Stores, stored_in
 
 ROOT = Path(__file__).parent.parent.parent
 MODEL = ROOT / "examples" / "helpdesk" / "model"
+THINKING_TEMPLATE = ROOT / "tests" / "templates" / "thinking.jinja"
 START_TIMEOUT_S = 300.0
 
 CONFIG = f"""
@@ -43,6 +51,56 @@ health_interval_s = 0.5
 [trainer]
 lr = 3e-3
 """
+KILLABLE_CONFIG = f"""
+[aliases.helpdesk]
+base_model = "helpdesk"
+
+[engine]
+base = "{MODEL}"
+name = "tiny-qwen3"
+chat_template = "{THINKING_TEMPLATE}"
+max_model_len = 2048
+max_lora_rank = 8
+max_loras = 2
+device = "cpu"
+health_interval_s = 0.5
+"""
+# A shared engine, and the files whose tests use it. The process that hands tests to workers knows only their files.
+FILES_OF = {
+    "stack": {
+        "test_capture.py",
+        "test_equality.py",
+        "test_formats_agree.py",
+        "test_gate.py",
+        "test_responses.py",
+        "test_shadow.py",
+    },
+    "killable_stack": {"test_continuity.py", "test_engine_lora.py", "test_faults.py"},
+}
+
+
+def engine_of(file: str) -> str:
+    """The shared engine of a test file, or the file itself: it starts an engine of its own or none."""
+    return next((engine for engine, files in FILES_OF.items() if file.rpartition("/")[2] in files), file)
+
+
+@pytest.hookimpl(optionalhook=True)  # absent without xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Any:
+    """Keep the tests of one engine together. pytest-xdist 3.8's `loadgroup` groups nothing with pytest 9.2."""
+    scheduling = importlib.import_module("xdist.scheduler").LoadScopeScheduling(config, log)
+    scheduling._split_scope = lambda nodeid: engine_of(nodeid.partition("::")[0])
+    return scheduling
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Raise UsageError for a test that uses a shared engine and whose file is not listed with it."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            for engine in FILES_OF.keys() & set(getattr(item, "fixturenames", ())):
+                if item.path.name not in FILES_OF[engine]:
+                    raise pytest.UsageError(
+                        f"{item.path.name} uses {engine}: list it in FILES_OF of tests/e2e/conftest.py"
+                    )
 
 
 def free_port() -> int:
@@ -175,4 +233,12 @@ def _end(program: subprocess.Popen[bytes]) -> None:
 def stack(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("stack")
     with stores.unmade(folder / "data") as recording, started(folder, recording) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def killable_stack(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A second stack. Tests kill its programs, and each such test waits until they answer again."""
+    folder = tmp_path_factory.mktemp("killable")
+    with stores.unmade(folder / "data") as recording, started(folder, recording, KILLABLE_CONFIG) as running:
         yield running

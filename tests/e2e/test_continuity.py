@@ -21,14 +21,13 @@ from recorder.reading.transcripts import find_trajectory, load_trajectory
 from recorder.reading.views import TrajectoryView
 from recorder.settings import RecorderSettings
 from recorder.store.migrate import open_store
-from tests.e2e.conftest import MODEL, ROOT, Stack, served_beside, started
+from tests.e2e.conftest import MODEL, THINKING_TEMPLATE, Stack, served_beside
 from tests.e2e.test_capture import QUESTION, TOOLS
 from tests.stores import Stores
 from trainer.batch.rows import Basis, Row, trajectory_rows
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-TEMPLATE = ROOT / "tests" / "templates" / "thinking.jinja"
 BLOCK = 128  # of vLLM's prefix cache on a CPU
 TURNS = 8
 ENGINE = f"""
@@ -37,11 +36,11 @@ ENGINE = f"""
 [engine]
 base = "{MODEL}"
 name = "tiny-qwen3"
-chat_template = "{TEMPLATE}"
+chat_template = "{THINKING_TEMPLATE}"
 max_model_len = 2048
 max_lora_rank = 8
 """
-ON = ENGINE + 'args = ["--enable-prompt-tokens-details"]\n[proxy]\ntoken_continuity = "on"\n'
+ON = ENGINE + '[proxy]\ntoken_continuity = "on"\n'
 LONG_SYSTEM = {"role": "system", "content": " ".join([QUESTION[0]["content"]] * 6)}
 
 
@@ -59,20 +58,23 @@ class Proxies:
 
 
 @contextlib.contextmanager
-def both(folder: Path, on: RecorderSettings, off: RecorderSettings) -> Iterator[Proxies]:
-    """A proxy with continuity, and one without, before one engine; each has its own store."""
-    with started(folder, on, ON) as stack, served_beside(stack, folder / "off", off, ENGINE) as second:
-        urls, data = {"on": stack.proxy_url, "off": second.proxy_url}, {"on": stack.data, "off": second.data}
+def both(stack: Stack, folder: Path, on: RecorderSettings, off: RecorderSettings) -> Iterator[Proxies]:
+    """A proxy with continuity, and one without, before a stack's engine; each has its own store."""
+    with (
+        served_beside(stack, folder / "on", on, ON) as first,
+        served_beside(stack, folder / "off", off, ENGINE) as second,
+    ):
+        urls, data = {"on": first.proxy_url, "off": second.proxy_url}, {"on": first.data, "off": second.data}
         yield Proxies(urls, data, {"on": on, "off": off}, stack)
 
 
 @pytest.fixture(scope="module")
-def proxies(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxies]:
+def proxies(killable_stack: Stack, stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxies]:
     folder = tmp_path_factory.mktemp("continuity")
     with (
-        stores.unmade(folder / "data") as on,
+        stores.unmade(folder / "on" / "data") as on,
         stores.unmade(folder / "off" / "data") as off,
-        both(folder, on, off) as running,
+        both(killable_stack, folder, on, off) as running,
     ):
         yield running
 

@@ -1,7 +1,4 @@
-"""A real vLLM, started by `proxy.engine.command`: its flags, loading, probing, unloading, and its end.
-
-One engine serves the whole file: a start costs a quarter of a minute.
-"""
+"""A real vLLM with the flags of `proxy.engine.command`: loading, probing and unloading adapters, and its end."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import hashlib
 import json
 import os
 import signal
+import tomllib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -24,13 +22,10 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from proxy.engine.answers import Question
-from proxy.engine.command import engine_command, engine_key
 from proxy.engine.replica import Replica
 from proxy.errors import AdapterError
 from proxy.gate.checks import answers, sane
 from proxy.gate.sanity import Bounds
-from proxy.programs.engine import engine_program
-from proxy.programs.supervise import Supervisor
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
 from proxy.versions.controller import Controller
 from proxy.versions.in_service import InService
@@ -41,24 +36,25 @@ from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import VersionState
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
-from tests.e2e.conftest import MODEL, free_port
+from tests.e2e.conftest import MODEL, Stack
 from tests.proxy.until import until
 from tests.stores import Stores
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
 
 START_S = 200.0
+BASE = "tiny-qwen3"
 PROMPTS = [[5, 6, 7, 8], [40, 41, 42], list(range(20, 60))]
 NAMED = [3, 17, 99, 200]
 
 
 @dataclass
 class Running:
-    """A real engine, and what was told to start it."""
+    """A real engine, its settings as a controller has them, and the stack that keeps it running."""
 
     settings: EngineSettings
     key: str
-    supervisor: Supervisor
+    stack: Stack
     replica: Replica
 
 
@@ -68,19 +64,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(folder: Path) -> AsyncIterator[Running]:
-    settings = EngineSettings(
-        base=str(MODEL), name="base", port=free_port(), device="cpu", max_lora_rank=8, max_loras=2, max_model_len=512
-    )
-    key = engine_key(settings, folder)
-    assert key is not None
-    command = engine_command(settings, key=key, served_names=["helpdesk"])
-    supervisor = Supervisor(engine_program(settings, command, folder / "engine.log"))
-    await supervisor.start()
-    replica = Replica(command.url, key)
-    yield Running(settings, key, supervisor, replica)
+async def running(killable_stack: Stack) -> AsyncIterator[Running]:
+    table = tomllib.loads(killable_stack.config.read_text())["engine"]
+    replica = Replica(killable_stack.engine_url, killable_stack.engine_key)
+    yield Running(EngineSettings(**table), killable_stack.engine_key, killable_stack, replica)
     await replica.close()
-    await supervisor.stop()
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +118,7 @@ def publish(model: PeftModel, adapters: Path, name: str, new: list[list[float]],
 
 async def test_the_engine_serves_both_names_and_refuses_a_wrong_key(running: Running) -> None:
     served = await running.replica.served()
-    assert served.bases == {"base": str(MODEL), "helpdesk": str(MODEL)}
+    assert served.bases == {BASE: str(MODEL), "helpdesk": str(MODEL)}
     assert served.adapters == {}
     stranger = Replica(running.replica.url, "wrong")
     with pytest.raises(Exception, match=r"engine\.api_key"):
@@ -141,7 +129,7 @@ async def test_the_engine_serves_both_names_and_refuses_a_wrong_key(running: Run
 async def test_named_tokens_logprobs_are_transformers_own(running: Running, peft_model: PeftModel) -> None:
     expected = logprobs(peft_model, adapted=False)
     for prompt, row in zip(PROMPTS, expected, strict=True):
-        answer = await running.replica.logprobs("base", prompt, NAMED)
+        answer = await running.replica.logprobs(BASE, prompt, NAMED)
         assert answer == pytest.approx(row, abs=1e-4)
 
 
@@ -195,18 +183,18 @@ async def test_an_answer_has_the_same_logprobs_when_it_is_sampled_and_when_it_is
     await running.replica.load(path.name, str(path))
     tools = [{"type": "function", "function": {"name": "find_order", "parameters": {"type": "object"}}}]
     question = Question([{"role": "user", "content": "Where is order 4711?"}], tools, max_tokens=60)
-    for name in ("base", path.name):
+    for name in (BASE, path.name):
         said = await running.replica.answer(name, question)
         assert len(said.token_ids) == len(said.logprobs) > 0
         told = await running.replica.logprobs_of(name, [*said.prompt_ids, *said.token_ids])
         assert told[len(said.prompt_ids) - 1 :] == pytest.approx(said.logprobs, abs=1e-4)
     bounds = Bounds(kl_max=1.0, length_times=100.0)
-    same = await answers(running.replica, [question] * 2, "base", "base")
-    near = await sane(running.replica, same, {"live": "base"}, bounds)
+    same = await answers(running.replica, [question] * 2, BASE, BASE)
+    near = await sane(running.replica, same, {"live": BASE}, bounds)
     assert near.fault is None
     assert near.figures["kl_live"] == pytest.approx(0, abs=1e-5)
-    other = await answers(running.replica, [question] * 2, path.name, "base")
-    far = await sane(running.replica, other, {"live": "base"}, bounds)
+    other = await answers(running.replica, [question] * 2, path.name, BASE)
+    far = await sane(running.replica, other, {"live": BASE}, bounds)
     assert abs(far.figures["kl_live"]) > 1e-5, "another distribution, though a mean of so few tokens has any sign"
     await running.replica.unload(path.name)
 
@@ -231,10 +219,10 @@ async def test_the_base_is_the_base_beside_adapters_in_every_slot(
     for path in paths:
         await running.replica.load(path.name, str(path))
         await said(running, path.name, prompts[0])  # only an adapter that was asked takes a slot
-    models = ["base", *(path.name for path in paths)]
+    models = [BASE, *(path.name for path in paths)]
     alone = {(model, n): await said(running, model, prompt) for model in models for n, prompt in enumerate(prompts)}
     for path in paths:  # ten times what may differ below
-        assert all(alone[path.name, n][1] != pytest.approx(alone["base", n][1], abs=1e-3) for n in range(len(prompts)))
+        assert all(alone[path.name, n][1] != pytest.approx(alone[BASE, n][1], abs=1e-3) for n in range(len(prompts)))
     together = await asyncio.gather(*(said(running, model, prompts[n]) for model, n in alone))
     for which, (ids, chosen) in zip(alone, together, strict=True):
         assert ids == alone[which][0], which
@@ -251,7 +239,7 @@ async def test_a_folder_that_is_missing_or_empty_is_refused_and_the_engine_lives
         with pytest.raises(AdapterError) as caught:
             await running.replica.load("broken", str(path))
         assert caught.value.code == "load_refused"
-    assert "base" in (await running.replica.served()).bases
+    assert BASE in (await running.replica.served()).bases
 
 
 @pytest.fixture
@@ -278,7 +266,7 @@ async def controlled(running: Running, data: Path, recording: RecorderSettings) 
             proxy=ProxySettings(),
             aliases={"helpdesk": AliasSettings()},
             learn=LearnSettings(),
-            default_base="base",
+            default_base=BASE,
             engine_key=running.key,
         )
         await ending.enter_async_context(controller.running())
@@ -337,12 +325,12 @@ async def test_the_controller_serves_a_true_version_rejects_a_false_one_and_rest
         assert list((await running.replica.served()).adapters) == [live.engine_name]
         await until(lambda: versions.route(versions.snapshot.aliases["helpdesk"]).version.id == live.id)
 
-        assert running.supervisor.pid is not None
-        os.kill(running.supervisor.pid, signal.SIGKILL)
+        killed = running.stack.pid("engine")
+        os.kill(killed, signal.SIGKILL)
         await until(lambda: not versions.snapshot.up())
         await until(lambda: bool(versions.snapshot.up()), within_s=START_S)
         route = versions.route(versions.snapshot.aliases["helpdesk"])
         assert route.engine_model == live.engine_name
         for prompt, row in zip(PROMPTS, new, strict=True):
             assert await running.replica.logprobs(route.engine_model, prompt, NAMED) == pytest.approx(row, abs=1e-4)
-        assert running.supervisor.restarts == 1
+        assert running.stack.pid("engine") != killed

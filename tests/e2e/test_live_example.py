@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.conftest import ROOT
 from tests.stores import Stores, stored_in
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def test_users_are_served_without_a_fault_and_a_version_learned_from_them_goes_live(

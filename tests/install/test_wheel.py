@@ -122,7 +122,7 @@ def test_a_tree_without_git_builds_and_has_the_fallbacks_version(tmp_path: Path)
 
 def with_pip(wheel: Path, folder: Path, extra: str = "", python: str = sys.executable) -> Path:
     run(python, "-m", "venv", folder / "env")
-    run(folder / "env" / "bin" / "python", "-m", "pip", "install", "--quiet", f"{wheel}{extra}")
+    run(folder / "env" / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-compile", f"{wheel}{extra}")
     return folder / "env" / "bin" / "hone"
 
 

@@ -10,7 +10,6 @@ import pytest
 from recorder.capture.recorder import Recorder
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
-from recorder.store.lanes import StoreLane
 from tests.recorder.rows import Rows
 from tests.recorder.talk import Talk
 from tests.stores import SqliteStores, Stores, opened
@@ -33,10 +32,10 @@ def rows(store: Store) -> Rows:
     return Rows(store)
 
 
-# The lane through SQLAlchemy is PostgreSQL's, where `make test` runs all of this again.
-@pytest.fixture(params=["fastest lane", pytest.param("store lane", marks=pytest.mark.slow)])
-async def recorder(store: Store, request: pytest.FixtureRequest) -> AsyncIterator[Recorder]:
-    started = Recorder(store, RecorderSettings(), StoreLane(store) if request.param == "store lane" else None)
+# The lane is the database's own. `StoreLane` is PostgreSQL's, where `make test` runs all of this again.
+@pytest.fixture
+async def recorder(store: Store) -> AsyncIterator[Recorder]:
+    started = Recorder(store, RecorderSettings())
     await started.start()
     yield started
     await started.stop()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.examples.short import run_short
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def test_the_short_form_has_no_fault_and_a_rise(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.examples.short import run_short
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def test_a_rubric_s_reward_leads_to_texts_that_are_what_was_asked_for(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from examples.running.campaign import Project
 from examples.twenty48.run import TWENTY48
 from tests.e2e.examples.short import run_short
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def test_a_game_s_own_reward_leads_to_more_games_that_are_won_and_less_talk(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A thousand rubric verdicts: how many requests are open at once, and that a judge that stumbles loses no run."""
+"""Many rubric verdicts: how many requests are open at once, and that a judge that stumbles loses no run."""
 
 from __future__ import annotations
 
@@ -18,9 +18,15 @@ from tests.judge.many import SIZE, bound_groups, judge_all
 from tests.judge.recorded import Recorded
 from tests.judge.rubric_replies import checked
 
-RUNS, AT_ONCE = 1_000, 8
+AT_ONCE = 8
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.parametrize(
+        "runs", [pytest.param(200, id="200"), pytest.param(1_000, id="1000", marks=pytest.mark.long)]
+    ),
+]
 
 
 class Counted:
@@ -48,21 +54,21 @@ async def given(store: Store, group_ids: Sequence[str]) -> list[scores.NewPart]:
     return [part for score in written for part in score.parts if part.part == scores.REWARD]
 
 
-async def test_a_thousand_verdicts_are_asked_for_eight_at_a_time(
-    store: Store, recorded: Recorded, settings: Callable[..., JudgeSettings], server: JudgeServer
+async def test_verdicts_are_asked_for_eight_at_a_time(
+    runs: int, store: Store, recorded: Recorded, settings: Callable[..., JudgeSettings], server: JudgeServer
 ) -> None:
     counted = Counted(checked())
     server.behave(counted)
-    group_ids = await bound_groups(store, recorded, RUNS // SIZE)
+    group_ids = await bound_groups(store, recorded, runs // SIZE)
     took = await judge_all(store, settings(rewards=[{"kind": "rubric"}], concurrency=AT_ONCE), group_ids)
-    print(f"{RUNS} verdicts in {took.wall_s:.1f} s, {took.cpu_s:.1f} s of a processor, the judge's own among them")
-    assert len(server.requests) == RUNS
+    print(f"{runs} verdicts in {took.wall_s:.1f} s, {took.cpu_s:.1f} s of a processor, the judge's own among them")
+    assert len(server.requests) == runs
     assert counted.most == AT_ONCE
     assert all(part.value is not None for part in await given(store, group_ids))
 
 
 async def test_every_run_is_scored_or_says_why_though_the_judge_stumbles(
-    store: Store, recorded: Recorded, settings: Callable[..., JudgeSettings], server: JudgeServer
+    runs: int, store: Store, recorded: Recorded, settings: Callable[..., JudgeSettings], server: JudgeServer
 ) -> None:
     draw = random.Random(7)
 
@@ -74,13 +80,13 @@ async def test_every_run_is_scored_or_says_why_though_the_judge_stumbles(
 
     counted = Counted(stumbling)
     server.behave(counted)
-    group_ids = await bound_groups(store, recorded, RUNS // SIZE)
+    group_ids = await bound_groups(store, recorded, runs // SIZE)
     patient = settings(rewards=[{"kind": "rubric"}], concurrency=AT_ONCE, retries=3)
     took = await judge_all(store, patient, group_ids)
     rewards = await given(store, group_ids)
     named = [part for part in rewards if part.value is None]
-    print(f"{RUNS} verdicts of a judge that stumbles in {took.wall_s:.1f} s, {len(named)} without one")
-    assert len(rewards) == RUNS
+    print(f"{runs} verdicts of a judge that stumbles in {took.wall_s:.1f} s, {len(named)} without one")
+    assert len(rewards) == runs
     assert counted.most <= AT_ONCE
     assert all("could not be read" in str(part.explanation) for part in named)
-    assert len(named) < RUNS / 20
+    assert len(named) < runs / 20

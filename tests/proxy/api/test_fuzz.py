@@ -14,7 +14,10 @@ from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.running import PROJECT, Proxy, serving
 
-EXAMPLES = 60  # a route and phase
+# How many a route and phase. The coverage phase, which asks each limit that the schema has, is the same with both.
+EXAMPLES = pytest.mark.parametrize(
+    "examples", [pytest.param(15, id="15"), pytest.param(60, id="60", marks=pytest.mark.long)]
+)
 REQUEST_TIMEOUT_S = 20  # an answer that takes longer is a hang
 # The rules that a schema cannot say (one name of two, a text for a comment) reject what fits it: no failure.
 NOT_CHECKED = "positive_data_acceptance"
@@ -35,7 +38,7 @@ async def seeded(proxy: Proxy) -> list[str]:
 
 
 async def fuzz(
-    proxy: Proxy, names: list[str], folder: Path, *options: str, unchecked: str = NOT_CHECKED
+    proxy: Proxy, names: list[str], folder: Path, examples: int, *options: str, unchecked: str = NOT_CHECKED
 ) -> tuple[int, str]:
     """Run the fuzzer as a process of its own; its exit status and what it said."""
     program = Path(sys.executable).with_name("st")
@@ -46,7 +49,7 @@ async def fuzz(
         "PYTHONPATH": str(here),
     }
     process = await asyncio.create_subprocess_exec(
-        str(program), "run", f"{proxy.url}/schema/openapi.json", "--max-examples", str(EXAMPLES), "--request-timeout",
+        str(program), "run", f"{proxy.url}/schema/openapi.json", "--max-examples", str(examples), "--request-timeout",
         str(REQUEST_TIMEOUT_S), "--phases", "examples,coverage,fuzzing", "--exclude-checks", unchecked, "--seed", "1",
         "--generation-database", "none", "--suppress-health-check", "all", "--continue-on-failure", *options,
         cwd=folder, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
@@ -57,17 +60,21 @@ async def fuzz(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_whatever_is_asked_of_the_own_routes_is_answered_as_declared(store: Store, tmp_path: Path) -> None:
+@EXAMPLES
+async def test_whatever_is_asked_of_the_own_routes_is_answered_as_declared(
+    store: Store, tmp_path: Path, examples: int
+) -> None:
     async with FakeEngine() as engine, serving(store, engine) as proxy:
         engine.default = Script([words("It arrives on Monday")])
-        status, said = await fuzz(proxy, await seeded(proxy), tmp_path)
+        status, said = await fuzz(proxy, await seeded(proxy), tmp_path, examples)
         assert status == 0, said
         assert (await proxy.http.get("/healthz")).status_code == 200
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_nothing_gets_past_a_key_that_may_only_read(store: Store, tmp_path: Path) -> None:
+@EXAMPLES
+async def test_nothing_gets_past_a_key_that_may_only_read(store: Store, tmp_path: Path, examples: int) -> None:
     async with FakeEngine() as engine, serving(store, engine) as proxy:
         engine.default = Script([words("It arrives on Monday")])
         names = await seeded(proxy)
@@ -80,7 +87,7 @@ async def test_nothing_gets_past_a_key_that_may_only_read(store: Store, tmp_path
         header = f"Authorization: {bearer['authorization']}"
         # who may not use a route is not told its methods: 403 comes before 405
         status, said = await fuzz(
-            proxy, names, tmp_path, "--header", header, unchecked=f"{NOT_CHECKED},unsupported_method"
+            proxy, names, tmp_path, examples, "--header", header, unchecked=f"{NOT_CHECKED},unsupported_method"
         )
         assert status == 0, said
         after = [

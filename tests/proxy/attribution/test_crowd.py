@@ -65,6 +65,7 @@ async def test_no_call_lands_in_a_run_of_another_key(migrated_file: Path, seed: 
     assert tally.stolen > 10
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 async def test_keys_stay_apart_in_thousands_of_conversations(migrated_file: Path) -> None:
     refused = 0
@@ -77,6 +78,7 @@ async def test_keys_stay_apart_in_thousands_of_conversations(migrated_file: Path
     assert refused > 10
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 async def test_thousands_of_conversations_stay_apart(migrated_file: Path) -> None:
     whole = Tally()

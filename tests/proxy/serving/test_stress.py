@@ -264,7 +264,9 @@ async def test_two_hundred_tools_are_passed_on_and_stored_once(child: Child, eng
     assert [call["request"]["tools"] for call in await recorded(store)] == [tools] * 6
 
 
-@pytest.mark.parametrize("path", ["/t/deep", ""], ids=["addressed", "by lineage"])
+@pytest.mark.parametrize(
+    "path", [pytest.param("/t/deep", id="addressed", marks=pytest.mark.long), pytest.param("", id="by lineage")]
+)
 async def test_a_history_of_five_hundred_turns_is_one_run_and_grows_linearly(
     child: Child, engine: FakeEngine, store: Store, path: str
 ) -> None:

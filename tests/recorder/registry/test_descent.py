@@ -220,7 +220,7 @@ async def test_a_kill_between_any_two_statements_of_step_and_decision_loses_noth
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 async def test_an_hour_of_live_traffic_under_kills(rows: Rows, seed: int) -> None:
     """Everybody at once, killed at random: trainer, controller, person; a trainer that stalls and comes back."""
     luck = random.Random(seed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mlflow.tracking.client import MlflowClient
 
 from tests.trainer.tracking import scripted
 from trainer.track_settings import TrackSettings
@@ -19,6 +18,8 @@ pytestmark = [
 
 
 async def test_a_campaign_over_two_processes_is_one_run_without_a_step_twice(tmp_path: Path) -> None:
+    from mlflow.tracking.client import MlflowClient  # takes seconds, which every worker would wait for
+
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     settings, events = TrackSettings(mlflow=uri), scripted.campaign()
     heard = await scripted.send(settings, tmp_path, events[:5])

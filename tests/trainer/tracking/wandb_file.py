@@ -12,16 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from wandb.proto import wandb_internal_pb2
-
-_PROTO: Any = wandb_internal_pb2  # what is in it depends on the version of protobuf that is installed
-
 _BLOCK, _HEAD, _BEGINNING = 32768, 7, 7
 _WHOLE, _FIRST, _LAST = 1, 2, 4
 
 
 def records(path: Path) -> Iterator[Any]:
     """All of a file's records."""
+    from wandb.proto import wandb_internal_pb2  # takes a second, which every worker would wait for
+
+    proto: Any = wandb_internal_pb2  # what is in it depends on the version of protobuf that is installed
     data, at, gathered = path.read_bytes(), _BEGINNING, b""
     assert data.startswith(b":W&B")
     while at + _HEAD <= len(data):
@@ -33,7 +32,7 @@ def records(path: Path) -> Iterator[Any]:
         at += _HEAD + length
         gathered = piece if kind in (_WHOLE, _FIRST) else gathered + piece
         if kind in (_WHOLE, _LAST):
-            yield _PROTO.Record.FromString(gathered)
+            yield proto.Record.FromString(gathered)
 
 
 def history(path: Path) -> list[dict[str, Any]]:
