@@ -6,7 +6,6 @@ one of eight attempts, one of eight attempts of thirty turns; a campaign; tools 
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -178,7 +177,7 @@ class _Maker:
         return group
 
     async def _attempted(self, name: str, size: int, *, turns: int = 1, purpose: Purpose = Purpose.TRAIN) -> str:
-        runs = await asyncio.gather(*(self._attempt(name, number, size, turns, purpose) for number in range(size)))
+        runs = [await self._attempt(name, number, size, turns, purpose) for number in range(size)]  # in a fixed order
         return str((await self.line.rows.get(trajectories, runs[0]))["group_id"])
 
     async def _attempt(self, name: str, number: int, size: int, turns: int, purpose: Purpose) -> str:
