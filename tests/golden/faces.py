@@ -56,8 +56,10 @@ COMMANDS: Final[Sequence[str]] = (
     "config judge.modle",
     "db check",
 )
-# Those whose JSON is a route's, or too long to be read as a difference.
-TEXT_ALONE: Final = frozenset({"show {group}", "show {preferred}", "show {open_run}", "show refund-1", "config"})
+# Those whose JSON is a route's, too long to be read as a difference, or in the order in which work ended.
+TEXT_ALONE: Final = frozenset({
+    "show {group}", "show {preferred}", "show {open_run}", "show refund-1", "config", "score --all --dry-run",
+})  # fmt: skip
 # The same on the store of a campaign's story, and on one where nothing was recorded.
 OF_CAMPAIGN: Final[Sequence[str]] = ("report", "status", "groups", "ledger")
 ON_EMPTY: Final[Sequence[str]] = ("status", "trajectories", "groups", "versions", "ledger", "review")
@@ -115,8 +117,11 @@ weight = 0.2
 """
 
 
-_ID: Final = re.compile(r"\b([a-z]+)_[0-9a-z]{18}(\d{8})\b")
-_TOOK: Final = re.compile(r"(\"latency_s\": |rewarded, [\d.]+ to [\d.]+, )[\d.e-]+")  # by the clock that goes on
+_VARYING: Final = (
+    (r"\b([a-z]+)_[0-9a-z]{18}(\d{8})\b", r"\1_\2"),  # the time in an id
+    (r"(\"latency_s\": |rewarded, [\d.]+ to [\d.]+, )[\d.e-]+", r"\g<1>0.0"),  # by the clock that goes on
+    (r"(\"recipe_hash\": )\"[0-9a-f]{32}\"", r'\1"…"'),  # the judge's port is in it
+)
 _LONG: Final = 400  # characters of one text, above which the rest is counted only
 
 
@@ -134,7 +139,9 @@ class Masks:
         """The text with all of them replaced."""
         for known in sorted(self._known, key=len, reverse=True):
             text = text.replace(known, self._known[known])
-        return _TOOK.sub(r"\g<1>0.0", _ID.sub(r"\1_\2", text))
+        for pattern, shown in _VARYING:
+            text = re.sub(pattern, shown, text)
+        return text
 
 
 async def write_all(stores: Stores, here: Path, to: Path) -> None:

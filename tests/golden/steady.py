@@ -50,6 +50,7 @@ def make_steady() -> Clock:
     time.tzset()
     vars(time).update(time=clock.time, time_ns=lambda: int(clock.time() * 1_000_000_000))
     ids.new_id = clock.new_id
+    vars(random).update(SystemRandom=lambda: random.Random(7))
     secrets.randbits = drawn.getrandbits
     secrets.token_bytes = lambda nbytes=None: drawn.randbytes(nbytes or 32)
     secrets.token_hex = lambda nbytes=None: drawn.randbytes(nbytes or 32).hex()
