@@ -41,19 +41,16 @@ COMMANDS: Final[Sequence[str]] = (
     "show {group}",
     "show refund-1",
     "show refund-2",
-    "show nothing",
     "compare {group}",
     "compare {group} --judge",
-    "compare nothing",
     "versions",
     "versions --moves",
     "ledger",
     "ledger --counts",
-    "review",
+    "review --json",
     "keys list",
     "config",
     "config judge.feedback",
-    "config judge.modle",
     "db check",
 )
 # Those whose JSON is a route's, too long to be read as a difference, or in the order in which work ended.
@@ -62,7 +59,73 @@ TEXT_ALONE: Final = frozenset({
 })  # fmt: skip
 # The same on the store of a campaign's story, and on one where nothing was recorded.
 OF_CAMPAIGN: Final[Sequence[str]] = ("report", "status", "groups", "ledger")
-ON_EMPTY: Final[Sequence[str]] = ("status", "trajectories", "groups", "versions", "ledger", "review")
+ON_EMPTY: Final[Sequence[str]] = ("status", "trajectories", "groups", "versions", "ledger", "review --json")
+# What is refused and changes nothing: one file for each face, since each says a line or two.
+REFUSED: Final[Sequence[str]] = (
+    "shwo",
+    "close",
+    "close nothing",
+    "show nothing",
+    "compare nothing",
+    "compare {group} --left nobody",
+    "review",
+    "review --group nothing --json",
+    "review --group {group} --against base --json",
+    "review --against helpdesk@2 --json",
+    "review --against helpdesk@9 --json",
+    "review --against base --json",
+    "versions nobody",
+    "promote helpdesk@99",
+    "promote helpdesk@3",
+    "canary helpdesk@3 10",
+    "rollback nobody",
+    "rollback support",
+    "delete nothing --yes",
+    "delete {open_run} --yes",
+    "keys revoke nobody",
+    "keys rotate nobody",
+    "keys create ci --scope root",
+    "trajectories --since tomorrow",
+    "trajectories --reward-from much",
+    "groups --state lost",
+    "ledger --since tomorrow",
+    "export --trajectory nothing",
+    "report nothing",
+    "score",
+    "score nothing",
+    "score refund-1",
+    "config judge.modle",
+    "config xyz",
+)
+REFUSED_ROUTES: Final[Sequence[str]] = (
+    "/trajectories/nothing",
+    "/trajectories?since=tomorrow",
+    "/trajectories?state=lost",
+    "/trajectories?limit=0",
+    "/calls/nothing",
+    "/groups/nothing",
+    "/groups/{group}/comparison?left=nobody",
+    "/review?alias=nobody",
+    "/review?against=helpdesk@9",
+    "/review?against=helpdesk@2",
+    "/review?against=base",
+    "/versions?alias=nobody",
+    "/versions/helpdesk@99",
+    "/nothing",
+)
+REFUSED_PAGES: Final[Sequence[str]] = (
+    "/runs/nothing",
+    "/runs?since=tomorrow",
+    "/runs/{run}/calls/nothing",
+    "/runs/{open_run}/delete",
+    "/groups/nothing",
+    "/groups/{group}?left=nobody",
+    "/versions/helpdesk@9",
+    "/versions/move?do=promote&version=helpdesk@3",
+    "/versions/move?do=rollback&alias=support",
+    "/review?group=nothing",
+    "/nothing",
+)
 # What judges by a judge model: every group, so that a reply is shown too.
 SCORED: Final[Sequence[str]] = ("score {group} --debug", "score refund-4", "score --all --dry-run", "score now-1")
 
@@ -70,12 +133,9 @@ ROUTES: Final[Sequence[str]] = (
     "/trajectories?limit=6",
     "/trajectories?said=depot&limit=3",
     "/trajectories/{run}",
-    "/trajectories/nothing",
     "/calls/{call}",
-    "/calls/nothing",
     "/groups?limit=10",
     "/groups/refund-5",
-    "/groups/nothing",
     "/groups/{group}/comparison",
     "/groups/{group}/judging",
     "/review?alias=helpdesk",
@@ -85,11 +145,9 @@ ROUTES: Final[Sequence[str]] = (
     "/keys",
     "/aliases",
     "/versions",
-    "/versions?alias=nobody",
     "/versions/moves",
     "/versions/{canary}",
     "/versions/helpdesk@3",
-    "/versions/helpdesk@99",
     "/steps",
     "/training",
 )
@@ -159,6 +217,7 @@ async def write_all(stores: Stores, here: Path, to: Path) -> None:
     ):
         with_json = data != stores.empty
         await _commands(commands, data, settings, to / name, stores.rich, masks, with_json=with_json)
+    await _refused(stores.rich.data, settings, to / "commands", stores.rich, masks)
     async with judge_server.serve() as judge:
         judge.behave(judge_server.verdicts(lambda document: 0.5))
         masks.add(judge.url, "http://JUDGE/v1")
@@ -172,6 +231,8 @@ async def write_all(stores: Stores, here: Path, to: Path) -> None:
         async with _served(data, masks) as proxy:
             await _views(routes, proxy, to / f"views{name}", stores.rich, masks)
             await _pages(opened, proxy, to / f"pages{name}", stores.rich, masks)
+            if routes:
+                await _not_there(proxy, to, stores.rich, masks)
 
 
 @asynccontextmanager
@@ -193,14 +254,29 @@ async def _commands(
     for command in commands:
         words, code = shlex.split(command.format(**vars(rich))), 0
         for form in ((), ("--json",)):
-            if form and ("--debug" in words or code or command in TEXT_ALONE or not with_json):
+            if form and ({"--debug", "--json"} & {*words} or code or command in TEXT_ALONE or not with_json):
                 continue
             code, out, err = await asyncio.to_thread(hone, *words, *form, "--config", str(file), "--data", str(data))
-            said = _as_json(out) if form and out else out
-            text = f"$ hone {' '.join([*shlex.split(command), *form])}\n{said}"
-            text += f"{err}" if err else ""
-            text += f"[exit status {code}]\n" if code else ""
+            said = _as_json(out) if "--json" in [*words, *form] and out else out
+            text = _printed(f"{command}{''.join(f' {word}' for word in form)}", code, said, err)
             keep(to / f"{named(command)}{'.json' if form else ''}.txt", masks.mask(text))
+
+
+def _printed(command: str, code: int, out: str, err: str) -> str:
+    return f"$ hone {command}\n{out}{err}" + (f"[exit status {code}]\n" if code else "")
+
+
+async def _refused(data: Path, file: Path, to: Path, rich: Rich, masks: Masks) -> None:
+    texts, taken = list[str](), list[str]()
+    for command in REFUSED:
+        words = shlex.split(command.format(**vars(rich)))
+        # the command's own name comes first, so that a wrong one is met as it stands
+        given = () if words[0] == "shwo" else ("--config", str(file), "--data", str(data))
+        code, out, err = await asyncio.to_thread(hone, *words, *given)
+        taken += [] if code else [command]
+        texts.append(_printed(command, code, out, err))
+    assert not taken, f"these were not refused: {taken}"
+    keep(to / "refused.txt", masks.mask("\n".join(texts)))
 
 
 async def _report(data: Path, settings: Path, here: Path, to: Path, masks: Masks) -> None:
@@ -223,6 +299,17 @@ async def _pages(opened: Sequence[pages.Where], proxy: Proxy, to: Path, rich: Ri
         answer = await proxy.http.get(f"/hone{where.on(rich)}")
         markup = answer.text if where.path == "/" else main_part(answer.text)
         keep(to / f"{named(str(where))}.txt", masks.mask(f"{answer.status_code} {where}\n{seen(markup)}"))
+
+
+async def _not_there(proxy: Proxy, to: Path, rich: Rich, masks: Masks) -> None:
+    """What routes and pages say that refuse."""
+    for folder, start, asked in (("views", "/hone/v1", REFUSED_ROUTES), ("pages", "/hone", REFUSED_PAGES)):
+        texts = []
+        for path in asked:
+            answer = await proxy.http.get(f"{start}{path.format(**vars(rich))}")
+            said = _as_json(answer.text) if folder == "views" else seen(main_part(answer.text))
+            texts.append(f"GET {start}{path}\n{answer.status_code}\n{said}")
+        keep(to / folder / "refused.txt", masks.mask("\n".join(texts)))
 
 
 def keep(file: Path, text: str) -> None:
