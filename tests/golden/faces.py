@@ -64,6 +64,7 @@ ON_EMPTY: Final[Sequence[str]] = ("status", "trajectories", "groups", "versions"
 REFUSED: Final[Sequence[str]] = (
     "shwo",
     "close",
+    "close one --all",
     "close nothing",
     "show nothing",
     "compare nothing",
