@@ -38,9 +38,16 @@ def wrong(words: Sequence[str]) -> str | None:
     return next((f"`hone {name}` has no {flag}" for flag in flags if flag not in known), None)
 
 
+def is_named_alone(words: Sequence[str]) -> bool:
+    """Whether nothing follows a command's name: a text speaks of it, and shows no use."""
+    name, rest = named(words)
+    return bool(name) and not rest
+
+
 def refused(words: Sequence[str]) -> str | None:
     """What the command line says against `hone WORDS`, as it reads a whole command; None: it takes them."""
     name, rest = named(words)
+    rest = ["-" if before == "--secret-file" else word for before, word in zip(["", *rest], rest, strict=False)]
     if not name:
         return wrong(words)
     try:

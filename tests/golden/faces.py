@@ -227,7 +227,12 @@ async def write_all(stores: Stores, here: Path, to: Path) -> None:
     await _report(stores.campaign, settings, here, to, masks)
     for name, data, routes, opened in (
         ("", stores.rich.data, ROUTES, pages.everywhere()),
-        ("-empty", stores.empty, (), [pages.Where(path, "", lambda _, at=path: at) for path in pages.whole()]),
+        (
+            "-empty",
+            stores.empty,
+            (),
+            [where for where in pages.everywhere() if where.path in pages.whole() and not where.shows],
+        ),
     ):
         async with _served(data, masks) as proxy:
             await _views(routes, proxy, to / f"views{name}", stores.rich, masks)
@@ -359,10 +364,11 @@ def _shortened(value: Any) -> Any:
 class _Seen(HTMLParser):
     """A page's text, a line for each block and for each row of a table, with what stands in place of pictures."""
 
-    APART: Final = frozenset(
-        "address article aside br dd div dl dt fieldset figure footer form h1 h2 h3 h4 header legend li main nav ol "
-        "option p pre section select summary table tr ul details button label".split()
-    )
+    APART: Final = frozenset({
+        "address", "article", "aside", "br", "button", "dd", "details", "div", "dl", "dt", "fieldset",
+        "figure", "footer", "form", "h1", "h2", "h3", "h4", "header", "label", "legend", "li", "main", "nav",
+        "ol", "option", "p", "pre", "section", "select", "summary", "table", "tr", "ul",
+    })  # fmt: skip
     CELLS: Final = frozenset({"td", "th"})
     UNSEEN: Final = frozenset({"script", "style", "svg"})
     TOLD: Final = ("alt", "title", "placeholder", "aria-label")

@@ -1,7 +1,7 @@
 """A process in which nothing varies: the clock stands, ids are counted, random bits are drawn from a seed.
 
-Owns: what is made steady, for the whole process and for good: `python -m tests.golden` alone calls it, before it imports
-what makes ids.
+Owns: what is made steady, for the whole process and for good: `python -m tests.golden` alone calls it, before it
+imports what makes ids.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def make_steady() -> Clock:
     vars(time).update(time=clock.time, time_ns=lambda: int(clock.time() * 1_000_000_000))
     ids.new_id = clock.new_id
     vars(random).update(SystemRandom=lambda: random.Random(7))
-    secrets.randbits = drawn.getrandbits
+    vars(secrets).update(randbits=drawn.getrandbits)
     secrets.token_bytes = lambda nbytes=None: drawn.randbytes(nbytes or 32)
     secrets.token_hex = lambda nbytes=None: drawn.randbytes(nbytes or 32).hex()
     secrets.token_urlsafe = secrets.token_hex

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from recorder.registry.retention import VALIDATION
 from recorder.registry.versions import by_name
@@ -50,7 +51,10 @@ async def _told(world: Played) -> None:
     for scenario, was, now in (("order-1", 0.5, 0.5), ("order-2", 0.0, 1.0), ("order-3", 0.0, 0.5)):
         runs = await world.attempted(scenario, 0, world.zero, [("no idea", was)])
         await world.attempted(scenario, 3, best, [("at the depot", now), ("hm", 0.0)])
-    evidence = [{"trajectory": runs[0], "reward": 1.0, "part": "ruler"}, {"trajectory": "gone", "reward": None}]
+    evidence: list[dict[str, Any]] = [
+        {"trajectory": runs[0], "reward": 1.0, "part": "ruler"},
+        {"trajectory": "gone", "reward": None},
+    ]
     await world.wrote(events.ALARM, Alarm(2, "length_drift", "note", "answers grew"))
     await world.wrote(events.ALARM, Alarm(3, "reward_hacking", "pause", "success fell", evidence=evidence))
     await world.wrote(events.CHANGE, Changed(3, "judge.recipe", "plain", "with rules"))

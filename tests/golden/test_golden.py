@@ -25,7 +25,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what is said now, written by a process of its own in another time zone."""
     to = tmp_path_factory.mktemp("golden") / "files"
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TZ": "Asia/Tokyo"}
-    command = [sys.executable, "-m", "tests.golden", str(to)]
+    command = [sys.executable, "-m", "tests.golden.__main__", str(to)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return to
