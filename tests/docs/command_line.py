@@ -44,10 +44,14 @@ def is_named_alone(words: Sequence[str]) -> bool:
     return bool(name) and not rest
 
 
+def without_files(words: Sequence[str]) -> list[str]:
+    """The same with standard input in place of a file that the command would open."""
+    return ["-" if before == "--secret-file" else word for before, word in zip(["", *words], words, strict=False)]
+
+
 def refused(words: Sequence[str]) -> str | None:
     """What the command line says against `hone WORDS`, as it reads a whole command; None: it takes them."""
     name, rest = named(words)
-    rest = ["-" if before == "--secret-file" else word for before, word in zip(["", *rest], rest, strict=False)]
     if not name:
         return wrong(words)
     try:

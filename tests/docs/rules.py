@@ -16,7 +16,7 @@ from proxy.settings.sections import AliasSettings
 from proxy.settings.showing import leaves
 from scripts.pages.settings import sections
 from tests.deploy.container_files import stages
-from tests.docs.command_line import OPTIONS, is_named_alone, refused, wrong
+from tests.docs.command_line import OPTIONS, is_named_alone, refused, without_files, wrong
 from tests.docs.pages import ROOT, WRITTEN, anchors, links
 from tests.docs.texts import Text, split, texts
 from tests.names import DOTTED, FOLDERS, is_name
@@ -111,7 +111,9 @@ def commands(text: Text) -> Iterator[str]:
 
 
 def _of_call(text: Text, words: list[str]) -> str | None:
-    return wrong(words) if text.deployed and is_named_alone(words) else refused(words)
+    if text.deployed and is_named_alone(words):
+        return wrong(words)
+    return refused(without_files(words) if text.deployed else words)
 
 
 def options(text: Text) -> Iterator[str]:

@@ -36,7 +36,7 @@ async def make(folder: Path) -> Stores:
     """All stores, each in a data folder of its own."""
     for name in ("rich", "campaign", "empty"):
         (folder / name).mkdir(mode=0o700)
-    made = await rich.make(folder / "rich")
+    made = await rich.make(folder / "rich", long_turns=6)
     await (await open_store(folder / "empty", RecorderSettings(), migrate=True)).close()
     async with played(folder / "campaign") as world:
         await _told(world)
