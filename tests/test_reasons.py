@@ -1,4 +1,4 @@
-"""Every reason code has a plain sentence, and docs/reasons.md has them all."""
+"""Every reason code has a plain sentence. That docs/reasons.md has them all: tests/docs/test_pages.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recorder.content.trainable import LeftOut
 from recorder.errors import FailureKind
 from recorder.groups.readiness import GroupCode
 from recorder.reasons import REASONS, meaning
-from scripts import reasons, rooms
+from scripts import rooms
 from trainer.batch.rows import IN_OWN_GROUP, ROW_TOO_LONG
 from trainer.batch.weights import NotTrained
 
@@ -48,7 +48,3 @@ def test_a_code_stands_once_and_a_sentence_is_one() -> None:
         assert sentence[0].isupper() or sentence[0] == "`"
         assert sentence.endswith(".")
     assert meaning("promote") is None
-
-
-def test_the_page_is_the_table() -> None:
-    assert reasons.PAGE.read_text() == reasons.page(), "run `python -m scripts.reasons --write`"

@@ -6,7 +6,6 @@ one of eight attempts, one of eight attempts of thirty turns; a campaign; tools 
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -55,13 +54,13 @@ class Rich:
     score: str  # of `group`
 
 
-async def make(data: Path) -> Rich:
-    """The whole of it, in a new folder."""
+async def make(data: Path, long_turns: int = LONG_TURNS) -> Rich:
+    """The whole of it, in a new folder; the attempts of its long group have so many turns."""
     store = await open_store(data, RecorderSettings(), migrate=True)
     recorder = Recorder(store, RecorderSettings())
     await recorder.start()
     try:
-        return await _Maker(store, recorder, data, await _line(store, "helpdesk")).all()
+        return await _Maker(store, recorder, data, await _line(store, "helpdesk"), long_turns).all()
     finally:
         await recorder.stop()
         await store.close()
@@ -80,6 +79,7 @@ class _Maker:
     recorder: Recorder
     data: Path
     line: Line
+    long_turns: int
 
     async def all(self) -> Rich:
         """Everything, in the order in which it would have come about."""
@@ -90,7 +90,7 @@ class _Maker:
         await self._other_alias()
         await self._left_out()
         group, best = await self._compared("order-4821", EIGHT)
-        long_group, long_run = await self._compared("claim-77", EIGHT, turns=LONG_TURNS)
+        long_group, long_run = await self._compared("claim-77", EIGHT, turns=self.long_turns)
         (run, call), open_run = await self._run_with_everything(), await self._open()
         while await fill(self.store, PROJECT):  # what `hone serve` does beside the calls
             pass
@@ -178,7 +178,7 @@ class _Maker:
         return group
 
     async def _attempted(self, name: str, size: int, *, turns: int = 1, purpose: Purpose = Purpose.TRAIN) -> str:
-        runs = await asyncio.gather(*(self._attempt(name, number, size, turns, purpose) for number in range(size)))
+        runs = [await self._attempt(name, number, size, turns, purpose) for number in range(size)]  # in a fixed order
         return str((await self.line.rows.get(trajectories, runs[0]))["group_id"])
 
     async def _attempt(self, name: str, number: int, size: int, turns: int, purpose: Purpose) -> str:

@@ -1,27 +1,25 @@
-"""What deploy/ and docs/deploy.md name is there: commands and flags, variables and settings, routes, ports, paths."""
+"""What the containers and units of deploy/ run and are given is there: commands and flags, settings, routes, ports.
+
+What its texts name: `tests.docs.rules`.
+"""
 
 from __future__ import annotations
 
 import re
-import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
 from proxy.admission.auth import needed_scope
-from proxy.cli import cli
 from proxy.engine.command import engine_command
 from proxy.errors import ConfigError
-from proxy.settings.hone import ENV_PREFIX, NESTED, HoneSettings, LoadedSettings
+from proxy.settings.hone import ENV_PREFIX, LoadedSettings
 from proxy.settings.loading import NOT_SETTINGS, load_settings
-from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
-from proxy.settings.showing import leaves
+from proxy.settings.sections import EngineSettings, ProxySettings
 from recorder.registry.keys import Scope
-from tests.deploy.container_files import stages
 from tests.deploy.reading import (
     CLUSTERS,
     DEPLOY,
@@ -35,22 +33,18 @@ from tests.deploy.reading import (
     of_kind,
     pods,
     services,
-    written,
 )
+from tests.docs.command_line import refused, without_files
 
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 ENDING_S = 10  # what `hone up` gives a proxy beyond its `stop_timeout_s`
-_PATHS = re.compile(r"(?<![\w./-])((?:deploy|docs|examples|benchmarks)/[\w./-]*\w)(?!\*)")
-_CODE = re.compile(r"`([^`\n]+)`|^#     (.+)$", re.MULTILINE)
-_CODE_OF_A_PAGE = re.compile(r"`([^`\n]+)`|^    (.+)$", re.MULTILINE)
-_SECTIONS = "|".join(HoneSettings.model_fields)
 
 
 # --- commands
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:
-    """Every `hone …` that something runs or tells to run, and where."""
+    """Every `hone …` that something runs, and where."""
     for one in hones():
         if one.argv[0] == "hone":
             yield one.where, list(one.argv[1:])
@@ -59,11 +53,6 @@ def commands() -> Iterator[tuple[str, list[str]]]:
     for unit in UNITS:
         [start] = re.findall("^ExecStart=/opt/hone/bin/hone (.+)$", unit.read_text(), re.MULTILINE)
         yield unit.name, start.split()
-    for file, text in written().items():
-        code_in = _CODE_OF_A_PAGE if file.endswith(".md") else _CODE
-        for code in ("".join(found) for found in code_in.findall(text)):
-            if match := re.search(r"(?:^|&& )hone ((?:--)?[a-z]\S*(?: .*)?)$", code.split(" #")[0].rstrip(" \\.")):
-                yield file, shlex.split(match[1])
 
 
 COMMANDS = list(commands())
@@ -71,63 +60,19 @@ COMMANDS = list(commands())
 
 def test_the_commands_were_found() -> None:
     named = {words[0] for _, words in COMMANDS}
-    assert {"serve", "judge", "learn", "engine", "db", "keys", "status", "doctor", "versions"} <= named
+    assert {"serve", "judge", "learn", "db"} <= named
 
 
 @pytest.mark.parametrize(("where", "words"), COMMANDS, ids=[f"{where} {' '.join(words)}" for where, words in COMMANDS])
 def test_every_command_is_one_with_its_flags(where: str, words: list[str]) -> None:
-    words = ["-" if before == "--secret-file" else word for before, word in _with_before(words)]
-    command: click.Command = cli
-    context = click.Context(cli, info_name="hone")
-    while isinstance(command, click.Group) and words:
-        name, *words = words
-        found = command.get_command(context, name)
-        assert found is not None, f"{where}: there is no `{context.command_path} {name}`"
-        context = click.Context(found, info_name=name, parent=context)
-        command = found
-    named_alone = not words and "--" not in " ".join(words)
-    try:
-        command.make_context(command.name or "", words, parent=context, resilient_parsing=named_alone)
-    except click.exceptions.Exit:  # --help
-        return
+    assert refused(without_files(words)) is None, where
 
 
 def _with_before(words: list[str]) -> Iterator[tuple[str, str]]:
     return zip(["", *words], words, strict=False)
 
 
-# --- variables and settings
-
-
-def variables() -> Iterator[tuple[str, str]]:
-    for file, text in written().items():
-        yield from ((file, name) for name in re.findall(rf"\b{ENV_PREFIX}[A-Z][A-Z_]*[A-Z]\b", text))
-
-
-def build_arguments(file: Path) -> set[str]:
-    """What a container file is told when it is built."""
-    return {rest.partition("=")[0] for stage in stages(file) for rest in stage.all("ARG")}
-
-
-def test_every_variable_is_a_settings() -> None:
-    known = {ENV_PREFIX + key.replace(".", NESTED).upper() for key, _ in leaves(HoneSettings())} | NOT_SETTINGS
-    known |= {name for file in (DEPLOY / "docker").iterdir() for name in build_arguments(file)}
-    named = set(variables())
-    assert {(file, name) for file, name in named if name not in known} == set()
-    assert len(named) > 10
-
-
-def settings_named(text: str) -> set[str]:
-    return set(re.findall(rf"(?<![\w./@[-])((?:{_SECTIONS})\.[a-z_]+)(?![\w(/.-])", text))
-
-
-def test_every_setting_is_there() -> None:
-    known = {key for key, _ in leaves(HoneSettings())}
-    known |= {f"aliases.{name}" for name in AliasSettings.model_fields}
-    files = {"service", "toml", "yaml", "url"}  # hone-judge.service, and the like
-    for file, text in written().items():
-        named = {key for key in settings_named(text) if key.rpartition(".")[2] not in files}
-        assert named - known == set(), file
+# --- settings
 
 
 def files_of_settings() -> dict[str, str]:
@@ -262,7 +207,7 @@ def test_the_engines_named_are_those_that_run() -> None:
         assert urls == [f"http://{host}:8000" for host in (hosts if engines["kind"] == "StatefulSet" else ["engine"])]
 
 
-# --- routes, ports, paths
+# --- routes, ports, mounts
 
 
 def test_probes_ask_routes_that_need_no_key() -> None:
@@ -291,12 +236,6 @@ def test_nothing_is_published_but_on_loopback() -> None:
     assert all(str(port).startswith("127.0.0.1:") for port in published)
     for cluster in CLUSTERS:
         assert {one["spec"].get("type") for one in of_kind(cluster, "Service").values()} == {None}
-
-
-@pytest.mark.parametrize("file", sorted(written()))
-def test_every_path_of_the_repository_is_there(file: str) -> None:
-    missing = {path for path in _PATHS.findall(written()[file]) if not (ROOT / path).exists()}
-    assert missing - {"deploy/compose/secrets/agents-key", "deploy/compose/.env"} == set()
 
 
 def test_what_compose_mounts_from_the_repository_is_there() -> None:

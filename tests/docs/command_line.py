@@ -38,6 +38,17 @@ def wrong(words: Sequence[str]) -> str | None:
     return next((f"`hone {name}` has no {flag}" for flag in flags if flag not in known), None)
 
 
+def is_named_alone(words: Sequence[str]) -> bool:
+    """Whether nothing follows a command's name: a text speaks of it, and shows no use."""
+    name, rest = named(words)
+    return bool(name) and not rest
+
+
+def without_files(words: Sequence[str]) -> list[str]:
+    """The same with standard input in place of a file that the command would open."""
+    return ["-" if before == "--secret-file" else word for before, word in zip(["", *words], words, strict=False)]
+
+
 def refused(words: Sequence[str]) -> str | None:
     """What the command line says against `hone WORDS`, as it reads a whole command; None: it takes them."""
     name, rest = named(words)

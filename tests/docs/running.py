@@ -44,7 +44,7 @@ ONLY_READ: Final = {
 OTHERS: Final = {
     "git": "needs the network", "pip": "needs the network", "pipx": "needs the network", "uv": "needs the network",
     "uvx": "needs the network", "apt": "needs root", "apt-get": "needs root", "sudo": "needs root",
-    "make": "sets the environment up; the targets exist (test_named.py)",
+    "make": "sets the environment up; the targets exist (test_texts.py)",
     "vllm": "needs a model and minutes; tests/e2e starts one by Hone's own command line",
     "your-agent": "is the user's", "my-agent": "is the user's",
     "python": "sets up, or runs for minutes; the modules exist", "python3": "sets up, or runs for minutes",

@@ -25,11 +25,11 @@ from recorder.store.migrate import open_store
 from tests.docs.command_line import COMMANDS, named, refused
 from tests.docs.pages import ROOT, WRITTEN, Block, blocks, commands, inline, is_json
 from tests.docs.running import HARMLESS, LEFT_OUT, NOT_FOR_HERE, ONLY_READ, OTHERS, STANDS_FOR
-from tests.docs.test_named import hone_lines, split
+from tests.docs.texts import hone_lines, split
+from tests.names import is_name
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.hone_command import hone
 from tests.proxy.running import ALIAS, Proxy, serving
-from tests.test_names import is_name
 
 pytestmark = pytest.mark.slow
 

@@ -54,11 +54,6 @@ def test_config_says_what_a_setting_is_in_the_words_of_its_model(tmp_path: Path)
     keys = [line.split()[0] for line in hone("config", "judge.feedback")[1].splitlines() if not line.startswith(" ")]
     assert keys == ["judge.feedback.wait_s"]
     assert "aliases.helpdesk.gate.kl_max" in hone("config", "aliases.helpdesk.gate")[1]
-    assert hone("config", "judge.modle")[::2] == (
-        2,
-        "hone: there is no setting 'judge.modle'. Did you mean 'judge.model'?\n",
-    )
-    assert hone("config", "xyz")[::2] == (2, "hone: there is no setting 'xyz'. `hone config` lists them.\n")
 
 
 def test_what_an_engine_said_is_shown_as_it_is_and_rules_no_terminal(tmp_path: Path) -> None:
@@ -82,7 +77,6 @@ def test_status_says_what_is_in_service(tmp_path: Path) -> None:
     found = json.loads(hone("status", "--json", "--data", str(tmp_path))[1])
     assert found["run"] is None
     assert found["aliases"][0]["live"] == "helpdesk@0"
-    assert "does not run" in hone("status", "--data", str(tmp_path))[1]
 
 
 def dead_worker() -> str:

@@ -27,9 +27,7 @@ def test_promote_and_rollback_work_without_a_proxy(tmp_path: Path) -> None:
     assert hone("rollback", *data)[1] == "helpdesk@1 is live (helpdesk@2 left)\n"
     moved = json.loads(hone("rollback", "helpdesk", "--json", *data)[1])
     assert moved == {"alias": "helpdesk", "live": "helpdesk@0", "left": "helpdesk@1"}
-    code, _, err = hone("rollback", *data)
-    assert code == 1
-    assert "no earlier version" in err
+    assert hone("rollback", *data)[0] == 1
 
 
 def test_rollback_takes_a_canary_away_and_leaves_the_live_version(tmp_path: Path) -> None:

@@ -46,8 +46,6 @@ async def test_two_runs_stand_side_by_side_and_nothing_tells_them_apart_but_what
     _, ids = await disputed(proxy.store)
     answer = await proxy.http.get(PATH)
     page = Page(answer.text)
-    assert "Both begin with the same 2 turns" in page.text
-    assert "The judges agree by -0.25 about the group" in page.text
     assert "arguments of find_order" in page.text
     assert {"Monday 0", "Monday 1"} <= set(re.findall(r"Monday \d", page.text))
     for hidden in ("0.4375", "too kind", "judge-model", "/hone/runs/", "helpdesk@"):
@@ -129,7 +127,6 @@ async def test_home_says_that_groups_wait(store: Store, engine: FakeEngine) -> N
     async with serving(store, engine) as proxy:
         page = await opened(proxy.http, "/hone/")
     assert PATH in page.links
-    assert "1 group waits for your choice" in page.text
 
 
 async def test_who_only_reads_sees_the_pair_and_cannot_answer(store: Store, engine: FakeEngine) -> None:

