@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from proxy.commands.context import with_shared_options
+from proxy.commands.context import ensure_context, with_shared_options
 from recorder.base.errors import explain
 from recorder.base.terminal import print_click_error, print_error
-from recorder.commands.context import Context
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
-
-    from proxy.settings.hone import LoadedSettings
 
 # name → (module:attribute, its line in `hone --help`)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -64,12 +59,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called."""
 
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        """As click's, with what every command finds in `ctx.obj`."""
-        return super().make_context(info_name, args, parent, **{"obj": Context(_load_settings), **extra})
-
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Every command, in the table's order."""
         return list(COMMANDS)
@@ -105,7 +94,7 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an expected error becomes one line and its exit code."""
-        shared: Context = ctx.obj
+        shared = ensure_context(ctx)
         try:
             return super().invoke(ctx)
         except click.ClickException as e:
@@ -120,20 +109,16 @@ class LazyGroup(click.Group):
             ctx.exit(exit_code)
 
 
-def _load_settings(config: Path | None, overrides: Mapping[str, object]) -> LoadedSettings:
-    from proxy.settings.loading import load_settings
-
-    return load_settings(config, overrides)
-
-
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="hone-proxy", prog_name="hone")
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """A proxy that agents talk to instead of their model.
 
     It serves the current LoRA of an open model, records every token, judges what happened, trains the next version and
     puts it into service.
     """
+    ensure_context(ctx)
 
 
 def main() -> None:

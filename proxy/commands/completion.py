@@ -12,6 +12,7 @@ from typing import Final
 import click
 from click.shell_completion import get_completion_class
 
+from proxy.commands.context import ensure_context
 from recorder.base.terminal import echo
 from recorder.commands.context import Context
 
@@ -51,7 +52,7 @@ def _names(click_context: click.Context) -> tuple[list[str], list[str]]:
     from recorder.errors import StoreError
 
     try:
-        return asyncio.run(_read(click_context.obj))
+        return asyncio.run(_read(ensure_context(click_context)))
     except (ConfigError, StoreError):
         return [], []
 

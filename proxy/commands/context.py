@@ -7,13 +7,29 @@ instant.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from recorder.commands.context import Context
+
+if TYPE_CHECKING:
+    from proxy.settings.hone import LoadedSettings
+
+
+def ensure_context(ctx: click.Context) -> Context:
+    """What all commands below `ctx` find in `ctx.obj`: made at the first call."""
+    if not isinstance(ctx.obj, Context):
+        ctx.obj = Context(_load_settings)
+    return ctx.obj
+
+
+def _load_settings(config: Path | None, overrides: Mapping[str, object]) -> LoadedSettings:
+    from proxy.settings.loading import load_settings
+
+    return load_settings(config, overrides)
 
 
 def override_engine(context: Context, engines: Sequence[str], models: Sequence[str]) -> None:
@@ -42,7 +58,7 @@ def with_shared_options(command: click.Command) -> click.Command:
 def _shared_options() -> list[click.Option]:
     def keep(name: str) -> Any:
         def callback(ctx: click.Context, _parameter: click.Parameter, value: Any) -> None:
-            shared: Context = ctx.obj
+            shared = ensure_context(ctx)
             if name == "data":
                 shared.override("data", value)
             elif value:

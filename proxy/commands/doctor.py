@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from proxy.commands.context import override_engine
+from proxy.commands.context import ensure_context, override_engine
 from recorder.base.errors import FAILED
 from recorder.base.json_output import write_json
 from recorder.base.terminal import echo
-from recorder.commands.context import Context
 
 if TYPE_CHECKING:
     from recorder.findings import Finding
@@ -33,7 +32,7 @@ def doctor(click_context: click.Context, engines: tuple[str, ...], models: tuple
     from proxy.settings.showing import as_environment
     from recorder.findings import any_wrong
 
-    context: Context = click_context.obj
+    context = ensure_context(click_context)
     override_engine(context, engines, models)
     loaded = context.loaded()
     settings = loaded.settings

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from proxy.commands.context import ensure_context
 from recorder.base.json_output import write_json
 from recorder.base.terminal import echo
-from recorder.commands.context import Context
 
 if TYPE_CHECKING:
     from proxy.settings.writing import Line
@@ -51,7 +51,7 @@ def init(click_context: click.Context, base: str | None, alias: str, force: bool
     from proxy.settings.loading import FILE_NAME
     from proxy.settings.writing import as_toml
 
-    context: Context = click_context.obj
+    context = ensure_context(click_context)
     file = context.config or Path(FILE_NAME)
     _refuse_to_replace(file, force)
     found = asyncio.run(look_around())

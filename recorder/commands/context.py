@@ -1,7 +1,7 @@
 """The options that all commands share, and the settings that they lead to: what every command finds in `ctx.obj`.
 
-Owns: which flags decide settings, and that settings are read once. Refuses: reading them (`proxy.cli` hands that in),
-and importing more than the standard library: `hone --help` is instant.
+Owns: which flags decide settings, and that settings are read once. Refuses: reading them (`proxy.commands.context`
+hands that in), and importing more than the standard library: `hone --help` is instant.
 """
 
 from __future__ import annotations
