@@ -40,6 +40,7 @@ from recorder.charts import draw
 from recorder.learned.intervals import Interval
 from recorder.settings import RecorderSettings
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from scripts.pages.marks import Marks
 from scripts.pages.table import table
 from tests.judge.judge_server import documents, last_text
@@ -153,7 +154,13 @@ async def measure(groups: int = GROUPS) -> Found:
             rng = random.Random(SEED)
             asks = {name: asking(name, judge) for name, judge in JUDGES.items()}
             found = await calibrate(
-                store, PROJECT, settings, list(JUDGES), labels, TOLERANCE, asks=asks, draw=lambda: rng.randrange(SEEDS)
+                Project(store, PROJECT),
+                settings,
+                list(JUDGES),
+                labels,
+                TOLERANCE,
+                asks=asks,
+                draw=lambda: rng.randrange(SEEDS),
             )
         finally:
             await store.close()

@@ -25,6 +25,7 @@ from benchmarks.proxy import run_proxy
 from recorder.registry.aliases import ensure_alias
 from recorder.settings import RecorderSettings
 from recorder.store.migrate import DEFAULT_PROJECT, open_store
+from recorder.store.project import Project
 from tests.recorder.learning import Learned
 
 STEPS: Final = 20
@@ -36,7 +37,7 @@ async def fill(folder: Path) -> None:
     """Steps, as a trainer and a controller would have left them."""
     store = await open_store(folder, RecorderSettings(), migrate=True)
     try:
-        alias = await ensure_alias(store, DEFAULT_PROJECT, "helpdesk", "bench", "f")
+        alias = await ensure_alias(Project(store, DEFAULT_PROJECT), "helpdesk", "bench", "f")
         learned = Learned(store, alias.id)
         for number in range(1, STEPS + 1):
             await learned.accepted(number)

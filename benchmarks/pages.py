@@ -43,6 +43,7 @@ from recorder.states import GroupState, Purpose, TrajectoryState
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.migrate import DEFAULT_PROJECT, open_store
+from recorder.store.project import Project
 from recorder.store.schema import trajectories
 from recorder.upkeep.sweep import due_in, first_due, sweep
 from recorder.work.claims import claim_for_judging, next_try_in
@@ -109,20 +110,20 @@ def deeds(on: Bench) -> Iterator[tuple[str, Deed]]:
     store, project, settings = on.store, DEFAULT_PROJECT, on.settings
     question = first_due(project, settings)
     yield "when something is next due (polled)", lambda: due_in(store, question)
-    yield "when a group is next tried (polled)", lambda: next_try_in(store, project)
-    yield "hone status", lambda: standing(store, project, on.data, settings)
-    yield "runs, first page", lambda: list_trajectories(store, project)
+    yield "when a group is next tried (polled)", lambda: next_try_in(Project(store, project))
+    yield "hone status", lambda: standing(Project(store, project), on.data, settings)
+    yield "runs, first page", lambda: list_trajectories(Project(store, project))
     for said, runs in RUNS:
-        yield f"runs, first page of {said}", partial(list_trajectories, store, project, runs)
-    yield "groups, first page", lambda: list_groups(store, project)
+        yield f"runs, first page of {said}", partial(list_trajectories, Project(store, project), runs)
+    yield "groups, first page", lambda: list_groups(Project(store, project))
     for said, groups in GROUPS:
-        yield f"groups, first page of {said}", partial(list_groups, store, project, groups)
-    yield "ledger, newest", lambda: ledger.latest(store, project)
-    yield "ledger, counted", lambda: ledger.counts(store, project, "trajectory")
+        yield f"groups, first page of {said}", partial(list_groups, Project(store, project), groups)
+    yield "ledger, newest", lambda: ledger.latest(Project(store, project))
+    yield "ledger, counted", lambda: ledger.counts(Project(store, project), "trajectory")
     yield "a turn of a new run", lambda: _record(on, 1)
     yield f"{AT_ONCE} turns of new runs at once", lambda: _record(on, AT_ONCE)
     yield f"{AT_ONCE} runs ended, and their groups closed", lambda: _close(on)
-    yield "a group claimed for judging", lambda: claim_for_judging(store, project, "bench:1:a", 60)
+    yield "a group claimed for judging", lambda: claim_for_judging(Project(store, project), "bench:1:a", 60)
     yield "retention, one sweep", lambda: _retain(on)
 
 
@@ -134,12 +135,12 @@ async def _record(on: Bench, runs: int, *, task: int | None = None, last: bool =
 
 async def _close(on: Bench) -> None:
     await _record(on, AT_ONCE, last=True)
-    await sweep(on.store, DEFAULT_PROJECT, on.settings)
+    await sweep(Project(on.store, DEFAULT_PROJECT), on.settings)
 
 
 async def _retain(on: Bench) -> None:
     settings = on.settings.model_copy(update={"retention_days": 80.0})
-    report = await sweep(on.store, DEFAULT_PROJECT, settings)
+    report = await sweep(Project(on.store, DEFAULT_PROJECT), settings)
     assert report.trajectories_deleted > 0, "nothing is old enough: make the store with benchmarks.stores"
 
 
@@ -249,7 +250,7 @@ async def main() -> None:
 
 async def _deeds(store: Store, folder: Path, runs: int, only: str) -> list[dict[str, Any]]:
     settings = RecorderSettings(group_window_s=1e-6)
-    alias = await ensure_alias(store, DEFAULT_PROJECT, "helpdesk", "base", "0" * 64)
+    alias = await ensure_alias(Project(store, DEFAULT_PROJECT), "helpdesk", "base", "0" * 64)
     recorder = Recorder(store, settings)
     await recorder.start()
     try:

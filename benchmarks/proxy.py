@@ -29,6 +29,7 @@ import uvloop
 from benchmarks import load, rivals
 from benchmarks.formats import Format, formats, upstream_answers
 from proxy.dialects import DIALECTS
+from recorder.store.project import Project
 
 RESULTS = Path(__file__).parent / "results" / "proxy.json"
 ALONE, HONE = "upstream alone", "Hone"
@@ -54,15 +55,23 @@ def run_proxy(port: int, upstream_port: int, data: str, shared: bool = False, st
     async def main() -> None:
         recording, settings = RecorderSettings(url=store_url), ProxySettings()
         store = await open_store(Path(data), recording, migrate=True)
-        await ensure_alias(store, "default", "bench", "bench", "f")
+        await ensure_alias(Project(store, "default"), "bench", "bench", "f")
         url = f"http://127.0.0.1:{upstream_port}"
         await report_replica(
-            store, "default", url, base_model="bench", base_fingerprint="f", state="up", detail=None, loaded=["bench"]
+            Project(store, "default"),
+            url,
+            base_model="bench",
+            base_fingerprint="f",
+            state="up",
+            detail=None,
+            loaded=["bench"],
         )
-        versions = InService(store, "default", settings)
+        versions = InService(Project(store, "default"), settings)
         pages_store = store.limited(settings.pages_timeout_s)
         recorder = Recorder(store, recording)
-        app = create_app(Deps("default", settings, recording, store, recorder, versions, pages_store=pages_store))
+        app = create_app(
+            Deps(Project(store, "default"), settings, recording, recorder, versions, pages_store=pages_store)
+        )
         await serve(app, listen("127.0.0.1", port, shared=shared))
 
     uvloop.run(main())

@@ -22,6 +22,7 @@ from recorder.holding.leases import Lease
 from recorder.registry.aliases import AliasView, get_alias
 from recorder.registry.versions import VersionView, allocate, get_version
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import steps
 
 PROJECT: Final = "default"
@@ -75,7 +76,7 @@ class StubTrainer:
 
     async def __aenter__(self) -> StubTrainer:
         self._lease = await leases.acquire(
-            self._store, PROJECT, leases.trainer(self._name), holder_name(), 60 * LEASE_S
+            Project(self._store, PROJECT), leases.trainer(self._name), holder_name(), 60 * LEASE_S
         )
         assert self._lease is not None, "another trainer holds the alias"
         return self
@@ -86,7 +87,7 @@ class StubTrainer:
 
     async def alias(self) -> AliasView:
         """The alias as it is now."""
-        return await get_alias(self._store, PROJECT, self._name)
+        return await get_alias(Project(self._store, PROJECT), self._name)
 
     async def publish(self) -> VersionView:
         """A step of the live version, from its beginning to the version that is written. Uses no group."""

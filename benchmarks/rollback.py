@@ -40,6 +40,7 @@ from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from tests.postgres import Postgres
 from tests.stores import stored_in
 
@@ -106,7 +107,9 @@ async def gated(store: Store, alias: AliasView, upstream_port: int) -> VersionVi
     for state in (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED):
         version = await mark(store, version.id, state)
     url, held = f"http://127.0.0.1:{upstream_port}", ["bench", version.engine_name]
-    await report_replica(store, PROJECT, url, base_model="bench", base_fingerprint="f", state="up", loaded=held)
+    await report_replica(
+        Project(store, PROJECT), url, base_model="bench", base_fingerprint="f", state="up", loaded=held
+    )
     return version
 
 
@@ -115,7 +118,7 @@ async def measure(
 ) -> dict[str, Any]:
     """Promote and roll back, again and again."""
     store = await open_store(data, recording, migrate=False)
-    version = await gated(store, await get_alias(store, PROJECT, "bench"), upstream_port)
+    version = await gated(store, await get_alias(Project(store, PROJECT), "bench"), upstream_port)
     left_s: list[list[float]] = []
     command_s: list[float] = []
     for _ in range(rounds):
@@ -124,7 +127,7 @@ async def measure(
             await asyncio.gather(*(asker.answers(version.name) for asker in askers))
             command_s.append(await roll_back(data, recording))
             await asyncio.sleep(SETTLE_S)
-        at = (await list_moves(store, PROJECT, limit=1))[0].at
+        at = (await list_moves(Project(store, PROJECT), limit=1))[0].at
         left_s.append([asker.left_after_s(version.name, at) for asker in askers])
         if inf in left_s[-1]:
             raise SystemExit(f"a proxy still answers as {version.name}, {SETTLE_S} s after its rollback")

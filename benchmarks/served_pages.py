@@ -31,6 +31,7 @@ from recorder.search.filling import fill
 from recorder.store.database import Store
 from recorder.store.lanes import lane_for
 from recorder.store.migrate import DEFAULT_PROJECT
+from recorder.store.project import Project
 from recorder.store.schema import calls, groups, trajectories
 
 TIMES: Final = 100  # of each page: its p99 is the slowest but one
@@ -211,7 +212,7 @@ async def _index(store: Store) -> None:
     lane = lane_for(store, "process")
     await lane.start()
     try:
-        while await fill(store, DEFAULT_PROJECT, lane):
+        while await fill(Project(store, DEFAULT_PROJECT), lane):
             pass
     finally:
         await lane.stop()

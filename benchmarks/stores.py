@@ -27,6 +27,7 @@ from recorder.settings import RecorderSettings
 from recorder.states import Confidence
 from recorder.store.database import Store
 from recorder.store.migrate import DEFAULT_PROJECT, open_store
+from recorder.store.project import Project
 from recorder.upkeep.sweep import sweep
 from tests.recorder import talk
 
@@ -78,7 +79,7 @@ async def _run(recorder: Recorder, alias_id: str, task: int, turns: int) -> None
 async def recording(folder: Path) -> AsyncIterator[tuple[Store, Recorder, str]]:
     """A store in a folder, its recorder, and the id of its alias."""
     store = await open_store(folder, SETTINGS, migrate=True)
-    alias = await ensure_alias(store, DEFAULT_PROJECT, "helpdesk", "base", "0" * 64)
+    alias = await ensure_alias(Project(store, DEFAULT_PROJECT), "helpdesk", "base", "0" * 64)
     recorder = Recorder(store, SETTINGS)
     await recorder.start()
     try:
@@ -98,7 +99,7 @@ async def record(folder: Path, short: int, long: int) -> None:
             together = list(islice(runs, AT_ONCE))
             await asyncio.gather(*(_run(recorder, alias_id, task, turns) for task, turns in together))
             if chunk % SWEEP_EVERY == 0 or not together:
-                await sweep(store, DEFAULT_PROJECT, SETTINGS)
+                await sweep(Project(store, DEFAULT_PROJECT), SETTINGS)
             if not together:
                 return
 

@@ -39,6 +39,7 @@ from recorder.states import VersionState
 from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from tests.e2e.conftest import CONFIG, MODEL, ROOT, Stack, started
 
 RESULTS = Path(__file__).parent / "results" / "swaps.json"
@@ -139,7 +140,9 @@ async def swap(store: Store, trainer: StubTrainer) -> Swap:
 async def _examined_s(store: Store, version: VersionView) -> float:
     """How long the gate's questions took, of the row that tells that it was passed."""
     gated = (
-        move for move in await list_moves(store, PROJECT) if move.version_id == version.id and move.move == "gated"
+        move
+        for move in await list_moves(Project(store, PROJECT))
+        if move.version_id == version.id and move.move == "gated"
     )
     return float(next(gated).figures["gate_s"])
 

@@ -26,7 +26,7 @@ from recorder.registry.versions import get_versions, parse_name
 from recorder.search.queue import MOST_COUNTED, waiting
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState, VersionState
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.telling.figures import Figures, figures
 
 EVERY_S: Final = 5.0
@@ -40,9 +40,8 @@ log = logging.getLogger(__name__)
 class StoreMetrics(Collector):
     """One project's figures. One an app."""
 
-    def __init__(self, store: Store, project_id: str, settings: RecorderSettings) -> None:
-        self._store = store
-        self._project_id = project_id
+    def __init__(self, project: Project, settings: RecorderSettings) -> None:
+        self._project = project
         self._settings = settings
         self._figures: Figures | None = None
         self._live: dict[str, int] = {}  # alias → number
@@ -67,18 +66,18 @@ class StoreMetrics(Collector):
         return generate_latest(self._registry)
 
     async def _ask(self) -> None:
-        found = await figures(self._store, self._project_id, self._settings)
-        held = [lease.name for lease in await leases.holders(self._store, self._project_id)]
+        found = await figures(self._project, self._settings)
+        held = [lease.name for lease in await leases.holders(self._project)]
         self._workers = {
             "judge": sum(name.startswith(presence.JUDGE) for name in held),
             "trainer": sum(name.startswith(_TRAINER) for name in held),
         }
-        live = await get_versions(self._store, self._project_id, [VersionState.LIVE])
+        live = await get_versions(self._project, [VersionState.LIVE])
         self._live = {version.alias_name: version.number for version in live}
-        self._engines = Counter(one.state for one in await list_replicas(self._store, self._project_id))
-        self._unindexed = await waiting(self._store, self._project_id)
+        self._engines = Counter(one.state for one in await list_replicas(self._project))
+        self._unindexed = await waiting(self._project)
         self._moves = {(alias, move): 0 for alias in self._live for move in _MOVES}
-        self._moves |= await count_moves(self._store, self._project_id)
+        self._moves |= await count_moves(self._project)
         self._figures = found
 
     def collect(self) -> Iterator[Metric]:

@@ -25,6 +25,7 @@ from recorder.settings import RecorderSettings
 from recorder.states import Purpose
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from recorder.work import campaigns
 
 PROJECT = "default"
@@ -118,7 +119,7 @@ async def _before_and_after(
     store: Store, first_step: int, last_step: int
 ) -> tuple[TrajectoryView, TrajectoryView] | None:
     """One held-out order that the first version got wrong and the last one right, or None."""
-    campaign = await campaigns.find(store, PROJECT, "helpdesk")
+    campaign = await campaigns.find(Project(store, PROJECT), "helpdesk")
     assert campaign is not None
     first = await _validation(store, campaign.id, first_step)
     last = await _validation(store, campaign.id, last_step)

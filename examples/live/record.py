@@ -20,6 +20,7 @@ from recorder.states import StepState
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from recorder.store.schema import groups, step_groups, steps
 from recorder.work.steps import StepView, list_steps
 
@@ -63,9 +64,9 @@ async def read_written(data: Path, recording: RecorderSettings) -> Written:
     """Read it from the data folder's store."""
     store = await open_store(data, recording, migrate=False)
     try:
-        alias = await get_alias(store, PROJECT, ALIAS)
-        moves = await list_moves(store, PROJECT, alias=ALIAS, limit=EVERYTHING)
-        entries = await ledger.latest(store, PROJECT, object_kind="trajectory", limit=EVERYTHING)
+        alias = await get_alias(Project(store, PROJECT), ALIAS)
+        moves = await list_moves(Project(store, PROJECT), alias=ALIAS, limit=EVERYTHING)
+        entries = await ledger.latest(Project(store, PROJECT), object_kind="trajectory", limit=EVERYTHING)
         taken = await list_steps(store, alias.id, limit=EVERYTHING)
         return Written(
             [

@@ -21,6 +21,7 @@ from recorder.settings import RecorderSettings
 from recorder.states import Purpose
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from recorder.work import campaigns
 from trainer.campaign_settings import CampaignSettings
 from trainer.measuring.sides import Side, of_campaign
@@ -67,7 +68,7 @@ async def checked(
     by_name = {item.name: item for item in items}
     store = await open_store(data, recording, migrate=False)
     try:
-        campaign = await campaigns.find(store, PROJECT, name)
+        campaign = await campaigns.find(Project(store, PROJECT), name)
         if campaign is None:
             raise LookupError(f"there is no campaign {name!r} in {data}")
         tested = await _attempts(store, campaign.id, max(steps, default=0), Purpose.EVAL)

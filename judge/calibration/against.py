@@ -24,7 +24,7 @@ from recorder.errors import NotFound
 from recorder.groups.lookup import find_group
 from recorder.reading.transcripts import load_group
 from recorder.reading.views import GroupView
-from recorder.store.database import Store
+from recorder.store.project import Project
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,7 @@ class Calibrated:
 
 
 async def calibrate(
-    store: Store,
-    project_id: str,
+    project: Project,
     settings: JudgeSettings,
     names: Sequence[str],
     labels: Sequence[Comparison],
@@ -88,12 +87,12 @@ async def calibrate(
         JudgeDown: a judge did not answer once.
     """
     benches = {name: settings_of(settings, name) for name in names}  # before anybody is paid
-    groups, told = await _met(store, project_id, labels)
+    groups, told = await _met(project, labels)
     orders = {group.id: draw() for group in groups}
     held, candidates = [], []
     for name, recipe in benches.items():
         hear = partial(_heard, tell, name, len(groups))
-        judged = await judge_all(store, project_id, groups, recipe, hear, (asks or {}).get(name), orders)
+        judged = await judge_all(project, groups, recipe, hear, (asks or {}).get(name), orders)
         by_group = counts(pair for one in judged for pair in _pairs(one, told[one.group]))
         array = stacked(by_group, [group.id for group in groups])
         spent, there = sum((one.spent for one in judged), Spent()), [one for one in judged if one.why is None]
@@ -117,7 +116,7 @@ def _pairs(judged: Judged, told: Sequence[Mapping[str, float]]) -> list[Pair]:
 
 
 async def _met(
-    store: Store, project_id: str, labels: Sequence[Comparison]
+    project: Project, labels: Sequence[Comparison]
 ) -> tuple[list[GroupView], dict[str, list[Mapping[str, float]]]]:
     """The groups that the labels are about, and what was said of each, by the runs' ids."""
     groups: dict[str, GroupView] = {}  # by the label's name of it
@@ -125,7 +124,7 @@ async def _met(
     for one in labels:
         if one.group not in groups:
             try:
-                groups[one.group] = await load_group(store, await find_group(store, project_id, one.group))
+                groups[one.group] = await load_group(project.store, await find_group(project, one.group))
             except NotFound as e:
                 raise LabelsInvalid(f"{one.where or 'a label'}: {e}") from e
         group = groups[one.group]

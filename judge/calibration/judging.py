@@ -22,7 +22,7 @@ from judge.scoring.score import GroupScore, score_group
 from judge.scoring.unprompted import without_people
 from judge.settings import DEFAULT, JudgeSettings
 from recorder.reading.views import GroupView, TrajectoryView
-from recorder.store.database import Store
+from recorder.store.project import Project
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,7 @@ def settings_of(settings: JudgeSettings, name: str) -> JudgeSettings:
 
 
 async def judge_all(
-    store: Store,
-    project_id: str,
+    project: Project,
     groups: Sequence[GroupView],
     settings: JudgeSettings,
     tell: Callable[[Judged], None],
@@ -78,7 +77,7 @@ async def judge_all(
         JudgeDown: not one group could be judged, and the judge was down.
         JudgeMisconfigured, FunctionsDown: as scoring does.
     """
-    async with open_bench(settings, store, project_id, keep=False, again=True, ask=ask) as bench:
+    async with open_bench(settings, project, keep=False, again=True, ask=ask) as bench:
         room = asyncio.Semaphore(settings.concurrency)
         own = [
             replace(bench, order_seed=partial(orders.__getitem__, group.id)) if orders else bench for group in groups

@@ -14,9 +14,10 @@ import click
 from judge.settings import DEFAULT
 from recorder.base.json_output import write_json
 from recorder.commands.context import Context
+from recorder.store.project import Project
 
 if TYPE_CHECKING:
-    from recorder.store.database import Store
+    pass
 
 
 @click.command()
@@ -65,15 +66,15 @@ def calibrate(
     of_file = files.read(labels) if labels is not None else None
     settings = context.settings().judge
 
-    async def held(store: Store, project: str) -> Calibrated:
+    async def held(project: Project) -> Calibrated:
         told = of_file
         if told is None:
-            rates = await rated(store, project, feedback) if feedback is not None else {}
-            told = files.of_record(await preferences(store, project), rates)
+            rates = await rated(project, feedback) if feedback is not None else {}
+            told = files.of_record(await preferences(project), rates)
         if not told:
             raise click.UsageError("there is no label: name a file, prefer runs on a group's page, or say --feedback.")
         with watched() as tell:
-            return await hold(store, project, settings, names, told, tolerance, tell)
+            return await hold(project, settings, names, told, tolerance, tell)
 
     found = run(context, held)
     if context.json:

@@ -14,12 +14,12 @@ from recorder.base.errors import FAILED, INTERRUPTED
 from recorder.base.json_output import write_json
 from recorder.base.terminal import echo
 from recorder.commands.context import Context
+from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from judge.scoring.again import Tally, Tell
     from judge.scoring.counting import Counted
     from proxy.settings.hone import HoneSettings
-    from recorder.store.database import Store
 
 
 class Wanted(TypedDict):
@@ -112,7 +112,10 @@ def _score_all(context: Context, *, again: bool, **wanted: Unpack[Wanted]) -> No
     tally, counted = Tally(), Counted(settings.judge.max_tokens) if wanted["dry_run"] else None
     try:
         with watched(tally) as told:
-            run(context, lambda store, project: _each(store, project, settings, tally, counted, told, again, wanted))
+            run(
+                context,
+                lambda project: _each(project, settings, tally, counted, told, again, wanted),
+            )
     except Exception:
         if tally.over:  # the store went away, say: what was saved is told
             tell(tally, counted, as_json=context.json)
@@ -123,8 +126,7 @@ def _score_all(context: Context, *, again: bool, **wanted: Unpack[Wanted]) -> No
 
 
 async def _each(
-    store: Store,
-    project: str,
+    project: Project,
     settings: HoneSettings,
     tally: Tally,
     counted: Counted | None,
@@ -138,14 +140,14 @@ async def _each(
     keep, ask = counted is None, counted.ask if counted else None
     at_once, lease_s = settings.judge.concurrency, settings.recorder.lease_s
     only = {"campaign": wanted["campaign"], "alias": wanted["alias"]}
-    async with open_bench(settings.judge, store, project, keep=keep, again=again, ask=ask) as bench:
-        groups = await choose(store, project, bench, **only, only_stale=wanted["stale"], anew=again)
+    async with open_bench(settings.judge, project, keep=keep, again=again, ask=ask) as bench:
+        groups = await choose(project, bench, **only, only_stale=wanted["stale"], anew=again)
         tally.groups = len(groups)
         with tally.until_stopped():
             if counted:
-                await count(store, groups, bench, told, at_once=at_once)
+                await count(project.store, groups, bench, told, at_once=at_once)
             else:
-                await score_again(store, groups, bench, told, at_once=at_once, lease_s=lease_s, anew=again)
+                await score_again(project.store, groups, bench, told, at_once=at_once, lease_s=lease_s, anew=again)
 
 
 def _score_one(context: Context, group: str, *, debug: bool, save: bool, again: bool) -> None:
@@ -157,9 +159,7 @@ def _score_one(context: Context, group: str, *, debug: bool, save: bool, again: 
     lease_s = settings.recorder.lease_s
     found, scored = run(
         context,
-        lambda store, project: score_one(
-            store, project, settings.judge, group, lease_s=lease_s, save=save or again, again=again
-        ),
+        lambda project: score_one(project, settings.judge, group, lease_s=lease_s, save=save or again, again=again),
     )
     if context.json:
         write_json(as_json(found, scored, debug=debug))
@@ -174,7 +174,7 @@ def _score_open(context: Context, group: str | None, *, debug: bool) -> None:
 
     settings = context.settings()
     shown = []
-    for found, scored in run(context, lambda store, project: score_open(store, project, settings.judge, group)):
+    for found, scored in run(context, lambda project: score_open(project, settings.judge, group)):
         if isinstance(scored, str):
             echo(f"group {found.id}: {scored}", err=True)
         elif context.json:

@@ -105,4 +105,4 @@ def _tried(context: Context, wanted: Tricks, tell: Callable[[Seen], None]) -> Ch
     settings = context.settings().judge
     if not settings.asks_base:
         return asyncio.run(check(settings, wanted, tell))
-    return run(context, lambda store, project: check_base(store, project, settings, wanted, tell))
+    return run(context, lambda project: check_base(project, settings, wanted, tell))

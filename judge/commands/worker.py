@@ -13,6 +13,7 @@ import click
 
 from judge.commands.tricks import check_tricks
 from recorder.commands.context import Context
+from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from proxy.settings.hone import HoneSettings
@@ -60,8 +61,8 @@ async def run_worker(settings: HoneSettings) -> None:
     with stopping(stop.set):
         store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
         try:
-            async with open_bench(settings.judge, store, settings.project) as bench:
-                worker = JudgeWorker(store, settings.project, bench, settings.recorder, learn=settings.learn)
+            async with open_bench(settings.judge, Project(store, settings.project)) as bench:
+                worker = JudgeWorker(Project(store, settings.project), bench, settings.recorder, learn=settings.learn)
                 told = "; ".join(f"{name}: {told_parts(settings.judge.by_recipe(name)) or 'nothing'}" for name in known)
                 by, strong = settings.judge.model or "no model", settings.judge.strong
                 by += f", held against {strong.model}" if strong is not None else ""

@@ -24,7 +24,7 @@ from recorder.registry import keys, replicas
 from recorder.registry.aliases import AliasView, get_aliases
 from recorder.registry.keys import Scope
 from recorder.store import sql
-from recorder.store.database import Store
+from recorder.store.project import Project
 
 ROUTE: Final = "/hone/v1/judge"  # where LiteLLM adds /chat/completions
 HEARD_S: Final = 30.0  # proxies report every ten seconds; one not heard of for so long is gone
@@ -47,9 +47,8 @@ class Reached:
 class Bases:
     """Finds the bases of a project's aliases. `close()` at the end: it revokes the key that was made."""
 
-    def __init__(self, store: Store, project_id: str) -> None:
-        self._store = store
-        self._project_id = project_id
+    def __init__(self, project: Project) -> None:
+        self._project = project
         self._found: dict[str | None, Reached] = {}
         self._key: tuple[str, str, float] | None = None  # its id, its secret, and until when it is used
         self._looking = asyncio.Lock()
@@ -73,12 +72,12 @@ class Bases:
     async def close(self) -> None:
         """Take the key back."""
         if self._key is not None:
-            await keys.revoke(self._store, self._project_id, self._key[0])
+            await keys.revoke(self._project, self._key[0])
             self._key = None
 
     async def _look(self, name: str | None) -> Reached:
-        alias = _chosen(await get_aliases(self._store, self._project_id), name)
-        seen = await replicas.proxies_seen(self._store, self._project_id, HEARD_S)
+        alias = _chosen(await get_aliases(self._project), name)
+        seen = await replicas.proxies_seen(self._project, HEARD_S)
         heard = [one for one in seen if one.url]
         if not heard:
             raise JudgeDown(
@@ -97,16 +96,14 @@ class Bases:
 
     async def _key_now(self) -> str | None:
         """A key where the project has keys: one that may ask for a version by its name, and nothing else."""
-        if self._key is None and not await keys.any_keys(self._store, self._project_id):
+        if self._key is None and not await keys.any_keys(self._project):
             return None
         if self._key is None or time.monotonic() >= self._key[2]:
             await self.close()
-            async with self._store.read() as conn:
+            async with self._project.store.read() as conn:
                 expires_at = await sql.clock(conn) + _KEY_LIFE_S
             name = f"judge {holder_name()}"
-            made, secret = await keys.mint(
-                self._store, self._project_id, name, [Scope.EVAL], expires_at=expires_at, by="judge"
-            )
+            made, secret = await keys.mint(self._project, name, [Scope.EVAL], expires_at=expires_at, by="judge")
             self._key = made.id, secret, time.monotonic() + _KEY_LIFE_S / 2
         return self._key[1]
 

@@ -20,7 +20,7 @@ from judge.llm.rubric_reader import Met
 from judge.llm.shown import Run
 from judge.settings import JudgeSettings
 from recorder.errors import StoreError
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import verdicts
 from recorder.work.verdicts import KeptVerdicts, NewVerdicts
 
@@ -34,13 +34,10 @@ class Known:
     With `keep` false nothing is written. With `again` none is at hand, and what is said replaces what was said before.
     """
 
-    def __init__(
-        self, settings: JudgeSettings, store: Store, project_id: str, *, keep: bool = True, again: bool = False
-    ) -> None:
+    def __init__(self, settings: JudgeSettings, project: Project, *, keep: bool = True, again: bool = False) -> None:
         self._settings = settings
         self._by = settings.model_dump(mode="json", include=_ASKED_BY)
-        self._store = store
-        self._project_id = project_id
+        self._project = project
         self._keep = keep
         self._again = again
         self._waiting: list[NewVerdicts] = []
@@ -48,7 +45,7 @@ class Known:
 
     def afresh(self) -> Known:
         """The same, with none at hand: what is said replaces what was said before."""
-        return Known(self._settings, self._store, self._project_id, keep=self._keep, again=True)
+        return Known(self._settings, self._project, keep=self._keep, again=True)
 
     def key(self, run: Run, texts: Sequence[str], *, evidence: bool) -> str:
         """Equal where the same judge is asked the same. It may take a while: not for the event loop."""
@@ -59,7 +56,7 @@ class Known:
         """What was said under these keys, by key."""
         if self._again:
             return {}
-        found = await verdicts.find(self._store, self._project_id, keys)
+        found = await verdicts.find(self._project, keys)
         return {key: _checked(kept) for key, kept in found.items()}
 
     async def keep(self, key: str, run_id: str, checked: Checked) -> None:
@@ -72,7 +69,7 @@ class Known:
             together, self._waiting = self._waiting, []
             if together:
                 with contextlib.suppress(StoreError):
-                    await verdicts.keep(self._store, self._project_id, together, anew=self._again)
+                    await verdicts.keep(self._project, together, anew=self._again)
 
 
 def _checked(kept: KeptVerdicts) -> Checked:

@@ -32,6 +32,7 @@ from recorder.registry.aliases import get_alias
 from recorder.rubric import functions
 from recorder.states import GroupState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import claims, scores
 from recorder.work.again import KEEPING, Scorable, scorable
 from recorder.work.campaigns import list_campaigns, rubrics
@@ -106,8 +107,7 @@ class Tally:
 
 
 async def choose(
-    store: Store,
-    project_id: str,
+    project: Project,
     bench: Bench,
     *,
     campaign: str | None = None,
@@ -120,13 +120,13 @@ async def choose(
     `only_stale`: those that were scored, and not by the recipe in force for them. `anew`: also those that were left out
     for their version. Raises NotFound, FunctionsDown.
     """
-    alias_id = (await get_alias(store, project_id, alias)).id if alias is not None else None
-    campaign_id = await _campaign(store, project_id, campaign) if campaign is not None else None
-    found = await scorable(store, project_id, anew=anew, alias_id=alias_id, campaign_id=campaign_id)
+    alias_id = (await get_alias(project, alias)).id if alias is not None else None
+    campaign_id = await _campaign(project, campaign) if campaign is not None else None
+    found = await scorable(project, anew=anew, alias_id=alias_id, campaign_id=campaign_id)
     if not only_stale:
         return found
     scored = [one for one in found if one.recipe_hash is not None]
-    in_force = _InForce(bench, await _checks(store, scored) if bench.rubrics else {})
+    in_force = _InForce(bench, await _checks(project.store, scored) if bench.rubrics else {})
     return [one for one in scored if await in_force.differs(one)]
 
 
@@ -159,13 +159,13 @@ class _InForce:
         return one.recipe_hash not in self._hashes[key]
 
 
-async def _campaign(store: Store, project_id: str, name: str) -> str:
-    there = await list_campaigns(store, project_id)
+async def _campaign(project: Project, name: str) -> str:
+    there = await list_campaigns(project)
     for campaign in there:
         if name in (campaign.id, campaign.name):
             return campaign.id
     names = ", ".join(campaign.name for campaign in there) or "none yet"
-    raise NotFound(f"no campaign {name!r} in project {project_id!r}; there is: {names}")
+    raise NotFound(f"no campaign {name!r} in project {project.id!r}; there is: {names}")
 
 
 async def score_again(

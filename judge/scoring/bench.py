@@ -29,7 +29,7 @@ from judge.scoring.replies import KeptReplies
 from judge.settings import DEFAULT, JudgeSettings, RewardSettings
 from recorder import litellm_edge
 from recorder.base.rules import unusable
-from recorder.store.database import Store
+from recorder.store.project import Project
 
 
 def check_settings(settings: JudgeSettings) -> None:
@@ -68,8 +68,7 @@ def _check_rewards(at: str, recipe: JudgeSettings) -> None:
 @asynccontextmanager
 async def open_bench(
     settings: JudgeSettings,
-    store: Store,
-    project_id: str,
+    project: Project,
     *,
     keep: bool = True,
     again: bool = False,
@@ -89,11 +88,11 @@ async def open_bench(
     check_settings(settings)
     async with AsyncExitStack() as stack:
         if bases is None:
-            bases = Bases(store, project_id)
+            bases = Bases(project)
             stack.push_async_callback(bases.close)
         code = CodeJudges(settings)
         stack.push_async_callback(code.close)
-        shared = _Shared(store, project_id, _Asking(settings, ask, bases), code, _Pools(stack), keep)
+        shared = _Shared(project, _Asking(settings, ask, bases), code, _Pools(stack), keep)
         if ask is None and _asks_a_model(settings):
             await asyncio.to_thread(litellm_edge.load)  # it takes seconds: not while a group is in hand
             stack.push_async_callback(litellm_edge.close)
@@ -116,8 +115,7 @@ def _all_rewards(settings: JudgeSettings) -> list[RewardSettings]:
 class _Shared:
     """What the benches of all recipes, of all aliases and of both judges are made of."""
 
-    store: Store
-    project_id: str
+    project: Project
     asking: _Asking
     code: CodeJudges
     pools: _Pools
@@ -151,7 +149,7 @@ class _Shared:
         def bench(name: str) -> Bench:
             recipe = named.by_recipe(name)
             functions = self.pools.of(recipe)
-            replies = KeptReplies(self.store, self.project_id, recipe, functions)
+            replies = KeptReplies(self.project, recipe, functions)
             return Bench(recipe, judges, functions, replies, rubrics, name)
 
         return replace(bench(DEFAULT), others={name: bench(name) for name in settings.recipes})
@@ -160,7 +158,7 @@ class _Shared:
         quoting = {reward.evidence for reward in rewards if reward.kind == "rubric" and settings.model}
         asks = {evidence: self.asking.by(reply_format(evidence=evidence), settings, alias) for evidence in quoting}
         named = settings.of_alias(alias)
-        return RubricJudge(named, asks, self.code, Known(named, self.store, self.project_id, keep=self.keep))
+        return RubricJudge(named, asks, self.code, Known(named, self.project, keep=self.keep))
 
 
 class _Asking:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from recorder.settings import LearnSettings
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import spending
 from recorder.work.budgets import Held
 
@@ -19,15 +19,14 @@ log = logging.getLogger(__name__)
 class Budget:
     """What one judge may still do."""
 
-    def __init__(self, store: Store, project_id: str, learn: LearnSettings) -> None:
-        self._store = store
-        self._project_id = project_id
+    def __init__(self, project: Project, learn: LearnSettings) -> None:
+        self._project = project
         self._learn = learn
         self._why: str | None = None
 
     async def held(self) -> Held | None:
         """What keeps the judge from live groups now, told when it begins and when it ends. None: nothing does."""
-        held = await spending.judging_held(self._store, self._project_id, self._learn)
+        held = await spending.judging_held(self._project, self._learn)
         why = held.why if held else None
         if why != self._why:
             log.info("judging waits: %s", held) if held else log.info("judging goes on")

@@ -21,13 +21,14 @@ from recorder.reading.transcripts import load_group
 from recorder.reading.views import GroupView
 from recorder.states import GroupState, TrajectoryState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import claims, scores
 from recorder.work.again import reasons
 from recorder.work.scores import NewScore
 
 
 async def score_one(
-    store: Store, project_id: str, settings: JudgeSettings, group: str, *, lease_s: float, save: bool, again: bool
+    project: Project, settings: JudgeSettings, group: str, *, lease_s: float, save: bool, again: bool
 ) -> tuple[GroupView, GroupScore]:
     """Score a group by its internal or external id; with `save` the score becomes its current one.
 
@@ -36,12 +37,12 @@ async def score_one(
 
     Raises JudgeError, NotFound, and Conflict where it is still open, or is to be saved and cannot be claimed.
     """
-    found = await load_group(store, await _named(store, project_id, group))
+    found = await load_group(project.store, await _named(project, group))
     if open_ := still_open(found):
         raise Conflict(f"{open_} `hone score --open {found.id}` judges it as it is, `hone close {found.id}` closes it.")
-    async with open_bench(settings, store, project_id, keep=save, again=again) as bench:
-        scored = await score_group(found, (await seat(store, found, bench)).scores)
-    if save and not await make_current(store, found.id, scored.new, lease_s, again=again):
+    async with open_bench(settings, project, keep=save, again=again) as bench:
+        scored = await score_group(found, (await seat(project.store, found, bench)).scores)
+    if save and not await make_current(project.store, found.id, scored.new, lease_s, again=again):
         raise Conflict(
             f"group {found.id} cannot be given a score: it is not ready, unscored or scored, or somebody works on it. "
             "Nothing was saved. One that was left out for its version takes --again."
@@ -50,18 +51,18 @@ async def score_one(
 
 
 async def score_open(
-    store: Store, project_id: str, settings: JudgeSettings, group: str | None
+    project: Project, settings: JudgeSettings, group: str | None
 ) -> list[tuple[GroupView, GroupScore | str]]:
     """Score an open group, or the newest of all that are, as if what still runs had ended now; nothing is written.
 
     Where one cannot be judged, the reason stands in its score's place. Raises NotFound, Conflict for a closed one.
     """
     judged: list[tuple[GroupView, GroupScore | str]] = []
-    async with open_bench(settings, store, project_id, keep=False) as bench:
-        for group_id in await _open_groups(store, project_id, group):
-            found = await load_group(store, group_id)
+    async with open_bench(settings, project, keep=False) as bench:
+        for group_id in await _open_groups(project, group):
+            found = await load_group(project.store, group_id)
             try:
-                by = await seat(store, found, bench)
+                by = await seat(project.store, found, bench)
                 judged.append((found, await score_group(as_if_ended(found), by.scores)))
             except CannotJudge as e:
                 judged.append((found, str(e)))
@@ -91,15 +92,15 @@ def still_open(group: GroupView) -> str | None:
     return f"group {group.id} is still open: {waits}."
 
 
-async def _open_groups(store: Store, project_id: str, group: str | None) -> list[str]:
+async def _open_groups(project: Project, group: str | None) -> list[str]:
     if group is None:
-        page = await list_groups(store, project_id, GroupFilter(states=(GroupState.OPEN,)))
+        page = await list_groups(project, GroupFilter(states=(GroupState.OPEN,)))
         return [one.id for one in page.lines]
-    named = await load_group(store, await _named(store, project_id, group))
+    named = await load_group(project.store, await _named(project, group))
     if named.state is not GroupState.OPEN:
         raise Conflict(f"group {named.id} is not open any more, it is {named.state}: score it without --open")
     return [named.id]
 
 
-async def _named(store: Store, project_id: str, group: str) -> str:
-    return await find_group(store, project_id, await in_full(store, project_id, group))
+async def _named(project: Project, group: str) -> str:
+    return await find_group(project, await in_full(project, group))

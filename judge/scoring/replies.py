@@ -16,7 +16,7 @@ from judge.rewards.kind import AtHand, Replies
 from judge.scoring.combine import recipe_hash
 from judge.settings import JudgeSettings
 from recorder.base.lru import Lru
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import scores
 from recorder.work.scores import StoredScore
 
@@ -26,9 +26,8 @@ KEPT: Final = 256  # more than a worker has in hand; of some kilobytes each
 class KeptReplies(Replies):
     """What one bench can do without asking again."""
 
-    def __init__(self, store: Store, project_id: str, settings: JudgeSettings, functions: FunctionPool | None) -> None:
-        self._store = store
-        self._project_id = project_id
+    def __init__(self, project: Project, settings: JudgeSettings, functions: FunctionPool | None) -> None:
+        self._project = project
         self._settings = settings
         self._functions = functions
         self._unwritten: Lru[tuple[str, str], AtHand] = Lru(KEPT)
@@ -36,7 +35,7 @@ class KeptReplies(Replies):
     async def known(self, prompt_hash: str, checks: str) -> AtHand | None:
         """Those of the newest score in the store, else of this process."""
         recipe = self._recipe(checks)
-        stored = _at_hand(await scores.cached(self._store, self._project_id, recipe, prompt_hash))
+        stored = _at_hand(await scores.cached(self._project, recipe, prompt_hash))
         return stored or self._unwritten.get((recipe, prompt_hash))
 
     async def keep(self, prompt: Prompt, ruling: Ruling, checks: str) -> None:

@@ -31,6 +31,7 @@ from recorder.judged.drift import CHEAP, STRONG, Judge, tau
 from recorder.judged.seconds import NewSecond, Rule, Said
 from recorder.reading.views import GroupView
 from recorder.store.database import Store
+from recorder.store.project import Project
 
 log = logging.getLogger(__name__)
 
@@ -77,18 +78,18 @@ async def seat(store: Store, group: GroupView, bench: Bench) -> Seat:
     if strong is None or not _asked((of := bench.of(group)).settings):
         return Seat(CHEAP, bench)
     pair = pair_of(bench.settings.by_recipe(of.recipe), strong.settings.by_recipe(of.recipe))
-    newest = await turns.in_force(store, group.project_id, group.alias or "", of.recipe)
+    newest = await turns.in_force(Project(store, group.project_id), group.alias or "", of.recipe)
     if turns.scores_now(newest, pair) == STRONG:
         return Seat(STRONG, strong, bench, of.recipe, pair)
     return Seat(CHEAP, bench, strong, of.recipe, pair)
 
 
-async def settle(store: Store, project_id: str, settings: JudgeSettings) -> None:
+async def settle(project: Project, settings: JudgeSettings) -> None:
     """Have the cheap judge score again where the judges that drifted apart are set no more. Raises StoreError."""
     strong = settings.by_strong()
     names = settings.known_recipes() if strong is not None else []
     pairs = {name: pair_of(settings.by_recipe(name), strong.by_recipe(name)) for name in names if strong is not None}
-    for taken in await turns.settle(store, project_id, pairs, settings.ranked_by or settings.model):
+    for taken in await turns.settle(project, pairs, settings.ranked_by or settings.model):
         log.warning("%s", taken)
 
 
@@ -126,7 +127,7 @@ class SecondJudge:
         names = {seat.judge: _name(own), seat.other: _name(beside.settings)}
         rule = Rule(strong.min_agreement, strong.window, names[CHEAP], names[STRONG])
         new = _new(group, seat, names[seat.other], scored, said)
-        if (taken := await seconds.record(self._store, group.project_id, group.id, new, rule)) is not None:
+        if (taken := await seconds.record(Project(self._store, group.project_id), group.id, new, rule)) is not None:
             log.warning("%s", taken)
 
 

@@ -32,7 +32,7 @@ from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState
 from recorder.store import sql
 from recorder.store.changes import Topic
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.watch import News
 from recorder.upkeep.sweeper import Sweeper
 from recorder.work import claims, scores
@@ -64,21 +64,19 @@ class JudgeWorker:
 
     def __init__(
         self,
-        store: Store,
-        project_id: str,
+        project: Project,
         bench: Bench,
         recorder: RecorderSettings,
         owner: str | None = None,
         learn: LearnSettings | None = None,
     ) -> None:
         self.owner = owner or holder_name()
-        self._store = store
-        self._project_id = project_id
+        self._project = project
         self._bench = bench
         self._recorder = recorder
         self._learn = learn or LearnSettings()
-        self._budget = Budget(store, project_id, self._learn)
-        self._second = SecondJudge(store)
+        self._budget = Budget(project, self._learn)
+        self._second = SecondJudge(project.store)
         self._settled = False  # who scores, since these settings are in force
         self._looked_at: float | None = None  # when all ready groups were last looked through, by time.monotonic
         self._running: set[asyncio.Task[None]] = set()
@@ -91,10 +89,10 @@ class JudgeWorker:
         lease_s = self._recorder.lease_s
         try:
             async with (
-                present(self._store, self._project_id, JUDGE, self.owner, lease_s),
-                Sweeper(self._store, self._project_id, self._recorder, self.owner).running(),
+                present(self._project, JUDGE, self.owner, lease_s),
+                Sweeper(self._project, self._recorder, self.owner).running(),
             ):
-                with self._store.watch.on(Topic.GROUPS) as self._news:
+                with self._project.store.watch.on(Topic.GROUPS) as self._news:
                     stopping.add_done_callback(lambda _: self._news.tell())
                     within_s: float | None = None
                     while not stop.is_set():
@@ -108,16 +106,19 @@ class JudgeWorker:
         """Start scoring what is ready, as far as there is room. Returns when to do so again though nothing changes."""
         try:
             if not self._settled:
-                await second.settle(self._store, self._project_id, self._bench.settings)
+                await second.settle(self._project, self._bench.settings)
                 self._settled = True
             await self._leave_out_hopeless()
             held = await self._budget.held()
             while len(self._running) < self._bench.settings.concurrency:
                 claim = await claims.claim_for_judging(
-                    self._store, self._project_id, self.owner, self._recorder.lease_s, of_campaigns=held is not None
+                    self._project,
+                    self.owner,
+                    self._recorder.lease_s,
+                    of_campaigns=held is not None,
                 )
                 if claim is None:
-                    next_s = await claims.next_try_in(self._store, self._project_id, of_campaigns=held is not None)
+                    next_s = await claims.next_try_in(self._project, of_campaigns=held is not None)
                     waits = (next_s, held.for_s if held else None)
                     return min((wait_s for wait_s in waits if wait_s is not None), default=None)
                 task = asyncio.create_task(self._judge(claim))
@@ -135,13 +136,13 @@ class JudgeWorker:
             detail, began = {"detail": NEEDS_TWO_WHY}, time.monotonic()
             # of many that wait only the new ones; one that is missed is left out when it is claimed
             new_s = None if self._looked_at is None else began - self._looked_at + _LATE_S
-            left = await scores.leave_out_lone(self._store, self._project_id, NEEDS_TWO, detail, new_s)
+            left = await scores.leave_out_lone(self._project, NEEDS_TWO, detail, new_s)
             self._looked_at = began
             if left:
                 log.info("%d groups are left out: %s", left, NEEDS_TWO_WHY)
         if (max_age_s := self._learn.max_age_s) is not None:
             waiting = (GroupState.READY, GroupState.UNSCORED)
-            left = await scores.leave_out_old(self._store, self._project_id, waiting, max_age_s)
+            left = await scores.leave_out_old(self._project, waiting, max_age_s)
             if left:
                 log.info("%d groups are left out: complete for longer than learn.max_age_s", left)
 
@@ -170,7 +171,7 @@ class JudgeWorker:
                 self._store_away(logging.WARNING, "group %s: the score was dropped: %s", claim.group_id, e)
         except* asyncio.CancelledError:
             with suppress(Conflict, StoreError):  # then its claim runs out by itself
-                await claims.give_back(self._store, claim)
+                await claims.give_back(self._project.store, claim)
         if done is not None:
             await self._second.look(done.group, done.seat, done.scored)
 
@@ -178,23 +179,23 @@ class JudgeWorker:
         while True:
             await asyncio.sleep(self._recorder.lease_s / RENEWALS_A_LEASE)
             try:
-                await claims.renew(self._store, claim, self._recorder.lease_s)
+                await claims.renew(self._project.store, claim, self._recorder.lease_s)
             except StoreError as e:
                 self._store_away(logging.WARNING, "group %s: its claim could not be renewed yet: %s", claim.group_id, e)
 
     async def _score(self, claim: GroupClaim) -> _Done | None:
         """Score a group and hand the score in; None: it has none."""
         try:
-            group = await self._persistently(lambda: load_group(self._store, claim.group_id))
-            anew = await self._persistently(lambda: wants_new_words(self._store, claim.group_id))
+            group = await self._persistently(lambda: load_group(self._project.store, claim.group_id))
+            anew = await self._persistently(lambda: wants_new_words(self._project.store, claim.group_id))
             bench = self._bench.afresh() if anew else self._bench
-            seat = await self._persistently(lambda: second.seat(self._store, group, bench))
+            seat = await self._persistently(lambda: second.seat(self._project.store, group, bench))
             scored = await score_group(group, seat.scores)
             await self._write(claim, scored)
         except CannotJudge as e:
             code, why = e.code, sql.storable(str(e))
             log.warning("group %s is left out: %s", claim.group_id, why)
-            await self._persistently(lambda: scores.leave_out(self._store, claim, code, why))
+            await self._persistently(lambda: scores.leave_out(self._project.store, claim, code, why))
         except JudgeFailed as e:
             await self._unscored(claim, e)
         except (Conflict, StoreError):
@@ -212,7 +213,7 @@ class JudgeWorker:
         """Hand the score in. What cannot be written is a failed try like any other; the reply stays at hand."""
         new = scored.new
         try:
-            await self._persistently(lambda: scores.record_score(self._store, claim, new), WRITES_A_TRY)
+            await self._persistently(lambda: scores.record_score(self._project.store, claim, new), WRITES_A_TRY)
         except Conflict:
             raise
         except Exception as e:
@@ -240,7 +241,7 @@ class JudgeWorker:
         self._no_judge(
             logging.WARNING, "group %s is unscored, tried again in %.0f s: %s", claim.group_id, wait_s, failure
         )
-        await self._persistently(lambda: scores.mark_unscored(self._store, claim, failure.code, detail, wait_s))
+        await self._persistently(lambda: scores.mark_unscored(self._project.store, claim, failure.code, detail, wait_s))
 
     def _backoff_s(self, tries: int) -> float:
         settings = self._bench.settings

@@ -31,8 +31,8 @@ from judge.tricks.own import OwnTask
 from judge.tricks.tally import Outcome, Seen
 from recorder.registry.aliases import get_aliases
 from recorder.settings import RecorderSettings
-from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 
 VERSION: Final = 1  # counts changes of the set: shares of two versions do not compare
 
@@ -148,21 +148,21 @@ async def count(settings: JudgeSettings, wanted: Wanted) -> Counted:
     return counted
 
 
-async def check_base(store: Store, project_id: str, settings: JudgeSettings, wanted: Wanted, tell: Tell) -> Checked:
+async def check_base(project: Project, settings: JudgeSettings, wanted: Wanted, tell: Tell) -> Checked:
     """`check` where the judge is `base`: the store says which proxy serves that.
 
     Raises as `check` does, and JudgeMisconfigured where it is not clear whose base is meant.
     """
-    await _require_alias(store, project_id, wanted.alias)
-    bases = Bases(store, project_id)
+    await _require_alias(project, wanted.alias)
+    bases = Bases(project)
     try:
         return await check(settings, wanted, tell, bases=bases)
     finally:
         await bases.close()
 
 
-async def _require_alias(store: Store, project_id: str, named: str | None) -> None:
-    there = sorted(one.name for one in await get_aliases(store, project_id))
+async def _require_alias(project: Project, named: str | None) -> None:
+    there = sorted(one.name for one in await get_aliases(project))
     if (named is None and len(there) == 1) or named in there:
         return
     why = "say with --alias whose" if named is None else f"there is no alias {named!r:.80} (--alias)"
@@ -177,7 +177,7 @@ async def _bench(recipe: JudgeSettings, ask: Ask | None, bases: Bases | None = N
         store = await open_store(Path(folder), RecorderSettings(), migrate=True, project=groups.PROJECT)
         try:
             own = {"keep": False, "again": True}
-            async with open_bench(recipe, store, groups.PROJECT, **own, ask=ask, bases=bases) as bench:
+            async with open_bench(recipe, Project(store, groups.PROJECT), **own, ask=ask, bases=bases) as bench:
                 yield bench
         finally:
             await store.close()

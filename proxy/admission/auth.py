@@ -26,7 +26,7 @@ from recorder.content.turns import ANYBODY, Whose
 from recorder.errors import StoreError
 from recorder.registry import keys, sign_ins
 from recorder.registry.keys import KeyView, Scope
-from recorder.store.database import Store
+from recorder.store.project import Project
 
 REMEMBER_S = 1.0  # how long a verified key, or the absence of keys, is believed without asking the store
 REMEMBERED_KEYS = 10_000
@@ -109,9 +109,8 @@ EVERYTHING = Caller(frozenset({Scope.ADMIN}), guarded=False)
 class Guard:
     """Admits requests. One a process."""
 
-    def __init__(self, store: Store, project_id: str, *, own_groups: bool = True) -> None:
-        self._store = store
-        self._project_id = project_id
+    def __init__(self, project: Project, *, own_groups: bool = True) -> None:
+        self._project = project
         self._own_groups = own_groups
         self._known: Lru[str, tuple[Caller, float]] = Lru(REMEMBERED_KEYS)
         self._guarded = True
@@ -167,10 +166,10 @@ class Guard:
 
     async def _signed_in(self, token: str) -> Caller:
         try:
-            key = await sign_ins.signed_in(self._store, token)
+            key = await sign_ins.signed_in(self._project.store, token)
         except StoreError as e:
             raise Unavailable(f"the sign-in cannot be checked now: {e}") from e
-        if key is None or key.project_id != self._project_id:
+        if key is None or key.project_id != self._project.id:
             raise Unauthorized("the sign-in is over: sign in again.")
         return self._caller(key)
 
@@ -191,7 +190,7 @@ class Guard:
     async def _ask_guarded(self) -> None:
         # A store that does not answer leaves things as they were; before its first answer that is closed.
         with contextlib.suppress(StoreError):
-            self._guarded = await keys.any_keys(self._store, self._project_id)
+            self._guarded = await keys.any_keys(self._project)
         self._guarded_until = time.monotonic() + REMEMBER_S
 
     async def _verified(self, secret: str) -> Caller:
@@ -199,12 +198,12 @@ class Guard:
         if known is not None and time.monotonic() < known[1]:
             return known[0]
         try:
-            key = await keys.verify(self._store, secret)
+            key = await keys.verify(self._project.store, secret)
         except StoreError as e:
             if known is not None:
                 return known[0]  # an outage of the store must not lock out who was let in a moment ago
             raise Unavailable(f"the key cannot be checked now: {e}") from e
-        if key is None or key.project_id != self._project_id:
+        if key is None or key.project_id != self._project.id:
             self._known.drop(secret)
             raise Unauthorized("this key is unknown, revoked or past its time: `hone keys list` shows the keys.")
         caller = self._caller(key)

@@ -30,7 +30,7 @@ async def close_group(hone: Injected, request: AnyRequest, group: Id) -> Respons
     caller = caller_of(request)
     if caller.run is not None:
         raise Forbidden("a key that was minted for a run can't close a group.")
-    return as_json(await closing.close_group(hone.store, hone.project_id, group, caller.whose.groups_of))
+    return as_json(await closing.close_group(hone.project, group, caller.whose.groups_of))
 
 
 @get("/hone/v1/groups/{group:str}", responses=answers(200, dict[str, Any]))
@@ -38,8 +38,8 @@ async def show_group(
     hone: Injected, request: AnyRequest, group: Id, tokens: FromQuery[bool] = False
 ) -> Response[bytes]:
     """A group with all its runs."""
-    found = await find_group(hone.store, hone.project_id, group, caller_of(request).whose.groups_of)
-    return as_json(await load_group(hone.store, found, with_tokens=tokens))
+    found = await find_group(hone.project, group, caller_of(request).whose.groups_of)
+    return as_json(await load_group(hone.project.store, found, with_tokens=tokens))
 
 
 @get("/hone/v1/groups/{group:str}/comparison", responses=answers(200, Comparison))
@@ -55,8 +55,8 @@ async def compare_group(
     The best eight, or the two runs that `left` and `right` name. What a cell shares with one on its left it does not
     carry again.
     """
-    found = await find_group(hone.store, hone.project_id, group, caller_of(request).whose.groups_of)
-    return as_json(await load_comparison(hone.store, found, left=left, right=right))
+    found = await find_group(hone.project, group, caller_of(request).whose.groups_of)
+    return as_json(await load_comparison(hone.project.store, found, left=left, right=right))
 
 
 @get("/hone/v1/groups/{group:str}/judging", responses=answers(200, list[Judging]))
@@ -68,8 +68,8 @@ async def show_judging(
     `prompt`: the id of the score of which `asked` is to say what the judge was asked; `reply`: where several replies
     made it, the number of the one that answers that.
     """
-    found = await find_group(hone.store, hone.project_id, group, caller_of(request).whose.groups_of)
-    return as_json(await load_judgings(hone.store, found, prompt, reply))
+    found = await find_group(hone.project, group, caller_of(request).whose.groups_of)
+    return as_json(await load_judgings(hone.project.store, found, prompt, reply))
 
 
 @get("/hone/v1/review", responses=answers(200, Queue))
@@ -88,6 +88,6 @@ async def show_review(
     tags. What the caller answered does not come again.
     """
     caller = caller_of(request)
-    found = await find_group(hone.store, hone.project_id, group, caller.whose.groups_of) if group else None
+    found = await find_group(hone.project, group, caller.whose.groups_of) if group else None
     asked = Asked(who(caller), alias or None, found, against or None)
-    return as_json(await queue(hone.store, hone.project_id, asked))
+    return as_json(await queue(hone.project, asked))

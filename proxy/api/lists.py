@@ -19,7 +19,7 @@ from recorder.listing.groups import GroupLine, list_groups
 from recorder.listing.trajectories import TrajectoryLine, list_trajectories
 from recorder.listing.words import GROUP_WORDS, RUN_WORDS, Word, group_filter, run_filter
 from recorder.search.snippets import Snippet, snippets
-from recorder.store.database import Store
+from recorder.store.project import Project
 
 MOST: Final = 200  # lines of a page
 USUAL: Final = 50
@@ -118,18 +118,18 @@ class _OfGroups(Operation):
         self.parameters = list(_parameters(GROUP_WORDS))
 
 
-async def listed_runs(store: Store, project_id: str, query: Asked) -> Runs:
+async def listed_runs(project: Project, query: Asked) -> Runs:
     """The page of runs that a query asks for. Raises FilterInvalid."""
     wanted = run_filter(query.said)
-    page = await list_trajectories(store, project_id, wanted, before=query.before, limit=query.limit)
+    page = await list_trajectories(project, wanted, before=query.before, limit=query.limit)
     shown = [line.id for line in page.lines] if wanted.said is not None else []
-    around = await snippets(store, project_id, wanted.said or "", shown)
+    around = await snippets(project, wanted.said or "", shown)
     return Runs(page.lines, page.next, page.looked_at, around)
 
 
-async def listed_groups(store: Store, project_id: str, query: Asked) -> Groups:
+async def listed_groups(project: Project, query: Asked) -> Groups:
     """The page of groups that a query asks for. Raises FilterInvalid."""
-    page = await list_groups(store, project_id, group_filter(query.said), before=query.before, limit=query.limit)
+    page = await list_groups(project, group_filter(query.said), before=query.before, limit=query.limit)
     return Groups(page.lines, page.next, page.looked_at)
 
 
@@ -139,10 +139,10 @@ async def show_runs(hone: Injected, request: AnyRequest) -> Response[bytes]:
 
     An empty value says nothing.
     """
-    return as_json(await listed_runs(hone.store, hone.project_id, asked(request)))
+    return as_json(await listed_runs(hone.project, asked(request)))
 
 
 @get("/hone/v1/groups", responses=answers(200, Groups), operation_class=_OfGroups)
 async def show_groups(hone: Injected, request: AnyRequest) -> Response[bytes]:
     """List groups, newest first: those that all given words are true of. Of `state` several may be given."""
-    return as_json(await listed_groups(hone.store, hone.project_id, asked(request)))
+    return as_json(await listed_groups(hone.project, asked(request)))

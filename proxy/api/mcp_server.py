@@ -144,7 +144,7 @@ class HoneMcp:
         """List recorded runs (trajectories), newest first, with their rewards. Needs the scope `read`."""
         hone = self._for(context, KeyScope.READ)
         wanted = RunFilter(states=tuple(states or ()), purpose=purpose, alias=alias, group=group)
-        found = await list_trajectories(hone.store, hone.project_id, wanted, before=before, limit=limit)
+        found = await list_trajectories(hone.project, wanted, before=before, limit=limit)
         return Runs(runs=list(found.lines), next=found.next, looked_at=found.looked_at)
 
     async def read_run(
@@ -157,8 +157,8 @@ class HoneMcp:
     ) -> Transcript:
         """Read one run: its conversation, calls, score and feedback. Needs the scope `read`."""
         hone = self._for(context, KeyScope.READ)
-        found = await find_trajectory(hone.store, hone.project_id, run, group)
-        view = await load_trajectory(hone.store, found)
+        found = await find_trajectory(hone.project, run, group)
+        view = await load_trajectory(hone.project.store, found)
         return transcript(view, await _score_of(hone, view.group_id), from_message, max_chars)
 
     async def list_groups(
@@ -172,7 +172,7 @@ class HoneMcp:
         """List groups of runs that attempted the same task, newest first. Needs the scope `read`."""
         hone = self._for(context, KeyScope.READ)
         wanted = GroupFilter(states=tuple(states or ()), alias=alias)
-        found = await list_groups(hone.store, hone.project_id, wanted, before=before, limit=limit)
+        found = await list_groups(hone.project, wanted, before=before, limit=limit)
         return Groups(groups=list(found.lines), next=found.next, looked_at=found.looked_at)
 
     async def read_group(
@@ -180,9 +180,9 @@ class HoneMcp:
     ) -> GroupPage:
         """Read one group: its runs, their rewards, and what the judge said of each. Needs the scope `read`."""
         hone = self._for(context, KeyScope.READ)
-        group_id = await find_group(hone.store, hone.project_id, group)
+        group_id = await find_group(hone.project, group)
         members = RunFilter(group=group_id)
-        found = await list_trajectories(hone.store, hone.project_id, members, before=before, limit=limit)
+        found = await list_trajectories(hone.project, members, before=before, limit=limit)
         return group_page(group_id, found, await _score_of(hone, group_id))
 
     async def list_review(
@@ -193,7 +193,7 @@ class HoneMcp:
     ) -> Review:
         """List pairs of runs that wait for a person's choice, and why each is worth a look. Needs the scope `read`."""
         hone = self._for(context, KeyScope.READ)
-        found = await queue(hone.store, hone.project_id, Asked(who(_caller(context)), alias), limit=limit)
+        found = await queue(hone.project, Asked(who(_caller(context)), alias), limit=limit)
         return Review(pairs=list(found.entries), disputed=found.disputed)
 
     async def list_versions(
@@ -202,9 +202,9 @@ class HoneMcp:
         """List the versions of an alias, or of all, newest first, and which are in service. Needs the scope `read`."""
         hone = self._for(context, KeyScope.READ)
         found: list[Version] = []
-        for one in await get_aliases(hone.store, hone.project_id):
+        for one in await get_aliases(hone.project):
             if alias in (None, one.name):
-                listed = await list_versions(hone.store, one.id)
+                listed = await list_versions(hone.project.store, one.id)
                 found += [version_line(v, one.live_version_id, one.canary_version_id) for v in listed]
         found.sort(key=lambda v: v.created_at, reverse=True)
         page = found[offset : offset + limit + 1]
@@ -238,7 +238,7 @@ class HoneMcp:
     ) -> Move:
         """Make a version live: every agent gets it from now on. Needs the scope `admin`."""
         hone = self._for(context, KeyScope.ADMIN)
-        return move(await promote(hone.store, hone.project_id, version, alias, who=who(_caller(context)), why=why))
+        return move(await promote(hone.project, version, alias, who=who(_caller(context)), why=why))
 
     async def roll_back(
         self,
@@ -248,7 +248,7 @@ class HoneMcp:
     ) -> Move:
         """Take the canary away; without one, make the version live that was before. Needs the scope `admin`."""
         hone = self._for(context, KeyScope.ADMIN)
-        return move(await roll_back(hone.store, hone.project_id, alias, who=who(_caller(context)), why=why))
+        return move(await roll_back(hone.project, alias, who=who(_caller(context)), why=why))
 
     def _for(self, context: Context[Any, Any], scope: KeyScope) -> Hone:
         _caller(context).require(scope, "this tool")
@@ -256,8 +256,8 @@ class HoneMcp:
 
 
 async def _score_of(hone: Hone, group_id: str | None) -> StoredScore | None:
-    score_id = await current_score_of(hone.store, group_id)
-    return await get_score(hone.store, score_id) if score_id else None
+    score_id = await current_score_of(hone.project.store, group_id)
+    return await get_score(hone.project.store, score_id) if score_id else None
 
 
 def _told(tool: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:

@@ -43,11 +43,9 @@ async def make_run(hone: Injected, request: AnyRequest, data: JSONBody[NewRun]) 
     if caller.run is not None:
         raise Forbidden("a key that was minted for a run can't make others.")
     scopes = {scope for scope in (Scope.INFER, Scope.FEEDBACK) if caller.may(scope)}
-    expires_at = await _now(hone.store) + data.expires_in_s if data.expires_in_s is not None else None
+    expires_at = await _now(hone.project.store) + data.expires_in_s if data.expires_in_s is not None else None
     family = await _family(hone, caller, run)
-    key, secret = await keys.mint(
-        hone.store, hone.project_id, f"run {run}", scopes, str(run), expires_at, family, caller.key
-    )
+    key, secret = await keys.mint(hone.project, f"run {run}", scopes, str(run), expires_at, family, caller.key)
     path = f"g/{run.group}/t/{run.trajectory}" if run.group else f"t/{run.trajectory}"
     return Run(
         trajectory=str(run.trajectory),
@@ -84,7 +82,7 @@ async def note_addressed_feedback(hone: Injected, request: AnyRequest, data: JSO
         return await _note(hone, await _own(hone, request, named), data)
     if call_id is None:
         return await _note(hone, await _addressed(hone, request), data)
-    of_call = await trajectory_of_call(hone.store, hone.project_id, call_id)
+    of_call = await trajectory_of_call(hone.project, call_id)
     if of_call is None:
         raise Missing(f"no call {call_id[:200]!r}: it is what an answer says in x-hone-call.", param="call_id")
     return await _note(hone, await _own(hone, request, of_call), data)
@@ -96,29 +94,29 @@ async def show_trajectory(
 ) -> Response[bytes]:
     """One run with its calls; `told` is its conversation turn by turn, `standing` what became of it, `timeline` when
     models and tools worked. `tokens` adds the exact ids and logprobs."""
-    found = await find_trajectory(hone.store, hone.project_id, trajectory, group)
-    view = await load_trajectory(hone.store, found, with_tokens=tokens)
-    return as_json(as_one(await retell(hone.store, view)))
+    found = await find_trajectory(hone.project, trajectory, group)
+    view = await load_trajectory(hone.project.store, found, with_tokens=tokens)
+    return as_json(as_one(await retell(hone.project.store, view)))
 
 
 @get("/hone/v1/calls/{call:str}", responses=answers(200, dict[str, Any]))
 async def show_call(hone: Injected, call: CallId, tokens: FromQuery[bool] = False) -> Response[bytes]:
     """One call as it was asked and answered; `tokens` adds the exact ids and logprobs."""
-    home = await trajectory_of_call(hone.store, hone.project_id, call)
+    home = await trajectory_of_call(hone.project, call)
     if home is None:
         raise Missing(f"no call {call[:200]!r}: it is what an answer says in x-hone-call.")
-    view = await load_trajectory(hone.store, home, with_tokens=tokens)
+    view = await load_trajectory(hone.project.store, home, with_tokens=tokens)
     return as_json(next(one for one in view.calls if one.id == call))
 
 
 @delete("/hone/v1/trajectories/{trajectory:str}", status_code=200, responses=PROBLEMS)
 async def delete_run(hone: Injected, trajectory: Id, group: FromQuery[str | None] = None) -> Gone:
     """Delete a run for good: its calls, messages, tokens, scores and feedback. It must have ended."""
-    ids = await deletion.run_of(hone.store, hone.project_id, trajectory, group)
+    ids = await deletion.run_of(hone.project, trajectory, group)
     try:
-        gone = [await deletion.delete_trajectory(hone.store, hone.project_id, id_) for id_ in ids]
+        gone = [await deletion.delete_trajectory(hone.project, id_) for id_ in ids]
     finally:
-        erased = await deletion.erase(hone.store, merge_s=_MERGE_S)
+        erased = await deletion.erase(hone.project.store, merge_s=_MERGE_S)
     return Gone(trajectory_ids=[one.trajectory_id for one in gone], calls=sum(g.calls for g in gone), log_erased=erased)
 
 
@@ -138,8 +136,8 @@ async def _addressed(hone: Hone, request: AnyRequest) -> str:
 
 async def _end(hone: Hone, trajectory_id: str, data: Done | None) -> Ended:
     how = data or Done(state="completed", reason="closed")
-    await hone.recorder.close(hone.project_id, trajectory_id, TrajectoryState(how.state), how.reason)
-    ended = await load_trajectory(hone.store, trajectory_id)
+    await hone.recorder.close(hone.project.id, trajectory_id, TrajectoryState(how.state), how.reason)
+    ended = await load_trajectory(hone.project.store, trajectory_id)
     return Ended(trajectory_id=trajectory_id, state=ended.state)
 
 
@@ -161,7 +159,7 @@ async def _note(hone: Hone, trajectory_id: str, data: NewFeedback) -> Noted:
 async def _family(hone: Hone, caller: Caller, run: Named) -> str | None:
     """The family of a key for a run: of whoever made that, else the caller's. Raises Forbidden for another's."""
     try:
-        made_by = await made_by_whom(hone.store, await run_at(hone, run))
+        made_by = await made_by_whom(hone.project.store, await run_at(hone, run))
     except NotFound:
         made_by = ""
     if not caller.whose.may_name(made_by):

@@ -18,7 +18,7 @@ from proxy.api.route_parts import Injected, answers, as_json
 from recorder.registry import keys
 from recorder.registry.keys import KeyView
 from recorder.settings import RecorderSettings
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.telling.judging import Judging, judging
 from recorder.telling.status import Status, status
 from recorder.telling.tooling import Tooling, tooling
@@ -47,17 +47,16 @@ class Stands:
 
     def __init__(
         self,
-        store: Store,
-        project_id: str,
+        project: Project,
         recorder_settings: RecorderSettings,
         settings: Sequence[Setting] = (),
         servers: Mapping[str, str] | None = None,
     ) -> None:
         self.settings = tuple(settings)
         self._servers = dict(servers or {})
-        self._status = Kept(lambda: status(store, project_id, recorder_settings))
-        self._judging = Kept(lambda: judging(store, project_id))
-        self._tooling = Kept(lambda: tooling(store, project_id))
+        self._status = Kept(lambda: status(project, recorder_settings))
+        self._judging = Kept(lambda: judging(project))
+        self._tooling = Kept(lambda: tooling(project))
 
     async def status(self) -> Status:
         """Who is there, what is in service, how learning goes. Raises StoreError."""
@@ -102,4 +101,4 @@ async def show_settings(stands: ForStanding) -> Response[bytes]:
 @get("/hone/v1/keys", responses=answers(200, list[KeyView]))
 async def show_keys(hone: Injected) -> Response[bytes]:
     """The newest keys that were made for no single run, revoked ones too, without their secrets."""
-    return as_json(await keys.newest_keys(hone.store, hone.project_id))
+    return as_json(await keys.newest_keys(hone.project))

@@ -22,6 +22,7 @@ from recorder.registry.aliases import BY_HAND, AliasView
 from recorder.registry.keys import SOMEBODY
 from recorder.registry.versions import VersionView, by_name, get_version
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import feedback
 
 
@@ -29,8 +30,7 @@ from recorder.work import feedback
 class Hone:
     """What steering works with."""
 
-    project_id: str
-    store: Store
+    project: Project
     recorder: Recorder
     versions: InService
 
@@ -48,7 +48,7 @@ class Moved:
 
 async def own_run(hone: Hone, caller: Caller, named: str, group: str | None = None) -> str:
     """The internal id of a run that the caller names, and may speak for. Raises NotFound, Forbidden."""
-    found = await find_trajectory(hone.store, hone.project_id, named, group)
+    found = await find_trajectory(hone.project, named, group)
     if caller.run is not None and found != await run_at(hone, caller.run):
         raise Forbidden(f"this key was minted for the run {caller.run}, not for {named[:200]}.")
     return found
@@ -56,7 +56,7 @@ async def own_run(hone: Hone, caller: Caller, named: str, group: str | None = No
 
 async def run_at(hone: Hone, run: Named) -> str:
     """The internal id of the run at an address. Raises NotFound."""
-    return await find_trajectory(hone.store, hone.project_id, str(run.trajectory), run.group or "")
+    return await find_trajectory(hone.project, str(run.trajectory), run.group or "")
 
 
 async def note(
@@ -80,9 +80,7 @@ async def note(
         feedback.check_value(name, value)
         if dry_run:
             return None
-        written = await feedback.add(
-            hone.store, hone.project_id, trajectory_id, name, kept(value), kept(comment), call_id, kept(tags)
-        )
+        written = await feedback.add(hone.project, trajectory_id, name, kept(value), kept(comment), call_id, kept(tags))
     except ValueError as e:
         raise BadRequest(f"{e}.", param="value") from e
     return written.id
@@ -97,36 +95,33 @@ def who(caller: Caller) -> str:
 
 
 async def promote(
-    store: Store, project_id: str, version: str, alias: str | None = None, *, who: str = BY_HAND, why: str | None = None
+    project: Project, version: str, alias: str | None = None, *, who: str = BY_HAND, why: str | None = None
 ) -> Moved:
     """Make a version live: its number, or its name (helpdesk@3). `why`: the words of `who`, kept with the move.
 
     Raises NotFound, Conflict.
     """
-    chosen = await _chosen(store, project_id, version, alias)
-    before = await aliases.get_alias(store, project_id, chosen.alias_name)
-    await aliases.set_live(store, chosen.alias_id, chosen.id, why="promote", who=who, reason=why)
-    return Moved(await _name_of(store, before.live_version_id), await get_version(store, chosen.id))
+    chosen = await _chosen(project, version, alias)
+    before = await aliases.get_alias(project, chosen.alias_name)
+    await aliases.set_live(project.store, chosen.alias_id, chosen.id, why="promote", who=who, reason=why)
+    return Moved(await _name_of(project.store, before.live_version_id), await get_version(project.store, chosen.id))
 
 
-async def roll_back(
-    store: Store, project_id: str, alias: str | None = None, *, who: str = BY_HAND, why: str | None = None
-) -> Moved:
+async def roll_back(project: Project, alias: str | None = None, *, who: str = BY_HAND, why: str | None = None) -> Moved:
     """Take an alias's canary away; without one, go back to the version that was live before. Raises Conflict."""
-    one = await one_alias(store, project_id, alias)
+    one = await one_alias(project, alias)
     left = one.canary_version_id or one.live_version_id
     if one.canary_version_id is not None:
-        moved = await aliases.set_canary(store, one.id, None, 0.0, who=who, reason=why)
+        moved = await aliases.set_canary(project.store, one.id, None, 0.0, who=who, reason=why)
     else:
-        moved = await aliases.rollback(store, one.id, who=who, reason=why)
+        moved = await aliases.rollback(project.store, one.id, who=who, reason=why)
     if moved.live_version_id is None:
         raise NotFound(f"the alias {one.name!r} has no live version: `hone promote` makes one live")
-    return Moved(await _name_of(store, left), await get_version(store, moved.live_version_id))
+    return Moved(await _name_of(project.store, left), await get_version(project.store, moved.live_version_id))
 
 
 async def share(
-    store: Store,
-    project_id: str,
+    project: Project,
     version: str,
     part: float,
     alias: str | None = None,
@@ -138,24 +133,24 @@ async def share(
 
     Raises NotFound, Conflict.
     """
-    chosen = await _chosen(store, project_id, version, alias)
-    return await aliases.set_canary(store, chosen.alias_id, chosen.id, part, who=who, reason=why)
+    chosen = await _chosen(project, version, alias)
+    return await aliases.set_canary(project.store, chosen.alias_id, chosen.id, part, who=who, reason=why)
 
 
-async def one_alias(store: Store, project_id: str, name: str | None) -> AliasView:
+async def one_alias(project: Project, name: str | None) -> AliasView:
     """The alias of that name, or the only one there is. Raises NotFound."""
     if name is not None:
-        return await aliases.get_alias(store, project_id, name)
-    found = await aliases.get_aliases(store, project_id)
+        return await aliases.get_alias(project, name)
+    found = await aliases.get_aliases(project)
     if len(found) != 1:
         there = ", ".join(a.name for a in found) or "none"
         raise NotFound(f"say which alias; there is: {there}")
     return found[0]
 
 
-async def _chosen(store: Store, project_id: str, version: str, alias: str | None) -> VersionView:
-    name = version if "@" in version else f"{(await one_alias(store, project_id, alias)).name}@{version}"
-    return await by_name(store, project_id, name)
+async def _chosen(project: Project, version: str, alias: str | None) -> VersionView:
+    name = version if "@" in version else f"{(await one_alias(project, alias)).name}@{version}"
+    return await by_name(project, name)
 
 
 async def _name_of(store: Store, version_id: str | None) -> str | None:

@@ -18,10 +18,10 @@ async def show_steps(
     hone: Injected, alias: FromQuery[str | None] = None, after: FromQuery[str | None] = None
 ) -> Response[bytes]:
     """Training steps, newest first, fifty at a time. `after`: the id of the last one that is known."""
-    return as_json(await list_step_lines(hone.store, hone.project_id, alias=alias, after=after))
+    return as_json(await list_step_lines(hone.project, alias=alias, after=after))
 
 
 @get("/hone/v1/training", responses=answers(200, Training))
 async def show_training(hone: Injected, alias: FromQuery[str | None] = None) -> Response[bytes]:
     """How training stands: what is waited for, what was spent, the newest steps, campaigns, runs left out by reason."""
-    return as_json(await training(hone.store, hone.project_id, hone.recorder.settings, alias))
+    return as_json(await training(hone.project, hone.recorder.settings, alias))

@@ -15,6 +15,7 @@ from click.shell_completion import get_completion_class
 from proxy.commands.context import ensure_context
 from recorder.base.terminal import echo
 from recorder.commands.context import Context
+from recorder.store.project import Project
 
 SHELLS: Final = ("bash", "zsh", "fish")
 _VARIABLE: Final = "_HONE_COMPLETE"
@@ -65,8 +66,8 @@ async def _read(context: Context) -> tuple[list[str], list[str]]:
     settings = context.settings()
     store = await open_to_look(settings.data, settings.recorder)
     try:
-        named = [one.name for one in await get_aliases(store, settings.project)]
-        made = sorted(await get_versions(store, settings.project), key=lambda one: one.state_at, reverse=True)
+        named = [one.name for one in await get_aliases(Project(store, settings.project))]
+        made = sorted(await get_versions(Project(store, settings.project)), key=lambda one: one.state_at, reverse=True)
         return named, [one.name for one in made]
     finally:
         await store.close()

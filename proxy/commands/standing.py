@@ -12,16 +12,16 @@ from typing import Any, Final
 
 from proxy.programs.run_file import left_behind, read_run_file
 from recorder.settings import RecorderSettings
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.telling.status import status
 
 Json = dict[str, Any]
 _KILLED: Final = "`hone up` was killed: run.json is there and its process is not. Start it again."
 
 
-async def standing(store: Store, project: str, data: Path, settings: RecorderSettings) -> Json:
+async def standing(project: Project, data: Path, settings: RecorderSettings) -> Json:
     """All that `hone status --json` prints."""
-    found = asdict(await status(store, project, settings))
+    found = asdict(await status(project, settings))
     killed = left_behind(data)
     here = {"data": str(data), "run": read_run_file(data), "killed": killed}
     return here | found | {"alarms": [*([_KILLED] if killed else []), *found["alarms"]]}

@@ -23,6 +23,7 @@ from recorder.base.json_output import write_json
 from recorder.base.terminal import duration, echo, line, number, show, table
 from recorder.commands.context import Context
 from recorder.commands.support import run
+from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from proxy.settings.hone import LoadedSettings
     from recorder.settings import RecorderSettings
-    from recorder.store.database import Store
 
 VERSIONS_SHOWN: Final = 8  # of an alias, in its line of rewards
 
@@ -39,7 +39,7 @@ _WATCHED: Final = frozenset(
 )
 
 Row = tuple[str, tuple[str, ...]]  # what, and its cells
-Reading = Callable[["Store", str], Coroutine[Any, Any, dict[str, Any]]]
+Reading = Callable[["Project"], Coroutine[Any, Any, dict[str, Any]]]
 
 
 @click.command()
@@ -91,8 +91,8 @@ def status(context: Context, watch: bool) -> None:
     """
     settings = context.settings()
 
-    async def read(store: Store, project: str) -> dict[str, Any]:
-        return await _read(store, project, settings.data, settings.recorder)
+    async def read(project: Project) -> dict[str, Any]:
+        return await _read(project, settings.data, settings.recorder)
 
     if watch:
         _watch(context, read)
@@ -112,7 +112,7 @@ def _watch(context: Context, read: Reading) -> None:
         return _table([row for row in (*_wrong(found), *_running(found), *_learning(found)) if row[0] in _WATCHED])
 
     with contextlib.suppress(KeyboardInterrupt), shown_live(None if context.json else live) as show:
-        run(context, lambda store, project: changing(store, partial(read, store, project), show))
+        run(context, lambda project: changing(project.store, partial(read, project), show))
 
 
 def _table(rows: Iterable[Row]) -> Table:
@@ -122,10 +122,10 @@ def _table(rows: Iterable[Row]) -> Table:
     return table(("", "", ""), (cells(*row) for row in rows), headed=False)
 
 
-async def _read(store: Store, project: str, data: Path, settings: RecorderSettings) -> dict[str, Any]:
+async def _read(project: Project, data: Path, settings: RecorderSettings) -> dict[str, Any]:
     from proxy.commands.standing import standing
 
-    return await standing(store, project, data, settings)
+    return await standing(project, data, settings)
 
 
 def _running(found: dict[str, Any]) -> Iterator[Row]:

@@ -16,6 +16,7 @@ from recorder.base.json_output import write_json, write_json_line
 from recorder.base.terminal import clock_or_date, echo, line, number, show, table
 from recorder.commands.context import Context
 from recorder.commands.support import run
+from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from recorder.registry.aliases import AliasView
     from recorder.registry.moves import Move
     from recorder.registry.versions import VersionView
-    from recorder.store.database import Store
 
 _METRICS = {"reward": "reward_mean", "kl": "kl_engine", "tokens": "tokens"}  # column → the trainer's name of it
 _PADDING = (0, 1)
@@ -37,9 +37,9 @@ _PADDING = (0, 1)
 def versions(context: Context, alias: str | None, moves: bool) -> None:
     """List the versions of ALIAS, or of every alias, newest first."""
     if moves:
-        _tell_moves(context, run(context, lambda store, project: _moves(store, project, alias)))
+        _tell_moves(context, run(context, lambda project: _moves(project, alias)))
         return
-    found = run(context, lambda store, project: _versions(store, project, alias))
+    found = run(context, lambda project: _versions(project, alias))
     if context.json:
         write_json([_version_json(a, v) for a, vs in found for v in vs])
         return
@@ -56,20 +56,20 @@ def _row(alias: AliasView, version: VersionView, names: dict[str, str]) -> list[
     return [line(version.name), line(*_state(alias, version)), *map(line, cells)]
 
 
-async def _versions(store: Store, project: str, alias: str | None) -> list[tuple[AliasView, list[VersionView]]]:
+async def _versions(project: Project, alias: str | None) -> list[tuple[AliasView, list[VersionView]]]:
     from recorder.registry.aliases import get_alias, get_aliases
     from recorder.registry.versions import list_versions
 
-    aliases = [await get_alias(store, project, alias)] if alias else await get_aliases(store, project)
-    return [(one, await list_versions(store, one.id)) for one in aliases]
+    aliases = [await get_alias(project, alias)] if alias else await get_aliases(project)
+    return [(one, await list_versions(project.store, one.id)) for one in aliases]
 
 
-async def _moves(store: Store, project: str, alias: str | None) -> list[Move]:
+async def _moves(project: Project, alias: str | None) -> list[Move]:
     from recorder.registry.aliases import get_alias
     from recorder.registry.moves import list_moves
 
-    one = await get_alias(store, project, alias) if alias else None
-    return await list_moves(store, project, alias=one.name if one else None)
+    one = await get_alias(project, alias) if alias else None
+    return await list_moves(project, alias=one.name if one else None)
 
 
 def _tell_moves(context: Context, found: list[Move]) -> None:
@@ -95,7 +95,7 @@ def promote(context: Context, version: str, alias: str | None, why: str | None) 
     """Make VERSION live: its number, or its name (helpdesk@3)."""
     from proxy.api import steering
 
-    _tell_move(context, run(context, lambda store, project: steering.promote(store, project, version, alias, why=why)))
+    _tell_move(context, run(context, lambda project: steering.promote(project, version, alias, why=why)))
 
 
 @click.command()
@@ -112,7 +112,7 @@ def canary(context: Context, version: str, percent: float, alias: str | None, wh
     from proxy.api import steering
 
     part = percent / 100
-    after = run(context, lambda store, project: steering.share(store, project, version, part, alias, why=why))
+    after = run(context, lambda project: steering.share(project, version, part, alias, why=why))
     name = f"{after.name}@{version.rpartition('@')[2]}"
     if context.json:
         write_json_line({"alias": after.name, "canary": name, "share": after.canary_share})
@@ -131,7 +131,7 @@ def rollback(context: Context, alias: str | None, why: str | None) -> None:
     """
     from proxy.api import steering
 
-    _tell_move(context, run(context, lambda store, project: steering.roll_back(store, project, alias, why=why)))
+    _tell_move(context, run(context, lambda project: steering.roll_back(project, alias, why=why)))
 
 
 def _tell_move(context: Context, moved: Moved) -> None:

@@ -115,11 +115,11 @@ async def chart_image(
 
 async def _chart(shown: ForPages, name: str, alias: str | None, before: int | None) -> Chart:
     if name == "versions":
-        one = await one_alias(shown.store, shown.project_id, alias)
-        return curve(await line_of(shown.store, one, before=before, limit=VERSIONS))
+        one = await one_alias(shown.project, alias)
+        return curve(await line_of(shown.project.store, one, before=before, limit=VERSIONS))
     if name == "lessons":
-        return of_lessons(await lessons(shown.store, shown.project_id))
-    found = of_steps(await list_step_lines(shown.store, shown.project_id, alias=alias, limit=STEPS))
+        return of_lessons(await lessons(shown.project))
+    found = of_steps(await list_step_lines(shown.project, alias=alias, limit=STEPS))
     if name not in found:
         raise Missing(f"no chart {name[:100]!r}: there is versions, lessons, {', '.join(found)}.")
     return found[name]

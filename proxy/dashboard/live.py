@@ -124,7 +124,7 @@ class Live:
         """Look while somebody listens, for all of them. If it fails, their streams end: browsers come again."""
         told = _Told()
         try:
-            with self._shown.hone.store.watch.on(Topic.RUNS) as news:
+            with self._shown.hone.project.store.watch.on(Topic.RUNS) as news:
                 self._news = news
                 while self._listeners:
                     try:
@@ -159,7 +159,7 @@ class Live:
 
 async def newest(shown: Shown) -> list[TrajectoryLine]:
     """The runs of the list. Raises StoreError."""
-    return list((await list_trajectories(shown.store, shown.project_id, OF_AGENTS, limit=ROWS)).lines)
+    return list((await list_trajectories(shown.project, OF_AGENTS, limit=ROWS)).lines)
 
 
 def event(html: str, name: str = "") -> bytes:

@@ -14,7 +14,7 @@ from proxy.api.steering import Hone
 from proxy.dashboard.drawing.drawer import Drawer
 from proxy.dashboard.tries import Tries
 from recorder.settings import RecorderSettings
-from recorder.store.database import Store
+from recorder.store.project import Project
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +22,11 @@ class Shown:
     """What pages work with."""
 
     hone: Hone  # what a change goes through
-    store: Store  # connections of the pages' own, whose queries have a time limit: only read
+    project: Project  # by connections of the pages' own, whose queries have a time limit: only read
     recorder_settings: RecorderSettings
     stands: Stands  # how everything stands, and what this process knows of itself
     drawer: Drawer  # of charts; who makes this ends it
     tries: Tries = field(default_factory=Tries)  # to sign in
-
-    @property
-    def project_id(self) -> str:
-        """The project."""
-        return self.hone.project_id
 
 
 ForPages = NamedDependency[Shown]

@@ -30,12 +30,12 @@ async def sign_in(shown: ForPages, request: AnyRequest) -> Response[str] | Respo
     onward = forms.local(forms.text(told, "onward"))
     sender = request.client.host if request.client is not None else "an unknown peer"
     shown.tries.require_few(sender)
-    key = await keys.verify(shown.hone.store, forms.text(told, "key"))
-    wrong = _wrong(key, shown.project_id)
+    key = await keys.verify(shown.hone.project.store, forms.text(told, "key"))
+    wrong = _wrong(key, shown.project.id)
     if key is None or wrong is not None:
         shown.tries.failed(sender)
         return render(request, "sign_in.html", status=403, onward=onward, wrong=wrong)
-    token = await sign_ins.sign_in(shown.hone.store, key)
+    token = await sign_ins.sign_in(shown.hone.project.store, key)
     answer = forms.back_to(onward)
     answer.set_cookie(forms.cookie(request, COOKIE, token, int(sign_ins.LASTS_S)))
     return answer
@@ -54,7 +54,7 @@ async def sign_out(shown: ForPages, request: AnyRequest) -> Response[None]:
     """End the sign-in."""
     token = token_in(request.scope["hone.headers"])  # type: ignore[typeddict-item]  # put there by the gate
     if token is not None:
-        await sign_ins.sign_out(shown.hone.store, token)
+        await sign_ins.sign_out(shown.hone.project.store, token)
     answer = forms.back_to("/hone/sign-in")
     answer.delete_cookie(COOKIE, path="/hone")
     return answer

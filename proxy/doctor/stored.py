@@ -16,6 +16,7 @@ from recorder.registry.aliases import get_aliases, other_base
 from recorder.registry.fingerprint import base_fingerprint
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 
 _BY_URL = "engine-"  # a fingerprint that no weights were read for
 
@@ -31,7 +32,7 @@ async def bases(store: Store, settings: HoneSettings) -> list[Finding]:
         return [Finding("base", Verdict.WRONG, f"{e}.", "Mend engine.base.")]
     found = []
     declared, default = settings.declared_aliases(), base_name(settings.engine)
-    for alias in await get_aliases(store, settings.project):
+    for alias in await get_aliases(Project(store, settings.project)):
         if alias.name not in declared or (alias.base_fingerprint or _BY_URL).startswith(_BY_URL):
             continue
         base_model = declared[alias.name].base_model or default or alias.name

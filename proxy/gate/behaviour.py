@@ -32,6 +32,7 @@ from recorder.registry.versions import VersionView
 from recorder.settings import LearnSettings
 from recorder.states import CallState, Confidence, Origin, Purpose
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import scores, spending
 from recorder.work.budgets import Held
 
@@ -89,7 +90,7 @@ async def ask(sides: Sides, pairs: Sequence[Pair], openings: Sequence[Question],
     Ends early where the judge could score none of a batch, or may judge no more. In words why, where it could not be
     asked. Raises EngineUnreachable, StoreError.
     """
-    if not await holders(sides.store, sides.alias.project_id, presence.JUDGE):
+    if not await holders(Project(sides.store, sides.alias.project_id), presence.JUDGE):
         return "no judge runs that could compare behaviour"
     todo: list[Pair | Question] = [*pairs, *(question for _ in range(AGAIN - 1) for question in openings)]
     del todo[most:]
@@ -107,7 +108,7 @@ async def ask(sides: Sides, pairs: Sequence[Pair], openings: Sequence[Question],
 
 async def _held(sides: Sides) -> Held | None:
     """What keeps the judge from a pair: it belongs to no campaign."""
-    return await spending.judging_held(sides.store, sides.alias.project_id, sides.learn)
+    return await spending.judging_held(Project(sides.store, sides.alias.project_id), sides.learn)
 
 
 async def _batch(sides: Sides, todo: Sequence[Pair | Question]) -> list[float]:

@@ -15,13 +15,14 @@ from proxy.gate.comparison import Comparison, Figure, Run, compare
 from recorder.reading.compared import compared_runs
 from recorder.registry.versions import VersionView
 from recorder.store.database import Store
+from recorder.store.project import Project
 
 Outcome = Literal["worse", "not_worse", "enough_tasks", "late", "open"]
 
 
 async def beside(store: Store, version: VersionView, other_id: str) -> Comparison:
     """Compare a version's runs with another's, since it is in the state that it is in."""
-    found = await compared_runs(store, version.project_id, {version.id, other_id}, version.state_at)
+    found = await compared_runs(Project(store, version.project_id), {version.id, other_id}, version.state_at)
     runs = [
         Run(
             run.group_id,

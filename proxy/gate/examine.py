@@ -23,6 +23,7 @@ from recorder.reading.openings import recent_openings
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work.steps import step_of_version
 
 Next = Literal["live", "canary", "wait", "reject"]
@@ -101,7 +102,7 @@ def _behaved(sane: Verdict, won: Won, why: str) -> Verdict:
 
 
 async def _questions(store: Store, alias: AliasView) -> list[Question]:
-    calls = await recent_openings(store, alias.project_id, alias.id, checks.QUESTIONS)
+    calls = await recent_openings(Project(store, alias.project_id), alias.id, checks.QUESTIONS)
     return [Question(call.messages, call.tools, call.sampling.max_tokens) for call in calls]
 
 

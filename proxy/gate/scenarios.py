@@ -17,6 +17,7 @@ from proxy.gate.behaviour import Sides, Won
 from recorder.holding import leases
 from recorder.states import CampaignState
 from recorder.store.changes import Topic
+from recorder.store.project import Project
 from recorder.work import gates
 from recorder.work.gates import Answer, Pair
 
@@ -66,6 +67,6 @@ async def give_up(sides: Sides) -> str | None:
         return None
     await gates.end(sides.store, wish, CampaignState.FINISHED, gates.LATE)
     seen = len((await gates.answer(sides.store, wish)).pairs)
-    if await leases.holders(sides.store, sides.alias.project_id, leases.trainer(sides.alias.name)):
+    if await leases.holders(Project(sides.store, sides.alias.project_id), leases.trainer(sides.alias.name)):
         return f"{seen} pairs of attempts were measured"
     return f"{seen} pairs of attempts were measured, and no learner runs (`hone learn`)"

@@ -19,7 +19,7 @@ from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import RecorderError
 from recorder.registry import writes
 from recorder.registry.writes import REFUSED
-from recorder.store.database import Store
+from recorder.store.project import Project
 
 log = logging.getLogger(__name__)
 
@@ -50,9 +50,8 @@ def unlisted(name: str) -> str:
 class Writes:
     """The rule, for one gateway."""
 
-    def __init__(self, store: Store, project_id: str, timeout_s: float) -> None:
-        self._store = store
-        self._project_id = project_id
+    def __init__(self, project: Project, timeout_s: float) -> None:
+        self._project = project
         self._timeout_s = timeout_s
         self._noted: set[tuple[str, str]] = set()
         self._untold = RateLimitedLog(log)
@@ -65,9 +64,7 @@ class Writes:
             return None
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await writes.barred(
-                    self._store, self._project_id, group=group, trajectory_id=trajectory_id, family=family
-                )
+                return await writes.barred(self._project, group=group, trajectory_id=trajectory_id, family=family)
         except (RecorderError, TimeoutError) as e:
             self._untold(logging.WARNING, "who may use tools that write cannot be told now: %s", e or type(e).__name__)
             return UNKNOWN if group is not None else None
@@ -89,7 +86,7 @@ class Writes:
         self._noted.update((campaign, tool) for tool in new)
         try:
             async with asyncio.timeout(self._timeout_s):
-                await writes.note(self._store, self._project_id, campaign, new)
+                await writes.note(self._project, campaign, new)
         except (RecorderError, TimeoutError) as e:
             self._noted.difference_update((campaign, tool) for tool in new)
             self._untold(logging.WARNING, "tools left out are not written down now: %s", e or type(e).__name__)

@@ -69,6 +69,7 @@ from recorder.capture.recorder import Recorder
 from recorder.registry.keys import any_keys
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
+from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from proxy.mcp_gateway.gateway import Gateway
@@ -78,10 +79,9 @@ if TYPE_CHECKING:
 class Deps:
     """What the app is made of. It starts and stops all of it but the store, which is open already."""
 
-    project_id: str
+    project: Project
     settings: ProxySettings
     recorder_settings: RecorderSettings
-    store: Store
     recorder: Recorder
     versions: InService
     background: Sequence[Callable[[], AbstractAsyncContextManager[Any]]] = ()  # runs while the app does
@@ -109,7 +109,7 @@ class HoneApp(Admission):
         self.background = Background()
         self.stop = Stop()
         parts = Parts(
-            project_id=deps.project_id,
+            project_id=deps.project.id,
             settings=deps.settings,
             recorder_settings=deps.recorder_settings,
             recorder=deps.recorder,
@@ -122,12 +122,12 @@ class HoneApp(Admission):
             overrides=deps.overrides,
         )
         self._gateway = _gateway(deps, parts) if deps.mcp else None
-        hone = Hone(deps.project_id, deps.store, deps.recorder, deps.versions)
+        hone = Hone(deps.project, deps.recorder, deps.versions)
         self._steering = McpMount(hone)
         self._shadower = _shadower(deps, parts) if deps.shadows else None
         self._drawer = Drawer()
         routed = _routed(deps, parts, hone, self._drawer, self.background, self._at_mcp(parts), self._steering)
-        super().__init__(routed, Guard(deps.store, deps.project_id, own_groups=deps.settings.key_groups == "own"))
+        super().__init__(routed, Guard(deps.project, own_groups=deps.settings.key_groups == "own"))
 
     def _at_mcp(self, parts: Parts) -> App:
         gateway, peers = self._gateway, self._deps.peers
@@ -141,7 +141,7 @@ class HoneApp(Admission):
     async def running(self) -> AsyncIterator[None]:
         """Start the parts, and stop them in reverse order. Raises ConfigError, StoreError."""
         deps = self._deps
-        if not is_loopback(deps.settings.host) and not await any_keys(deps.store, deps.project_id):
+        if not is_loopback(deps.settings.host) and not await any_keys(deps.project):
             raise ConfigError(
                 f"Hone would listen on {deps.settings.host} for everybody: make a key first (`hone keys create`), or "
                 "set `host` in [proxy] to 127.0.0.1."
@@ -178,8 +178,8 @@ def _routed(
 ) -> App:
     health = Health(deps.versions, deps.recorder, has_aliases=deps.has_aliases)
     models = ModelRoutes(deps.settings, deps.versions, parts.client, parts.stop)
-    pages_store = deps.pages_store or deps.store
-    stands = Stands(pages_store, deps.project_id, deps.recorder_settings, deps.shown_settings, _servers(deps.mcp))
+    pages_project = Project(deps.pages_store, deps.project.id) if deps.pages_store else deps.project
+    stands = Stands(pages_project, deps.recorder_settings, deps.shown_settings, _servers(deps.mcp))
     litestar = Litestar(
         [
             *(_mounted(path, _calls(path, parts)) for path in DIALECTS if path != routes.PATH),
@@ -194,7 +194,7 @@ def _routed(
             _mounted("/hone/mcp", steering),
             *HANDLERS,
             *(
-                [pages(Shown(hone, pages_store, deps.recorder_settings, stands, drawer), parts.stop)]
+                [pages(Shown(hone, pages_project, deps.recorder_settings, stands, drawer), parts.stop)]
                 if deps.settings.pages
                 else []
             ),
@@ -222,7 +222,7 @@ def _servers(mcp: Mapping[str, McpServerSettings]) -> dict[str, str]:
 
 def _continuity(deps: Deps, client: Client) -> Continuity | None:
     on = deps.settings.token_continuity == "on"  # noqa: S105 - no password
-    return Continuity(deps.project_id, deps.recorder, client, deps.reasoning_parser) if on else None
+    return Continuity(deps.project.id, deps.recorder, client, deps.reasoning_parser) if on else None
 
 
 def _calls(path: str, parts: Parts) -> App:
@@ -232,7 +232,7 @@ def _calls(path: str, parts: Parts) -> App:
 
 
 def _responses(deps: Deps, parts: Parts, background: Background) -> App:
-    history = History(deps.store, parts.recorder, parts.project_id)
+    history = History(deps.project, parts.recorder)
     calls = ResponseCalls(ResponsesDialect(), history, background, parts)
     ends = (background.cancel,) if deps.peers is None else (background.cancel, deps.peers.cancel)
     return ResponseRoutes(calls, history, ends)
@@ -240,8 +240,8 @@ def _responses(deps: Deps, parts: Parts, background: Background) -> App:
 
 def _shadower(deps: Deps, parts: Parts) -> Shadower:
     look_back_s = deps.recorder_settings.idle_timeout_s + LOOK_BACK_S
-    answering = Answering(deps.project_id, parts.client, deps.recorder, deps.versions, parts.metrics)
-    return Shadower(deps.store, deps.project_id, deps.shadows, deps.versions, answering, parts.metrics, look_back_s)
+    answering = Answering(deps.project.id, parts.client, deps.recorder, deps.versions, parts.metrics)
+    return Shadower(deps.project, deps.shadows, deps.versions, answering, parts.metrics, look_back_s)
 
 
 def _gateway(deps: Deps, parts: Parts) -> Gateway:
@@ -254,8 +254,8 @@ def _gateway(deps: Deps, parts: Parts) -> Gateway:
     return Gateway(
         deps.mcp,
         prefix=deps.settings.mcp_prefix == "server",
-        calling=Calling(deps.project_id, deps.recorder, parts.metrics, limit_s),
-        writes=Writes(deps.store, deps.project_id, limit_s),
+        calling=Calling(deps.project.id, deps.recorder, parts.metrics, limit_s),
+        writes=Writes(deps.project, limit_s),
         metrics=parts.metrics,
         max_body_bytes=deps.settings.max_body_bytes,
         idle_s=deps.recorder_settings.idle_timeout_s,
@@ -280,7 +280,7 @@ def _mounted(path: str, app: App, *, whole_tree: bool = False) -> ASGIRouteHandl
 
 
 def _store_metrics(deps: Deps) -> StoreMetrics:
-    return StoreMetrics(deps.store, deps.project_id, deps.recorder_settings)
+    return StoreMetrics(deps.project, deps.recorder_settings)
 
 
 def _metrics_route(figures: Metrics, of_store: StoreMetrics, peers: Peers | None) -> App:

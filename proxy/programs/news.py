@@ -14,7 +14,7 @@ from proxy.programs.telling import Telling
 from recorder.errors import StoreError
 from recorder.settings import RecorderSettings
 from recorder.store.changes import Topic
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.telling.happenings import Happenings
 from recorder.telling.waiting import Waiting, waiting
 
@@ -29,18 +29,16 @@ class News:
 
     def __init__(
         self,
-        store: Store,
-        project_id: str,
+        project: Project,
         settings: RecorderSettings,
         telling: Telling,
         *,
         starting: Collection[str] = (),
     ) -> None:
-        self._store = store
-        self._project_id = project_id
+        self._project = project
         self._settings = settings
         self._telling = telling
-        self._happenings = Happenings(store, project_id, starting=starting)
+        self._happenings = Happenings(project, starting=starting)
         self._waiting: Waiting | None = None
         self._ahead_s = 0.0  # of the database's clock before ours
         self._away = False
@@ -51,7 +49,9 @@ class News:
 
     async def run(self) -> None:
         """Tell everything from now on."""
-        with self._store.watch.on(Topic.GROUPS, Topic.SERVICE, Topic.ENGINES, Topic.RUNS, Topic.CAMPAIGNS) as news:
+        with self._project.store.watch.on(
+            Topic.GROUPS, Topic.SERVICE, Topic.ENGINES, Topic.RUNS, Topic.CAMPAIGNS
+        ) as news:
             while True:
                 if await news.wait(self._telling.refresh_s):
                     await self._look()
@@ -62,7 +62,7 @@ class News:
     async def _look(self) -> None:
         try:
             told = await self._happenings.look()
-            self._waiting = await waiting(self._store, self._project_id, self._settings)
+            self._waiting = await waiting(self._project, self._settings)
         except StoreError as e:
             if not self._away:
                 self._telling.tell("fault", f"the store cannot be read: {e}")

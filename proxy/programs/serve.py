@@ -29,6 +29,7 @@ from recorder.holding.presence import PROXY, present
 from recorder.search.filler import Filler
 from recorder.store.folder import share_adapters
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from recorder.upkeep.sweeper import Sweeper
 
 log = logging.getLogger(__name__)
@@ -71,13 +72,13 @@ async def run(settings: HoneSettings, worker: Worker | None = None, *, origin: M
     sock = listen(settings.proxy.host, settings.proxy.port, shared=worker is not None)
     host, port = sock.getsockname()[:2]
     store = await open_store(settings.data, settings.recorder, migrate=True, project=settings.project)
+    project = Project(store, settings.project)
     pages_store = store.limited(settings.proxy.pages_timeout_s)
     try:
         share_adapters(settings.data, settings.engine.adapter_group)
         key, owner = engine_key(settings.engine, settings.data), holder_name()
         versions = InService(
-            store,
-            settings.project,
+            project,
             settings.proxy,
             proxy_url=reached_at(settings.proxy, host, port),
             engine_key=key,
@@ -85,8 +86,7 @@ async def run(settings: HoneSettings, worker: Worker | None = None, *, origin: M
         )
         recorder = Recorder(store, settings.recorder, process=owner)
         controller = Controller(
-            store,
-            settings.project,
+            project,
             versions,
             recorder,
             engine=settings.engine,
@@ -98,16 +98,15 @@ async def run(settings: HoneSettings, worker: Worker | None = None, *, origin: M
         )
         app = create_app(
             Deps(
-                project_id=settings.project,
+                project=project,
                 settings=settings.proxy,
                 recorder_settings=settings.recorder,
-                store=store,
                 recorder=recorder,
                 versions=versions,
                 background=(
-                    partial(present, store, settings.project, PROXY, owner, settings.recorder.lease_s),
-                    Sweeper(store, settings.project, settings.recorder, owner).running,
-                    Filler(store, settings.project, owner).running,
+                    partial(present, project, PROXY, owner, settings.recorder.lease_s),
+                    Sweeper(project, settings.recorder, owner).running,
+                    Filler(project, owner).running,
                     *((controller.running,) if aliases else ()),  # without an alias there is no engine
                 ),
                 fallbacks=settings.fallbacks(),

@@ -35,6 +35,7 @@ from recorder.registry.replicas import forget_replica
 from recorder.signals import stopping
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 
 PROXY_START_TIMEOUT_S = 60.0
 LAST_WORDS = 5  # lines of a child that failed
@@ -98,7 +99,7 @@ class Up:
     @contextlib.asynccontextmanager
     async def _telling_news(self, store: Store) -> AsyncIterator[None]:
         starting = await self._forget_engines_to_start(store)
-        news = News(store, self._settings.project, self._settings.recorder, self._telling, starting=starting)
+        news = News(Project(store, self._settings.project), self._settings.recorder, self._telling, starting=starting)
         await news.remember()  # before anything starts: or what a program did at once would be no news
         task = asyncio.create_task(news.run(), name="news")
         try:
@@ -111,7 +112,7 @@ class Up:
         """Forget what an earlier life wrote of the engine that we start: it is not up. Its URL, or none."""
         urls = engine_urls(self._settings.engine) if checkup.starts_engine(self._settings) else ()
         for url in urls:
-            await forget_replica(store, self._settings.project, url)
+            await forget_replica(Project(store, self._settings.project), url)
         return urls
 
     # --- looking

@@ -24,7 +24,7 @@ from recorder.reading import answered
 from recorder.reading.answered import Answered
 from recorder.reading.views import CallView
 from recorder.states import CallState
-from recorder.store.database import Store
+from recorder.store.project import Project
 
 Body = dict[str, Any]
 
@@ -38,9 +38,8 @@ def not_found(response_id: str, param: str = "response_id") -> Missing:
 class History:
     """The answers of one project."""
 
-    store: Store
+    project: Project
     recorder: Recorder
-    project_id: str
     began_at: float = field(default_factory=time.time)  # what was opened later and names no process is this one's
 
     async def earlier(self, ids: Iterable[str], previous: str | None, whose: Whose) -> dict[str, Earlier]:
@@ -50,7 +49,7 @@ class History:
         an answer.
         """
         others = [id_ for id_ in ids if id_ != previous]
-        said = await answered.said(self.store, self.project_id, others, whose) if others else {}
+        said = await answered.said(self.project, others, whose) if others else {}
         found = {
             id_: Earlier((), _items(one.meta[META], one.message, streamed=one.streamed)) for id_, one in said.items()
         }
@@ -64,7 +63,7 @@ class History:
                 f"the response {response_id!r} is {became}: it has no answer to go on from.",
                 param="previous_response_id",
             )
-        messages = await answered.with_reasoning(self.store, found.call)
+        messages = await answered.with_reasoning(self.project.store, found.call)
         last = [found.choice.message] if found.choice.message is not None else []
         loaded = tools.declared(_meta(found.call).get("loaded", ()), found.call.tools or ())
         return Earlier([*_without_instructions(found.call, messages), *last], _output(found), loaded)
@@ -77,27 +76,27 @@ class History:
     async def input_items(self, response_id: str, whose: Whose) -> list[Body]:
         """What the model read for an answer, but for the instructions, as items in order. Raises Missing."""
         found = await self._find(response_id, "response_id", whose)
-        messages = await answered.with_reasoning(self.store, found.call)
+        messages = await answered.with_reasoning(self.project.store, found.call)
         return items.input_items(_without_instructions(found.call, messages), response_id, _origins(_meta(found.call)))
 
     async def delete(self, response_id: str) -> None:
         """Forget an answer's id: it is not shown, and not gone on from; what was recorded stays. Raises Missing."""
-        self.recorder.forget_issued(self.project_id, response_id)
-        if not await answered.forget(self.store, self.project_id, response_id):
+        self.recorder.forget_issued(self.project.id, response_id)
+        if not await answered.forget(self.project, response_id):
             raise not_found(response_id)
 
     async def _runs(self, found: Answered) -> bool:
         """Whether a call that has not ended goes on, here or at another proxy of the store."""
         if found.call.state is not CallState.OPEN:
             return False
-        process = await answered.process_of(self.store, found.call.id)
+        process = await answered.process_of(self.project.store, found.call.id)
         if process is None:
             return found.call.started_at >= self.began_at
-        held = await leases.holders(self.store, self.project_id, PROXY + process)
+        held = await leases.holders(self.project, PROXY + process)
         return any(not is_dead(lease.owner) for lease in held)
 
     async def _find(self, response_id: str, param: str, whose: Whose) -> Answered:
-        found = await answered.find(self.store, self.project_id, response_id, whose)
+        found = await answered.find(self.project, response_id, whose)
         if found is None:
             raise not_found(response_id, param)
         return found

@@ -34,7 +34,7 @@ from recorder.reading.transcripts import load_trajectory
 from recorder.reading.views import CallView
 from recorder.registry.aliases import AliasView
 from recorder.store.changes import Topic
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.watch import News
 
 LEASE: Final = "shadow"
@@ -58,16 +58,14 @@ class Shadower:
 
     def __init__(
         self,
-        store: Store,
-        project_id: str,
+        project: Project,
         settings: Mapping[str, ShadowSettings],
         versions: InService,
         answering: Answering,
         metrics: Metrics,
         look_back_s: float,
     ) -> None:
-        self._store = store
-        self._project_id = project_id
+        self._project = project
         self._settings = settings
         self._versions = versions
         self._answering = answering
@@ -85,7 +83,7 @@ class Shadower:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Answer turns again until the block ends; what is being asked then is given up."""
-        with self._store.watch.on(Topic.RUNS) as news:
+        with self._project.store.watch.on(Topic.RUNS) as news:
             task = asyncio.create_task(self._run(news), name="shadow")
             try:
                 yield
@@ -95,7 +93,7 @@ class Shadower:
                 await task  # not cancelled: a statement that is cut off leaves its connection's thread behind
                 await asyncio.gather(*self._at_work)
                 if self._lease is not None:
-                    await leases.release(self._store, self._lease)
+                    await leases.release(self._project.store, self._lease)
 
     async def _run(self, news: News) -> None:
         within_s: float | None = 0.0
@@ -125,7 +123,7 @@ class Shadower:
         """Take on the runs that are drawn; False where another process does that."""
         aliases = {alias.id: alias for alias in self._versions.snapshot.aliases.values()}
         wanted = {id_: self._settings[alias.name] for id_, alias in aliases.items() if alias.name in self._settings}
-        runs = await ended_runs(self._store, self._project_id, wanted, self._look_back_s, self._since)
+        runs = await ended_runs(self._project, wanted, self._look_back_s, self._since)
         new = [run for run in runs if run.id not in self._seen]
         drawn = [run for run in new if is_drawn(run.id, wanted[run.alias_id].share)]
         if drawn and not await self._is_mine():
@@ -141,7 +139,7 @@ class Shadower:
         """Whether this process holds the lease, or could take it."""
         if self._lease is None or time.monotonic() >= self._renew_at:
             owner = self._versions.proxy_id
-            self._lease = await leases.acquire(self._store, self._project_id, LEASE, owner, LEASE_S)
+            self._lease = await leases.acquire(self._project, LEASE, owner, LEASE_S)
             self._renew_at = time.monotonic() + LEASE_S / 2
         return self._lease is not None
 
@@ -170,7 +168,7 @@ class Shadower:
         settings = self._settings[alias.name]
         if settings.budget is not None and await self._spent(alias) >= settings.budget:
             return "over_budget"
-        view = await load_trajectory(self._store, run.id, with_tokens=True)
+        view = await load_trajectory(self._project.store, run.id, with_tokens=True)
         turns = {call.id: call for call in view.calls if call.alias_id == alias.id and can_be_answered_again(call)}
         drawn = drawn_turn(turns, settings.at)
         if drawn is None:
@@ -181,7 +179,7 @@ class Shadower:
         ask = Ask(turns[drawn], alias.name, route, settings.max_in_flight)
         if not await self._answering.has_room(ask, PATIENCE_S, self._stopping):
             return "engine_busy"
-        group = await open_shadow(self._store, drawn, settings.n - 1)
+        group = await open_shadow(self._project.store, drawn, settings.n - 1)
         if group is None:
             return "answered_before"
         asking = (self._answering.answer(ask, into, self._stopping) for into in group.waiting)
@@ -201,5 +199,5 @@ class Shadower:
             return None
 
     async def _spent(self, alias: AliasView) -> int:
-        costs = await shadow_costs(self._store, self._project_id, time.time() - DAY_S)
+        costs = await shadow_costs(self._project, time.time() - DAY_S)
         return sum(cost.tokens for cost in costs if cost.alias == alias.name)

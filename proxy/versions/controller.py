@@ -38,7 +38,7 @@ from recorder.registry.versions import VersionView, get_versions, mark, pinned
 from recorder.settings import LearnSettings
 from recorder.states import VersionState
 from recorder.store.changes import Topic
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.watch import News
 
 log = logging.getLogger(__name__)
@@ -58,8 +58,7 @@ class Controller:
 
     def __init__(
         self,
-        store: Store,
-        project_id: str,
+        project: Project,
         versions: InService,
         recorder: Recorder,
         *,
@@ -71,17 +70,18 @@ class Controller:
         engine_key: str | None,
     ) -> None:
         self.rounds = 0  # finished
-        self._store = store
-        self._project_id = project_id
+        self._project = project
         self._versions = versions
         self._engine = engine
         self._proxy = proxy
         self._aliases = aliases
         self._default_base = default_base
         members = [Member(Replica(url, engine_key), engine.health_timeout_s) for url in engine_urls(engine)]
-        self._fleet = Fleet(store, project_id, members, self.wake)
+        self._fleet = Fleet(project, members, self.wake)
         versions.on_failure = self._fleet.suspect
-        self._deciding = Deciding(store, versions, recorder, self._fleet, aliases, learn, self.wake, self._again)
+        self._deciding = Deciding(
+            project.store, versions, recorder, self._fleet, aliases, learn, self.wake, self._again
+        )
         self._on_trial = OnTrial(self._deciding)
         self._lease: Lease | None = None
         self._failing, self._broken = RateLimitedLog(log), RateLimitedLog(log)
@@ -118,7 +118,7 @@ class Controller:
             await asyncio.gather(*tasks, self._deciding.stop(), return_exceptions=True)
             await self._fleet.stop()
             if self._lease is not None:
-                await leases.release(self._store, self._lease)
+                await leases.release(self._project.store, self._lease)
 
     async def _run(self) -> None:
         """A round whenever something changed, and when the last one asked for another."""
@@ -155,7 +155,7 @@ class Controller:
     @contextlib.contextmanager
     def _waiting(self, *topics: Topic) -> Iterator[News]:
         """Wait for topics, and for the end."""
-        with self._store.watch.on(*topics) as news:
+        with self._project.store.watch.on(*topics) as news:
             self._sleepers.add(news)
             yield news
             self._sleepers.discard(news)
@@ -180,17 +180,17 @@ class Controller:
     async def _keep_lease(self) -> float:
         """Renew the lease, or take it if it is free; in how many seconds to do so again."""
         if self._lease is not None:
-            self._lease = await leases.renew(self._store, self._lease, LEASE_S)
+            self._lease = await leases.renew(self._project.store, self._lease, LEASE_S)
             await self._fleet.report()
             return RENEW_EVERY_S
         self._lease = await self._take_lease()
         if self._lease is not None:
             return RENEW_EVERY_S
-        await holders.release_dead(self._store, self._project_id, leases.CONTROLLER)
-        return await leases.free_in(self._store, self._project_id, leases.CONTROLLER)
+        await holders.release_dead(self._project, leases.CONTROLLER)
+        return await leases.free_in(self._project, leases.CONTROLLER)
 
     async def _take_lease(self) -> Lease | None:
-        lease = await leases.acquire(self._store, self._project_id, leases.CONTROLLER, self._versions.proxy_id, LEASE_S)
+        lease = await leases.acquire(self._project, leases.CONTROLLER, self._versions.proxy_id, LEASE_S)
         if lease is not None:
             await self._fleet.take_over()
             self.wake()
@@ -202,7 +202,7 @@ class Controller:
         await self._versions.refresh()
         await self._serve_what_is_kept()
         await self._deciding.promote_gated()
-        for version in await get_versions(self._store, self._project_id, [VersionState.WRITTEN]):
+        for version in await get_versions(self._project, [VersionState.WRITTEN]):
             if self._fleet.up():
                 await self._admit(version)
         await self._deciding.examine_loaded()
@@ -289,7 +289,7 @@ class Controller:
         for name, settings in self._aliases.items():
             base_model = self._base_model(name)
             await ensure_alias(
-                self._store, self._project_id, name, base_model, fingerprint,
+                self._project, name, base_model, fingerprint,
                 recipe=settings.recipe, baseline=settings.baseline,
                 held=Holdback(settings.holdback_share, settings.rollback_watch_s),
             )  # fmt: skip
@@ -305,7 +305,7 @@ class Controller:
         )
 
     async def _serve_what_is_kept(self) -> None:
-        self._pinned = await pinned(self._store, self._project_id)
+        self._pinned = await pinned(self._project)
         await self._fleet.reconcile(self._kept())
         await self._fleet.report()
         if any(member.lacks for member in self._fleet.members):
@@ -331,7 +331,7 @@ class Controller:
         else:
             figures |= {"load_s": loaded - began, "probe_s": time.monotonic() - loaded}
             await mark(
-                self._store,
+                self._project.store,
                 version.id,
                 VersionState.LOADED,
                 expect=VersionState.WRITTEN,
@@ -404,13 +404,13 @@ class Controller:
     async def _held(self) -> set[str]:
         """Version ids that some proxy serves, or may still send a request to."""
         held = set(self._versions.holding())
-        for row in await replicas.proxies_seen(self._store, self._project_id, replicas.PROXY_GONE_S):
+        for row in await replicas.proxies_seen(self._project, replicas.PROXY_GONE_S):
             if row.id != self._versions.proxy_id:
                 held.update(row.in_flight)
         return held
 
     async def _all_versions(self) -> list[VersionView]:
-        spoilt = await get_versions(self._store, self._project_id, [VersionState.REJECTED, VersionState.ABANDONED])
+        spoilt = await get_versions(self._project, [VersionState.REJECTED, VersionState.ABANDONED])
         return [*self._versions.snapshot.versions.values(), *spoilt]
 
     async def _unload(self, member: Member, name: str) -> None:

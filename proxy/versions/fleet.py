@@ -20,7 +20,7 @@ from proxy.engine.replica import Replica, Served
 from proxy.errors import AdapterError, EngineError, EngineUnreachable
 from recorder.registry import replicas
 from recorder.registry.versions import VersionView
-from recorder.store.database import Store
+from recorder.store.project import Project
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class Member:
         await self.replica.unload(engine_name)
         await self.look()
 
-    async def report(self, store: Store, project_id: str) -> None:
+    async def report(self, project: Project) -> None:
         """Write its row where it changed, or is due."""
         base = next(iter(self.served.bases), None) if self.served else None
         content = (self.state, self.detail, self.offered, base, self.fingerprint)
@@ -121,12 +121,11 @@ class Member:
         if content == self._reported:
             if now - self._reported_at < REPORT_EVERY_S:
                 return
-            if await replicas.replica_seen(store, project_id, self.url):
+            if await replicas.replica_seen(project, self.url):
                 self._reported_at = now
                 return
         await replicas.report_replica(
-            store,
-            project_id,
+            project,
             self.url,
             state=self.state,
             loaded=sorted(self.offered),
@@ -140,11 +139,8 @@ class Member:
 class Fleet:
     """All replicas. `start()` watches them until `stop()`; `changed` is called when one is not as it was."""
 
-    def __init__(
-        self, store: Store, project_id: str, members: Iterable[Member], changed: Callable[[], None] = lambda: None
-    ) -> None:
-        self._store = store
-        self._project_id = project_id
+    def __init__(self, project: Project, members: Iterable[Member], changed: Callable[[], None] = lambda: None) -> None:
+        self._project = project
         self._changed = changed
         self.members: Sequence[Member] = tuple(members)
         self._watchers: list[asyncio.Task[None]] = []
@@ -174,10 +170,10 @@ class Fleet:
     async def take_over(self) -> None:
         """Begin to speak for the replicas: forget engines that are no longer configured, and proxies long gone."""
         urls = {m.url for m in self.members}
-        for row in await replicas.list_replicas(self._store, self._project_id):
+        for row in await replicas.list_replicas(self._project):
             if row.url not in urls:
-                await replicas.forget_replica(self._store, self._project_id, row.url)
-        await replicas.forget_gone_proxies(self._store, self._project_id)
+                await replicas.forget_replica(self._project, row.url)
+        await replicas.forget_gone_proxies(self._project)
 
     async def reconcile(self, keep: Sequence[VersionView]) -> None:
         """Give every replica that answers what it lacks, and let it take requests for what it has of `keep`."""
@@ -208,7 +204,7 @@ class Fleet:
     async def report(self) -> None:
         """Write what changed."""
         for member in self.members:
-            await member.report(self._store, self._project_id)
+            await member.report(self._project)
 
     async def _watch(self, member: Member) -> None:
         while True:

@@ -28,7 +28,7 @@ from recorder.registry.replicas import ReplicaView
 from recorder.registry.versions import VersionView, read_versions, repin
 from recorder.store import sql
 from recorder.store.changes import Topic
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.watch import News
 
 log = logging.getLogger(__name__)
@@ -88,8 +88,7 @@ class InService:
 
     def __init__(
         self,
-        store: Store,
-        project_id: str,
+        project: Project,
         settings: ProxySettings,
         *,
         proxy_url: str = "",
@@ -98,8 +97,7 @@ class InService:
     ) -> None:
         self.proxy_id = proxy_id or new_id("proxy")
         self.on_failure: Callable[[str], None] = lambda url: None  # told which engine could not be reached
-        self._store = store
-        self._project_id = project_id
+        self._project = project
         self._settings = settings
         self._proxy_url = proxy_url
         self._engine_key = engine_key
@@ -126,7 +124,7 @@ class InService:
         self._news.tell()
         if self._follower is not None:
             await self._follower  # not cancelled: a statement that is cut off leaves its connection's thread behind
-        await replicas.forget_proxy(self._store, self.proxy_id)
+        await replicas.forget_proxy(self._project.store, self.proxy_id)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -266,17 +264,17 @@ class InService:
 
     async def moved_away(self, trajectory_id: str, version_id: str) -> None:
         """Record that a run left its pin for `version_id`: it is mixed from now on."""
-        await repin(self._store, trajectory_id, version_id)
+        await repin(self._project.store, trajectory_id, version_id)
 
     # --- following the store
 
     async def refresh(self) -> None:
         """Read aliases, versions and replicas, then report what this proxy may still send to."""
         async with self._refreshing:
-            async with self._store.read() as conn:  # a transaction each would take twice as long
-                aliases = {a.name: a for a in await read_aliases(conn, self._project_id)}
-                versions = {v.id: v for v in await read_versions(conn, self._project_id, pins.SERVABLE)}
-                known = await replicas.read_replicas(conn, self._project_id)
+            async with self._project.store.read() as conn:  # a transaction each would take twice as long
+                aliases = {a.name: a for a in await read_aliases(conn, self._project.id)}
+                versions = {v.id: v for v in await read_versions(conn, self._project.id, pins.SERVABLE)}
+                known = await replicas.read_replicas(conn, self._project.id)
                 ahead_s = await sql.clock(conn) - time.time()
             self._snapshot = Snapshot(aliases, versions, tuple(known), ahead_s)
             await self._report()
@@ -297,17 +295,21 @@ class InService:
         if content == self._reported:
             if now < self._reported_at + REPORT_EVERY_S:
                 return
-            if await replicas.proxy_seen(self._store, self.proxy_id):
+            if await replicas.proxy_seen(self._project.store, self.proxy_id):
                 self._reported_at = now
                 return
         await replicas.report_proxy(
-            self._store, self.proxy_id, self._project_id, self._proxy_url, generations=generations, in_flight=holding
+            self._project,
+            self.proxy_id,
+            self._proxy_url,
+            generations=generations,
+            in_flight=holding,
         )
         self._reported, self._reported_at = content, now
 
     async def _follow(self) -> None:
         failing = False
-        with self._store.watch.on(Topic.SERVICE, Topic.ENGINES) as self._news:
+        with self._project.store.watch.on(Topic.SERVICE, Topic.ENGINES) as self._news:
             while not self._stopping.is_set():
                 due_s = self._reported_at + REPORT_EVERY_S - time.monotonic()
                 changed = await self._news.wait(RETRY_S if failing else due_s)

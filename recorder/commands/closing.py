@@ -15,10 +15,10 @@ from recorder.base.terminal import echo
 from recorder.commands.context import Context
 from recorder.commands.support import run
 from recorder.errors import NotFound
+from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from recorder.groups.closing import GroupOutcome
-    from recorder.store.database import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def close(context: Context, name: str | None, group: str | None, everything: boo
     if name is None:
         _close_all(context)
         return
-    closed = run(context, lambda store, project: _close(store, project, name, group))
+    closed = run(context, lambda project: _close(project, name, group))
     if context.json:
         write_json(closed)
         return
@@ -72,24 +72,24 @@ def _close_all(context: Context) -> None:
         echo(f"{closed.busy} runs are being answered now: they and their groups stay open.")
 
 
-async def _close(store: Store, project: str, name: str, group: str | None) -> _Closed:
+async def _close(project: Project, name: str, group: str | None) -> _Closed:
     from recorder.groups.by_hand import close_run
     from recorder.groups.closing import close_group, group_of
     from recorder.listing.short_ids import in_full
     from recorder.reading.transcripts import find_trajectory
 
-    name = await in_full(store, project, name)
+    name = await in_full(project, name)
     try:
-        found = await find_trajectory(store, project, name, group)
+        found = await find_trajectory(project, name, group)
     except NotFound:
         try:
-            return _Closed(None, True, await close_group(store, project, name))
+            return _Closed(None, True, await close_group(project, name))
         except NotFound as e:
             raise NotFound(
-                f"no run or group {name!r} in project {project!r}: `hone trajectories`, `hone groups` list them"
+                f"no run or group {name!r} in project {project.id!r}: `hone trajectories`, `hone groups` list them"
             ) from e
-    was_open = await close_run(store, found)
-    return _Closed(found, was_open, await group_of(store, found))
+    was_open = await close_run(project.store, found)
+    return _Closed(found, was_open, await group_of(project.store, found))
 
 
 def _told(group: GroupOutcome) -> str:

@@ -16,6 +16,7 @@ from recorder.base.terminal import show as print_shown
 from recorder.commands.context import Context
 from recorder.commands.support import run
 from recorder.errors import NotFound
+from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from recorder.comparing.comparison import Attempt, Cell, Comparison
     from recorder.comparing.differences import ComparedCall
     from recorder.comparing.judging import Judging
-    from recorder.store.database import Store
 
 SHOWN_CHARS: Final = 300  # of one text, unless everything is asked for
 _PREFERENCES: Final = 10  # of people, the newest
@@ -55,37 +55,37 @@ def compare(
     --left and --right choose two. With --judge: what the judge was asked for the score that counts, and its reply.
     """
     if judge:
-        _tell_judging(context, run(context, lambda store, project: _judging(store, project, group, reply)))
+        _tell_judging(context, run(context, lambda project: _judging(project, group, reply)))
         return
-    found = run(context, lambda store, project: _load(store, project, group, left, right))
+    found = run(context, lambda project: _load(project, group, left, right))
     if context.json:
         write_json(found)
         return
     print_shown(*_shown(found, None if full else SHOWN_CHARS))
 
 
-async def _load(store: Store, project: str, group: str, left: str | None, right: str | None) -> Comparison:
+async def _load(project: Project, group: str, left: str | None, right: str | None) -> Comparison:
     from recorder.comparing.loading import load_comparison
 
-    return await load_comparison(store, await _named(store, project, group), left=left, right=right)
+    return await load_comparison(project.store, await _named(project, group), left=left, right=right)
 
 
-async def _named(store: Store, project: str, group: str) -> str:
+async def _named(project: Project, group: str) -> str:
     from recorder.groups.lookup import find_group
     from recorder.listing.short_ids import in_full
 
-    return await find_group(store, project, await in_full(store, project, group))
+    return await find_group(project, await in_full(project, group))
 
 
-async def _judging(store: Store, project: str, group: str, reply: int) -> Judging:
+async def _judging(project: Project, group: str, reply: int) -> Judging:
     """The score that counts, with its prompt. Raises NotFound."""
     from recorder.comparing.judging import load_judgings
 
-    group_id = await _named(store, project, group)
-    current = next((one.id for one in await load_judgings(store, group_id) if one.current), None)
+    group_id = await _named(project, group)
+    current = next((one.id for one in await load_judgings(project.store, group_id) if one.current), None)
     if current is None:
         raise NotFound(f"group {group_id} has no score: `hone judge` scores groups that are ready")
-    return next(one for one in await load_judgings(store, group_id, prompt=current, reply=reply) if one.current)
+    return next(one for one in await load_judgings(project.store, group_id, prompt=current, reply=reply) if one.current)
 
 
 def _tell_judging(context: Context, found: Judging) -> None:

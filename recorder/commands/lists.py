@@ -17,13 +17,13 @@ from recorder.commands.context import Context
 from recorder.commands.support import run
 from recorder.errors import FilterInvalid
 from recorder.listing.words import GROUP_WORDS, RUN_WORDS, Word, group_filter, run_filter
+from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from recorder.listing.filters import RunFilter
     from recorder.listing.groups import GroupLine
     from recorder.listing.paging import Page
     from recorder.listing.trajectories import TrajectoryLine
-    from recorder.store.database import Store
 
 L = TypeVar("L", "TrajectoryLine", "GroupLine")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -76,10 +76,10 @@ def trajectories(context: Context, /, watch: bool, before: str | None, limit: in
     """List recorded runs, newest first."""
     wanted = _read(run_filter, said)
 
-    async def page(store: Store, project: str) -> Page[TrajectoryLine]:
+    async def page(project: Project) -> Page[TrajectoryLine]:
         from recorder.listing.trajectories import list_trajectories
 
-        return await list_trajectories(store, project, await _named(store, project, wanted), before=before, limit=limit)
+        return await list_trajectories(project, await _named(project, wanted), before=before, limit=limit)
 
     _print(context, page, _List(_RUN_COLUMNS, ("calls", "reward", "took"), _run_row), watch=watch)
 
@@ -91,10 +91,10 @@ def groups(context: Context, /, watch: bool, before: str | None, limit: int, **s
     """List groups of runs, newest first."""
     wanted = _read(group_filter, said)
 
-    async def page(store: Store, project: str) -> Page[GroupLine]:
+    async def page(project: Project) -> Page[GroupLine]:
         from recorder.listing.groups import list_groups
 
-        return await list_groups(store, project, wanted, before=before, limit=limit)
+        return await list_groups(project, wanted, before=before, limit=limit)
 
     _print(context, page, _List(_GROUP_COLUMNS, ("members", "reward", "from", "to"), _group_row), watch=watch)
 
@@ -111,14 +111,14 @@ def _read(filter_of: Callable[[Sequence[tuple[str, str]]], R], said: Mapping[str
         raise click.BadParameter(str(e), param_hint=f"--{e.word.replace('_', '-')}") from e
 
 
-async def _named(store: Store, project: str, wanted: RunFilter) -> RunFilter:
+async def _named(project: Project, wanted: RunFilter) -> RunFilter:
     """The filter with a group's whole id: a list shows the end of it."""
     from recorder.listing.short_ids import in_full
 
-    return wanted if wanted.group is None else replace(wanted, group=await in_full(store, project, wanted.group))
+    return wanted if wanted.group is None else replace(wanted, group=await in_full(project, wanted.group))
 
 
-def _print(context: Context, page: Callable[[Store, str], Awaitable[Page[L]]], shape: _List[L], *, watch: bool) -> None:
+def _print(context: Context, page: Callable[[Project], Awaitable[Page[L]]], shape: _List[L], *, watch: bool) -> None:
     if watch:
         from recorder.commands.watching import follow
 

@@ -37,7 +37,7 @@ def copy(context: Context, url: str) -> None:
     URL is postgresql+asyncpg://USER@HOST/DATABASE or sqlite+aiosqlite:////FOLDER/hone.db; a password is better left to
     PGPASSWORD or ~/.pgpass. Stop what uses the store first. A copy that was cut off goes on when it is started again.
     """
-    done, to = run(context, lambda store, project: _copy(store, url, quiet=context.json))
+    done, to = run(context, lambda project: _copy(project.store, url, quiet=context.json))
     data = context.settings().data
     beside = _beside(data)
     if context.json:

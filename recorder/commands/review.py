@@ -19,6 +19,7 @@ from recorder.base.terminal import console, echo, line
 from recorder.base.terminal import show as print_shown
 from recorder.commands.context import Context
 from recorder.commands.support import run
+from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from recorder.reviewing.beside import Beside
     from recorder.reviewing.queue import Asked
     from recorder.reviewing.shapes import Entry, Queue
-    from recorder.store.database import Store
 
 SHOWN_CHARS: Final = 1200  # of one text, unless everything is asked for
 _QUESTION: Final = "Which is better? a, b, same, skip, quit"
@@ -65,9 +65,9 @@ def review(
     if not context.json and not _somebody_there():
         raise click.UsageError("it asks a person: run it in a terminal. --json lists what waits.")
 
-    async def work(store: Store, project: str) -> Queue:
-        asked = await _asked(store, project, alias, group, against, person)
-        return await _listed(store, project, asked) if context.json else await _ask(store, project, asked, most, full)
+    async def work(project: Project) -> Queue:
+        asked = await _asked(project, alias, group, against, person)
+        return await _listed(project, asked) if context.json else await _ask(project, asked, most, full)
 
     found = run(context, work)
     if context.json:
@@ -80,24 +80,24 @@ def _somebody_there() -> bool:
 
 
 async def _asked(
-    store: Store, project: str, alias: str | None, group: str | None, against: str | None, person: str | None
+    project: Project, alias: str | None, group: str | None, against: str | None, person: str | None
 ) -> Asked:
     from recorder.groups.lookup import find_group
     from recorder.listing.short_ids import in_full
     from recorder.registry.keys import SOMEBODY
     from recorder.reviewing.queue import Asked
 
-    found = await find_group(store, project, await in_full(store, project, group)) if group is not None else None
+    found = await find_group(project, await in_full(project, group)) if group is not None else None
     return Asked(person or SOMEBODY, alias, found, against)
 
 
-async def _listed(store: Store, project: str, asked: Asked) -> Queue:
+async def _listed(project: Project, asked: Asked) -> Queue:
     from recorder.reviewing.queue import queue
 
-    return await queue(store, project, asked)
+    return await queue(project, asked)
 
 
-async def _ask(store: Store, project: str, asked: Asked, most: int, full: bool) -> Queue:
+async def _ask(project: Project, asked: Asked, most: int, full: bool) -> Queue:
     """Ask until nothing waits, so many are answered, or the person has had enough; each answer is kept at once."""
     from recorder.reviewing.answers import Answer, answer
     from recorder.reviewing.beside import beside
@@ -105,11 +105,11 @@ async def _ask(store: Store, project: str, asked: Asked, most: int, full: bool) 
 
     answered = 0
     while True:
-        found = await queue(store, project, asked, limit=1)
+        found = await queue(project, asked, limit=1)
         if answered == most or not found.entries:
             break
         [entry] = found.entries
-        two = await beside(store, entry.first, entry.second)
+        two = await beside(project.store, entry.first, entry.second)
         print_shown(*_shown(entry, two, f"{answered + 1} of at most {most}", None if full else SHOWN_CHARS))
         said = _said()
         if said == _QUIT:
@@ -117,7 +117,7 @@ async def _ask(store: Store, project: str, asked: Asked, most: int, full: bool) 
         if said == _SKIP:
             asked = replace(asked, passed=frozenset({*asked.passed, frozenset((entry.first, entry.second))}))
             continue
-        await answer(store, project, entry.first, entry.second, Answer(said), by=asked.person)
+        await answer(project, entry.first, entry.second, Answer(said), by=asked.person)
         answered += 1
     print_shown(*_ended(found, answered))
     return found

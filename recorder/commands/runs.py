@@ -19,6 +19,7 @@ from recorder.commands.context import Context
 from recorder.commands.support import When, run
 from recorder.errors import NotFound
 from recorder.reasons import meaning
+from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from recorder.reading.views import CallView, GroupView, TrajectoryView
@@ -39,7 +40,7 @@ _limit = click.option("--limit", default=50, show_default=True, type=click.IntRa
 @click.pass_obj
 def show(context: Context, object_id: str, group: str | None, full: bool) -> None:
     """Show one run, call or group: by Hone's id, the end of it, or the one its caller gave."""
-    found = run(context, lambda store, project: _find(store, project, object_id, group))
+    found = run(context, lambda project: _find(project, object_id, group))
     from recorder.commands import transcript
     from recorder.reading.views import CallView, TrajectoryView
 
@@ -66,25 +67,27 @@ class _Found:
     failed: FailedJudging | None = None  # of a group that could not be judged
 
 
-async def _find(store: Store, project: str, object_id: str, group: str | None) -> _Found:
+async def _find(project: Project, object_id: str, group: str | None) -> _Found:
     from recorder.listing.short_ids import in_full
     from recorder.reading.transcripts import find_trajectory, load_group, trajectory_of_call
     from recorder.registry.versions import get_versions
 
-    names = {v.id: v.name for v in await get_versions(store, project)}
-    object_id = await in_full(store, project, object_id)
-    of_call = await trajectory_of_call(store, project, object_id)
+    names = {v.id: v.name for v in await get_versions(project)}
+    object_id = await in_full(project, object_id)
+    of_call = await trajectory_of_call(project, object_id)
     if of_call is not None:
-        home, score = await _run_of(store, of_call)
+        home, score = await _run_of(project.store, of_call)
         return _Found(next(c for c in home.calls if c.id == object_id), score, names)
     try:
-        return _Found(*await _run_of(store, await find_trajectory(store, project, object_id, group)), names)
+        return _Found(*await _run_of(project.store, await find_trajectory(project, object_id, group)), names)
     except NotFound:
-        group_id = await _group_id(store, project, object_id)
+        group_id = await _group_id(project, object_id)
     from recorder.telling.failed import failed_judging
 
-    found = await load_group(store, group_id)
-    return _Found(found, await _score(store, found.current_score_id), names, await failed_judging(store, found.id))
+    found = await load_group(project.store, group_id)
+    return _Found(
+        found, await _score(project.store, found.current_score_id), names, await failed_judging(project.store, found.id)
+    )
 
 
 async def _run_of(store: Store, trajectory_id: str) -> tuple[TrajectoryView, StoredScore | None]:
@@ -95,14 +98,15 @@ async def _run_of(store: Store, trajectory_id: str) -> tuple[TrajectoryView, Sto
     return view, await _score(store, await current_score_of(store, view.group_id))
 
 
-async def _group_id(store: Store, project: str, object_id: str) -> str:
+async def _group_id(project: Project, object_id: str) -> str:
     from recorder.groups.lookup import find_group
 
     try:
-        return await find_group(store, project, object_id)
+        return await find_group(project, object_id)
     except NotFound as e:
         raise NotFound(
-            f"no run, call or group {object_id!r} in project {project!r}: `hone trajectories`, `hone groups` list them"
+            f"no run, call or group {object_id!r} in project {project.id!r}: "
+            "`hone trajectories`, `hone groups` list them"
         ) from e
 
 
@@ -123,15 +127,15 @@ async def _score(store: Store, score_id: str | None) -> StoredScore | None:
 def export(context: Context, form: str, trajectory_id: str | None, since: float | None, output: TextIO) -> None:
     """Print one JSON line a call (raw), a tool call (tools), or fine-tuning data of completed runs (openai)."""
 
-    async def write(store: Store, project: str) -> None:
+    async def write(project: Project) -> None:
         from recorder.listing.short_ids import in_full
         from recorder.reading.export import openai_lines, raw_lines, tool_lines
         from recorder.reading.transcripts import find_trajectory
 
-        named = await in_full(store, project, trajectory_id) if trajectory_id else None
-        one = await find_trajectory(store, project, named) if named else None
+        named = await in_full(project, trajectory_id) if trajectory_id else None
+        one = await find_trajectory(project, named) if named else None
         lines = {"raw": raw_lines, "openai": openai_lines, "tools": tool_lines}[form]
-        async for row in lines(store, project, trajectory_id=one, since=since):
+        async for row in lines(project, trajectory_id=one, since=since):
             output.write(to_json(row, compact=True) + "\n")
 
     run(context, write)
@@ -148,10 +152,10 @@ def delete(context: Context, names: tuple[str, ...], group: str | None, yes: boo
     TRAJECTORY is Hone's id, the end of it, or the one its caller gave: that means all that was recorded at that
     address.
     """
-    ids = run(context, lambda store, project: _named(store, project, names, group))
+    ids = run(context, lambda project: _named(project, names, group))
     if not yes:
         confirm(f"Delete {len(ids)} trajectories ({', '.join(ids)}) for good?", abort=True, err=True)
-    done, erased = run(context, lambda store, project: _delete(store, project, ids))
+    done, erased = run(context, lambda project: _delete(project, ids))
     if context.json:
         write_json({"deleted": done, "log_erased": erased})
         return
@@ -161,22 +165,22 @@ def delete(context: Context, names: tuple[str, ...], group: str | None, yes: boo
         echo("Readers keep the store's log, which still holds the bytes. Try again when it is quiet.", err=True)
 
 
-async def _named(store: Store, project: str, names: tuple[str, ...], group: str | None) -> list[str]:
+async def _named(project: Project, names: tuple[str, ...], group: str | None) -> list[str]:
     from recorder.listing.short_ids import in_full
     from recorder.upkeep.deletion import run_of
 
-    wanted = [await in_full(store, project, name) for name in names]
-    found = [id_ for name in wanted for id_ in await run_of(store, project, name, group)]
+    wanted = [await in_full(project, name) for name in names]
+    found = [id_ for name in wanted for id_ in await run_of(project, name, group)]
     return list(dict.fromkeys(found))
 
 
-async def _delete(store: Store, project: str, ids: list[str]) -> tuple[list[Deleted], bool]:
+async def _delete(project: Project, ids: list[str]) -> tuple[list[Deleted], bool]:
     from recorder.upkeep.deletion import delete_trajectory, erase
 
     try:
-        done = [await delete_trajectory(store, project, id_) for id_ in ids]
+        done = [await delete_trajectory(project, id_) for id_ in ids]
     finally:
-        erased = await erase(store)
+        erased = await erase(project.store)
     return done, erased
 
 
@@ -209,14 +213,13 @@ def ledger(
         _print_counts(context, kind, since)
         return
 
-    async def read(store: Store, project: str) -> list[Any]:
+    async def read(project: Project) -> list[Any]:
         from recorder.listing.short_ids import in_full
         from recorder.store.ledger import latest
 
-        named = None if object_id is None else await in_full(store, project, object_id)
+        named = None if object_id is None else await in_full(project, object_id)
         asked_for = trained or object_id is not None or code is not None
         rows = await latest(
-            store,
             project,
             object_kind=kind,
             object_id=named,
@@ -225,7 +228,7 @@ def ledger(
             without=() if asked_for else _TRAINED,
             limit=limit,
         )
-        clients = await _clients(store, project, since) if kind in (None, "client") else []
+        clients = await _clients(project, since) if kind in (None, "client") else []
         wanted = [c for c in clients if named in (None, c.object_id) and code in (None, c.code)]
         return [*wanted, *rows][:limit]
 
@@ -244,16 +247,16 @@ def ledger(
             echo(f"{code_shown}: {sentence}")
 
 
-async def _clients(store: Store, project: str, since: float | None) -> list[Entry]:
+async def _clients(project: Project, since: float | None) -> list[Entry]:
     """Clients of which nothing can be trained on, as the ledger's rows: of those, there is none to write one about."""
     from recorder.reading.never_trained import never_trained
     from recorder.store.ledger import Entry
 
-    found = [one for one in await never_trained(store, project) if since is None or one.at >= since]
+    found = [one for one in await never_trained(project) if since is None or one.at >= since]
     return [
         Entry(
             id=0,
-            project_id=project,
+            project_id=project.id,
             object_kind="client",
             object_id=one.client,
             code="never_trained",
@@ -267,10 +270,10 @@ async def _clients(store: Store, project: str, since: float | None) -> list[Entr
 def _print_counts(context: Context, kind: str | None, since: float | None) -> None:
     kinds = (kind,) if kind else ("trajectory", "group", "call", "version", "step", "attempt", "alias")
 
-    async def read(store: Store, project: str) -> dict[str, dict[str, int]]:
+    async def read(project: Project) -> dict[str, dict[str, int]]:
         from recorder.store.ledger import counts
 
-        found = {one: await counts(store, project, one, since) for one in kinds}
+        found = {one: await counts(project, one, since) for one in kinds}
         return {one: codes for one, codes in found.items() if codes}
 
     found = run(context, read)

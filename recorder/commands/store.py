@@ -19,13 +19,13 @@ from recorder.base.urls import shown_store
 from recorder.commands.context import Context
 from recorder.commands.moving import backup, copy
 from recorder.commands.support import run
+from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
 
     from recorder.checking.checks import Checked
     from recorder.registry.keys import KeyView
-    from recorder.store.database import Store
 
 
 _BY: Final = "hone keys"  # who makes and revokes keys here
@@ -65,7 +65,7 @@ def create(
     if secret_file is not None:
         _adopt(context, name, scopes, secret_file.read().strip(), expires_at)
         return
-    key, secret = run(context, lambda store, project: mint(store, project, name, scopes, expires_at=expires_at, by=_BY))
+    key, secret = run(context, lambda project: mint(project, name, scopes, expires_at=expires_at, by=_BY))
     if context.json:
         write_json({**_key(key), "key": secret})
         return
@@ -77,7 +77,7 @@ def _adopt(context: Context, name: str, scopes: tuple[str, ...], secret: str, ex
     from recorder.registry.keys import adopt
 
     try:
-        key = run(context, lambda store, project: adopt(store, project, name, scopes, secret, expires_at, _BY))
+        key = run(context, lambda project: adopt(project, name, scopes, secret, expires_at, _BY))
     except ValueError as e:
         raise click.BadParameter(f"{e}", param_hint="--secret-file") from e
     if context.json:
@@ -116,7 +116,7 @@ def rotate(context: Context, key: str, grace_h: float) -> None:
     """
     from recorder.registry.keys import rotate as rotate_key
 
-    made, secret = run(context, lambda store, project: rotate_key(store, project, key, grace_h * 3600, _BY))
+    made, secret = run(context, lambda project: rotate_key(project, key, grace_h * 3600, _BY))
     if context.json:
         write_json({**_key(made), "key": secret})
         return
@@ -132,7 +132,7 @@ def revoke(context: Context, key: str) -> None:
     """Revoke KEY (its id, or its name) for good."""
     from recorder.registry.keys import revoke as revoke_key
 
-    gone = run(context, lambda store, project: revoke_key(store, project, key, _BY))
+    gone = run(context, lambda project: revoke_key(project, key, _BY))
     if context.json:
         write_json(_key(gone))
     else:
@@ -158,8 +158,8 @@ def upgrade(context: Context) -> None:
     """Bring the store's schema to this program's, or make an empty store. Stop what uses it first."""
     from recorder.store.migrate import HEAD
 
-    async def shown(store: Store, project: str) -> str:
-        return shown_store(store.url)
+    async def shown(project: Project) -> str:
+        return shown_store(project.store.url)
 
     url = run(context, shown, migrate=True)
     if context.json:
@@ -180,7 +180,7 @@ def check(context: Context) -> None:
 
     data = context.settings().data
     heard = (lambda _: None) if context.json else _say
-    done = run(context, lambda store, project: check_store(store, data, heard))
+    done = run(context, lambda project: check_store(project.store, data, heard))
     if context.json:
         write_json([asdict(one) for one in done])
     broken = sum(len(one.violations) for one in done)

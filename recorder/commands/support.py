@@ -20,18 +20,18 @@ from recorder.base.errors import FAILED
 from recorder.base.hours import moment
 from recorder.base.json_output import write_json
 from recorder.base.terminal import echo
+from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from recorder.charts import Chart
     from recorder.commands.context import Context
     from recorder.findings import Finding
-    from recorder.store.database import Store
 
 T = TypeVar("T")
 
 
-def run(context: Context, read: Callable[[Store, str], Awaitable[T]], *, migrate: bool = False) -> T:
-    """Open the store, let `read(store, project)` do its work, close it. Raises StoreError, SchemaMismatch."""
+def run(context: Context, read: Callable[[Project], Awaitable[T]], *, migrate: bool = False) -> T:
+    """Open the store, let `read(project)` do its work, close it. Raises StoreError, SchemaMismatch."""
 
     async def main() -> T:
         from recorder.store.migrate import open_store
@@ -39,7 +39,7 @@ def run(context: Context, read: Callable[[Store, str], Awaitable[T]], *, migrate
         settings = context.settings()
         store = await open_store(settings.data, settings.recorder, migrate=migrate, project=settings.project)
         try:
-            return await read(store, settings.project)
+            return await read(Project(store, settings.project))
         finally:
             await store.close()
 

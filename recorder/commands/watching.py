@@ -19,6 +19,7 @@ from recorder.base.live import redrawn
 from recorder.base.terminal import console, table
 from recorder.commands.context import Context
 from recorder.commands.support import run
+from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,13 +27,12 @@ if TYPE_CHECKING:
     from recorder.listing.groups import GroupLine
     from recorder.listing.paging import Page
     from recorder.listing.trajectories import TrajectoryLine
-    from recorder.store.database import Store
 
 LOOK_S: Final = 1.0
 _AROUND: Final = 2  # lines of a screen that no line of the list is on: the header, and the cursor's
 
 L = TypeVar("L", "TrajectoryLine", "GroupLine")
-ReadPage = Callable[["Store", str], Awaitable["Page[L]"]]
+ReadPage = Callable[["Project"], Awaitable["Page[L]"]]
 
 
 def follow(
@@ -51,29 +51,29 @@ def follow(
     def drawn(lines: Sequence[L]) -> Table:
         return table(columns, map(row, lines[: max(1, screen.height - _AROUND)]), right=right)
 
-    async def tell(store: Store, project: str) -> None:
+    async def tell(project: Project) -> None:
         if context.json:
-            async for _, changed in changes(store, project, page):
+            async for _, changed in changes(project, page):
                 for line in reversed(changed):
                     write_json_line(line, compact=True)
             return
         with redrawn(crop=True) as draw:
-            async for lines, _ in changes(store, project, page):
+            async for lines, _ in changes(project, page):
                 draw(drawn(lines))
 
     with contextlib.suppress(KeyboardInterrupt):
         run(context, tell)
 
 
-async def changes(store: Store, project: str, page: ReadPage[L]) -> AsyncIterator[tuple[Sequence[L], Sequence[L]]]:
+async def changes(project: Project, page: ReadPage[L]) -> AsyncIterator[tuple[Sequence[L], Sequence[L]]]:
     """The lines whenever they are others than before, newest first, and which of them came or changed."""
     from recorder.store.changes import Topic
 
     known: dict[str, L] | None = None
-    with store.watch.on(Topic.RUNS, Topic.GROUPS) as news:
+    with project.store.watch.on(Topic.RUNS, Topic.GROUPS) as news:
         while True:
             await news.wait(LOOK_S)
-            lines = (await page(store, project)).lines
+            lines = (await page(project)).lines
             before, known = known, {line.id: line for line in lines}
             if known != before:
                 yield lines, [line for line in lines if before is None or before.get(line.id) != line]

@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Select, exists, select
 from recorder.groups.closing import Closing, close_group, close_trajectories, close_trajectory
 from recorder.states import CallState, GroupState, Origin, TrajectoryState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import calls, groups, trajectories
 
 REASON: Final = "closed"
@@ -36,22 +37,22 @@ async def close_run(store: Store, trajectory_id: str) -> bool:
         return await close_trajectory(conn, trajectory_id, TrajectoryState.COMPLETED, REASON)
 
 
-async def close_all(store: Store, project_id: str) -> ClosedAll:
+async def close_all(project: Project) -> ClosedAll:
     """End every live run that no model is answering now, and close every group of whose runs none goes on."""
     runs = 0
-    while ids := await _page(store, _open_runs(project_id, ~_answering())):
-        async with store.write() as conn:
+    while ids := await _page(project.store, _open_runs(project.id, ~_answering())):
+        async with project.store.write() as conn:
             closings = [Closing(id_, TrajectoryState.COMPLETED, REASON) for id_ in ids]
             ended = await close_trajectories(conn, closings)
         runs += len(ended)
         if not ended:  # somebody else was faster with all of them
             break
-    states = [(await close_group(store, project_id, id_)).state for id_ in await _all(store, _quiet_groups(project_id))]
+    states = [(await close_group(project, id_)).state for id_ in await _all(project.store, _quiet_groups(project.id))]
     return ClosedAll(
         runs=runs,
         groups_ready=states.count(GroupState.READY),
         groups_left_out=states.count(GroupState.LEFT_OUT),
-        busy=len(await _all(store, _open_runs(project_id, _answering()))),
+        busy=len(await _all(project.store, _open_runs(project.id, _answering()))),
     )
 
 

@@ -36,6 +36,7 @@ from recorder.states import CallState, GroupState, Origin, Purpose, TrajectorySt
 from recorder.store import ledger, sql
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
+from recorder.store.project import Project
 from recorder.store.schema import calls, choices, groups, trajectories
 from recorder.store.transitions import guarded, try_move
 
@@ -68,14 +69,14 @@ class GroupOutcome:
     reason: str | None
 
 
-async def close_group(store: Store, project_id: str, group: str, own: str = "") -> GroupOutcome:
+async def close_group(project: Project, group: str, own: str = "") -> GroupOutcome:
     """Close a group by its internal or external id: it becomes ready, or left out. Closing twice changes nothing.
 
     Its caller says that the group is over, so live members without a call in flight are completed; the others are
     sealed late. `own`: the key family whose group of that name is meant, where it has one. Raises NotFound.
     """
-    async with store.write() as conn:
-        row = await group_row(conn, project_id, group, own, lock=True)
+    async with project.store.write() as conn:
+        row = await group_row(conn, project.id, group, own, lock=True)
         if row.state == GroupState.OPEN:
             quiet = await _quiet_members(conn, row.id)
             await _end(conn, [Closing(id_, TrajectoryState.COMPLETED, "group_closed") for id_ in quiet])

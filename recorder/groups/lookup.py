@@ -15,6 +15,7 @@ from recorder.errors import NotFound
 from recorder.judged.disputed import is_disputed
 from recorder.states import GroupState, Purpose
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import aliases, campaigns, groups, trajectories
 
 BY_FUNCTION: Final = (
@@ -23,13 +24,13 @@ BY_FUNCTION: Final = (
 _ON_THE_WAY: Final = tuple(state for state in GroupState if state not in (GroupState.TRAINED, GroupState.LEFT_OUT))
 
 
-async def find_group(store: Store, project_id: str, group: str, own: str = "") -> str:
+async def find_group(project: Project, group: str, own: str = "") -> str:
     """The internal id of a group, given that or its external id. Raises NotFound.
 
     Of those of one name the newest that the key family `own` made counts, else the newest.
     """
-    async with store.read() as conn:
-        return str((await group_row(conn, project_id, group, own)).id)
+    async with project.store.read() as conn:
+        return str((await group_row(conn, project.id, group, own)).id)
 
 
 async def group_row(conn: AsyncConnection, project_id: str, group: str, own: str = "", *, lock: bool = False) -> Any:

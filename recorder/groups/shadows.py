@@ -23,6 +23,7 @@ from recorder.ids import new_id
 from recorder.states import CallState, GroupState, Origin, Purpose, TrajectoryState
 from recorder.store import sql
 from recorder.store.database import Store, now
+from recorder.store.project import Project
 from recorder.store.schema import calls, groups, trajectories
 
 FORKED: Final = "forked"  # the end of a member that stands for a live run up to the turn
@@ -54,7 +55,7 @@ def shadow_group_id(call_id: str) -> str:
 
 
 async def ended_runs(
-    store: Store, project_id: str, alias_ids: Collection[str], within_s: float, since: float = 0.0
+    project: Project, alias_ids: Collection[str], within_s: float, since: float = 0.0
 ) -> list[EndedRun]:
     """The live runs of some aliases that ended well since a time (unix seconds), in the order of their ends.
 
@@ -62,7 +63,7 @@ async def ended_runs(
     """
     t = trajectories.c
     query = select(t.id, t.alias_id, t.ended_at).where(
-        t.project_id == project_id,
+        t.project_id == project.id,
         t.state == TrajectoryState.COMPLETED,
         t.last_call_at >= now() - within_s,
         t.ended_at >= since,
@@ -72,7 +73,7 @@ async def ended_runs(
         t.forked_from_call.is_(None),
         t.alias_id.in_(alias_ids),
     )
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         return [EndedRun(*row) for row in await conn.execute(query.order_by(t.ended_at, t.id))]
 
 

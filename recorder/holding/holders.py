@@ -13,7 +13,7 @@ import socket
 
 from recorder.holding import leases
 from recorder.store.changes import Topic
-from recorder.store.database import Store
+from recorder.store.project import Project
 
 
 def holder_name() -> str:
@@ -35,25 +35,25 @@ def is_dead(holder: str) -> bool:
     return False
 
 
-async def release_dead(store: Store, project_id: str, name: str) -> None:
+async def release_dead(project: Project, name: str) -> None:
     """Release the lease `name` if a dead process of this machine holds it."""
-    for lease in await leases.holders(store, project_id, name):
+    for lease in await leases.holders(project, name):
         if lease.name == name and is_dead(lease.owner):
-            await leases.release(store, lease)
+            await leases.release(project.store, lease)
 
 
-async def until_free(store: Store, project_id: str, name: str) -> None:
+async def until_free(project: Project, name: str) -> None:
     """Wait until a lease may be taken: let go, run out, or left behind by a dead process of this machine."""
-    with store.watch.on(Topic.LEASES) as news:
+    with project.store.watch.on(Topic.LEASES) as news:
         left_s: float | None = None
         while left_s is None or left_s > 0:
             await news.wait(left_s)
-            await release_dead(store, project_id, name)
-            left_s = await leases.free_in(store, project_id, name)
+            await release_dead(project, name)
+            left_s = await leases.free_in(project, name)
 
 
-async def release_all_dead(store: Store, project_id: str, prefix: str) -> None:
+async def release_all_dead(project: Project, prefix: str) -> None:
     """The same for all leases whose name begins with `prefix`."""
-    for lease in await leases.holders(store, project_id, prefix):
+    for lease in await leases.holders(project, prefix):
         if is_dead(lease.owner):
-            await leases.release(store, lease)
+            await leases.release(project.store, lease)

@@ -15,6 +15,7 @@ from recorder.errors import LeaseLost
 from recorder.store import sql
 from recorder.store.changes import quietly
 from recorder.store.database import Store, now
+from recorder.store.project import Project
 from recorder.store.schema import leases
 
 CONTROLLER = "controller"
@@ -36,16 +37,16 @@ def trainer(alias_name: str) -> str:
     return f"trainer:{alias_name}"
 
 
-async def acquire(store: Store, project_id: str, name: str, owner: str, lease_s: float) -> Lease | None:
+async def acquire(project: Project, name: str, owner: str, lease_s: float) -> Lease | None:
     """Take a lease that is free, ran out, or is the owner's own already (a new epoch all the same). None: held."""
     free = or_(leases.c.lease_owner.is_(None), leases.c.lease_expires_at <= now(), leases.c.lease_owner == owner)
-    others = (leases.c.project_id == project_id, leases.c.name == name, ~free)
-    async with store.read() as conn:  # asking for one that is held must not cost the write lock
+    others = (leases.c.project_id == project.id, leases.c.name == name, ~free)
+    async with project.store.read() as conn:  # asking for one that is held must not cost the write lock
         if (await conn.execute(select(leases.c.name).where(*others))).first():
             return None
-    async with store.write() as conn:
+    async with project.store.write() as conn:
         statement = sql.insert(conn, leases).values(
-            project_id=project_id, name=name, lease_owner=owner, lease_epoch=1, lease_expires_at=now() + lease_s
+            project_id=project.id, name=name, lease_owner=owner, lease_epoch=1, lease_expires_at=now() + lease_s
         )
         taken = statement.on_conflict_do_update(
             index_elements=["project_id", "name"],
@@ -57,13 +58,13 @@ async def acquire(store: Store, project_id: str, name: str, owner: str, lease_s:
             where=free,
         ).returning(leases.c.lease_epoch, leases.c.lease_expires_at)
         row = (await conn.execute(taken)).first()
-    return Lease(project_id, name, owner, *row) if row else None
+    return Lease(project.id, name, owner, *row) if row else None
 
 
-async def free_in(store: Store, project_id: str, name: str) -> float:
+async def free_in(project: Project, name: str) -> float:
     """In how many seconds a lease runs out, if its holder does not renew it; 0 where it is free."""
-    held = (leases.c.project_id == project_id, leases.c.name == name, leases.c.lease_owner.is_not(None))
-    async with store.read() as conn:
+    held = (leases.c.project_id == project.id, leases.c.name == name, leases.c.lease_owner.is_not(None))
+    async with project.store.read() as conn:
         left_s = (await conn.execute(select(leases.c.lease_expires_at - now()).where(*held))).scalar_one_or_none()
     return max(0.0, float(left_s or 0.0))
 
@@ -86,21 +87,21 @@ async def require(conn: AsyncConnection, lease: Lease) -> None:
     await _touch(conn, lease, lease_expires_at=leases.c.lease_expires_at)
 
 
-async def holders(store: Store, project_id: str, prefix: str = "") -> list[Lease]:
+async def holders(project: Project, prefix: str = "") -> list[Lease]:
     """The leases in force whose name begins with `prefix`, by name."""
     query = (
         select(
             leases.c.project_id, leases.c.name, leases.c.lease_owner, leases.c.lease_epoch, leases.c.lease_expires_at
         )
         .where(
-            leases.c.project_id == project_id,
+            leases.c.project_id == project.id,
             leases.c.name.startswith(prefix, autoescape=True),
             leases.c.lease_owner.is_not(None),
             leases.c.lease_expires_at > now(),
         )
         .order_by(leases.c.name)
     )
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         return [Lease(*row) for row in await conn.execute(query)]
 
 

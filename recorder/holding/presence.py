@@ -14,7 +14,7 @@ from typing import Final
 from recorder.errors import LeaseLost, StoreError
 from recorder.holding import leases
 from recorder.holding.leases import Lease
-from recorder.store.database import Store
+from recorder.store.project import Project
 
 JUDGE: Final = "judge:"  # and the holder's name
 PROXY: Final = "proxy:"
@@ -24,15 +24,15 @@ log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def present(store: Store, project_id: str, kind: str, owner: str, lease_s: float) -> AsyncIterator[None]:
+async def present(project: Project, kind: str, owner: str, lease_s: float) -> AsyncIterator[None]:
     """Show that `owner` runs, until the block ends. Where the store is away, it is shown again when it is back."""
     held: list[Lease] = []
 
     async def show() -> None:
         if held:
-            held[:] = [await leases.renew(store, held[0], lease_s)]
+            held[:] = [await leases.renew(project.store, held[0], lease_s)]
         else:
-            lease = await leases.acquire(store, project_id, kind + owner, owner, lease_s)
+            lease = await leases.acquire(project, kind + owner, owner, lease_s)
             held.extend([lease] if lease else [])
 
     over = asyncio.Event()
@@ -44,7 +44,7 @@ async def present(store: Store, project_id: str, kind: str, owner: str, lease_s:
         await keeper  # not cancelled: it may be about to take the lease
         with suppress(StoreError):  # then it runs out by itself
             for lease in held:
-                await leases.release(store, lease)
+                await leases.release(project.store, lease)
 
 
 async def _keep(show: Callable[[], Awaitable[None]], held: list[Lease], lease_s: float, over: asyncio.Event) -> None:

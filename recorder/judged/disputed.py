@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.states import GroupState
 from recorder.store import sql
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import aliases, groups, scores
 
 CODE: Final = "judges_disagree"
@@ -45,7 +45,7 @@ def agreement_of_dispute() -> ColumnElement[float | None]:
     return newest.correlate(groups).scalar_subquery()
 
 
-async def disputed(store: Store, project_id: str, *, limit: int = MOST) -> list[Disputed]:
+async def disputed(project: Project, *, limit: int = MOST) -> list[Disputed]:
     """The groups of a project that wait, those that judges agree about least first."""
     newest = select(scores.c.id).where(scores.c.group_id == groups.c.id, scores.c.agreement.is_not(None))
     newest = newest.order_by(scores.c.created_at.desc(), scores.c.id.desc()).limit(1).correlate(groups)
@@ -61,11 +61,11 @@ async def disputed(store: Store, project_id: str, *, limit: int = MOST) -> list[
         )
         .join(scores, scores.c.id == newest.scalar_subquery())
         .outerjoin(aliases, aliases.c.id == groups.c.alias_id)
-        .where(groups.c.project_id == project_id, is_disputed())
+        .where(groups.c.project_id == project.id, is_disputed())
         .order_by(scores.c.agreement, groups.c.id)
         .limit(limit)
     )
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         return sql.views(Disputed, list(await conn.execute(query)))
 
 

@@ -23,6 +23,7 @@ from recorder.judged.drift import STRONG, Agreement, Judge, agreement, turn
 from recorder.judged.turns import AGREES, DRIFT, Reason, Turn
 from recorder.store import sql
 from recorder.store.database import Store, now
+from recorder.store.project import Project
 from recorder.store.schema import groups, second_scores, trajectories
 
 _BESIDE: Final = ("parts",)  # of a second score, no column as it is
@@ -93,19 +94,19 @@ class Second:
     parts: tuple[Said, ...] = ()
 
 
-async def record(store: Store, project_id: str, group_id: str, new: NewSecond, rule: Rule) -> Turn | None:
+async def record(project: Project, group_id: str, new: NewSecond, rule: Rule) -> Turn | None:
     """Write down what the other judge said, and with it, where it is due, that the other one scores from here on.
 
     Returns that turn. One transaction: of several workers one writes it down.
     """
     row = {name: _storable(value) for name, value in asdict(new).items() if name not in _BESIDE}
-    own = {"id": new_id("second"), "project_id": project_id, "group_id": group_id, "created_at": now()}
-    async with store.write() as conn:
+    own = {"id": new_id("second"), "project_id": project.id, "group_id": group_id, "created_at": now()}
+    async with project.store.write() as conn:
         parts = await _of_runs_there(conn, group_id, new.parts)
         await conn.execute(insert(second_scores).values(**own, **row, parts=parts))
-        found = agreement(await _window(conn, project_id, new, rule.window))
+        found = agreement(await _window(conn, project.id, new, rule.window))
         await conn.execute(update(second_scores).where(second_scores.c.id == own["id"]).values(**asdict(found)))
-        return await _turned(conn, project_id, new, rule, found) if new.tau is not None else None
+        return await _turned(conn, project.id, new, rule, found) if new.tau is not None else None
 
 
 async def _of_runs_there(conn: AsyncConnection, group_id: str, said: Sequence[Said]) -> str | None:

@@ -18,7 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.ids import new_id
 from recorder.judged.drift import CHEAP, STRONG, Agreement, Judge
 from recorder.store import sql
-from recorder.store.database import Store, now
+from recorder.store.database import now
+from recorder.store.project import Project
 from recorder.store.schema import judge_turns
 
 Reason = Literal["judge_drift", "judge_agrees", "judges_set"]
@@ -70,10 +71,10 @@ class Turn:
         return f"mean tau-b {self.mean:.2f}, {self.low:.2f} to {self.high:.2f}, over {self.groups} groups"
 
 
-async def in_force(store: Store, project_id: str, alias: str, recipe: str) -> Turn | None:
+async def in_force(project: Project, alias: str, recipe: str) -> Turn | None:
     """The newest turn of an alias and recipe; None: the cheap judge has always scored."""
-    async with store.read() as conn:
-        return await newest(conn, project_id, alias, recipe)
+    async with project.store.read() as conn:
+        return await newest(conn, project.id, alias, recipe)
 
 
 def scores_now(newest: Turn | None, pair: str) -> Judge:
@@ -117,17 +118,17 @@ async def take(conn: AsyncConnection, after: Turn | None, new: Turn, found: Agre
     return taken if written.rowcount else None
 
 
-async def settle(store: Store, project_id: str, pairs: Mapping[str, str], model: str) -> list[Turn]:
+async def settle(project: Project, pairs: Mapping[str, str], model: str) -> list[Turn]:
     """End the turns of strong judges whose settings are in force no more; the turns that are written for that.
 
     `pairs`: the hash of both judges' settings, by recipe; a recipe of one judge alone is not in it. `model`: who scores
     then.
     """
-    async with store.write() as conn:
-        ended = [one for one in await of_project(conn, project_id) if one.drifted and pairs.get(one.recipe) != one.pair]
+    async with project.store.write() as conn:
+        ended = [one for one in await of_project(conn, project.id) if one.drifted and pairs.get(one.recipe) != one.pair]
         taken = [
             await take(
-                conn, one, Turn(project_id, one.alias, one.recipe, 0, pairs.get(one.recipe, ""), CHEAP, model, SET, 0.0)
+                conn, one, Turn(project.id, one.alias, one.recipe, 0, pairs.get(one.recipe, ""), CHEAP, model, SET, 0.0)
             )
             for one in ended
         ]

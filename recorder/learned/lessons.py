@@ -14,7 +14,7 @@ from typing import Final
 from sqlalchemy import Integer, cast, func, select
 
 from recorder.store import sql
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import ledger
 
 ROWS: Final = 10_000  # newest rows of the ledger that are read
@@ -31,18 +31,18 @@ class Lessons:
     runs: dict[str, int]
 
 
-async def lessons(store: Store, project_id: str) -> list[Lessons]:
+async def lessons(project: Project) -> list[Lessons]:
     """The newest rows, oldest span first; spans of one length, in which nothing may have happened."""
     newest = (
         select(ledger.c.object_kind, ledger.c.code, ledger.c.at)
-        .where(sql.passed_by(ledger.c.project_id) == project_id)
+        .where(sql.passed_by(ledger.c.project_id) == project.id)
         .order_by(ledger.c.id.desc())
         .limit(ROWS)
         .subquery()
     )
     minute = cast(newest.c.at / _SPANS_S[0], Integer)
     query = select(minute, newest.c.code, func.count()).where(newest.c.object_kind == "trajectory")
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         rows = [
             (int(at), str(code), int(n)) for at, code, n in await conn.execute(query.group_by(minute, newest.c.code))
         ]

@@ -25,6 +25,7 @@ from recorder.registry.retention import VALIDATION
 from recorder.registry.versions import VersionView, list_versions
 from recorder.states import StepState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import campaigns, ledger, score_parts, step_groups, step_trajectories, steps
 from recorder.work.scores import REWARD
 
@@ -95,7 +96,9 @@ async def _lines(
     store: Store, alias: AliasView, shown: Sequence[VersionView], names: Mapping[str, str]
 ) -> list[VersionLine]:
     ids = [v.id for v in shown]
-    decided = await moves.list_moves(store, alias.project_id, version_ids=ids, limit=_DECISIONS * len(ids) or 1)
+    decided = await moves.list_moves(
+        Project(store, alias.project_id), version_ids=ids, limit=_DECISIONS * len(ids) or 1
+    )
     async with store.read() as conn:
         trained = await _trained(conn, ids)
         own, line = await _own(conn, alias, ids), await _line(conn, alias)

@@ -16,6 +16,7 @@ from recorder.registry.retention import VALIDATION
 from recorder.states import CampaignState
 from recorder.store import sql
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import aliases, campaigns, ledger
 from recorder.work.campaigns import TRAINS, view
 from recorder.work.spending import MINUTE_S, Judged, judged_for
@@ -63,22 +64,22 @@ class CampaignProgress:
     ended_at: float | None
 
 
-async def campaign_progress(store: Store, project_id: str, alias: str | None = None) -> list[CampaignProgress]:
+async def campaign_progress(project: Project, alias: str | None = None) -> list[CampaignProgress]:
     """The newest campaigns, newest first."""
     query = (
         select(campaigns, aliases.c.name.label("alias"))
         .join(aliases, aliases.c.id == campaigns.c.alias_id)
-        .where(campaigns.c.project_id == project_id, TRAINS)
+        .where(campaigns.c.project_id == project.id, TRAINS)
         .order_by(campaigns.c.started_at.desc(), campaigns.c.id.desc())
         .limit(SHOWN)
     )
     if alias is not None:
         query = query.where(aliases.c.name == alias)
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         rows = list(await conn.execute(query))
         said = {row.id: [tuple(one) for one in await conn.execute(_said(row.id))][::-1] for row in rows}
         begun = {row.id: (await conn.execute(_begun(row.id))).scalar() or {} for row in rows}
-    return [_progress(row, said[row.id], begun[row.id], await _judged(store, row)) for row in rows]
+    return [_progress(row, said[row.id], begun[row.id], await _judged(project.store, row)) for row in rows]
 
 
 async def _judged(store: Store, row: Any) -> Judged | None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Select, and_, func, select
 
 from recorder.states import StepState
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import aliases, campaigns, step_groups, step_trajectories, steps, versions
 
 _SECONDS: Final = "seconds."  # before a phase's name, in a step's metrics
@@ -49,8 +49,7 @@ class StepLine:
 
 
 async def list_step_lines(
-    store: Store,
-    project_id: str,
+    project: Project,
     *,
     alias: str | None = None,
     version_id: str | None = None,
@@ -59,7 +58,7 @@ async def list_step_lines(
 ) -> list[StepLine]:
     """Steps of an alias or of all, of one version, newest first; those before the step `after` (an id: they sort by
     time)."""
-    query = _query().where(steps.c.project_id == project_id).order_by(steps.c.id.desc()).limit(limit)
+    query = _query().where(steps.c.project_id == project.id).order_by(steps.c.id.desc()).limit(limit)
     asked: list[ColumnElement[bool]] = []
     if alias is not None:
         asked.append(aliases.c.name == alias)
@@ -67,7 +66,7 @@ async def list_step_lines(
         asked.append(and_(steps.c.version_id == version_id, steps.c.state == StepState.DONE))
     if after is not None:
         asked.append(steps.c.id < after)
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         return [_line(row) for row in await conn.execute(query.where(*asked))]
 
 

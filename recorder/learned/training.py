@@ -19,7 +19,7 @@ from recorder.learned.steps import StepLine, list_step_lines
 from recorder.settings import RecorderSettings
 from recorder.states import StepState
 from recorder.store import sql
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import aliases, scores, steps
 from recorder.telling.waiting import waiting
 from recorder.work.budgets import DAY_S, HOUR_S
@@ -53,31 +53,31 @@ class Training:
     lessons: Sequence[Lessons]
 
 
-async def training(store: Store, project_id: str, settings: RecorderSettings, alias: str | None = None) -> Training:
+async def training(project: Project, settings: RecorderSettings, alias: str | None = None) -> Training:
     """All of it; steps and campaigns of one alias, where one is named."""
-    there = await waiting(store, project_id, settings)
-    held = await leases.holders(store, project_id, TRAINER)
+    there = await waiting(project, settings)
+    held = await leases.holders(project, TRAINER)
     return Training(
         at=there.at,
         waits_for=there.sentence(),
         groups=there.groups,
         trainers=sorted(one.name.removeprefix(TRAINER) for one in held),
-        budgets=await _budgets(store, project_id),
-        steps=await list_step_lines(store, project_id, alias=alias, limit=STEPS),
-        campaigns=await campaign_progress(store, project_id, alias),
-        lessons=await lessons(store, project_id),
+        budgets=await _budgets(project),
+        steps=await list_step_lines(project, alias=alias, limit=STEPS),
+        campaigns=await campaign_progress(project, alias),
+        lessons=await lessons(project),
     )
 
 
-async def _budgets(store: Store, project_id: str) -> Budgets:
-    async with store.read() as conn:
+async def _budgets(project: Project) -> Budgets:
+    async with project.store.read() as conn:
         at = await sql.clock(conn)
-        began = (steps.c.project_id == project_id, steps.c.started_at > at - HOUR_S, steps.c.campaign_id.is_(None))
+        began = (steps.c.project_id == project.id, steps.c.started_at > at - HOUR_S, steps.c.campaign_id.is_(None))
         query = select(aliases.c.name, func.count()).join(aliases, aliases.c.id == steps.c.alias_id)
         counted = query.where(*began, steps.c.state != StepState.ABANDONED).group_by(aliases.c.name)
         recent = {str(name): int(number) for name, number in await conn.execute(counted)}
         used = select(func.sum(scores.c.tokens_in + scores.c.tokens_out), func.sum(scores.c.cost_usd)).where(
-            scores.c.id >= first_id_at("score", at - DAY_S), sql.passed_by(scores.c.project_id) == project_id
+            scores.c.id >= first_id_at("score", at - DAY_S), sql.passed_by(scores.c.project_id) == project.id
         )
         tokens, usd = (await conn.execute(used)).one()
     return Budgets(int(tokens or 0), float(usd or 0.0), recent)

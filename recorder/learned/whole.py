@@ -21,6 +21,7 @@ from recorder.registry.aliases import get_alias
 from recorder.registry.moves import Move, list_moves
 from recorder.registry.versions import by_name, get_version
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import groups, score_parts, step_groups
 from recorder.work.scores import REWARD
 
@@ -52,28 +53,28 @@ class VersionWhole:
 
 
 async def whole_version(
-    store: Store, project_id: str, name: str, beside: str | None = None, task: str | None = None
+    project: Project, name: str, beside: str | None = None, task: str | None = None
 ) -> VersionWhole:
     """The version called `name` (helpdesk@3); `task`: the key of one whose answers are wanted. Raises NotFound,
     Conflict.
     """
-    version = await by_name(store, project_id, name)
-    line = await line_at(store, await get_alias(store, project_id, version.alias_name), version)
-    other = await by_name(store, project_id, beside) if beside else None
+    version = await by_name(project, name)
+    line = await line_at(project.store, await get_alias(project, version.alias_name), version)
+    other = await by_name(project, beside) if beside else None
     if other is not None and other.alias_id != version.alias_id:
         raise Conflict(f"{other.name} is of another alias than {version.name}: name a version of {version.alias_name}")
     if other is None and version.parent_id is not None:
-        other = await get_version(store, version.parent_id)
+        other = await get_version(project.store, version.parent_id)
     trained = line.trained
-    tasks: Sequence[Task] = await before_and_after(store, other, version) if other is not None else ()
+    tasks: Sequence[Task] = await before_and_after(project.store, other, version) if other is not None else ()
     return VersionWhole(
         version=line,
-        moves=await list_moves(store, project_id, version_ids=[version.id]),
-        step=next(iter(await list_step_lines(store, project_id, version_id=version.id, limit=1)), None),
-        groups=await _groups(store, trained.step_id) if trained is not None else (),
+        moves=await list_moves(project, version_ids=[version.id]),
+        step=next(iter(await list_step_lines(project, version_id=version.id, limit=1)), None),
+        groups=await _groups(project.store, trained.step_id) if trained is not None else (),
         beside=other.name if other is not None else None,
         tasks=tasks,
-        answers=await answers(store, tasks, task) if task is not None else None,
+        answers=await answers(project.store, tasks, task) if task is not None else None,
     )
 
 

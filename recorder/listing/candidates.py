@@ -37,6 +37,7 @@ from recorder.registry.versions import parse_name
 from recorder.search.asking import runs_saying
 from recorder.store import sql
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import aliases, calls, campaigns, groups, score_parts, tool_calls, trajectories, versions
 from recorder.work.scores import REWARD
 
@@ -83,22 +84,22 @@ class _Saying:
         """The next of those runs."""
         tops = [one for one in (before, *(self.end or ())) if one is not None]
         most = enough or _MOST_SAYING
-        ids = await runs_saying(store, self.project_id, self.said, before=min(tops, default=None), limit=most)
+        ids = await runs_saying(Project(store, self.project_id), self.said, before=min(tops, default=None), limit=most)
         wanted = [one for one in ids if self.first is None or (one,) >= self.first]
         there_are_more = len(ids) == most and len(wanted) == most
         return Stretch([t.id.in_(wanted)], *((ids[-1], most) if there_are_more else ()))
 
 
-async def of_runs(store: Store, project_id: str, wanted: RunFilter) -> Walk:
+async def of_runs(project: Project, wanted: RunFilter) -> Walk:
     """How runs are walked: by the rarest of what an index knows."""
-    all_of_them = Indexed(RUNS, [t.project_id == project_id], *_ids(wanted))
-    return await _walk(store, all_of_them, _of_runs(project_id, wanted))
+    all_of_them = Indexed(RUNS, [t.project_id == project.id], *_ids(wanted))
+    return await _walk(project.store, all_of_them, _of_runs(project.id, wanted))
 
 
-async def of_groups(store: Store, project_id: str, wanted: GroupFilter) -> Walk:
+async def of_groups(project: Project, wanted: GroupFilter) -> Walk:
     """How groups are walked."""
-    all_of_them = Indexed(GROUPS, [g.project_id == project_id], *_opened(wanted), _MOST_GROUPS)
-    return await _walk(store, all_of_them, _of_groups(project_id, wanted))
+    all_of_them = Indexed(GROUPS, [g.project_id == project.id], *_opened(wanted), _MOST_GROUPS)
+    return await _walk(project.store, all_of_them, _of_groups(project.id, wanted))
 
 
 async def _walk(store: Store, all_of_it: Indexed, asked: Sequence[_Narrowing]) -> Walk:

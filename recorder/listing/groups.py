@@ -21,6 +21,7 @@ from recorder.listing.tasks import first_words
 from recorder.states import GroupState
 from recorder.store import sql
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import aliases, groups, score_parts, trajectories, versions
 from recorder.work.scores import REWARD
 
@@ -48,12 +49,12 @@ class GroupLine:
 
 
 async def list_groups(
-    store: Store, project_id: str, wanted: GroupFilter = ALL_GROUPS, *, before: str | None = None, limit: int = 50
+    project: Project, wanted: GroupFilter = ALL_GROUPS, *, before: str | None = None, limit: int = 50
 ) -> Page[GroupLine]:
     """The newest groups that are wanted, of those below the place `before`. Raises FilterInvalid."""
-    walk = await candidates.of_groups(store, project_id, wanted)
-    page = await page_of(store, candidates.GROUPS, walk.candidates, walk.checks, before=before, limit=limit)
-    return filled(page, await _lines(store, page.lines))
+    walk = await candidates.of_groups(project, wanted)
+    page = await page_of(project.store, candidates.GROUPS, walk.candidates, walk.checks, before=before, limit=limit)
+    return filled(page, await _lines(project.store, page.lines))
 
 
 async def _lines(store: Store, ids: Sequence[str]) -> list[GroupLine]:

@@ -12,8 +12,8 @@ from sqlalchemy import Column, ColumnElement, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.store import sql
-from recorder.store.database import Store
 from recorder.store.ledger import TRAINED
+from recorder.store.project import Project
 from recorder.store.schema import aliases, calls, campaigns, groups, ledger, versions
 
 MOST: Final = 200  # values of one word
@@ -33,22 +33,22 @@ class Offered:
     campaigns: list[str]
 
 
-async def offered_of_runs(store: Store, project_id: str) -> Offered:
+async def offered_of_runs(project: Project) -> Offered:
     """What runs can be narrowed by."""
-    async with store.read() as conn:
-        said = await _distinct(conn, ledger.c.code, ledger.c.project_id == project_id, *_SAID_OF_RUNS)
-        of_groups = await _distinct(conn, groups.c.reason, groups.c.project_id == project_id)
+    async with project.store.read() as conn:
+        said = await _distinct(conn, ledger.c.code, ledger.c.project_id == project.id, *_SAID_OF_RUNS)
+        of_groups = await _distinct(conn, groups.c.reason, groups.c.project_id == project.id)
         reasons = sorted({*said, *of_groups} - _NOT_OFFERED, key=lambda code: (code != TRAINED, code))
-        return Offered(await _aliases(conn, project_id), await _versions(conn, project_id), reasons,
-                       await _sources(conn, project_id), [])  # fmt: skip
+        return Offered(await _aliases(conn, project.id), await _versions(conn, project.id), reasons,
+                       await _sources(conn, project.id), [])  # fmt: skip
 
 
-async def offered_of_groups(store: Store, project_id: str) -> Offered:
+async def offered_of_groups(project: Project) -> Offered:
     """What groups can be narrowed by."""
-    async with store.read() as conn:
-        reasons = await _distinct(conn, groups.c.reason, groups.c.project_id == project_id)
-        return Offered(await _aliases(conn, project_id), await _versions(conn, project_id), reasons, [],
-                       await _campaigns(conn, project_id))  # fmt: skip
+    async with project.store.read() as conn:
+        reasons = await _distinct(conn, groups.c.reason, groups.c.project_id == project.id)
+        return Offered(await _aliases(conn, project.id), await _versions(conn, project.id), reasons, [],
+                       await _campaigns(conn, project.id))  # fmt: skip
 
 
 async def _distinct(conn: AsyncConnection, column: Column[Any], *which: ColumnElement[bool]) -> list[str]:

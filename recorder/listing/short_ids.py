@@ -14,7 +14,7 @@ from typing import Final
 from sqlalchemy import select, union_all
 
 from recorder.errors import InvalidId
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import calls, groups, trajectories
 
 SHOWN: Final = 8
@@ -28,7 +28,7 @@ def short(id_: str | None) -> str | None:
     return id_[-SHOWN:] if id_ is not None and _OURS.fullmatch(id_) else id_
 
 
-async def in_full(store: Store, project_id: str, name: str) -> str:
+async def in_full(project: Project, name: str) -> str:
     """The id of the run, group or call whose end `name` is; else, and where a caller gave just that id, `name`.
 
     Raises InvalidId where several end so.
@@ -36,10 +36,10 @@ async def in_full(store: Store, project_id: str, name: str) -> str:
     if not _SHORT.fullmatch(name):
         return name
     given = [
-        select(t.c.id).where(t.c.project_id == project_id, t.c.external_id == name) for t in (trajectories, groups)
+        select(t.c.id).where(t.c.project_id == project.id, t.c.external_id == name) for t in (trajectories, groups)
     ]
-    ends = [select(t.c.id).where(t.c.project_id == project_id, t.c.id.endswith(name)) for t in _NAMED]
-    async with store.read() as conn:
+    ends = [select(t.c.id).where(t.c.project_id == project.id, t.c.id.endswith(name)) for t in _NAMED]
+    async with project.store.read() as conn:
         if (await conn.execute(union_all(*given).limit(1))).first() is not None:
             return name
         found = list((await conn.execute(union_all(*ends).limit(3))).scalars())

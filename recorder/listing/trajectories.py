@@ -23,6 +23,7 @@ from recorder.states import Origin, Purpose, TrajectoryState
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.ledger import TRAINED
+from recorder.store.project import Project
 from recorder.store.schema import aliases, groups, score_parts, tool_calls, trajectories, versions
 
 
@@ -59,12 +60,12 @@ class TrajectoryLine:
 
 
 async def list_trajectories(
-    store: Store, project_id: str, wanted: RunFilter = ALL_RUNS, *, before: str | None = None, limit: int = 50
+    project: Project, wanted: RunFilter = ALL_RUNS, *, before: str | None = None, limit: int = 50
 ) -> Page[TrajectoryLine]:
     """The newest runs that are wanted, of those below the place `before`. Raises FilterInvalid."""
-    walk = await candidates.of_runs(store, project_id, wanted)
-    page = await page_of(store, candidates.RUNS, walk.candidates, walk.checks, before=before, limit=limit)
-    return filled(page, await trajectory_lines(store, page.lines))
+    walk = await candidates.of_runs(project, wanted)
+    page = await page_of(project.store, candidates.RUNS, walk.candidates, walk.checks, before=before, limit=limit)
+    return filled(page, await trajectory_lines(project.store, page.lines))
 
 
 async def trajectory_lines(store: Store, ids: Sequence[str]) -> list[TrajectoryLine]:

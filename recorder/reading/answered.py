@@ -19,6 +19,7 @@ from recorder.content.turns import ANYBODY, Message, Whose
 from recorder.reading.transcripts import PAGE, load_call
 from recorder.reading.views import CallView, ChoiceView
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import calls, choices, issued, nodes, trajectories
 
 _KIND: Final = "response"
@@ -47,16 +48,16 @@ class Said:
     message: Message | None
 
 
-async def find(store: Store, project_id: str, response_id: str, whose: Whose = ANYBODY) -> Answered | None:
+async def find(project: Project, response_id: str, whose: Whose = ANYBODY) -> Answered | None:
     """The call whose answer was given out under this id. None: there is none, it was forgotten, or it is another's."""
     query = select(issued.c.call_id, issued.c.choice, *_AT).where(
-        issued.c.project_id == project_id, issued.c.issued_id == response_id, issued.c.kind == _KIND
+        issued.c.project_id == project.id, issued.c.issued_id == response_id, issued.c.kind == _KIND
     )
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         row = (await conn.execute(query.join(trajectories, _OF))).one_or_none()
     if row is not None and not _may_read(whose, row):
         return None
-    call = await load_call(store, row.call_id) if row is not None else None
+    call = await load_call(project.store, row.call_id) if row is not None else None
     if row is None or call is None:
         return None
     return Answered(call, next((choice for choice in call.choices if choice.index == row.choice), None))
@@ -68,7 +69,7 @@ async def process_of(store: Store, call_id: str) -> str | None:
         return (await conn.execute(select(calls.c.process).where(calls.c.id == call_id))).scalar_one_or_none()
 
 
-async def said(store: Store, project_id: str, response_ids: Collection[str], whose: Whose = ANYBODY) -> dict[str, Said]:
+async def said(project: Project, response_ids: Collection[str], whose: Whose = ANYBODY) -> dict[str, Said]:
     """What the answers with these ids said, as far as they are known: without the conversations before them."""
     at_choice = and_(choices.c.call_id == issued.c.call_id, choices.c["index"] == issued.c.choice)
     query = (
@@ -77,12 +78,12 @@ async def said(store: Store, project_id: str, response_ids: Collection[str], who
         .join(calls, calls.c.id == issued.c.call_id)
         .outerjoin(choices, at_choice)
         .outerjoin(nodes, nodes.c.id == choices.c.node_id)
-        .where(issued.c.project_id == project_id, issued.c.kind == _KIND)
+        .where(issued.c.project_id == project.id, issued.c.kind == _KIND)
     )
     ids = iter(response_ids)
     found: dict[str, Said] = {}
     while page := list(islice(ids, PAGE)):
-        async with store.read() as conn:
+        async with project.store.read() as conn:
             rows = (await conn.execute(query.where(issued.c.issued_id.in_(page)))).all()
         found |= {row.issued_id: _said(row) for row in rows if _may_read(whose, row)}
     return found
@@ -95,12 +96,12 @@ def _said(row: Any) -> Said:
     return Said(bool(row.stream), meta, None if row.message is None else {**row.message, **extras})
 
 
-async def forget(store: Store, project_id: str, response_id: str) -> bool:
+async def forget(project: Project, response_id: str) -> bool:
     """Forget an id; the call stays recorded. False: there was none."""
     query = delete(issued).where(
-        issued.c.project_id == project_id, issued.c.issued_id == response_id, issued.c.kind == _KIND
+        issued.c.project_id == project.id, issued.c.issued_id == response_id, issued.c.kind == _KIND
     )
-    async with store.write() as conn:
+    async with project.store.write() as conn:
         return bool((await conn.execute(query)).rowcount)
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import Select, case, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.states import GroupState, Purpose, ToolOutcome, TrajectoryState
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import calls, choices, groups, score_parts, scores, tool_calls, trajectories
 from recorder.work.scores import REWARD
 
@@ -38,14 +38,14 @@ class ComparedRun:
     call_s: float | None
 
 
-async def compared_runs(store: Store, project_id: str, version_ids: Collection[str], since: float) -> list[ComparedRun]:
+async def compared_runs(project: Project, version_ids: Collection[str], since: float) -> list[ComparedRun]:
     """The runs that were pinned to one of these versions, began since then (unix seconds) and are decided."""
-    async with store.read() as conn:
-        rows = list(await conn.execute(_runs(project_id, version_ids, since)))
+    async with project.store.read() as conn:
+        rows = list(await conn.execute(_runs(project.id, version_ids, since)))
     found: list[ComparedRun] = []
     for first in range(0, len(rows), _PAGE):
         page = rows[first : first + _PAGE]
-        async with store.read() as conn:
+        async with project.store.read() as conn:
             found += await _with_figures(conn, page)
     return found
 

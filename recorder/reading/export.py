@@ -18,6 +18,7 @@ from recorder.reading.transcripts import load_trajectories
 from recorder.reading.views import CallView, ToolCallView, TrajectoryView
 from recorder.states import TrajectoryState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import aliases, groups, tool_calls, trajectories, versions
 from recorder.work import scores
 from recorder.work.scores import REWARD, NewPart
@@ -27,7 +28,7 @@ ID_PAGE = 500
 
 
 async def raw_lines(
-    store: Store, project_id: str, *, trajectory_id: str | None = None, since: float | None = None
+    project: Project, *, trajectory_id: str | None = None, since: float | None = None
 ) -> AsyncIterator[dict[str, Any]]:
     """One line a call, trajectory by trajectory in the order they began, from `since` (unix seconds) on.
 
@@ -35,19 +36,19 @@ async def raw_lines(
     `parts` are what the run's `reward` is made of, by name, each with its reason.
     """
     names: dict[str, str] = {}
-    async for page in _pages(store, project_id, trajectory_id, since, with_tokens=True):
+    async for page in _pages(project, trajectory_id, since, with_tokens=True):
         own = [(t, call) for t in page for call in t.calls if call.trajectory_id == t.id]
-        await _add_names(store, names, {call.version_id for _, call in own if call.version_id is not None})
-        parts = await _parts(store, page)
+        await _add_names(project.store, names, {call.version_id for _, call in own if call.version_id is not None})
+        parts = await _parts(project.store, page)
         for trajectory, call in own:
             yield _raw(trajectory, call, names.get(call.version_id or ""), parts.get(trajectory.id, ()))
 
 
 async def openai_lines(
-    store: Store, project_id: str, *, trajectory_id: str | None = None, since: float | None = None
+    project: Project, *, trajectory_id: str | None = None, since: float | None = None
 ) -> AsyncIterator[dict[str, Any]]:
     """One line a completed trajectory: `{"messages": […], "tools": […]}`, the path to its last main leaf."""
-    async for page in _pages(store, project_id, trajectory_id, since, with_tokens=False):
+    async for page in _pages(project, trajectory_id, since, with_tokens=False):
         for trajectory in page:
             if trajectory.state is TrajectoryState.COMPLETED and trajectory.main_path and not trajectory.selection:
                 line: dict[str, Any] = {"messages": [_plain(m) for m in trajectory.messages]}
@@ -55,18 +56,18 @@ async def openai_lines(
 
 
 async def tool_lines(
-    store: Store, project_id: str, *, trajectory_id: str | None = None, since: float | None = None
+    project: Project, *, trajectory_id: str | None = None, since: float | None = None
 ) -> AsyncIterator[dict[str, Any]]:
     """One line a tool call that went through the gateway, in the order they began; those of no known run too."""
     t = tool_calls.c
-    query = select(tool_calls).where(t.project_id == project_id).order_by(t.started_at, t.id).limit(PAGE)
+    query = select(tool_calls).where(t.project_id == project.id).order_by(t.started_at, t.id).limit(PAGE)
     if trajectory_id is not None:
         query = query.where(t.trajectory_id == trajectory_id)
     if since is not None:
         query = query.where(t.started_at >= since)
     page = query
     while True:
-        async with store.read() as conn:
+        async with project.store.read() as conn:
             rows = (await conn.execute(page)).all()
         for row in rows:
             yield _tool(tool_call_view(row))
@@ -76,17 +77,17 @@ async def tool_lines(
 
 
 async def _pages(
-    store: Store, project_id: str, trajectory_id: str | None, since: float | None, *, with_tokens: bool
+    project: Project, trajectory_id: str | None, since: float | None, *, with_tokens: bool
 ) -> AsyncIterator[list[TrajectoryView]]:
     wanted: list[str] = []
-    async for row in _trajectories(store, trajectory_id):
-        if row.project_id == project_id and (since is None or row.started_at >= since):
+    async for row in _trajectories(project.store, trajectory_id):
+        if row.project_id == project.id and (since is None or row.started_at >= since):
             wanted.append(row.id)
         if len(wanted) == PAGE:
-            yield await load_trajectories(store, wanted, with_tokens=with_tokens)
+            yield await load_trajectories(project.store, wanted, with_tokens=with_tokens)
             wanted = []
     if wanted:
-        yield await load_trajectories(store, wanted, with_tokens=with_tokens)
+        yield await load_trajectories(project.store, wanted, with_tokens=with_tokens)
 
 
 async def _trajectories(store: Store, trajectory_id: str | None) -> AsyncIterator[Row]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import feedback, trajectories
 from recorder.work.feedback import PREFERENCE, TIE, choice_of
 
@@ -24,14 +24,14 @@ class Preferred:
     tie: bool = False
 
 
-async def preferences(store: Store, project_id: str) -> list[Preferred]:
+async def preferences(project: Project) -> list[Preferred]:
     """All that were said of two attempts of one group, the oldest first."""
     query = (
         select(feedback.c.trajectory_id, feedback.c.name, feedback.c.value, feedback.c.tags)
-        .where(feedback.c.project_id == project_id, feedback.c.name.in_((PREFERENCE, TIE)))
+        .where(feedback.c.project_id == project.id, feedback.c.name.in_((PREFERENCE, TIE)))
         .order_by(feedback.c.created_at, feedback.c.id)
     )
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         rows = (await conn.execute(query)).all()
     told = [(row.tags, choice_of(row.trajectory_id, row.name, row.value, row.tags)) for row in rows]
     return [
@@ -41,16 +41,16 @@ async def preferences(store: Store, project_id: str) -> list[Preferred]:
     ]
 
 
-async def rated(store: Store, project_id: str, name: str) -> dict[str, dict[str, float]]:
+async def rated(project: Project, name: str) -> dict[str, dict[str, float]]:
     """The newest feedback of that name on each run, where it is a number or yes or no: group → run → value."""
     query = (
         select(feedback.c.trajectory_id, feedback.c.value, trajectories.c.group_id)
         .join(trajectories, trajectories.c.id == feedback.c.trajectory_id)
-        .where(feedback.c.project_id == project_id, feedback.c.name == name, trajectories.c.group_id.is_not(None))
+        .where(feedback.c.project_id == project.id, feedback.c.name == name, trajectories.c.group_id.is_not(None))
         .order_by(feedback.c.created_at, feedback.c.id)
     )
     found: dict[str, dict[str, float]] = {}
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         for row in (await conn.execute(query)).all():
             if isinstance(row.value, int | float):
                 found.setdefault(row.group_id, {})[row.trajectory_id] = float(row.value)

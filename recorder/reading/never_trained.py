@@ -18,7 +18,7 @@ from recorder.content.turns import Sampling
 from recorder.reading.assemble import sampling_of
 from recorder.states import Purpose, TurnKind
 from recorder.store import sql
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import aliases, calls, choices, trajectories
 
 LOOKED_AT: Final = 2_000  # of a project, the newest calls: among these are those that are asked about, if any are
@@ -92,7 +92,7 @@ def newest_calls(project_id: str) -> tuple[ColumnElement[bool], ...]:
     return mine, calls.c.id >= select(func.min(page.c.id)).scalar_subquery()
 
 
-async def never_trained(store: Store, project_id: str) -> list[NeverTrained]:
+async def never_trained(project: Project) -> list[NeverTrained]:
     """The clients of which no call can be trained on, by name."""
     query = (
         select(
@@ -106,7 +106,7 @@ async def never_trained(store: Store, project_id: str) -> list[NeverTrained]:
         .join(aliases, aliases.c.id == calls.c.alias_id)
         .join(trajectories, trajectories.c.id == calls.c.trajectory_id)
         .where(
-            *newest_calls(project_id),
+            *newest_calls(project.id),
             choices.c["index"] == 0,
             calls.c.turn_kind != TurnKind.AUX,
             trajectories.c.purpose == Purpose.TRAIN,
@@ -114,7 +114,7 @@ async def never_trained(store: Store, project_id: str) -> list[NeverTrained]:
         .order_by(calls.c.id.desc())
         .limit(MOST_CALLS)
     )
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         rows = (await conn.execute(query)).all()
     newest: dict[tuple[str, str], list[Any]] = {}
     for row in rows:

@@ -15,20 +15,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.reading.transcripts import load_call
 from recorder.reading.views import CallView
 from recorder.states import CallState, Purpose, TrajectoryState, TurnKind
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import calls, trajectories
 
 RUNS: Final = 400  # newest runs that are looked at: a short read, however much is recorded
 
 
-async def recent_openings(store: Store, project_id: str, alias_id: str, limit: int) -> list[CallView]:
+async def recent_openings(project: Project, alias_id: str, limit: int) -> list[CallView]:
     """At most `limit` calls that opened a run and were answered, newest first, no two of one conversation and tools."""
-    async with store.read() as conn:
-        found = await _first_calls(conn, project_id, alias_id)
+    async with project.store.read() as conn:
+        found = await _first_calls(conn, project.id, alias_id)
     newest: dict[object, str] = {}
     for row in found:
         newest.setdefault((row.prompt_node_id, row.tools_blob_id), row.id)
-    views = [await load_call(store, call_id) for call_id in list(newest.values())[:limit]]
+    views = [await load_call(project.store, call_id) for call_id in list(newest.values())[:limit]]
     return [view for view in views if view is not None]
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, func, select
 from recorder.ids import first_id_at
 from recorder.states import Origin, Purpose
 from recorder.store import sql
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import aliases, calls, trajectories
 from recorder.store.statement import equals
 
@@ -35,7 +35,7 @@ class ShadowCost:
         return self.prompt_tokens + self.sampled_tokens
 
 
-async def shadow_costs(store: Store, project_id: str, since: float) -> list[ShadowCost]:
+async def shadow_costs(project: Project, since: float) -> list[ShadowCost]:
     """What was answered again since a time (unix seconds), by the alias's name; an alias without any is not there."""
 
     def tokens(kind: str) -> ColumnElement[int]:
@@ -43,7 +43,7 @@ async def shadow_costs(store: Store, project_id: str, since: float) -> list[Shad
 
     t = trajectories.c
     answered_again = select(t.id).where(
-        t.project_id == project_id,
+        t.project_id == project.id,
         equals(t.origin, Origin.SHADOW),  # the word, as the index has it
         t.purpose == Purpose.TRAIN,
         t.id >= first_id_at("traj", since - LASTS_S),
@@ -56,6 +56,6 @@ async def shadow_costs(store: Store, project_id: str, since: float) -> list[Shad
             sql.passed_by(calls.c.id) >= first_id_at("call", since),  # of its few calls, not of all since then
         )
     )
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         rows = await conn.execute(query.group_by(aliases.c.name).order_by(aliases.c.name))
         return [ShadowCost(*row) for row in rows]

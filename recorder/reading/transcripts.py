@@ -19,6 +19,7 @@ from recorder.reading.views import CallView, FeedbackView, GroupView, ScenarioVi
 from recorder.states import GroupState
 from recorder.store import sql
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import (
     aliases,
     blobs,
@@ -95,25 +96,25 @@ def _group_view(row: Row, members: Sequence[TrajectoryView], scenario: ScenarioV
     return sql.view(GroupView, row, state=GroupState(row.state), scenario=scenario, members=members)
 
 
-async def find_trajectory(store: Store, project_id: str, id_or_external: str, group: str | None = None) -> str:
+async def find_trajectory(project: Project, id_or_external: str, group: str | None = None) -> str:
     """The internal id of a trajectory, given that or its external id (its newest continuation).
 
     `group` is the group part of its address ("": it has none); without it an external id may stand in any group, and
     the newest counts.
     Raises NotFound.
     """
-    here = select(trajectories.c.id).where(trajectories.c.project_id == project_id)
+    here = select(trajectories.c.id).where(trajectories.c.project_id == project.id)
     named = here.where(trajectories.c.external_id == id_or_external)
     if group is not None:
         named = named.where(trajectories.c.address_group == group)
     newest = named.order_by(trajectories.c.started_at.desc(), trajectories.c.sequence.desc()).limit(1)
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         id_ = (await conn.execute(here.where(trajectories.c.id == id_or_external))).scalar_one_or_none()
         if id_ is None:
             id_ = (await conn.execute(newest)).scalar_one_or_none()
     if id_ is None:
         where = f" in group {group!r}" if group is not None else ""
-        raise NotFound(f"no trajectory {id_or_external!r}{where} in project {project_id!r}")
+        raise NotFound(f"no trajectory {id_or_external!r}{where} in project {project.id!r}")
     return str(id_)
 
 
@@ -124,10 +125,10 @@ async def made_by_whom(store: Store, trajectory_id: str) -> str:
         return str((await conn.execute(query)).scalar_one())
 
 
-async def trajectory_of_call(store: Store, project_id: str, call_id: str) -> str | None:
+async def trajectory_of_call(project: Project, call_id: str) -> str | None:
     """The internal id of the trajectory that a call belongs to."""
-    query = select(calls.c.trajectory_id).where(calls.c.id == call_id, calls.c.project_id == project_id)
-    async with store.read() as conn:
+    query = select(calls.c.trajectory_id).where(calls.c.id == call_id, calls.c.project_id == project.id)
+    async with project.store.read() as conn:
         return (await conn.execute(query)).scalar_one_or_none()
 
 

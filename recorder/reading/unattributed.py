@@ -19,7 +19,7 @@ from recorder.lineage import likeness
 from recorder.reading.never_trained import UNKNOWN, newest_calls
 from recorder.states import CallState
 from recorder.store import sql
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import aliases, calls, choices, nodes, trajectories
 
 MOST_CALLS: Final = 48  # of a project, the newest that are runs of their own
@@ -51,10 +51,10 @@ class _Alone:
     answer: Message
 
 
-async def unattributed(store: Store, project_id: str) -> list[Unattributed]:
+async def unattributed(project: Project) -> list[Unattributed]:
     """The clients whose calls are runs of their own and should not be, by name."""
-    async with store.read() as conn:
-        alone = await _alone(conn, project_id)
+    async with project.store.read() as conn:
+        alone = await _alone(conn, project.id)
     by_client: dict[tuple[str, str], list[_Alone]] = {}
     for one in alone:
         by_client.setdefault((one.row.client or UNKNOWN, one.row.alias), []).append(one)

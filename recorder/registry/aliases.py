@@ -25,6 +25,7 @@ from recorder.states import VersionState
 from recorder.store import ledger, sql
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
+from recorder.store.project import Project
 from recorder.store.schema import aliases, versions
 from recorder.store.schema import ledger as ledger_table
 from recorder.store.transitions import move
@@ -67,8 +68,7 @@ _COLUMNS: Final = [aliases.c[name] for name in AliasView.__slots__]
 
 
 async def ensure_alias(
-    store: Store,
-    project_id: str,
+    project: Project,
     name: str,
     base_model: str,
     base_fingerprint: str | None,
@@ -84,13 +84,13 @@ async def ensure_alias(
     """
     if not _NAME.fullmatch(name):
         raise InvalidId(f"the model name {name[:160]!r} is not valid: use 1 to 128 of A-Z a-z 0-9 . _ : ~ / -")
-    async with store.write() as conn:
-        found = await _by_name(conn, project_id, name)
+    async with project.store.write() as conn:
+        found = await _by_name(conn, project.id, name)
         if found is None:
-            await _create(conn, project_id, name, base_model, base_fingerprint, recipe or {})
+            await _create(conn, project.id, name, base_model, base_fingerprint, recipe or {})
         elif base_model != found.base_model or base_fingerprint not in (None, found.base_fingerprint):
             await _take_over_base(conn, found, base_model, base_fingerprint)
-        alias = await _by_name(conn, project_id, name)
+        alias = await _by_name(conn, project.id, name)
         assert alias is not None
         said = ({} if baseline is None else {"baseline": baseline}) | (held.columns if held is not None else {})
         if any(getattr(alias, column) != value for column, value in said.items()):
@@ -204,10 +204,10 @@ def _shown(base_model: str, fingerprint: str | None) -> str:
     return f"{base_model} (fingerprint {fingerprint[:12] if fingerprint else 'unknown'})"
 
 
-async def get_aliases(store: Store, project_id: str) -> list[AliasView]:
+async def get_aliases(project: Project) -> list[AliasView]:
     """Every alias of the project, by name: one cheap SELECT."""
-    async with store.read() as conn:
-        return await read_aliases(conn, project_id)
+    async with project.store.read() as conn:
+        return await read_aliases(conn, project.id)
 
 
 async def read_aliases(conn: AsyncConnection, project_id: str) -> list[AliasView]:
@@ -216,14 +216,14 @@ async def read_aliases(conn: AsyncConnection, project_id: str) -> list[AliasView
     return sql.views(AliasView, await conn.execute(query))
 
 
-async def get_alias(store: Store, project_id: str, name: str) -> AliasView:
+async def get_alias(project: Project, name: str) -> AliasView:
     """The alias of that name. Raises NotFound, which names those that are there."""
-    found = await get_aliases(store, project_id)
+    found = await get_aliases(project)
     for alias in found:
         if alias.name == name:
             return alias
     there = ", ".join(a.name for a in found) or "none yet"
-    raise NotFound(f"no alias {name!r} in project {project_id!r}; there is: {there}")
+    raise NotFound(f"no alias {name!r} in project {project.id!r}; there is: {there}")
 
 
 async def set_live(

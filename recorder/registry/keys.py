@@ -21,6 +21,7 @@ from recorder.errors import Conflict, NotFound
 from recorder.ids import new_id
 from recorder.store import sql
 from recorder.store.database import Store, now
+from recorder.store.project import Project
 from recorder.store.schema import keys
 
 PREFIX: Final = "hone_"
@@ -67,8 +68,7 @@ class KeyView:
 
 
 async def mint(
-    store: Store,
-    project_id: str,
+    project: Project,
     name: str,
     scopes: Collection[str],
     trajectory_id: str | None = None,
@@ -81,13 +81,12 @@ async def mint(
     Returns it and its secret, which is shown this once. Raises ValueError for an unknown scope.
     """
     fields = {"name": name, "scopes": sorted(_scopes(scopes)), "trajectory_id": trajectory_id, "made_by": by}
-    async with store.write() as conn:
-        return await _insert(conn, project_id, _secret(), **fields, expires_at=expires_at, family=family)
+    async with project.store.write() as conn:
+        return await _insert(conn, project.id, _secret(), **fields, expires_at=expires_at, family=family)
 
 
 async def adopt(
-    store: Store,
-    project_id: str,
+    project: Project,
     name: str,
     scopes: Collection[str],
     secret: str,
@@ -102,13 +101,13 @@ async def adopt(
     if not secret.startswith(PREFIX) or len(secret) < _LEAST_CHARS or not secret.isprintable() or " " in secret:
         raise ValueError(f"a key is {PREFIX!r} and at least {_LEAST_CHARS - len(PREFIX)} random characters")
     wanted = _scopes(scopes)
-    async with store.write() as conn:
+    async with project.store.write() as conn:
         row = (await conn.execute(select(keys).where(keys.c.hash == _hash(secret)))).first()
         if row is None:
             fields = {"name": name, "scopes": sorted(wanted), "expires_at": expires_at, "family": None, "made_by": by}
-            return (await _insert(conn, project_id, secret, **fields))[0]
+            return (await _insert(conn, project.id, secret, **fields))[0]
     there = _view(row)
-    if there.project_id != project_id or there.scopes != wanted or there.revoked_at is not None:
+    if there.project_id != project.id or there.scopes != wanted or there.revoked_at is not None:
         raise Conflict(
             f"the key {there.id} ({there.name!r}) has this secret, and it was revoked, has other scopes, or is another "
             "project's: take a new secret"
@@ -116,15 +115,13 @@ async def adopt(
     return there
 
 
-async def rotate(
-    store: Store, project_id: str, key: str, grace_s: float = 0.0, by: str | None = None
-) -> tuple[KeyView, str]:
+async def rotate(project: Project, key: str, grace_s: float = 0.0, by: str | None = None) -> tuple[KeyView, str]:
     """Replace a key, by its id or its name, with a new one that has its scopes, its runs and its end.
 
     The old one ends at once, or after `grace_s` seconds. Raises NotFound, and Conflict where a name is ambiguous.
     """
-    async with store.write() as conn:
-        old = await _in_force(conn, project_id, key)
+    async with project.store.write() as conn:
+        old = await _in_force(conn, project.id, key)
         until = now() + grace_s
         sooner = or_(keys.c.expires_at.is_(None), keys.c.expires_at > until)
         of_old = update(keys).where(keys.c.id == old.id)
@@ -132,7 +129,7 @@ async def rotate(
             of_old.where(sooner).values(expires_at=until) if grace_s else of_old.values(revoked_at=now(), revoked_by=by)
         )
         kept = {name: getattr(old, name) for name in ("name", "scopes", "trajectory_id", "expires_at", "family")}
-        return await _insert(conn, project_id, _secret(), **kept, replaces=old.id, made_by=by)
+        return await _insert(conn, project.id, _secret(), **kept, replaces=old.id, made_by=by)
 
 
 def _secret() -> str:
@@ -172,25 +169,25 @@ async def _valid(conn: AsyncConnection, which: ColumnElement[bool]) -> KeyView |
     return _view(row) if row else None
 
 
-async def list_keys(store: Store, project_id: str) -> list[KeyView]:
+async def list_keys(project: Project) -> list[KeyView]:
     """Every key of the project, revoked ones too, oldest first."""
-    query = select(keys).where(keys.c.project_id == project_id).order_by(keys.c.created_at, keys.c.id)
-    async with store.read() as conn:
+    query = select(keys).where(keys.c.project_id == project.id).order_by(keys.c.created_at, keys.c.id)
+    async with project.store.read() as conn:
         return [_view(row) for row in await conn.execute(query)]
 
 
-async def newest_keys(store: Store, project_id: str, limit: int = 200) -> list[KeyView]:
+async def newest_keys(project: Project, limit: int = 200) -> list[KeyView]:
     """The newest keys that were made for no single run, revoked ones too: of runs there are as many as runs."""
-    own = (keys.c.project_id == project_id, keys.c.trajectory_id.is_(None))
+    own = (keys.c.project_id == project.id, keys.c.trajectory_id.is_(None))
     query = select(keys).where(*own).order_by(keys.c.id.desc()).limit(limit)  # ids begin with the time
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         return [_view(row) for row in await conn.execute(query)]
 
 
-async def revoke(store: Store, project_id: str, key: str, by: str | None = None) -> KeyView:
+async def revoke(project: Project, key: str, by: str | None = None) -> KeyView:
     """Revoke a key by its id or its name, for good. Raises NotFound, and Conflict where a name is ambiguous."""
-    async with store.write() as conn:
-        found = await _in_force(conn, project_id, key)
+    async with project.store.write() as conn:
+        found = await _in_force(conn, project.id, key)
         revoked = update(keys).where(keys.c.id == found.id).values(revoked_at=now(), revoked_by=by).returning(keys)
         return _view((await conn.execute(revoked)).one())
 
@@ -207,13 +204,13 @@ async def _in_force(conn: AsyncConnection, project_id: str, key: str) -> Any:
     return rows[0]
 
 
-async def any_keys(store: Store, project_id: str) -> bool:
+async def any_keys(project: Project) -> bool:
     """Whether the project is guarded by keys: one was made, for no single run, and it was not revoked.
 
     A key past its time still counts: time alone must not open what a key had closed.
     """
-    guarding = (keys.c.project_id == project_id, keys.c.trajectory_id.is_(None), keys.c.revoked_at.is_(None))
-    async with store.read() as conn:
+    guarding = (keys.c.project_id == project.id, keys.c.trajectory_id.is_(None), keys.c.revoked_at.is_(None))
+    async with project.store.read() as conn:
         return (await conn.execute(select(keys.c.id).where(*guarding).limit(1))).first() is not None
 
 

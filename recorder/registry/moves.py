@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.store import ledger as rows
 from recorder.store import sql
-from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
+from recorder.store.project import Project
 from recorder.store.schema import aliases, ledger, versions
 
 
@@ -70,8 +70,7 @@ async def write(
 
 
 async def list_moves(
-    store: Store,
-    project_id: str,
+    project: Project,
     *,
     alias: str | None = None,
     version_ids: Collection[str] | None = None,
@@ -82,7 +81,7 @@ async def list_moves(
         select(ledger, aliases.c.name, versions.c.number)
         .join(versions, versions.c.id == ledger.c.object_id)
         .join(aliases, aliases.c.id == versions.c.alias_id)
-        .where(sql.passed_by(ledger.c.project_id) == project_id, ledger.c.object_kind == "version")
+        .where(sql.passed_by(ledger.c.project_id) == project.id, ledger.c.object_kind == "version")
         .order_by(ledger.c.id.desc())
         .limit(limit)
     )
@@ -91,21 +90,21 @@ async def list_moves(
     if version_ids is not None:  # by their ids, not by walking the newest rows of all that was ever written
         query = query.where(ledger.c.object_id.in_(version_ids))
         query = query.order_by(None).order_by(sql.passed_by(ledger.c.id).desc())
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         return [_move(row) for row in await conn.execute(query)]
 
 
-async def count_moves(store: Store, project_id: str) -> dict[tuple[str, str], int]:
+async def count_moves(project: Project) -> dict[tuple[str, str], int]:
     """How often each move was made, by (alias, move)."""
     query = (
         select(aliases.c.name, ledger.c.code, func.count())
         .select_from(ledger)
         .join(versions, versions.c.id == ledger.c.object_id)
         .join(aliases, aliases.c.id == versions.c.alias_id)
-        .where(ledger.c.project_id == project_id, ledger.c.object_kind == "version")
+        .where(ledger.c.project_id == project.id, ledger.c.object_kind == "version")
         .group_by(aliases.c.name, ledger.c.code)
     )
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         return {(str(name), str(code)): int(count) for name, code, count in await conn.execute(query)}
 
 

@@ -16,6 +16,7 @@ from recorder.ids import new_id
 from recorder.store import sql
 from recorder.store.changes import quietly
 from recorder.store.database import Store, now
+from recorder.store.project import Project
 from recorder.store.schema import proxies, replicas
 
 PROXY_GONE_S: Final = 30.0  # a proxy not heard of for so long holds nothing any more
@@ -52,8 +53,7 @@ class ProxyView:
 
 
 async def report_replica(
-    store: Store,
-    project_id: str,
+    project: Project,
     url: str,
     *,
     state: ReplicaState,
@@ -65,7 +65,7 @@ async def report_replica(
     """Write what is known of the replica at `url` now."""
     values = {
         "id": new_id("rep"),
-        "project_id": project_id,
+        "project_id": project.id,
         "url": url,
         "base_model": base_model,
         "base_fingerprint": base_fingerprint,
@@ -74,26 +74,26 @@ async def report_replica(
         "loaded": list(loaded),
         "seen_at": now(),
     }
-    async with store.write() as conn:
+    async with project.store.write() as conn:
         await conn.execute(sql.upsert(conn, replicas, ("project_id", "url"), values, keep=("id",)))
 
 
-async def replica_seen(store: Store, project_id: str, url: str) -> bool:
+async def replica_seen(project: Project, url: str) -> bool:
     """Say that nothing changed with the replica at `url`: a heartbeat, which wakes nobody. False: it has no row."""
-    statement = update(replicas).where(replicas.c.project_id == project_id, replicas.c.url == url)
-    return await _seen(store, statement)
+    statement = update(replicas).where(replicas.c.project_id == project.id, replicas.c.url == url)
+    return await _seen(project.store, statement)
 
 
-async def forget_replica(store: Store, project_id: str, url: str) -> None:
+async def forget_replica(project: Project, url: str) -> None:
     """Forget a replica that is no longer configured."""
-    async with store.write() as conn:
-        await conn.execute(delete(replicas).where(replicas.c.project_id == project_id, replicas.c.url == url))
+    async with project.store.write() as conn:
+        await conn.execute(delete(replicas).where(replicas.c.project_id == project.id, replicas.c.url == url))
 
 
-async def list_replicas(store: Store, project_id: str, within_s: float | None = None) -> list[ReplicaView]:
+async def list_replicas(project: Project, within_s: float | None = None) -> list[ReplicaView]:
     """The project's replicas by URL; only those heard of `within_s` seconds where it is given."""
-    async with store.read() as conn:
-        return await read_replicas(conn, project_id, within_s)
+    async with project.store.read() as conn:
+        return await read_replicas(conn, project.id, within_s)
 
 
 async def read_replicas(conn: AsyncConnection, project_id: str, within_s: float | None = None) -> list[ReplicaView]:
@@ -105,9 +105,8 @@ async def read_replicas(conn: AsyncConnection, project_id: str, within_s: float 
 
 
 async def report_proxy(
-    store: Store,
+    project: Project,
     proxy_id: str,
-    project_id: str,
     url: str,
     *,
     generations: Mapping[str, int],
@@ -116,13 +115,13 @@ async def report_proxy(
     """Write what a proxy has seen and still serves."""
     values = {
         "id": proxy_id,
-        "project_id": project_id,
+        "project_id": project.id,
         "url": url,
         "generations": dict(generations),
         "in_flight": dict(in_flight),
         "seen_at": now(),
     }
-    async with store.write() as conn:
+    async with project.store.write() as conn:
         await conn.execute(sql.upsert(conn, proxies, ("id",), values))
 
 
@@ -142,19 +141,19 @@ async def forget_proxy(store: Store, proxy_id: str) -> None:
         await conn.execute(delete(proxies).where(proxies.c.id == proxy_id))
 
 
-async def forget_gone_proxies(store: Store, project_id: str) -> None:
+async def forget_gone_proxies(project: Project) -> None:
     """Forget the proxies that were killed long ago: one that stops forgets itself."""
-    gone = proxies.c.project_id == project_id, proxies.c.seen_at < now() - REMEMBERED_S
-    async with store.write() as conn:
+    gone = proxies.c.project_id == project.id, proxies.c.seen_at < now() - REMEMBERED_S
+    async with project.store.write() as conn:
         await conn.execute(delete(proxies).where(*gone))
 
 
-async def proxies_seen(store: Store, project_id: str, within_s: float) -> list[ProxyView]:
+async def proxies_seen(project: Project, within_s: float) -> list[ProxyView]:
     """The proxies heard of within so many seconds."""
     query = (
         select(proxies)
-        .where(proxies.c.project_id == project_id, proxies.c.seen_at >= now() - within_s)
+        .where(proxies.c.project_id == project.id, proxies.c.seen_at >= now() - within_s)
         .order_by(proxies.c.id)
     )
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         return sql.views(ProxyView, await conn.execute(query))

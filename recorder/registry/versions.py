@@ -23,6 +23,7 @@ from recorder.states import UNDECIDED, GroupState, StepState, TrajectoryState, V
 from recorder.store import ledger, sql
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
+from recorder.store.project import Project
 from recorder.store.schema import aliases, groups, steps, trajectories, versions
 from recorder.store.transitions import move
 
@@ -127,12 +128,10 @@ async def list_versions(store: Store, alias_id: str) -> list[VersionView]:
         return [_view(row) for row in rows]
 
 
-async def get_versions(
-    store: Store, project_id: str, states: Collection[VersionState] | None = None
-) -> list[VersionView]:
+async def get_versions(project: Project, states: Collection[VersionState] | None = None) -> list[VersionView]:
     """The project's versions (in these states), by alias and number."""
-    async with store.read() as conn:
-        return await read_versions(conn, project_id, states)
+    async with project.store.read() as conn:
+        return await read_versions(conn, project.id, states)
 
 
 async def read_versions(
@@ -145,13 +144,13 @@ async def read_versions(
     return [_view(row) for row in await conn.execute(query.order_by(versions.c.alias_id, versions.c.number))]
 
 
-async def pinned(store: Store, project_id: str) -> set[str]:
+async def pinned(project: Project) -> set[str]:
     """Ids of the versions that open trajectories or open groups are pinned to."""
     runs = select(trajectories.c.version_id).where(
-        trajectories.c.project_id == project_id, trajectories.c.state == TrajectoryState.OPEN
+        trajectories.c.project_id == project.id, trajectories.c.state == TrajectoryState.OPEN
     )
-    tasks = select(groups.c.version_id).where(groups.c.project_id == project_id, groups.c.state == GroupState.OPEN)
-    async with store.read() as conn:
+    tasks = select(groups.c.version_id).where(groups.c.project_id == project.id, groups.c.state == GroupState.OPEN)
+    async with project.store.read() as conn:
         found = await conn.execute(union(runs, tasks))
         return {version_id for (version_id,) in found if version_id is not None}
 
@@ -170,14 +169,14 @@ async def get_version(store: Store, version_id: str) -> VersionView:
         return await _one(conn, version_id)
 
 
-async def by_name(store: Store, project_id: str, name: str) -> VersionView:
+async def by_name(project: Project, name: str) -> VersionView:
     """One version by what users call it, `helpdesk@3`. Raises NotFound."""
     alias, number = parse_name(name)
-    query = _query().where(versions.c.project_id == project_id, aliases.c.name == alias, versions.c.number == number)
-    async with store.read() as conn:
+    query = _query().where(versions.c.project_id == project.id, aliases.c.name == alias, versions.c.number == number)
+    async with project.store.read() as conn:
         row = (await conn.execute(query)).first()
     if row is None:
-        raise NotFound(f"no version {name!r} in project {project_id!r}: `hone versions` lists them")
+        raise NotFound(f"no version {name!r} in project {project.id!r}: `hone versions` lists them")
     return _view(row)
 
 

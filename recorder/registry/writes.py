@@ -17,6 +17,7 @@ from recorder.store import ledger
 from recorder.store.changes import quietly
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
+from recorder.store.project import Project
 from recorder.store.schema import campaigns, groups, tool_calls, trajectories
 
 ALLOWED: Final = "allow_writes"  # in a campaign's settings
@@ -24,9 +25,7 @@ LEFT_OUT: Final = "tool_left_out"  # a code of the ledger's rows about a campaig
 REFUSED: Final = "write_not_allowed"  # what the error of a call that was refused begins with
 
 
-async def barred(
-    store: Store, project_id: str, *, group: str | None, trajectory_id: str | None, family: str
-) -> str | None:
+async def barred(project: Project, *, group: str | None, trajectory_id: str | None, family: str) -> str | None:
     """The campaign (or gate) that a caller attempts a scenario of, where its attempts may not write; else None.
 
     A caller is known by the group that it named, the run that its call was found to belong to, its key's family.
@@ -34,12 +33,12 @@ async def barred(
     c = campaigns.c
     known = [c.id == family]
     if group is not None:
-        same = (groups.c.project_id == project_id, groups.c.external_id == group)
+        same = (groups.c.project_id == project.id, groups.c.external_id == group)
         known.append(c.id.in_(select(groups.c.campaign_id).where(*same, groups.c.campaign_id.is_not(None))))
     if trajectory_id is not None:
         known.append(c.id.in_(select(trajectories.c.made_by).where(trajectories.c.id == trajectory_id)))
-    async with store.read() as conn:
-        rows = await conn.execute(select(c.id, c.settings).where(c.project_id == project_id, or_(*known)))
+    async with project.store.read() as conn:
+        rows = await conn.execute(select(c.id, c.settings).where(c.project_id == project.id, or_(*known)))
         return next((str(row.id) for row in rows if not row.settings.get(ALLOWED)), None)
 
 
@@ -53,10 +52,10 @@ async def set_allowed(store: Store, campaign_id: str, *, allowed: bool) -> None:
             await conn.execute(quietly(changed))
 
 
-async def note(store: Store, project_id: str, campaign_id: str, tools: Collection[str]) -> None:
+async def note(project: Project, campaign_id: str, tools: Collection[str]) -> None:
     """Write down that tools were kept from a campaign's attempts."""
-    async with store.write() as conn:
-        rows = [LedgerRow(project_id, "campaign", campaign_id, LEFT_OUT, {"tool": tool}) for tool in tools]
+    async with project.store.write() as conn:
+        rows = [LedgerRow(project.id, "campaign", campaign_id, LEFT_OUT, {"tool": tool}) for tool in tools]
         await ledger.write(conn, rows)
 
 

@@ -15,7 +15,7 @@ from recorder.learned.intervals import of_share
 from recorder.reviewing.drawing import draw_of
 from recorder.reviewing.runs import Chosen
 from recorder.reviewing.shapes import Candidate, Tally
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import feedback
 
 _FIRST, _SECOND = "first", "second"
@@ -30,8 +30,7 @@ class Answer(StrEnum):
 
 
 async def answer(
-    store: Store,
-    project_id: str,
+    project: Project,
     first: str,
     second: str,
     said: Answer,
@@ -44,12 +43,12 @@ async def answer(
     It is feedback `preference` on the better one, or `tie` on the first; its tags say where that stood. Raises
     Conflict where this person is shown the two the other way round, NotFound, ValueError.
     """
-    if (await draw_of(store, project_id)).sides(by, first, second) != (first, second):
+    if (await draw_of(project)).sides(by, first, second) != (first, second):
         raise Conflict("the two runs are not in the order in which you are shown them: open the pair again")
     better, worse = (second, first) if said is Answer.B else (first, second)
     choice = Choice(better, worse, tie=said is Answer.SAME)
     shown = _SECOND if said is Answer.B else _FIRST
-    return await feedback.choose(store, project_id, choice, by=by, shown=shown, comment=comment)
+    return await feedback.choose(project, choice, by=by, shown=shown, comment=comment)
 
 
 def tally(live: str, other: str, pairs: Sequence[Candidate], said: Mapping[frozenset[str], Chosen]) -> Tally:

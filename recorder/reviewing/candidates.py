@@ -17,7 +17,7 @@ from recorder.reviewing.drawing import Draw
 from recorder.reviewing.runs import members_of
 from recorder.reviewing.shapes import Candidate, Why
 from recorder.store import sql
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import groups, ledger, trajectories
 
 RANKED: Final = 8  # runs of a group that are put in order: a person answers about 17 pairs for them
@@ -49,22 +49,22 @@ def disagreement(one: Disputed) -> str:
     return f"The judges agree by {one.agreement:.2f} about the group: a person's choice scores it"
 
 
-async def alarmed(store: Store, project_id: str, draw: Draw) -> list[Candidate]:
+async def alarmed(project: Project, draw: Draw) -> list[Candidate]:
     """Runs that a campaign's alarms name, newest alarm first, each beside another run of its group."""
     query = select(ledger.c.detail).where(
-        ledger.c.project_id == project_id, ledger.c.object_kind == "campaign", ledger.c.code == _ALARM
+        ledger.c.project_id == project.id, ledger.c.object_kind == "campaign", ledger.c.code == _ALARM
     )
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         rows = await conn.execute(query.order_by(ledger.c.id.desc()).limit(_ALARMS))
         details = [row.detail for row in rows if isinstance(row.detail, Mapping)]
     named = {run: detail for detail in reversed(details) for run in _evidence(detail)}
     t = trajectories.c
     query = select(t.id, t.group_id).where(
-        sql.passed_by(t.project_id) == project_id, t.id.in_(sorted(named)), t.group_id.is_not(None)
+        sql.passed_by(t.project_id) == project.id, t.id.in_(sorted(named)), t.group_id.is_not(None)
     )
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         groups_of = {row.id: row.group_id for row in await conn.execute(query)}
-    members = await members_of(store, project_id, set(groups_of.values()))
+    members = await members_of(project, set(groups_of.values()))
     return [
         Candidate(Why.ALARM, _alarm(named[run]), groups_of[run], (run, other))
         for run in reversed(named)
@@ -88,14 +88,14 @@ def _beside(run: str, members: Sequence[str], draw: Draw) -> list[str]:
     return draw.order(run, [one for one in members if one != run])[:1] if run in members else []
 
 
-async def drawn(store: Store, project_id: str, draw: Draw) -> list[Candidate]:
+async def drawn(project: Project, draw: Draw) -> list[Candidate]:
     """A random share of the judged groups, newest first, two runs of each."""
     g = groups.c
-    query = select(g.id).where(g.project_id == project_id, g.current_score_id.is_not(None))
-    async with store.read() as conn:
+    query = select(g.id).where(g.project_id == project.id, g.current_score_id.is_not(None))
+    async with project.store.read() as conn:
         newest = (await conn.execute(query.order_by(g.id.desc()).limit(_LOOKED_AT))).scalars()
         taken = [group for group in newest if draw.number("share", group) < SHARE][:DRAWN]
-    members = await members_of(store, project_id, taken)
+    members = await members_of(project, taken)
     pairs = [(group, draw.order(group, members.get(group, ()))[:2]) for group in taken]
     about = f"Drawn at random, as {SHARE:.0%} of the judged groups are"
     return [Candidate(Why.RANDOM, about, group, (pair[0], pair[1])) for group, pair in pairs if len(pair) == 2]

@@ -12,7 +12,7 @@ from typing import Final
 
 from sqlalchemy import select
 
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import projects
 
 _BYTES: Final = 6  # as many as a float holds exactly, so that no number is 1
@@ -41,8 +41,8 @@ class Draw:
         return (low, high) if self.number("sides", person, low, high) < 0.5 else (high, low)
 
 
-async def draw_of(store: Store, project_id: str) -> Draw:
+async def draw_of(project: Project) -> Draw:
     """The project's draw."""
-    async with store.read() as conn:
-        query = select(projects.c.node_key).where(projects.c.id == project_id)
+    async with project.store.read() as conn:
+        query = select(projects.c.node_key).where(projects.c.id == project.id)
         return Draw(bytes((await conn.execute(query)).scalar_one()))

@@ -24,6 +24,7 @@ from recorder.reviewing.drawing import Draw
 from recorder.reviewing.runs import members_of
 from recorder.reviewing.shapes import Candidate, Why
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import groups, score_parts
 
 GROUPS: Final = 5  # of an alias and recipe
@@ -31,14 +32,14 @@ GROUPS: Final = 5  # of an alias and recipe
 Values = Mapping[str, Mapping[str, float | None]]  # part → trajectory id → value
 
 
-async def drifted(store: Store, project_id: str, draw: Draw) -> list[Candidate]:
+async def drifted(project: Project, draw: Draw) -> list[Candidate]:
     """Two runs of each group about which judges agree least, wherever `judge_drift` is on."""
-    async with store.read() as conn:
-        apart = [one for one in await turns.of_project(conn, project_id) if one.drifted]
+    async with project.store.read() as conn:
+        apart = [one for one in await turns.of_project(conn, project.id) if one.drifted]
         least = [await seconds.least_agreed(conn, one) for one in apart]
     ids = {one.group_id for of in least for one in of}
-    members = await members_of(store, project_id, ids)
-    scored = await _scored(store, ids)
+    members = await members_of(project, ids)
+    scored = await _scored(project.store, ids)
 
     def first(of: Sequence[Second]) -> Iterator[Candidate]:
         made = (_candidate(one, members.get(one.group_id, ()), scored.get(one.group_id, {}), draw) for one in of)

@@ -29,6 +29,7 @@ from recorder.reviewing.drifted import drifted
 from recorder.reviewing.runs import chosen_between, heads_of, members_of, newest_by
 from recorder.reviewing.shapes import Candidate, Entry, Queue, Why
 from recorder.store.database import Store
+from recorder.store.project import Project
 
 BASE: Final = "base"  # an alias's version 0
 MOST: Final = 50  # entries
@@ -49,30 +50,30 @@ class Asked:
     passed: Collection[Pair] = field(default_factory=frozenset)
 
 
-async def queue(store: Store, project_id: str, asked: Asked, *, limit: int = MOST) -> Queue:
+async def queue(project: Project, asked: Asked, *, limit: int = MOST) -> Queue:
     """What waits for a person, what matters most first: where judges disagree, where most was gained, what alarms name,
     a random share. Raises NotFound, Conflict."""
-    draw = await draw_of(store, project_id)
-    waiting = [one for one in await disputed(store, project_id) if asked.alias in (None, one.alias)]
+    draw = await draw_of(project)
+    waiting = [one for one in await disputed(project) if asked.alias in (None, one.alias)]
     if asked.against is not None:
-        return await _against(store, project_id, asked, draw, len(waiting), limit)
+        return await _against(project, asked, draw, len(waiting), limit)
     if asked.group is not None:
-        found = await _of_group(store, project_id, asked.group, waiting, asked, draw)
-        return Queue(await _entries(store, found, asked, draw, limit), len(waiting), 0)
-    split = await _ranked(store, project_id, waiting, asked, draw, limit)
-    others = await _others(store, project_id, asked, draw, {one.group_id for one in waiting})
-    left, answered = await _unanswered(store, others, asked)
-    return Queue(await _entries(store, [*split, *left], asked, draw, limit), len(waiting), answered)
+        found = await _of_group(project, asked.group, waiting, asked, draw)
+        return Queue(await _entries(project.store, found, asked, draw, limit), len(waiting), 0)
+    split = await _ranked(project, waiting, asked, draw, limit)
+    others = await _others(project, asked, draw, {one.group_id for one in waiting})
+    left, answered = await _unanswered(project.store, others, asked)
+    return Queue(await _entries(project.store, [*split, *left], asked, draw, limit), len(waiting), answered)
 
 
 async def _ranked(
-    store: Store, project_id: str, waiting: Sequence[Disputed], asked: Asked, draw: Draw, most: int
+    project: Project, waiting: Sequence[Disputed], asked: Asked, draw: Draw, most: int
 ) -> list[Candidate]:
     """Of each of the first groups that judges disagree about, until there are so many, the next pair."""
-    members = await members_of(store, project_id, [one.group_id for one in waiting])
+    members = await members_of(project, [one.group_id for one in waiting])
     group_of = {run: group for group, runs in members.items() for run in runs}
     said: defaultdict[str, list[Choice]] = defaultdict(list)
-    for chosen in await chosen_between(store, group_of):
+    for chosen in await chosen_between(project.store, group_of):
         said[group_of[chosen.choice.better]].append(chosen.choice)
 
     def found() -> Iterator[Candidate]:
@@ -86,61 +87,61 @@ async def _ranked(
 
 
 async def _of_group(
-    store: Store, project_id: str, group: str, waiting: Sequence[Disputed], asked: Asked, draw: Draw
+    project: Project, group: str, waiting: Sequence[Disputed], asked: Asked, draw: Draw
 ) -> list[Candidate]:
     """The next pair of one group: by what anybody chose where it waits, else by what this person did."""
     if split := [one for one in waiting if one.group_id == group]:
-        return await _ranked(store, project_id, split, asked, draw, 1)
-    runs = (await members_of(store, project_id, [group])).get(group, [])
-    said = [one.choice for one in await chosen_between(store, runs) if one.by == asked.person]
+        return await _ranked(project, split, asked, draw, 1)
+    runs = (await members_of(project, [group])).get(group, [])
+    said = [one.choice for one in await chosen_between(project.store, runs) if one.by == asked.person]
     found = ranking(Why.GROUP, "The group was named", group, runs, said, asked.passed, draw)
     return [found] if found is not None else []
 
 
-async def _others(store: Store, project_id: str, asked: Asked, draw: Draw, without: Collection[str]) -> list[Candidate]:
+async def _others(project: Project, asked: Asked, draw: Draw, without: Collection[str]) -> list[Candidate]:
     """What else is worth a look, each pair once, by what matters most of it."""
     found: list[Candidate] = []
-    for alias in (
-        [await get_alias(store, project_id, asked.alias)] if asked.alias else await get_aliases(store, project_id)
-    ):
-        live = await get_version(store, alias.live_version_id) if alias.live_version_id else None
+    for alias in [await get_alias(project, asked.alias)] if asked.alias else await get_aliases(project):
+        live = await get_version(project.store, alias.live_version_id) if alias.live_version_id else None
         if live is not None and live.parent_id is not None:
-            before, after = await gains.attempted(store, alias, await get_version(store, live.parent_id), live)
+            before, after = await gains.attempted(
+                project.store, alias, await get_version(project.store, live.parent_id), live
+            )
             found += await asyncio.to_thread(gains.gained, before, after)
-    found += await drifted(store, project_id, draw)
-    found += await alarmed(store, project_id, draw)
-    found += await drawn(store, project_id, draw)
+    found += await drifted(project, draw)
+    found += await alarmed(project, draw)
+    found += await drawn(project, draw)
     once = {frozenset(one.pair): one for one in reversed(found) if one.group not in without}
     return [one for one in found if once.get(frozenset(one.pair)) is one]
 
 
-async def _against(store: Store, project_id: str, asked: Asked, draw: Draw, disputed_groups: int, limit: int) -> Queue:
-    alias, live, other = await _versions(store, project_id, asked)
-    theirs, ours = await gains.attempted(store, alias, other, live)
+async def _against(project: Project, asked: Asked, draw: Draw, disputed_groups: int, limit: int) -> Queue:
+    alias, live, other = await _versions(project, asked)
+    theirs, ours = await gains.attempted(project.store, alias, other, live)
     pairs = await asyncio.to_thread(gains.beside, ours, theirs, draw)
-    left, answered = await _unanswered(store, pairs, asked)
-    said = newest_by(asked.person, await chosen_between(store, _runs(pairs)))
+    left, answered = await _unanswered(project.store, pairs, asked)
+    said = newest_by(asked.person, await chosen_between(project.store, _runs(pairs)))
     counted = tally(live.name, other.name, pairs, said)
-    return Queue(await _entries(store, left, asked, draw, limit), disputed_groups, answered, counted)
+    return Queue(await _entries(project.store, left, asked, draw, limit), disputed_groups, answered, counted)
 
 
-async def _versions(store: Store, project_id: str, asked: Asked) -> tuple[AliasView, VersionView, VersionView]:
+async def _versions(project: Project, asked: Asked) -> tuple[AliasView, VersionView, VersionView]:
     """The alias, its live version, and the one that this is held against. Raises NotFound, Conflict."""
     said = str(asked.against)
     named = said.rpartition("@")[0] if "@" in said else asked.alias
-    alias = await get_alias(store, project_id, named) if named else await _only_alias(store, project_id)
+    alias = await get_alias(project, named) if named else await _only_alias(project)
     if alias.live_version_id is None:
         raise NotFound(f"the alias {alias.name!r} has no live version: `hone promote` makes one live")
     number = "0" if said == BASE else said
-    other = await by_name(store, project_id, said if "@" in said else f"{alias.name}@{number}")
-    live = await get_version(store, alias.live_version_id)
+    other = await by_name(project, said if "@" in said else f"{alias.name}@{number}")
+    live = await get_version(project.store, alias.live_version_id)
     if live.id == other.id:
         raise Conflict(f"{live.name} is the live version itself: name another one to hold it against")
     return alias, live, other
 
 
-async def _only_alias(store: Store, project_id: str) -> AliasView:
-    found = await get_aliases(store, project_id)
+async def _only_alias(project: Project) -> AliasView:
+    found = await get_aliases(project)
     if len(found) != 1:
         there = ", ".join(one.name for one in found) or "none"
         raise NotFound(f"say which alias; there is: {there}")

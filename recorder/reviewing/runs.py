@@ -16,6 +16,7 @@ from recorder.judged.choices import Choice
 from recorder.states import Purpose, TrajectoryState
 from recorder.store import sql
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import aliases, feedback, groups, trajectories
 from recorder.work.feedback import PREFERENCE, TIE, choice_of
 
@@ -49,14 +50,14 @@ def can_be_shown() -> ColumnElement[bool]:
     return and_(ended, t.selection.is_(None), t.purpose != Purpose.NONE)
 
 
-async def members_of(store: Store, project_id: str, group_ids: Collection[str]) -> dict[str, list[str]]:
+async def members_of(project: Project, group_ids: Collection[str]) -> dict[str, list[str]]:
     """By group, its runs that can be shown."""
     t = trajectories.c
     found: dict[str, list[str]] = {}
     for page in _pages(group_ids):
-        mine = sql.passed_by(t.project_id) == project_id
+        mine = sql.passed_by(t.project_id) == project.id
         query = select(t.id, t.group_id).where(mine, t.group_id.in_(page), can_be_shown())
-        async with store.read() as conn:
+        async with project.store.read() as conn:
             for row in await conn.execute(query.order_by(t.id)):
                 found.setdefault(row.group_id, []).append(row.id)
     return found

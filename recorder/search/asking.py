@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.search import query as queries
 from recorder.search.numbering import behind, same_ms
 from recorder.search.query import Query
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import said as documents
 
 _LEAST_PAGE: Final = 200  # documents read at once: a run has several
@@ -26,7 +26,7 @@ _LEAST_PAGE: Final = 200  # documents read at once: a run has several
 _words = table("said_words", column("rowid"))
 
 
-async def runs_saying(store: Store, project_id: str, said: str, *, before: str | None, limit: int) -> list[str]:
+async def runs_saying(project: Project, said: str, *, before: str | None, limit: int) -> list[str]:
     """The ids of at most `limit` runs in which all words of `said` were said, in one turn; newest first.
 
     "a quoted phrase", a prefix* and -without work, anything else is plain words; where it names no word at all, or only
@@ -36,8 +36,8 @@ async def runs_saying(store: Store, project_id: str, said: str, *, before: str |
     asked = queries.read(said)
     if not asked.wanted or limit < 1:
         return []
-    async with store.read() as conn:
-        return await _runs(conn, project_id, asked, before, limit)
+    async with project.store.read() as conn:
+        return await _runs(conn, project.id, asked, before, limit)
 
 
 async def _runs(conn: AsyncConnection, project_id: str, asked: Query, before: str | None, limit: int) -> list[str]:

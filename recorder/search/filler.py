@@ -27,8 +27,8 @@ from recorder.search.erasing import Merge
 from recorder.search.filling import CALLS, fill
 from recorder.search.queue import waiting
 from recorder.store.checkpoint import empty_log
-from recorder.store.database import Store
 from recorder.store.lanes import lane_for
+from recorder.store.project import Project
 
 LEASE: Final = "index"
 LEASE_S: Final = 30.0  # two that fill at once do no harm: what one took from the queue the other does not find
@@ -43,11 +43,10 @@ log = logging.getLogger(__name__)
 class Filler:
     """Fills one project's index: `async with filler.running(): …`. `owner` names this process."""
 
-    def __init__(self, store: Store, project_id: str, owner: str) -> None:
-        self._store = store
-        self._project_id = project_id
+    def __init__(self, project: Project, owner: str) -> None:
+        self._project = project
         self._owner = owner
-        self._lane = lane_for(store, "process")  # a power cut takes both, what was indexed and that it was
+        self._lane = lane_for(project.store, "process")  # a power cut takes both, what was indexed and that it was
         self._lease: Lease | None = None
         self._renew_at = 0.0
         self._stop = asyncio.Event()
@@ -82,7 +81,7 @@ class Filler:
             await self._rest(rest_s)
         if self._lease is not None:
             with contextlib.suppress(StoreError):
-                await leases.release(self._store, self._lease)
+                await leases.release(self._project.store, self._lease)
 
     async def _rest(self, rest_s: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -93,11 +92,11 @@ class Filler:
         """Index some of what waits; in how many seconds to look again."""
         began = time.monotonic()
         merge = began >= self._merge_at
-        if not merge and not await waiting(self._store, self._project_id, most=1):
+        if not merge and not await waiting(self._project, most=1):
             return LOOK_S
         if not await self._holds():
             return LOOK_S
-        done = await fill(self._store, self._project_id, self._lane)
+        done = await fill(self._project, self._lane)
         took_s = time.monotonic() - began
         if merge:
             await self._merge_some()
@@ -106,22 +105,22 @@ class Filler:
     async def _holds(self) -> bool:
         """Whether the lease is ours; taken where nobody has it."""
         if self._lease is None:
-            await holders.release_dead(self._store, self._project_id, LEASE)
-            self._lease = await leases.acquire(self._store, self._project_id, LEASE, self._owner, LEASE_S)
+            await holders.release_dead(self._project, LEASE)
+            self._lease = await leases.acquire(self._project, LEASE, self._owner, LEASE_S)
             self._renew_at = time.monotonic() + LEASE_S / 3
         elif time.monotonic() >= self._renew_at:
-            self._lease = await leases.renew(self._store, self._lease, LEASE_S)
+            self._lease = await leases.renew(self._project.store, self._lease, LEASE_S)
             self._renew_at = time.monotonic() + LEASE_S / 3
         return self._lease is not None
 
     async def _merge_some(self) -> None:
         """Merge out what the sweep deleted, a little at a time; the next merge is far off where this one took long."""
         began = time.monotonic()
-        merge = self._merge = self._merge or Merge(self._store)
+        merge = self._merge = self._merge or Merge(self._project.store)
         done = await merge.go_on(MERGE_S)
         self._merged_s += time.monotonic() - began
         if done:
             if merge.took_any:
-                await empty_log(self._store)
+                await empty_log(self._project.store)
             self._merge_at = time.monotonic() + max(MERGE_EVERY_S, self._merged_s / MERGE_SHARE)
             self._merge, self._merged_s = None, 0.0

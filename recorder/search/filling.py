@@ -23,8 +23,8 @@ from sqlalchemy.exc import IntegrityError
 from recorder.search.documents import Document, documents_of
 from recorder.search.numbering import behind, first_of
 from recorder.search.words import as_line, as_vector, keys_of
-from recorder.store.database import Store
 from recorder.store.lanes import Executor, Lane, Row, StoreLane
+from recorder.store.project import Project
 from recorder.store.schema import projects, said, unindexed
 from recorder.store.statement import Statement, insert_into
 
@@ -59,33 +59,33 @@ class _Words:
     words: str | None
 
 
-async def fill(store: Store, project_id: str, lane: Lane | None = None) -> int:
+async def fill(project: Project, lane: Lane | None = None) -> int:
     """Index the newest calls that wait; returns how many are done. 0: none waits, or another was faster.
 
     A program that records beside it writes by a fast `lane`: the write lock is held half as long.
     """
-    lane = lane if lane is not None else StoreLane(store)
-    deletions, found = await _read(store, project_id)
+    lane = lane if lane is not None else StoreLane(project.store)
+    deletions, found = await _read(project)
     done = 0
     for portion in _portions(found):
         try:
-            done += await lane.write(partial(_write, project_id, deletions, portion))
+            done += await lane.write(partial(_write, project.id, deletions, portion))
         except IntegrityError:  # PostgreSQL: a program of another project took the same numbers. Look anew
             break
     return done
 
 
-async def _read(store: Store, project_id: str) -> tuple[int, list[_Words]]:
+async def _read(project: Project) -> tuple[int, list[_Words]]:
     """The project's count of deletions, and with it what the newest calls that wait say."""
-    counted = select(projects.c.deletions).where(projects.c.id == project_id)
-    queue = select(unindexed.c.call_id).where(unindexed.c.project_id == project_id)
-    async with store.read() as conn:
+    counted = select(projects.c.deletions).where(projects.c.id == project.id)
+    queue = select(unindexed.c.call_id).where(unindexed.c.project_id == project.id)
+    async with project.store.read() as conn:
         deletions = int((await conn.execute(counted)).scalar_one())
         newest = await conn.execute(queue.order_by(unindexed.c.call_id.desc()).limit(CALLS))
         waiting = list(newest.scalars())
         there = {one.key: one for one in await documents_of(conn, waiting)} if waiting else {}
     # in a thread: the proxy's event loop has turns to answer, and a long document takes 10 ms
-    return deletions, await asyncio.to_thread(_all_words, waiting, there, in_a_line=store.is_sqlite)
+    return deletions, await asyncio.to_thread(_all_words, waiting, there, in_a_line=project.store.is_sqlite)
 
 
 def _all_words(waiting: Sequence[str], there: Mapping[str, Document], *, in_a_line: bool) -> list[_Words]:

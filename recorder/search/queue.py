@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.search.documents import is_sibling
 from recorder.states import CallState
 from recorder.store import sql
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import calls, trajectories, unindexed
 
 MOST_COUNTED: Final = 10_000
@@ -34,8 +34,8 @@ async def put_all(conn: AsyncConnection) -> None:
     await conn.execute(insert(unindexed).from_select(["project_id", "call_id"], ended.union_all(siblings)))
 
 
-async def waiting(store: Store, project_id: str, *, most: int = MOST_COUNTED) -> int:
+async def waiting(project: Project, *, most: int = MOST_COUNTED) -> int:
     """How many calls of a project wait to be indexed; counted up to `most`."""
-    some = select(literal(1)).where(unindexed.c.project_id == project_id).limit(most).subquery("some")
-    async with store.read() as conn:
+    some = select(literal(1)).where(unindexed.c.project_id == project.id).limit(most).subquery("some")
+    async with project.store.read() as conn:
         return int((await conn.execute(select(func.count()).select_from(some))).scalar_one())

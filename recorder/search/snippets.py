@@ -21,7 +21,7 @@ from recorder.search.documents import Document, documents_of
 from recorder.search.numbering import behind, first_of
 from recorder.search.query import Query, Term
 from recorder.search.words import Word, composed, words_in
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import said as rows
 
 BEFORE: Final = 60  # characters shown in front of the first mark
@@ -39,13 +39,13 @@ class Snippet:
     cut_after: bool
 
 
-async def snippets(store: Store, project_id: str, said: str, trajectory_ids: Sequence[str]) -> Mapping[str, Snippet]:
+async def snippets(project: Project, said: str, trajectory_ids: Sequence[str]) -> Mapping[str, Snippet]:
     """By run: the words around the first match. Runs that do not say it, or whose calls are gone, are not there."""
     asked = queries.read(said)
     if not asked.wanted:
         return {}
-    async with store.read() as conn:
-        first = _first_call(conn, project_id, asked)
+    async with project.store.read() as conn:
+        first = _first_call(conn, project.id, asked)
         keys = {id_: (await conn.execute(first, _place(id_))).scalar_one_or_none() for id_ in trajectory_ids}
         found = await documents_of(conn, [key for key in keys.values() if key is not None])
     by_key = {one.key: one for one in found}

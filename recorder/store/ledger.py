@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.store import sql
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import ledger
 
 TRAINED: Final = "trained"  # of a run: the live version or an ancestor of it was trained on it
@@ -62,8 +63,7 @@ async def of(store: Store, kind: str, object_id: str) -> list[Entry]:
 
 
 async def latest(
-    store: Store,
-    project_id: str,
+    project: Project,
     *,
     object_kind: str | None = None,
     object_id: str | None = None,
@@ -79,7 +79,7 @@ async def latest(
     whose = (
         ledger.c.project_id if code is not None else sql.passed_by(ledger.c.project_id)
     )  # by the code's index, or ids
-    query = select(ledger).where(whose == project_id).order_by(ledger.c.id.desc()).limit(limit)
+    query = select(ledger).where(whose == project.id).order_by(ledger.c.id.desc()).limit(limit)
     asked = {"object_kind": object_kind, "object_id": object_id, "code": code}
     query = query.where(*(ledger.c[name] == value for name, value in asked.items() if value is not None))
     if code in _REVOKING:
@@ -88,24 +88,24 @@ async def latest(
         query = query.where(ledger.c.at >= since)
     if without:
         query = query.where(ledger.c.code.not_in(without))
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         return sql.views(Entry, await conn.execute(query))
 
 
-async def counts(store: Store, project_id: str, object_kind: str, since: float | None = None) -> dict[str, int]:
+async def counts(project: Project, object_kind: str, since: float | None = None) -> dict[str, int]:
     """How many rows of each code were written about objects of a kind, since a time (unix seconds).
 
     A run that was trained, then untrained, counts as what it is now.
     """
     query = (
         select(ledger.c.code, func.count())
-        .where(ledger.c.project_id == project_id, ledger.c.object_kind == object_kind, _holds())
+        .where(ledger.c.project_id == project.id, ledger.c.object_kind == object_kind, _holds())
         .group_by(ledger.c.code)
         .order_by(ledger.c.code)
     )
     if since is not None:
         query = query.where(ledger.c.at >= since)
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         return {code: int(count) for code, count in await conn.execute(query)}
 
 

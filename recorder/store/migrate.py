@@ -31,6 +31,7 @@ from recorder.settings import RecorderSettings
 from recorder.store import sql
 from recorder.store.database import Store, now, sqlite_url
 from recorder.store.folder import make_data_folder
+from recorder.store.project import Project
 from recorder.store.schema import BESIDE, PLACE, metadata, projects
 
 DEFAULT_PROJECT: Final = "default"
@@ -63,7 +64,7 @@ async def open_store(data: Path, settings: RecorderSettings, *, migrate: bool, p
     store = Store(settings.url or sqlite_url(folder), durability=settings.durability)
     async with _closed_on_error(store):
         await (upgrade(store) if migrate else check(store))
-        await ensure_project(store, project)
+        await ensure_project(Project(store, project))
     return store
 
 
@@ -125,13 +126,13 @@ def _refuse_absent(folder: Path, settings: RecorderSettings, migrate: bool) -> N
         )
 
 
-async def ensure_project(store: Store, project: str) -> None:
+async def ensure_project(project: Project) -> None:
     """Make the project if it is not there, with a key of its own for its content hashes."""
-    async with store.read() as conn:
-        if (await conn.execute(select(projects.c.id).where(projects.c.id == project))).first():
+    async with project.store.read() as conn:
+        if (await conn.execute(select(projects.c.id).where(projects.c.id == project.id))).first():
             return
-    async with store.write() as conn:
-        row = {"id": project, "node_key": secrets.token_bytes(32), "created_at": now()}
+    async with project.store.write() as conn:
+        row = {"id": project.id, "node_key": secrets.token_bytes(32), "created_at": now()}
         await conn.execute(sql.insert_ignore(conn, projects).values(row))
 
 

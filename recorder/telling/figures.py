@@ -21,8 +21,8 @@ from recorder.judged.seconds import Cost
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState, StepState, VersionState
 from recorder.store import sql
-from recorder.store.database import Store
 from recorder.store.ledger import counts
+from recorder.store.project import Project
 from recorder.store.schema import aliases, calls, groups, ledger, score_parts, scores, steps, trajectories, versions
 from recorder.telling.happenings import said_in
 from recorder.telling.judges import JudgesStand, judges_stand
@@ -120,27 +120,27 @@ class Figures:
     judges: Sequence[JudgesStand]
 
 
-async def figures(store: Store, project_id: str, settings: RecorderSettings) -> Figures:
+async def figures(project: Project, settings: RecorderSettings) -> Figures:
     """All of it, in short reads."""
-    there = await waiting(store, project_id, settings)
-    codes = await counts(store, project_id, "trajectory")
-    async with store.read() as conn:
-        found = await _versions(conn, project_id)
+    there = await waiting(project, settings)
+    codes = await counts(project, "trajectory")
+    async with project.store.read() as conn:
+        found = await _versions(conn, project.id)
         return Figures(
             at=there.at,
-            calls_per_s=await _calls(conn, project_id, there.at) / RATE_S,
+            calls_per_s=await _calls(conn, project.id, there.at) / RATE_S,
             waiting=there,
             trained=max(0, codes.get(_TRAINED, 0) - codes.get(_UNTRAINED, 0)),
             left_out={code: n for code, n in codes.items() if code not in (_TRAINED, _UNTRAINED, gates.NO_LOSS)},
-            groups_left_out=await groups_left_out(conn, project_id),
-            spent_today=await spent(conn, project_id, midnight(there.at)),
-            rewards=await _rewards(conn, project_id),
-            steps=await _steps(conn, project_id),
+            groups_left_out=await groups_left_out(conn, project.id),
+            spent_today=await spent(conn, project.id, midnight(there.at)),
+            rewards=await _rewards(conn, project.id),
+            steps=await _steps(conn, project.id),
             versions=found,
-            undecided=await _undecided(conn, project_id),
-            troubles=await troubles(conn, project_id),
-            missing_parts=await missing_parts(conn, project_id),
-            judges=await judges_stand(conn, project_id),
+            undecided=await _undecided(conn, project.id),
+            troubles=await troubles(conn, project.id),
+            missing_parts=await missing_parts(conn, project.id),
+            judges=await judges_stand(conn, project.id),
         )
 
 

@@ -24,7 +24,7 @@ from recorder.judged import turns
 from recorder.judged.turns import Turn
 from recorder.states import StepState, VersionState
 from recorder.store import sql
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import aliases, groups, ledger, replicas, score_parts, scores, steps, versions
 from recorder.work import gates
 from recorder.work.gates import Progress
@@ -82,9 +82,8 @@ class Happenings:
     did.
     """
 
-    def __init__(self, store: Store, project_id: str, *, starting: Collection[str] = ()) -> None:
-        self._store = store
-        self._project_id = project_id
+    def __init__(self, project: Project, *, starting: Collection[str] = ()) -> None:
+        self._project = project
         self._starting = set(starting)
         self._seen: _Seen | None = None
 
@@ -92,7 +91,7 @@ class Happenings:
         """What happened since the last look, in the order of a group's life. Raises StoreError."""
         before = self._seen
         after = _Seen()
-        async with self._store.read() as conn:
+        async with self._project.store.read() as conn:
             after.at = await sql.clock(conn)
             since = (before.at if before else after.at) - OVERLAP_S
             told = [
@@ -108,7 +107,7 @@ class Happenings:
         return told if before is not None else []
 
     async def _gates(self, conn: AsyncConnection, before: _Seen | None, after: _Seen) -> list[Happening]:
-        under_way = (await gates.in_progress(conn, self._project_id)).values()
+        under_way = (await gates.in_progress(conn, self._project.id)).values()
         after.rounds = {one.version: one.rounds for one in under_way}
         known = before.rounds if before is not None else after.rounds
         return [_gate(one) for one in under_way if one.rounds > known.get(one.version, 0)]
@@ -118,7 +117,7 @@ class Happenings:
             select(scores.c.id, scores.c.cost_usd, aliases.c.name.label("alias"))
             .join(groups, groups.c.id == scores.c.group_id)
             .outerjoin(aliases, aliases.c.id == groups.c.alias_id)
-            .where(scores.c.project_id == self._project_id, scores.c.id >= first_id_at("score", since))
+            .where(scores.c.project_id == self._project.id, scores.c.id >= first_id_at("score", since))
             .order_by(scores.c.id.desc())
             .limit(MOST_ROWS)
         )
@@ -135,7 +134,7 @@ class Happenings:
         return told
 
     async def _turns(self, conn: AsyncConnection, before: _Seen | None, after: _Seen, since: float) -> list[Happening]:
-        after.turns = await turns.since(conn, self._project_id, first_id_at("turn", since))
+        after.turns = await turns.since(conn, self._project.id, first_id_at("turn", since))
         known = before.turns if before is not None else after.turns
         return [_turn(one) for id_, one in after.turns.items() if id_ not in known]
 
@@ -147,7 +146,7 @@ class Happenings:
             select(ledger.c.id, ledger.c.code, ledger.c.detail)
             .where(
                 ledger.c.id > before.ledger_id,
-                ledger.c.project_id == self._project_id,
+                ledger.c.project_id == self._project.id,
                 ledger.c.object_kind == "group",
                 ledger.c.code != gates.NO_LOSS,
             )
@@ -168,7 +167,7 @@ class Happenings:
             select(steps, aliases.c.name.label("alias"), versions.c.number.label("version"))
             .join(aliases, aliases.c.id == steps.c.alias_id)
             .outerjoin(versions, versions.c.id == steps.c.version_id)
-            .where(steps.c.project_id == self._project_id, recent)
+            .where(steps.c.project_id == self._project.id, recent)
             .order_by(steps.c.id)
             .limit(MOST_ROWS)
         )
@@ -181,7 +180,7 @@ class Happenings:
         query = (
             select(versions, aliases.c.name.label("alias"), aliases.c.canary_share)
             .join(aliases, aliases.c.id == versions.c.alias_id)
-            .where(versions.c.project_id == self._project_id)
+            .where(versions.c.project_id == self._project.id)
             .order_by(versions.c.state_at.desc())
             .limit(MOST_ROWS)
         )
@@ -196,7 +195,7 @@ class Happenings:
 
     async def _engines(self, conn: AsyncConnection, before: _Seen | None, after: _Seen) -> list[Happening]:
         columns = (replicas.c.url, replicas.c.state, replicas.c.detail, replicas.c.base_model)
-        rows = list(await conn.execute(select(*columns).where(replicas.c.project_id == self._project_id)))
+        rows = list(await conn.execute(select(*columns).where(replicas.c.project_id == self._project.id)))
         after.engines = {row.url: _standing(row) for row in rows}
         self._starting -= {url for url, standing in after.engines.items() if standing in (_UP, _REFUSED)}
         known = before.engines if before is not None else after.engines

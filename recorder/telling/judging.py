@@ -21,7 +21,7 @@ from recorder.ids import first_id_at
 from recorder.judged import seconds
 from recorder.judged.disputed import waiting_for_person
 from recorder.store import sql
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import aliases, groups, score_parts, scores
 from recorder.telling.figures import (
     MissingPart,
@@ -118,26 +118,26 @@ class Judging:
     last: Sequence[JudgedGroup]
 
 
-async def judging(store: Store, project_id: str) -> Judging:
+async def judging(project: Project) -> Judging:
     """What the judge did lately."""
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         at = await sql.clock(conn)
-        rows = await _newest(conn, project_id, at)
+        rows = await _newest(conn, project.id, at)
         return Judging(
             at=at,
-            groups=await _by_state(conn, project_id),
-            unscored=await troubles(conn, project_id),
-            left_out=await groups_left_out(conn, project_id),
-            missing_parts=await missing_parts(conn, project_id),
-            spent_today=await _today(conn, project_id, midnight(at), rows),
+            groups=await _by_state(conn, project.id),
+            unscored=await troubles(conn, project.id),
+            left_out=await groups_left_out(conn, project.id),
+            missing_parts=await missing_parts(conn, project.id),
+            spent_today=await _today(conn, project.id, midnight(at), rows),
             scores=len(rows),
             whole=len(rows) < MOST_SCORES,
             latency=_latency(rows),
             days=_days(rows),
             agreement=await _agreement(conn, rows),
             of_replies=_of_replies(rows),
-            disputed=await waiting_for_person(conn, project_id),
-            judges=await judges_stand(conn, project_id),
+            disputed=await waiting_for_person(conn, project.id),
+            judges=await judges_stand(conn, project.id),
             last=await _last(conn, rows[:LAST]),
         )
 

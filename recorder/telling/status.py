@@ -30,7 +30,7 @@ from recorder.registry.versions import VersionView, get_versions
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState, StepState
 from recorder.store import sql
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import steps
 from recorder.telling.figures import Figures, MissingPart, RewardOf, Spent, StepOf, Trouble, Undecided, figures
 from recorder.telling.judges import JudgesStand
@@ -175,25 +175,25 @@ class Status:
     alarms: tuple[str, ...] = ()
 
 
-async def status(store: Store, project: str, settings: RecorderSettings) -> Status:
+async def status(project: Project, settings: RecorderSettings) -> Status:
     """All of it."""
-    found = await figures(store, project, settings)
-    versions = {v.id: v for v in await get_versions(store, project)}
-    engines = await replicas.list_replicas(store, project, replicas.REMEMBERED_S)
-    proxies = await replicas.proxies_seen(store, project, replicas.REMEMBERED_S)
-    there = await get_aliases(store, project)
+    found = await figures(project, settings)
+    versions = {v.id: v for v in await get_versions(project)}
+    engines = await replicas.list_replicas(project, replicas.REMEMBERED_S)
+    proxies = await replicas.proxies_seen(project, replicas.REMEMBERED_S)
+    there = await get_aliases(project)
     told = Status(
         at=found.at,
         engines=[_engine(one, found.at) for one in engines],
         proxies=[_proxy(one, found.at) for one in proxies],
-        workers=[_worker(lease, found.at) for lease in await leases.holders(store, project)],
+        workers=[_worker(lease, found.at) for lease in await leases.holders(project)],
         aliases=[_alias(one, versions, found.at) for one in there],
-        taken_back=[one for alias in there if (one := await _taken_back(store, project, alias, found.at))],
+        taken_back=[one for alias in there if (one := await _taken_back(project, alias, found.at))],
         **_learning(found),
-        steps_last_hour=await _steps_since(store, project, found.at - HOUR_S),
-        shadow_answers=await shadow_costs(store, project, found.at - DAY_S),
-        never_trained=[_never_trained(one) for one in await never_trained(store, project)],
-        attribution_missing=[UnattributedClient(**_of(one)) for one in await unattributed(store, project)],
+        steps_last_hour=await _steps_since(project, found.at - HOUR_S),
+        shadow_answers=await shadow_costs(project, found.at - DAY_S),
+        never_trained=[_never_trained(one) for one in await never_trained(project)],
+        attribution_missing=[UnattributedClient(**_of(one)) for one in await unattributed(project)],
     )
     return replace(told, alarms=tuple(alarms(told)))
 
@@ -238,18 +238,20 @@ def _alias(one: AliasView, versions: Mapping[str, VersionView], at: float) -> Al
     )
 
 
-async def _taken_back(store: Store, project: str, alias: AliasView, at: float) -> TakenBack | None:
-    moves = [move for move in await list_moves(store, project, alias=alias.name) if move.move in MOVES_LIVE]
+async def _taken_back(project: Project, alias: AliasView, at: float) -> TakenBack | None:
+    moves = [move for move in await list_moves(project, alias=alias.name) if move.move in MOVES_LIVE]
     if not moves or moves[0].move != "rollback" or moves[0].who == BY_HAND:
         return None
     return TakenBack(alias.name, moves[0].version, at - moves[0].at, moves[0].why)
 
 
-async def _steps_since(store: Store, project: str, since: float) -> int:
+async def _steps_since(project: Project, since: float) -> int:
     """How many steps were done since a time; one that took longer than a day is not looked for."""
     done = (steps.c.id >= first_id_at("step", since - DAY_S), steps.c.state == StepState.DONE)
-    query = select(func.count()).where(*done, steps.c.ended_at >= since, sql.passed_by(steps.c.project_id) == project)
-    async with store.read() as conn:
+    query = select(func.count()).where(
+        *done, steps.c.ended_at >= since, sql.passed_by(steps.c.project_id) == project.id
+    )
+    async with project.store.read() as conn:
         return int((await conn.execute(query)).scalar_one())
 
 

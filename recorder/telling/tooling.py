@@ -15,7 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.states import ToolOutcome
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import tool_calls
 from recorder.telling.quantiles import Latency, latency
 
@@ -66,12 +66,12 @@ class Tooling:
     errors: Sequence[ToolError]
 
 
-async def tooling(store: Store, project_id: str) -> Tooling:
+async def tooling(project: Project) -> Tooling:
     """What became of the newest tool calls."""
     c = tool_calls.c
     columns = (c.id, c.server, c.tool, c.outcome, c.started_at, c.finished_at)
-    query = select(*columns).where(c.project_id == project_id).order_by(c.started_at.desc()).limit(MOST_CALLS)
-    async with store.read() as conn:
+    query = select(*columns).where(c.project_id == project.id).order_by(c.started_at.desc()).limit(MOST_CALLS)
+    async with project.store.read() as conn:
         rows = list(await conn.execute(query))
         wrong = [row.id for row in rows if row.outcome in BAD][:MOST_ERRORS]
         errors = await _errors(conn, wrong)

@@ -16,7 +16,7 @@ from recorder.base.terminal import duration
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState, TrajectoryState
 from recorder.store import sql
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import groups, trajectories
 from recorder.upkeep.outlook import next_close_at
 
@@ -59,17 +59,17 @@ class Waiting:
             yield what + (f", the next {verb} in {duration(in_s)}" if times and verb and in_s is not None else "")
 
 
-async def waiting(store: Store, project_id: str, settings: RecorderSettings) -> Waiting:
+async def waiting(project: Project, settings: RecorderSettings) -> Waiting:
     """Groups by state and their next times. A few short queries; fit for every change."""
-    running = (trajectories.c.project_id == project_id, trajectories.c.state == TrajectoryState.OPEN)
-    async with store.read() as conn:
+    running = (trajectories.c.project_id == project.id, trajectories.c.state == TrajectoryState.OPEN)
+    async with project.store.read() as conn:
         at = await sql.clock(conn)
         counted = select(groups.c.state, func.count(), func.min(groups.c.try_after))
-        rows = list(await conn.execute(counted.where(groups.c.project_id == project_id).group_by(groups.c.state)))
+        rows = list(await conn.execute(counted.where(groups.c.project_id == project.id).group_by(groups.c.state)))
         runs_open = int((await conn.execute(select(func.count()).where(*running))).scalar_one())
     counts = {str(state): int(number) for state, number, _ in rows}
     due = {str(state): float(again) for state, _, again in rows if state == GroupState.UNSCORED and again is not None}
-    if counts.get(GroupState.OPEN) and (closes := await next_close_at(store, project_id, settings)) is not None:
+    if counts.get(GroupState.OPEN) and (closes := await next_close_at(project, settings)) is not None:
         due[GroupState.OPEN] = closes
     return Waiting(at, counts, due, runs_open)
 

@@ -44,6 +44,7 @@ from recorder.store import ledger
 from recorder.store.checkpoint import empty_log
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
+from recorder.store.project import Project
 from recorder.store.schema import (
     attempts,
     calls,
@@ -98,23 +99,23 @@ class _LeantOn(Exception):
     """A call came that stores its prompt as a difference to one that is to go, or answers one again."""
 
 
-async def delete_trajectory(store: Store, project_id: str, trajectory_id: str, why: str = "asked") -> Deleted:
+async def delete_trajectory(project: Project, trajectory_id: str, why: str = "asked") -> Deleted:
     """Delete one trajectory by its internal id. Raises NotFound, and Conflict while it is open or a worker has it.
 
     `why` goes into the ledger. The bytes are overwritten in the database file at once, in SQLite's log by `erase`.
     """
     while True:
-        async with store.read() as conn:
-            row = await _row(conn, project_id, trajectory_id)
-        for shadow in await shadows_of(store, trajectory_id):  # they hold what was said up to a turn of it
+        async with project.store.read() as conn:
+            row = await _row(conn, project.id, trajectory_id)
+        for shadow in await shadows_of(project.store, trajectory_id):  # they hold what was said up to a turn of it
             with contextlib.suppress(NotFound):  # another deletion was faster
-                await delete_trajectory(store, project_id, shadow, why)
-        await detach(store, row)
+                await delete_trajectory(project, shadow, why)
+        await detach(project.store, row)
         with contextlib.suppress(_LeantOn):  # meanwhile: once more
-            async with store.write() as conn:
-                counted = update(projects).where(projects.c.id == project_id)
+            async with project.store.write() as conn:
+                counted = update(projects).where(projects.c.id == project.id)
                 await conn.execute(counted.values(deletions=projects.c.deletions + 1))
-                own = await _own(conn, project_id, trajectory_id)
+                own = await _own(conn, project.id, trajectory_id)
                 if await is_leant_on(conn, own.row) or await _is_shadowed(conn, own):
                     raise _LeantOn
                 return await _delete(conn, own, why)
@@ -334,19 +335,19 @@ async def _first(conn: AsyncConnection, query: Any) -> Any:
     return (await conn.execute(query.limit(1))).first()
 
 
-async def run_of(store: Store, project_id: str, name: str, group: str | None = None) -> list[str]:
+async def run_of(project: Project, name: str, group: str | None = None) -> list[str]:
     """The internal ids that `name` stands for: itself where it is one, else all runs at that address, newest first.
 
     A run that went on after its end is several trajectories, each with the conversation so far. `group` is the group
     part of the address, where runs of several groups share an id. Raises NotFound.
     """
-    newest = await find_trajectory(store, project_id, name, group)
+    newest = await find_trajectory(project, name, group)
     if newest == name:
         return [name]
     t = trajectories.c
-    async with store.read() as conn:
-        row = await _row(conn, project_id, newest)
-        here = (t.project_id == project_id, t.address_group == row.address_group, t.external_id == row.external_id)
+    async with project.store.read() as conn:
+        row = await _row(conn, project.id, newest)
+        here = (t.project_id == project.id, t.address_group == row.address_group, t.external_id == row.external_id)
         return list((await conn.execute(select(t.id).where(*here).order_by(t.sequence.desc()))).scalars())
 
 

@@ -14,31 +14,29 @@ from recorder.groups.readiness import GroupFacts
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, GroupState, Origin, TrajectoryState
 from recorder.store import sql
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import calls, groups, trajectories
 from recorder.upkeep.sweep import idle_runs
 
 MOST: Final = 200  # open groups that are looked at, those that were joined first
 
 
-async def next_close_in(store: Store, project_id: str, alias_id: str, settings: RecorderSettings) -> float | None:
+async def next_close_in(project: Project, alias_id: str, settings: RecorderSettings) -> float | None:
     """In how many seconds `next_close_at` is; 0 where it is past."""
-    closes = await next_close_at(store, project_id, settings, alias_id)
+    closes = await next_close_at(project, settings, alias_id)
     if closes is None:
         return None
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         return max(0.0, closes - await sql.clock(conn))
 
 
-async def next_close_at(
-    store: Store, project_id: str, settings: RecorderSettings, alias_id: str | None = None
-) -> float | None:
+async def next_close_at(project: Project, settings: RecorderSettings, alias_id: str | None = None) -> float | None:
     """When the next open group of an alias, or of any, closes, of no campaign (unix seconds); None: nobody can tell.
 
     A group in which a model answers now, or somebody else ends the runs, is not counted on.
     """
-    async with store.read() as conn:
-        rows: Sequence[Any] = (await conn.execute(_open_groups(project_id, alias_id, settings))).all()
+    async with project.store.read() as conn:
+        rows: Sequence[Any] = (await conn.execute(_open_groups(project.id, alias_id, settings))).all()
     return min(
         (
             closes_at(

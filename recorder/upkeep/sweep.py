@@ -48,6 +48,7 @@ from recorder.store import ledger
 from recorder.store.checkpoint import empty_log
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
+from recorder.store.project import Project
 from recorder.store.schema import attempts, calls, choices, groups, leases, tool_requests, trajectories
 from recorder.store.statement import equals
 from recorder.store.transitions import guarded
@@ -175,16 +176,16 @@ async def due_in(store: Store, question: Select[Any]) -> float:
     return min((float(time) - float(at) for time in times if time is not None), default=math.inf)
 
 
-async def sweep(store: Store, project_id: str, settings: RecorderSettings) -> SweepReport:
+async def sweep(project: Project, settings: RecorderSettings) -> SweepReport:
     """Do all that is due in a project now."""
-    errored = await _error_lost_calls(store, _lost_calls(project_id))
-    idle = idle_runs(project_id, settings).due()
+    errored = await _error_lost_calls(project.store, _lost_calls(project.id))
+    idle = idle_runs(project.id, settings).due()
 
     async def end(conn: AsyncConnection, trajectory_ids: Sequence[str]) -> int:
         return await _end_idle(conn, idle, trajectory_ids)
 
-    ended = await _in_batches(store, idle, end, lock=False)
-    expired = [await _expire_claims(store, project_id, state, _claims(project_id, state)) for state in _EXPIRES]
+    ended = await _in_batches(project.store, idle, end, lock=False)
+    expired = [await _expire_claims(project, state, _claims(project.id, state)) for state in _EXPIRES]
     verdicts: list[Verdict] = []
 
     async def decide(conn: AsyncConnection, group_ids: Sequence[str]) -> int:
@@ -192,15 +193,15 @@ async def sweep(store: Store, project_id: str, settings: RecorderSettings) -> Sw
         verdicts.extend(one.verdict for one in due)
         return len(due)
 
-    await _in_batches(store, _groups(project_id, settings).due(), decide)
+    await _in_batches(project.store, _groups(project.id, settings).due(), decide)
     return SweepReport(
         calls_errored=errored,
         trajectories_ended=ended,
         groups_readied=verdicts.count(Verdict.READY),
         groups_left_out=verdicts.count(Verdict.LEFT_OUT),
         claims_expired=sum(expired),
-        attempts_abandoned=await _abandon_attempts(store, project_id),
-        trajectories_deleted=await _delete_old(store, project_id, settings.retention_days),
+        attempts_abandoned=await _abandon_attempts(project),
+        trajectories_deleted=await _delete_old(project, settings.retention_days),
     )
 
 
@@ -340,41 +341,41 @@ async def _error_lost_calls(store: Store, lost: Rule) -> int:
     return len(rows)
 
 
-async def _delete_old(store: Store, project_id: str, retention_days: float | None) -> int:
+async def _delete_old(project: Project, retention_days: float | None) -> int:
     """Delete what is past its time, at most `BATCH` a sweep: each costs a transaction of its own."""
     if retention_days is None:
         return 0
     old = deletable(now() - retention_days * DAY_S)
-    query = select(trajectories.c.id).where(trajectories.c.project_id == project_id, *old)
-    async with store.read() as conn:
+    query = select(trajectories.c.id).where(trajectories.c.project_id == project.id, *old)
+    async with project.store.read() as conn:
         due = list((await conn.execute(query.order_by(trajectories.c.ended_at).limit(BATCH))).scalars())
     deleted = 0
     for trajectory_id in due:
         with contextlib.suppress(NotFound, Conflict):  # another sweep was faster, or a worker was
-            await delete_trajectory(store, project_id, trajectory_id, "retention")
+            await delete_trajectory(project, trajectory_id, "retention")
             deleted += 1
     if deleted:
-        await Merge(store).go_on(MERGE_S)
-    if deleted and not await empty_log(store):
+        await Merge(project.store).go_on(MERGE_S)
+    if deleted and not await empty_log(project.store):
         log.warning("readers keep the store's log: what retention deleted is in it until it is next emptied")
     return deleted
 
 
-async def _expire_claims(store: Store, project_id: str, state: GroupState, held: Rule) -> int:
-    if not await _any(store, held.due()):
+async def _expire_claims(project: Project, state: GroupState, held: Rule) -> int:
+    if not await _any(project.store, held.due()):
         return 0
     statement = guarded(groups, _EXPIRES[state], expect=state, lease_owner=None, lease_expires_at=None)
-    async with store.write() as conn:
+    async with project.store.write() as conn:
         back = list((await conn.execute(statement.where(held.is_due).returning(groups.c.id))).scalars())
-        rows = [LedgerRow(project_id, "group", group_id, "lease_expired", {"was": state}) for group_id in back]
+        rows = [LedgerRow(project.id, "group", group_id, "lease_expired", {"was": state}) for group_id in back]
         await ledger.write(conn, rows)
     return len(back)
 
 
-async def _abandon_attempts(store: Store, project_id: str) -> int:
+async def _abandon_attempts(project: Project) -> int:
     abandoned = 0
-    if await _any(store, select(attempts.c.id).where(*attempt_rows.expired(project_id))):
-        abandoned += await attempt_rows.abandon_expired(store, project_id)
-    if await _any(store, select(attempts.c.id).where(*attempt_rows.groupless(project_id))):
-        abandoned += await attempt_rows.abandon_groupless(store, project_id)
+    if await _any(project.store, select(attempts.c.id).where(*attempt_rows.expired(project.id))):
+        abandoned += await attempt_rows.abandon_expired(project)
+    if await _any(project.store, select(attempts.c.id).where(*attempt_rows.groupless(project.id))):
+        abandoned += await attempt_rows.abandon_groupless(project)
     return abandoned

@@ -22,7 +22,7 @@ from recorder.holding import holders, leases
 from recorder.holding.presence import PROXY
 from recorder.settings import RecorderSettings
 from recorder.store.changes import Topic
-from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.watch import News
 from recorder.upkeep.sweep import due_in, first_due, sweep
 
@@ -39,12 +39,11 @@ log = logging.getLogger(__name__)
 class Sweeper:
     """Sweeps one project: `async with sweeper.running(): …`. `owner` names this process (`holders.holder_name`)."""
 
-    def __init__(self, store: Store, project_id: str, settings: RecorderSettings, owner: str) -> None:
+    def __init__(self, project: Project, settings: RecorderSettings, owner: str) -> None:
         self.sweeps = 0  # done by this process
-        self._store = store
-        self._project_id = project_id
+        self._project = project
         self._settings = settings
-        self._question = first_due(project_id, settings)  # made once: making it costs more than asking it
+        self._question = first_due(project.id, settings)  # made once: making it costs more than asking it
         self._owner = owner
         self._stopping = False
         self._retained_at = float("-inf")
@@ -52,7 +51,7 @@ class Sweeper:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Sweep until the block ends."""
-        with self._store.watch.on(Topic.RUNS, Topic.GROUPS, Topic.LEASES) as news:
+        with self._project.store.watch.on(Topic.RUNS, Topic.GROUPS, Topic.LEASES) as news:
             task = asyncio.create_task(self._run(news), name="sweep")
             try:
                 yield
@@ -79,19 +78,19 @@ class Sweeper:
 
     async def _look(self) -> float:
         """Sweep if anything is due; in how many seconds to look again."""
-        await holders.release_all_dead(self._store, self._project_id, PROXY)
-        due_s = await due_in(self._store, self._question)
+        await holders.release_all_dead(self._project, PROXY)
+        due_s = await due_in(self._project.store, self._question)
         if due_s > 0 and not self._retention_is_due():
             settings = self._settings
             return min(due_s, settings.answered_idle_s, settings.idle_timeout_s, settings.group_timeout_s, LOOK_S)
-        lease = await leases.acquire(self._store, self._project_id, LEASE, self._owner, LEASE_S)
+        lease = await leases.acquire(self._project, LEASE, self._owner, LEASE_S)
         if lease is None:  # somebody sweeps now
-            await holders.release_all_dead(self._store, self._project_id, LEASE)
+            await holders.release_all_dead(self._project, LEASE)
             return HICCUP_S
         try:
-            report = await sweep(self._store, self._project_id, self._settings)
+            report = await sweep(self._project, self._settings)
         finally:
-            await leases.release(self._store, lease)
+            await leases.release(self._project.store, lease)
         self.sweeps += 1
         self._retained_at = time.monotonic()
         return BREATH_S if report.changed else HICCUP_S

@@ -23,6 +23,7 @@ from recorder.states import GroupState
 from recorder.store import ledger, sql
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
+from recorder.store.project import Project
 from recorder.store.schema import groups, scores
 from recorder.store.schema import ledger as ledger_rows
 from recorder.store.transitions import move
@@ -60,8 +61,7 @@ def reasons(*, anew: bool) -> tuple[str, ...]:
 
 
 async def scorable(
-    store: Store,
-    project_id: str,
+    project: Project,
     *,
     anew: bool = False,
     alias_id: str | None = None,
@@ -72,33 +72,33 @@ async def scorable(
     `anew`: also those that were left out because of their version.
     """
     left_out = and_(groups.c.state == GroupState.LEFT_OUT, groups.c.reason.in_(reasons(anew=anew)))
-    wanted = [groups.c.project_id == project_id, or_(groups.c.state.in_(_STATES), left_out)]
+    wanted = [groups.c.project_id == project.id, or_(groups.c.state.in_(_STATES), left_out)]
     wanted += [groups.c.alias_id == alias_id] if alias_id is not None else []
     wanted += [groups.c.campaign_id == campaign_id] if campaign_id is not None else []
     # Their ids first: an order beside these conditions makes SQLite look up the recipes of all groups for each page.
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         ids = sorted((await conn.execute(select(groups.c.id).where(*wanted))).scalars())  # they begin with the time
     found: list[Scorable] = []
     for page in (ids[at : at + PAGE] for at in range(0, len(ids), PAGE)):
-        async with store.read() as conn:
+        async with project.store.read() as conn:
             rows = list(await conn.execute(_with_recipes().where(groups.c.id.in_(page)).order_by(groups.c.id)))
         found += [sql.view(Scorable, row, state=GroupState(row.state)) for row in rows]
     return found
 
 
-async def ask(store: Store, project_id: str, group_id: str, *, by: str, why: str) -> None:
+async def ask(project: Project, group_id: str, *, by: str, why: str) -> None:
     """Have a running judge score a group (internal id) again, asking anew, and write down who wanted it and why.
 
     It keeps its score until there is another; a trainer waits for that. One that was left out for its score or its
     version goes back to those that wait. Raises NotFound, Conflict where a judge or a step has it, or it is open.
     """
-    async with store.write() as conn:
-        row = (await conn.execute(select(groups).where(_this(project_id, group_id)).with_for_update())).first()
+    async with project.store.write() as conn:
+        row = (await conn.execute(select(groups).where(_this(project.id, group_id)).with_for_update())).first()
         if row is None:
-            raise NotFound(f"no group {group_id!r} in project {project_id!r}")
+            raise NotFound(f"no group {group_id!r} in project {project.id!r}")
         await _put_before_judge(conn, row)
         told = {"by": by, "why": why}
-        await ledger.write(conn, [LedgerRow(project_id, "group", group_id, ASKED, told)])
+        await ledger.write(conn, [LedgerRow(project.id, "group", group_id, ASKED, told)])
 
 
 async def wants_new_words(store: Store, group_id: str) -> bool:

@@ -27,6 +27,7 @@ from recorder.states import (
 from recorder.store import ledger, sql
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
+from recorder.store.project import Project
 from recorder.store.schema import attempts, calls, campaigns, trajectories
 from recorder.store.transitions import guarded
 from recorder.work.attempt_rows import (
@@ -271,16 +272,16 @@ async def abandon_running(store: Store, campaign_id: str) -> int:
     return await _abandon(store, attempts.c.campaign_id == campaign_id, "runner_died")
 
 
-async def abandon_expired(store: Store, project_id: str) -> int:
+async def abandon_expired(project: Project) -> int:
     """The same for every attempt of a running campaign whose lease ran out."""
-    return await _abandon(store, and_(*expired(project_id)), "lease_expired")
+    return await _abandon(project.store, and_(*expired(project.id)), "lease_expired")
 
 
-async def abandon_groupless(store: Store, project_id: str) -> int:
+async def abandon_groupless(project: Project) -> int:
     """Abandon attempts that were never begun and whose group has closed without them; returns how many."""
     gone = guarded(attempts, AttemptState.ABANDONED, expect=AttemptState.PENDING, **GROUP_CLOSED)
-    async with store.write() as conn:
-        return (await conn.execute(gone.where(*groupless(project_id)))).rowcount
+    async with project.store.write() as conn:
+        return (await conn.execute(gone.where(*groupless(project.id)))).rowcount
 
 
 def groupless(project_id: str) -> tuple[ColumnElement[bool], ...]:

@@ -19,6 +19,7 @@ from recorder.ids import check_external, new_id
 from recorder.states import CampaignState, GroupState, Purpose
 from recorder.store import sql
 from recorder.store.database import Store, now
+from recorder.store.project import Project
 from recorder.store.schema import aliases, attempts, campaigns, groups, leases, scenarios
 from recorder.store.transitions import move
 
@@ -107,19 +108,19 @@ class GroupStatus:
     adversarial: bool = False  # its scenario tempts to cheat
 
 
-async def create(store: Store, project_id: str, alias_id: str, name: str, settings: Mapping[str, Any]) -> CampaignView:
+async def create(project: Project, alias_id: str, name: str, settings: Mapping[str, Any]) -> CampaignView:
     """Begin a campaign."""
     campaign_id = new_id("camp")
     statement = insert(campaigns).values(
         id=campaign_id,
-        project_id=project_id,
+        project_id=project.id,
         alias_id=alias_id,
         name=name,
         settings=dict(settings),
         state=CampaignState.RUNNING,
         started_at=now(),
     )
-    async with store.write() as conn:
+    async with project.store.write() as conn:
         await conn.execute(statement)
         return await _one(conn, campaign_id)
 
@@ -130,18 +131,18 @@ async def get(store: Store, campaign_id: str) -> CampaignView:
         return await _one(conn, campaign_id)
 
 
-async def find(store: Store, project_id: str, name: str) -> CampaignView | None:
+async def find(project: Project, name: str) -> CampaignView | None:
     """The newest campaign of that name."""
-    query = select(campaigns).where(campaigns.c.project_id == project_id, campaigns.c.name == name, TRAINS)
-    async with store.read() as conn:
+    query = select(campaigns).where(campaigns.c.project_id == project.id, campaigns.c.name == name, TRAINS)
+    async with project.store.read() as conn:
         row = (await conn.execute(query.order_by(campaigns.c.started_at.desc(), campaigns.c.id.desc()))).first()
     return view(row) if row else None
 
 
-async def list_campaigns(store: Store, project_id: str) -> list[CampaignView]:
+async def list_campaigns(project: Project) -> list[CampaignView]:
     """The project's campaigns, newest first."""
-    query = select(campaigns).where(campaigns.c.project_id == project_id, TRAINS)
-    async with store.read() as conn:
+    query = select(campaigns).where(campaigns.c.project_id == project.id, TRAINS)
+    async with project.store.read() as conn:
         rows = await conn.execute(query.order_by(campaigns.c.started_at.desc(), campaigns.c.id.desc()))
         return [view(row) for row in rows]
 
@@ -239,8 +240,7 @@ def groups_of(campaign: CampaignView) -> Select[tuple[str]]:
 
 
 async def bind_group(
-    store: Store,
-    project_id: str,
+    project: Project,
     group_external_id: str,
     campaign_id: str,
     scenario_id: str,
@@ -249,12 +249,10 @@ async def bind_group(
 ) -> str:
     """`bind_groups` for one group; returns its id."""
     binding = Binding(group_external_id, scenario_id, declared_size)
-    return (await bind_groups(store, project_id, campaign_id, alias_id, [binding]))[0]
+    return (await bind_groups(project, campaign_id, alias_id, [binding]))[0]
 
 
-async def bind_groups(
-    store: Store, project_id: str, campaign_id: str, alias_id: str, bindings: Sequence[Binding]
-) -> list[str]:
+async def bind_groups(project: Project, campaign_id: str, alias_id: str, bindings: Sequence[Binding]) -> list[str]:
     """Create declared groups before their first calls, each tied to its scenario; returns their ids, in order.
 
     All or none, in one transaction. Binding again is harmless. Raises Conflict where a group of that name is bound to
@@ -266,12 +264,12 @@ async def bind_groups(
             raise ValueError(f"a group's size must be at least 1, not {binding.declared_size}")
     if not bindings:
         return []
-    rows = [_group_row(project_id, campaign_id, alias_id, binding) for binding in bindings]
-    async with store.write() as conn:
+    rows = [_group_row(project.id, campaign_id, alias_id, binding) for binding in bindings]
+    async with project.store.write() as conn:
         at = await sql.clock(conn)
         times = dict.fromkeys(("opened_at", "joined_at", "last_call_at"), at)
         await conn.execute(sql.insert_ignore(conn, groups), [row | times for row in rows])
-        return await _bound(conn, project_id, campaign_id, bindings)
+        return await _bound(conn, project.id, campaign_id, bindings)
 
 
 def _group_row(project_id: str, campaign_id: str, alias_id: str, binding: Binding) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from recorder.groups.shadows import waits_for_own
 from recorder.states import GroupState, Purpose, TrajectoryState, VersionState
 from recorder.store.changes import quietly
 from recorder.store.database import Store, now
+from recorder.store.project import Project
 from recorder.store.schema import aliases, groups, scores, trajectories, versions
 from recorder.store.statement import equals
 from recorder.store.transitions import guarded, move
@@ -47,29 +48,27 @@ class GroupClaim:
 
 
 async def claim_for_judging(
-    store: Store, project_id: str, owner: str, lease_s: float, *, of_campaigns: bool = False
+    project: Project, owner: str, lease_s: float, *, of_campaigns: bool = False
 ) -> GroupClaim | None:
     """Take the oldest group that waits for a judge: ready, or one that is to be judged again and whose time has come.
 
     One that a version's gate waits for comes before all others. With `of_campaigns` only one of a campaign.
     """
     # Each kind is found in its order by an index of its own: most groups are scored, and many may be ready.
-    mine = (groups.c.project_id == project_id, *_whose(of_campaigns))
+    mine = (groups.c.project_id == project.id, *_whose(of_campaigns))
     ready = and_(equals(groups.c.state, GroupState.READY), *mine)  # a word, by which SQLite knows the index of these
     again = and_(groups.c.state.in_(_AGAIN), groups.c.try_after <= now(), *mine)
-    for wanted in await _in_turn(store, project_id, (ready, again)):
-        took = await _claim(store, wanted, 1, GroupState.JUDGING, (GroupState.READY, *_AGAIN), owner, lease_s)
+    for wanted in await _in_turn(project, (ready, again)):
+        took = await _claim(project.store, wanted, 1, GroupState.JUDGING, (GroupState.READY, *_AGAIN), owner, lease_s)
         if took:
             return took[0]
     return None
 
 
-async def _in_turn(
-    store: Store, project_id: str, kinds: Sequence[ColumnElement[bool]]
-) -> Sequence[ColumnElement[bool]]:
+async def _in_turn(project: Project, kinds: Sequence[ColumnElement[bool]]) -> Sequence[ColumnElement[bool]]:
     """Those kinds of groups of which there are any: what a gate waits for first, then the one with the oldest group."""
-    loaded = (versions.c.project_id == project_id, versions.c.state == VersionState.LOADED)
-    async with store.read() as conn:
+    loaded = (versions.c.project_id == project.id, versions.c.state == VersionState.LOADED)
+    async with project.store.read() as conn:
         waiting = await _oldest_first(conn, kinds)
         examined = list((await conn.execute(select(versions.c.id).where(*loaded))).scalars()) if waiting else []
         if not examined:
@@ -88,11 +87,11 @@ async def _oldest_first(conn: AsyncConnection, kinds: Sequence[ColumnElement[boo
     return [kind for *_, kind in sorted(found, key=lambda each: each[:2])]
 
 
-async def next_try_in(store: Store, project_id: str, *, of_campaigns: bool = False) -> float | None:
+async def next_try_in(project: Project, *, of_campaigns: bool = False) -> float | None:
     """In how many seconds the next group is to be judged again; only of campaigns' where asked. None: never."""
     due = groups.c.try_after.is_not(None)  # said, or PostgreSQL reads all that are scored
-    again = (groups.c.project_id == project_id, groups.c.state.in_(_AGAIN), due, *_whose(of_campaigns))
-    async with store.read() as conn:
+    again = (groups.c.project_id == project.id, groups.c.state.in_(_AGAIN), due, *_whose(of_campaigns))
+    async with project.store.read() as conn:
         in_s = (await conn.execute(select(func.min(groups.c.try_after) - now()).where(*again))).scalar_one()
     return None if in_s is None else max(0.0, float(in_s))
 

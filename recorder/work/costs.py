@@ -16,6 +16,7 @@ from sqlalchemy import exists, func, select
 from recorder.judged.drift import STRONG
 from recorder.states import CallState, Origin, TrajectoryState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import calls, score_parts, scores, second_scores, trajectories
 from recorder.work.scores import REWARD
 
@@ -82,16 +83,16 @@ async def of_judging(store: Store, alias_id: str, judge_model: str, parts: Colle
     return _a_run(found, runs)
 
 
-async def of_strong(store: Store, project_id: str, alias: str, recipe: str, judge_model: str) -> PerRun | None:
+async def of_strong(project: Project, alias: str, recipe: str, judge_model: str) -> PerRun | None:
     """What the newest words of the strong judge cost that it said beside the scores of an alias (by its name), by run.
 
     None: there are none.
     """
     s = second_scores.c
-    mine = (s.project_id == project_id, s.alias == alias, s.recipe == recipe)
+    mine = (s.project_id == project.id, s.alias == alias, s.recipe == recipe)
     its = (s.judge == STRONG, s.judge_model == judge_model, s.failed.is_(None), s.parts.is_not(None), s.tokens_in > 0)
     query = select(s.parts, s.tokens_in, s.tokens_out, s.cost_usd).where(*mine, *its)
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         found = list(await conn.execute(query.order_by(s.id.desc()).limit(NEWEST_SCORES)))
     runs = sum(len({one["trajectory_id"] for one in json.loads(row.parts)}) for row in found)
     return _a_run(found, runs)

@@ -23,6 +23,7 @@ from recorder.states import GroupState
 from recorder.store import ledger, sql
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
+from recorder.store.project import Project
 from recorder.store.schema import calls, feedback, groups, score_parts, trajectories
 
 PREFERENCE: Final = "preference"  # of the better of two attempts; tags: `loser` and `group`, their ids
@@ -69,8 +70,7 @@ def check_value(name: str, value: object) -> float | bool | str:
 
 
 async def add(
-    store: Store,
-    project_id: str,
+    project: Project,
     trajectory_id: str,
     name: str,
     value: object,
@@ -87,7 +87,7 @@ async def add(
     feedback_id = new_id("fb")
     row = {
         "id": feedback_id,
-        "project_id": project_id,
+        "project_id": project.id,
         "trajectory_id": trajectory_id,
         "call_id": call_id,
         "name": name,
@@ -95,8 +95,8 @@ async def add(
         "comment": comment,
         "tags": dict(tags or {}),
     }
-    async with store.write() as conn:
-        await _require(conn, project_id, trajectory_id, call_id)
+    async with project.store.write() as conn:
+        await _require(conn, project.id, trajectory_id, call_id)
         await conn.execute(insert(feedback).values(**row, created_at=now()))
         await _score_again(conn, trajectory_id, name)
         written = (await conn.execute(select(feedback).where(feedback.c.id == feedback_id))).one()
@@ -114,8 +114,7 @@ def pairs_of(places: Mapping[str, int]) -> list[tuple[str, str]]:
 
 
 async def prefer(
-    store: Store,
-    project_id: str,
+    project: Project,
     group_id: str,
     pairs: Sequence[tuple[str, str]],
     *,
@@ -129,16 +128,14 @@ async def prefer(
     """
     if any(better == worse for better, worse in pairs):
         raise ValueError("an attempt is not better than itself: choose two")
-    rows = [_row(project_id, Choice(*pair), comment, {"group": group_id, "by": by}) for pair in pairs]
-    async with store.write() as conn:
-        await _require_attempts(conn, project_id, group_id, {id_ for pair in pairs for id_ in pair})
+    rows = [_row(project.id, Choice(*pair), comment, {"group": group_id, "by": by}) for pair in pairs]
+    async with project.store.write() as conn:
+        await _require_attempts(conn, project.id, group_id, {id_ for pair in pairs for id_ in pair})
         await _write(conn, rows, SETTLES_S)
     return [str(row["id"]) for row in rows]
 
 
-async def choose(
-    store: Store, project_id: str, choice: Choice, *, by: str, shown: str, comment: str | None = None
-) -> str:
+async def choose(project: Project, choice: Choice, *, by: str, shown: str, comment: str | None = None) -> str:
     """Write what somebody chose between two runs that were shown side by side; the feedback's id.
 
     Feedback `preference` as `prefer` writes it, or `tie` on the run that was shown first, whose tags hold the `other`
@@ -149,15 +146,15 @@ async def choose(
     if choice.better == choice.worse:
         raise ValueError("an attempt is not better than itself: choose two")
     t = trajectories.c
-    query = select(t.id, t.group_id).where(t.project_id == project_id, t.id.in_((choice.better, choice.worse)))
-    async with store.write() as conn:
+    query = select(t.id, t.group_id).where(t.project_id == project.id, t.id.in_((choice.better, choice.worse)))
+    async with project.store.write() as conn:
         groups_of = {row.id: row.group_id for row in await conn.execute(query)}
         own, other = groups_of.get(choice.better), groups_of.get(choice.worse)
         if own is None or other is None:
             gone = choice.worse if own is not None else choice.better
-            raise NotFound(f"no run {gone[:200]!r} of a group in project {project_id!r}: nothing was written")
+            raise NotFound(f"no run {gone[:200]!r} of a group in project {project.id!r}: nothing was written")
         tags = {"group": own, "by": by, "shown": shown} | ({} if own == other else {"other_group": other})
-        row = _row(project_id, choice, comment, tags)
+        row = _row(project.id, choice, comment, tags)
         await _write(conn, [row], CHOICE_SETTLES_S, scores_group=own == other)
     return str(row["id"])
 

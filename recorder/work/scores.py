@@ -27,6 +27,7 @@ from recorder.store import ledger, sql
 from recorder.store.changes import Topic
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
+from recorder.store.project import Project
 from recorder.store.schema import campaigns, groups, score_parts, scores, trajectories
 from recorder.store.statement import equals
 from recorder.store.transitions import guarded, move
@@ -217,9 +218,7 @@ async def leave_out_in(conn: AsyncConnection, claim: GroupClaim, code: str, deta
     await write_left_out(conn, [claim.group_id], code, detail if isinstance(detail, dict) else {"detail": detail})
 
 
-async def leave_out_lone(
-    store: Store, project_id: str, code: str, detail: dict[str, Any], within_s: float | None = None
-) -> int:
+async def leave_out_lone(project: Project, code: str, detail: dict[str, Any], within_s: float | None = None) -> int:
     """Leave ready groups of one trajectory out for good, a page a transaction; returns how many. Nobody holds them.
 
     Not those whose campaign names a recipe: whoever judges them looks whether it knows that one. `within_s`: only of
@@ -231,25 +230,25 @@ async def leave_out_lone(
     alone = select(trajectories.c.group_id).where(trajectories.c.group_id == groups.c.id)
     alone = alone.group_by(trajectories.c.group_id).having(func.count() == 1)
     ready = select(groups.c.id).where(
-        groups.c.project_id == project_id, equals(groups.c.state, GroupState.READY), exists(alone), ~exists(by_own)
+        groups.c.project_id == project.id, equals(groups.c.state, GroupState.READY), exists(alone), ~exists(by_own)
     )
     if within_s is not None:
         ready = ready.where(groups.c.ready_at >= now() - within_s)
     left = 0
-    while ids := await _page_of(store, ready.limit(PAGE)):
-        left += await _leave_out(store, ids, GroupState.READY, code, detail)
+    while ids := await _page_of(project.store, ready.limit(PAGE)):
+        left += await _leave_out(project.store, ids, GroupState.READY, code, detail)
     return left
 
 
 async def leave_out_old(
-    store: Store, project_id: str, states: Collection[GroupState], max_age_s: float, alias_id: str | None = None
+    project: Project, states: Collection[GroupState], max_age_s: float, alias_id: str | None = None
 ) -> int:
     """Leave groups for training out that were complete longer ago, of no campaign; returns how many. Nobody holds them.
 
     Only those of an alias where one is named.
     """
     these = [
-        groups.c.project_id == project_id,
+        groups.c.project_id == project.id,
         groups.c.campaign_id.is_(None),
         groups.c.ready_at < now() - max_age_s,
         for_training(),
@@ -259,8 +258,8 @@ async def leave_out_old(
     left = 0
     for state in states:
         old = select(groups.c.id).where(*these, equals(groups.c.state, state))
-        while ids := await _page_of(store, old.limit(PAGE)):
-            left += await _leave_out(store, ids, state, GroupCode.TOO_OLD, {"max_age_s": max_age_s})
+        while ids := await _page_of(project.store, old.limit(PAGE)):
+            left += await _leave_out(project.store, ids, state, GroupCode.TOO_OLD, {"max_age_s": max_age_s})
     return left
 
 
@@ -277,19 +276,19 @@ async def _page_of(store: Store, query: Select[str]) -> list[str]:
         return [id_ for (id_,) in await conn.execute(query)]
 
 
-async def cached(store: Store, project_id: str, recipe_hash: str, prompt_hash: str) -> StoredScore | None:
+async def cached(project: Project, recipe_hash: str, prompt_hash: str) -> StoredScore | None:
     """The newest score that answered the same prompt under the same recipe."""
     query = (
         select(scores)
         .where(
-            scores.c.project_id == project_id,
+            scores.c.project_id == project.id,
             scores.c.recipe_hash == recipe_hash,
             scores.c.prompt_hash == prompt_hash,
         )
         .order_by(scores.c.created_at.desc(), scores.c.id.desc())
         .limit(1)
     )
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         found = await _with_parts(conn, list(await conn.execute(query)))
     return found[0] if found else None
 

@@ -19,6 +19,7 @@ from recorder.settings import LearnSettings
 from recorder.states import StepState
 from recorder.store import sql
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import groups, judge_replies, ledger, scores, second_scores, steps, trajectories, verdicts
 from recorder.work import budgets
 from recorder.work.budgets import DAY_S, Held, Spent
@@ -55,7 +56,7 @@ class Judged:
     in_vain: int  # requests that came to no score; their tokens and price are counted
 
 
-async def judged_since(store: Store, project_id: str, since: float) -> list[Spent]:
+async def judged_since(project: Project, since: float) -> list[Spent]:
     """What judging cost since a time (unix seconds): scores and second scores by the minute, what came to nothing."""
     minute = cast(scores.c.created_at / MINUTE_S, Integer)
     tokens = func.sum(scores.c.tokens_in + scores.c.tokens_out)
@@ -64,7 +65,7 @@ async def judged_since(store: Store, project_id: str, since: float) -> list[Spen
         .join(groups, groups.c.id == scores.c.group_id)
         .where(
             scores.c.id >= first_id_at("score", since - MINUTE_S),  # ids begin with the time: no index is needed
-            scores.c.project_id == project_id,
+            scores.c.project_id == project.id,
             scores.c.created_at > since,
             groups.c.campaign_id.is_(None),
         )
@@ -76,7 +77,7 @@ async def judged_since(store: Store, project_id: str, since: float) -> list[Spen
         select(ledger.c.at, sent + received, said["cost_usd"].as_float())
         .join(groups, groups.c.id == ledger.c.object_id)
         .where(
-            ledger.c.project_id == project_id,
+            ledger.c.project_id == project.id,
             ledger.c.code.in_(PAID_IN_VAIN),
             ledger.c.object_kind == "group",
             ledger.c.at > since,
@@ -89,26 +90,26 @@ async def judged_since(store: Store, project_id: str, since: float) -> list[Spen
         .join(groups, groups.c.id == s.group_id)
         .where(
             s.id >= first_id_at("second", since - MINUTE_S),
-            s.project_id == project_id,
+            s.project_id == project.id,
             s.created_at > since,
             groups.c.campaign_id.is_(None),
         )
     )
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         rows = [*await conn.execute(scored), *await conn.execute(failed)]
         others = [seconds.cost(row) for row in await conn.execute(beside)]
     rows += [(one.at, one.tokens_in + one.tokens_out, one.usd) for one in others]
     return [Spent(float(at), int(count), float(usd or 0.0)) for at, count, usd in rows]
 
 
-async def judging_held(store: Store, project_id: str, learn: LearnSettings) -> Held | None:
+async def judging_held(project: Project, learn: LearnSettings) -> Held | None:
     """What keeps judges from what comes from live traffic now; None: nothing does."""
     counted = learn.judge_tokens_per_day is not None or learn.judge_usd_per_day is not None
     if not counted and learn.hours is None:
         return None
-    async with store.read() as conn:
+    async with project.store.read() as conn:
         at = await sql.clock(conn)
-    spent = await judged_since(store, project_id, at - DAY_S) if counted else []
+    spent = await judged_since(project, at - DAY_S) if counted else []
     return budgets.judging(learn, spent, at, datetime.now())
 
 

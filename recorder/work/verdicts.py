@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from sqlalchemy import Text, bindparam, exists, select
 
 from recorder.store import sql
-from recorder.store.database import Store, now
+from recorder.store.database import now
+from recorder.store.project import Project
 from recorder.store.schema import trajectories, verdicts
 
 
@@ -34,16 +35,16 @@ class NewVerdicts:
     judge_version: str | None
 
 
-async def find(store: Store, project_id: str, hashes: Sequence[str]) -> dict[str, KeptVerdicts]:
+async def find(project: Project, hashes: Sequence[str]) -> dict[str, KeptVerdicts]:
     """What was said to the same questions, by hash; those to which nothing was are not in it."""
     v = verdicts.c
-    query = select(v.hash, v.verdicts, v.judge_version).where(v.project_id == project_id, v.hash.in_(hashes))
-    async with store.read() as conn:
+    query = select(v.hash, v.verdicts, v.judge_version).where(v.project_id == project.id, v.hash.in_(hashes))
+    async with project.store.read() as conn:
         rows = (await conn.execute(query)).all()
     return {row.hash: KeptVerdicts(row.verdicts, row.judge_version) for row in rows}
 
 
-async def keep(store: Store, project_id: str, said: Sequence[NewVerdicts], *, anew: bool = False) -> None:
+async def keep(project: Project, said: Sequence[NewVerdicts], *, anew: bool = False) -> None:
     """Keep at least one judge's word, except where the run was deleted meanwhile.
 
     What was kept before stays; with `anew` it is replaced.
@@ -53,9 +54,9 @@ async def keep(store: Store, project_id: str, said: Sequence[NewVerdicts], *, an
     row = row.where(exists().where(trajectories.c.id == bindparam("new_trajectory_id", type_=Text)))
     in_order = sorted(said, key=lambda one: one.hash)  # two who keep the same never wait for each other
     values = [{f"new_{name}": value for name, value in asdict(one).items()} for one in in_order]
-    async with store.write() as conn:
+    async with project.store.write() as conn:
         new = sql.insert(conn, verdicts).from_select([*texts, "created_at"], row)
         newer = {name: new.excluded[name] for name in ("trajectory_id", "verdicts", "judge_version", "created_at")}
         in_place = new.on_conflict_do_update(index_elements=["project_id", "hash"], set_=newer)
         statement = in_place if anew else new.on_conflict_do_nothing()
-        await conn.execute(statement, [{"new_project_id": project_id, **value} for value in values])
+        await conn.execute(statement, [{"new_project_id": project.id, **value} for value in values])

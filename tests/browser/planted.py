@@ -18,6 +18,7 @@ from recorder.registry.aliases import get_alias
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from recorder.store.schema import metadata
 from recorder.work import claims, scores
 from recorder.work.scores import NewPart, NewScore
@@ -65,7 +66,7 @@ async def plant(data: Path) -> list[str]:
 
 async def _group(store: Store, recorder: Recorder, number: int, texts: Iterator[str], *, disputed: bool = False) -> str:
     """Attempts at one task in which every word is hostile, and a judge's words of the same kind."""
-    alias, task = await get_alias(store, PROJECT, "helpdesk"), next(texts)
+    alias, task = await get_alias(Project(store, PROJECT), "helpdesk"), next(texts)
     runs = []
     for attempt in range(ATTEMPTS):
         agent = Agent(recorder, alias, at(f"hostile-{number}", attempt, ATTEMPTS, channel=next(texts)), task)

@@ -22,6 +22,7 @@ from recorder.settings import RecorderSettings
 from recorder.states import AttemptState, CampaignState, Purpose, TrajectoryState, VersionState
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from recorder.store.schema import trajectories
 from recorder.work import attempts, campaigns, claims, feedback, scores, steps
 from recorder.work.attempts import NewAttempt
@@ -67,7 +68,7 @@ async def make(data: Path, long_turns: int = LONG_TURNS) -> Rich:
 
 
 async def _line(store: Store, name: str) -> Line:
-    alias = await ensure_alias(store, PROJECT, name, "base-model", "fingerprint")
+    alias = await ensure_alias(Project(store, PROJECT), name, "base-model", "fingerprint")
     return Line(Rows(store), alias)
 
 
@@ -92,7 +93,7 @@ class _Maker:
         group, best = await self._compared("order-4821", EIGHT)
         long_group, long_run = await self._compared("claim-77", EIGHT, turns=self.long_turns)
         (run, call), open_run = await self._run_with_everything(), await self._open()
-        while await fill(self.store, PROJECT):  # what `hone serve` does beside the calls
+        while await fill(Project(self.store, PROJECT)):  # what `hone serve` does beside the calls
             pass
         [score] = await scores.of_group(self.store, group)
         known = (run, call, open_run, long_run, group, long_group, best, retired, canary, campaign, score.id)
@@ -104,8 +105,10 @@ class _Maker:
             "base_fingerprint": "fingerprint",
             "loaded": ["base-model"],
         }
-        await report_replica(self.store, PROJECT, "http://127.0.0.1:8000", state="up", detail=None, **known)
-        await report_replica(self.store, PROJECT, "http://127.0.0.1:8001", state="down", detail="refused", **known)
+        await report_replica(Project(self.store, PROJECT), "http://127.0.0.1:8000", state="up", detail=None, **known)
+        await report_replica(
+            Project(self.store, PROJECT), "http://127.0.0.1:8001", state="down", detail="refused", **known
+        )
 
     # --- versions
 
@@ -160,7 +163,7 @@ class _Maker:
         await self._meet_new_version()
 
     async def _meet_new_version(self) -> None:
-        self.line.alias = await aliases.get_alias(self.store, PROJECT, self.line.alias.name)
+        self.line.alias = await aliases.get_alias(Project(self.store, PROJECT), self.line.alias.name)
 
     async def _canary(self) -> str:
         await self._meet_new_version()
@@ -201,7 +204,9 @@ class _Maker:
         """A scored group, and its best attempt, of which somebody said something."""
         group = await self._group(name, size, turns=turns)
         best = (await self.line.rows.members(group))[-1]
-        await feedback.add(self.store, PROJECT, best, "thumbs", True, "this is what we want", tags={"by": "anna"})
+        await feedback.add(
+            Project(self.store, PROJECT), best, "thumbs", True, "this is what we want", tags={"by": "anna"}
+        )
         return group, best
 
     async def _left_out(self) -> None:
@@ -245,7 +250,7 @@ class _Maker:
         last = await agent.answer(thinking("Send it to depot 4 within fourteen days; the label is in your mail."))
         run = await agent.end()
         for name, value, comment in (("good", True, "polite"), ("score", 0.75, None), ("comment", "a label!", None)):
-            await feedback.add(self.store, PROJECT, run, name, value, comment, tags={"by": "anna"})
+            await feedback.add(Project(self.store, PROJECT), run, name, value, comment, tags={"by": "anna"})
         broken = Agent(self.recorder, self.line.alias, at("return-9", 1, None), "I want to send order 9 back.")
         await broken.refused()
         await broken.end(TrajectoryState.ERRORED, "engine_down")
@@ -262,14 +267,16 @@ class _Maker:
         """A campaign over two tasks, one step of which was made."""
         alias = self.line.alias
         made = await campaigns.create(
-            self.store, PROJECT, alias.id, "spring", {"steps": 3, "group_size": 2, "goal": 0.9}
+            Project(self.store, PROJECT), alias.id, "spring", {"steps": 3, "group_size": 2, "goal": 0.9}
         )
         await campaigns.add_scenarios(
             self.store, made.id, "train", [NewScenario(f"task-{n}", {"order": n}) for n in (1, 2)]
         )
         tasks = await campaigns.list_scenarios(self.store, made.id, "train")
         named = [(f"spring.1.{n}", task.id) for n, task in enumerate(tasks)]
-        await campaigns.bind_groups(self.store, PROJECT, made.id, alias.id, [Binding(*pair, 2) for pair in named])
+        await campaigns.bind_groups(
+            Project(self.store, PROJECT), made.id, alias.id, [Binding(*pair, 2) for pair in named]
+        )
         planned = [NewAttempt(task, 1, Purpose.TRAIN, n, group, str(n)) for group, task in named for n in range(2)]
         await attempts.new_attempts(self.store, made.id, planned)
         for taken in await attempts.claim_attempts(self.store, made.id, "runner", 60, limit=len(planned)):

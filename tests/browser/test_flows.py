@@ -10,6 +10,7 @@ from recorder.registry.keys import SOMEBODY
 from recorder.registry.moves import list_moves
 from recorder.registry.versions import get_version
 from recorder.reviewing.queue import Asked, queue
+from recorder.store.project import Project
 from recorder.work import feedback
 from tests.browser.rich import Rich
 from tests.browser.visiting import Visitor
@@ -20,7 +21,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(300), pytest.mark.asyncio
 
 async def live(proxy: Proxy) -> str:
     """The version that the alias serves, as the store says."""
-    alias = await get_alias(proxy.store, PROJECT, ALIAS)
+    alias = await get_alias(Project(proxy.store, PROJECT), ALIAS)
     assert alias.live_version_id is not None
     return (await get_version(proxy.store, alias.live_version_id)).name
 
@@ -104,7 +105,9 @@ async def test_a_person_chooses_between_two_runs_by_keys_until_nothing_waits(edi
     await page.get_by_role("link", name="Review").first.click()
     await page.wait_for_url("**/hone/review")
     await expect(page.get_by_role("region", name="Two runs side by side")).to_be_visible()
-    [waits] = [one for one in (await queue(own.store, PROJECT, Asked(SOMEBODY))).entries if one.why == "disagreement"]
+    [waits] = [
+        one for one in (await queue(Project(own.store, PROJECT), Asked(SOMEBODY))).entries if one.why == "disagreement"
+    ]
     await editor.goto(f"/hone/review?group={waits.group_id}")
     assert await shown(page) == (waits.first, waits.second)
     await page.keyboard.press("a")
@@ -136,7 +139,7 @@ async def test_a_version_is_promoted_and_rolled_back_each_asked_for_twice(editor
     await page.get_by_role("button", name=f"Go back to {before}").click()
     await page.wait_for_url("**/hone/versions?alias=helpdesk")
     assert await live(own) == before
-    whys = [move.why for move in await list_moves(own.store, PROJECT, alias=ALIAS, limit=2)]
+    whys = [move.why for move in await list_moves(Project(own.store, PROJECT), alias=ALIAS, limit=2)]
     assert whys == ["it was not", "it is better"]
 
 

@@ -7,6 +7,7 @@ from playwright.async_api import Page, expect
 
 from recorder.holding import leases
 from recorder.learned.training import TRAINER
+from recorder.store.project import Project
 from tests.browser.visiting import Visitor
 from tests.proxy.running import ALIAS, PROJECT, Proxy
 
@@ -17,12 +18,12 @@ _MS = 10_000  # between two looks of the page
 
 async def trains(proxy: Proxy, alias: str) -> None:
     """Some process trains an alias from now on."""
-    assert await leases.acquire(proxy.store, PROJECT, TRAINER + alias, "a test", 600)
+    assert await leases.acquire(Project(proxy.store, PROJECT), TRAINER + alias, "a test", 600)
 
 
 async def nobody_trains(proxy: Proxy) -> None:
     """From now on."""
-    for one in await leases.holders(proxy.store, PROJECT, TRAINER):
+    for one in await leases.holders(Project(proxy.store, PROJECT), TRAINER):
         await leases.release(proxy.store, one)
 
 

@@ -20,6 +20,7 @@ from recorder.settings import RecorderSettings
 from recorder.states import CallState, GroupState
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from tests.deploy.reading import CLUSTERS, DEPLOY, ROOT, documents, of_kind, tool
 from tests.recorder.rows import PROJECT, Rows
 
@@ -63,7 +64,7 @@ async def _page(store: Store) -> str:
     figures = Metrics(Recorder(store, RecorderSettings()))
     figures.call("chat", "helpdesk@0", "complete", 1.0, 0.1)
     figures.tool_call("orders", "complete", 0.1)
-    of_store = StoreMetrics(store, PROJECT, RecorderSettings())
+    of_store = StoreMetrics(Project(store, PROJECT), RecorderSettings())
     return (figures.text() + await of_store.text()).decode()
 
 
@@ -102,7 +103,10 @@ def _matchers() -> Iterator[tuple[str, str, str]]:
 
 async def test_the_page_tells_what_each_figure_is(store: Store) -> None:
     """Every family with its labels and its help, in the order of /metrics."""
-    own, of_store = Metrics(Recorder(store, RecorderSettings())), StoreMetrics(store, PROJECT, RecorderSettings())
+    own, of_store = (
+        Metrics(Recorder(store, RecorderSettings())),
+        StoreMetrics(Project(store, PROJECT), RecorderSettings()),
+    )
     await of_store.text()
     told = [
         (
@@ -125,7 +129,10 @@ def test_the_page_tells_what_each_alert_means() -> None:
 
 async def test_an_alert_on_a_rise_sees_the_first_one(store: Store) -> None:
     """A count that begins at 1 does not rise. Calls go on, so that theirs is seen by the next."""
-    own, of_store = Metrics(Recorder(store, RecorderSettings())), StoreMetrics(store, PROJECT, RecorderSettings())
+    own, of_store = (
+        Metrics(Recorder(store, RecorderSettings())),
+        StoreMetrics(Project(store, PROJECT), RecorderSettings()),
+    )
     page = (own.text() + await of_store.text()).decode()
     shown = {sample.name for family in text_string_to_metric_families(page) for sample in family.samples}
     rules = [rule["expr"] for group in documents(RULES)[0]["groups"] for rule in group["rules"]]

@@ -29,8 +29,8 @@ import pytest
 from recorder.base.json_output import to_json
 from recorder.reading.export import raw_lines, tool_lines
 from recorder.settings import RecorderSettings
-from recorder.store.database import Store
 from recorder.store.migrate import DEFAULT_PROJECT, open_store
+from recorder.store.project import Project
 from tests.stores import Stores, stored_in
 
 ROOT = Path(__file__).parent.parent.parent
@@ -140,10 +140,10 @@ class Stack:
         """Every recorded call, or tool call, as scripts get them from `hone export`."""
         return asyncio.run(self._exported(raw_lines if form == "raw" else tool_lines))
 
-    async def _exported(self, lines: Callable[[Store, str], AsyncIterator[Any]]) -> list[dict[str, Any]]:
+    async def _exported(self, lines: Callable[[Project], AsyncIterator[Any]]) -> list[dict[str, Any]]:
         store = await open_store(self.data, self.recording, migrate=False)
         try:
-            return [json.loads(to_json(line)) async for line in lines(store, DEFAULT_PROJECT)]
+            return [json.loads(to_json(line)) async for line in lines(Project(store, DEFAULT_PROJECT))]
         finally:
             await store.close()
 

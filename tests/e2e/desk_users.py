@@ -27,6 +27,7 @@ from recorder.holding.presence import JUDGE, present
 from recorder.reading.transcripts import load_group
 from recorder.store.changes import Topic
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work.claims import GroupClaim, claim_for_judging
 from recorder.work.scores import NewPart, NewScore, record_score
 
@@ -108,7 +109,7 @@ async def users(url: str) -> AsyncIterator[Users]:
 @asynccontextmanager
 async def judge(store: Store) -> AsyncIterator[None]:
     """A judge that scores whatever is ready, until the block ends."""
-    async with present(store, PROJECT, JUDGE, "judge", LEASE_S), asyncio.TaskGroup() as judging:
+    async with present(Project(store, PROJECT), JUDGE, "judge", LEASE_S), asyncio.TaskGroup() as judging:
         task = judging.create_task(_judge(store))
         yield
         task.cancel()
@@ -118,7 +119,7 @@ async def _judge(store: Store) -> None:
     with store.watch.on(Topic.GROUPS) as news:
         while True:
             await news.wait()
-            while claim := await claim_for_judging(store, PROJECT, "judge", LEASE_S):
+            while claim := await claim_for_judging(Project(store, PROJECT), "judge", LEASE_S):
                 await _score(store, claim)
 
 

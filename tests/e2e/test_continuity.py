@@ -21,6 +21,7 @@ from recorder.reading.transcripts import find_trajectory, load_trajectory
 from recorder.reading.views import TrajectoryView
 from recorder.settings import RecorderSettings
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from tests.e2e.conftest import MODEL, THINKING_TEMPLATE, Stack, served_beside
 from tests.e2e.test_capture import QUESTION, TOOLS
 from tests.stores import Stores
@@ -122,7 +123,7 @@ def recorded(proxies: Proxies, mode: str, run: str) -> TrajectoryView:
     async def load() -> TrajectoryView:
         store = await open_store(proxies.data[mode], proxies.recording[mode], migrate=False)
         try:
-            return await load_trajectory(store, await find_trajectory(store, "default", run), with_tokens=True)
+            return await load_trajectory(store, await find_trajectory(Project(store, "default"), run), with_tokens=True)
         finally:
             await store.close()
 

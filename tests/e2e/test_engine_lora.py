@@ -36,6 +36,7 @@ from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import VersionState
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from tests.e2e.conftest import MODEL, Stack
 from tests.proxy.until import until
 from tests.stores import Stores
@@ -253,13 +254,12 @@ def recording(stores: Stores, folder: Path) -> Iterator[RecorderSettings]:
 async def controlled(running: Running, data: Path, recording: RecorderSettings) -> AsyncIterator[InService]:
     """A store, and a proxy's controller beside the real engine."""
     async with opened(data, recording, migrate=True) as store, AsyncExitStack() as ending:
-        versions = InService(store, "default", ProxySettings())
+        versions = InService(Project(store, "default"), ProxySettings())
         recorder = Recorder(store, recording)
         await recorder.start()
         ending.push_async_callback(recorder.stop)
         controller = Controller(
-            store,
-            "default",
+            Project(store, "default"),
             versions,
             recorder,
             engine=running.settings.model_copy(update={"urls": [running.replica.url]}),
@@ -288,7 +288,7 @@ async def opened(data: Path, recording: RecorderSettings, *, migrate: bool = Fal
 
 async def write(store: Store, path: Path) -> VersionView:
     """A written version of helpdesk, from version 0."""
-    alias = await get_alias(store, "default", "helpdesk")
+    alias = await get_alias(Project(store, "default"), "helpdesk")
     assert alias.live_version_id is not None
     version = await allocate(store, alias.id, alias.live_version_id)
     manifest = hashlib.sha256((path / "manifest.json").read_bytes()).hexdigest()

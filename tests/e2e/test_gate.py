@@ -25,6 +25,7 @@ from recorder.states import Origin, Purpose, VersionState
 from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from recorder.store.schema import calls, trajectories, versions
 from tests.e2e import trained_adapters as made
 from tests.e2e.conftest import CONFIG, Stack, served_beside
@@ -82,7 +83,7 @@ SHORT_FORM = tuple(bad for bad in BAD if bad.name not in ("repeats a word", "thr
 
 async def decided(store: Store, adapters: Path, model: PeftModel, *, cut_by: int = 0) -> VersionView:
     """A version of the live one, written as a trainer leaves it, once it is live or out."""
-    alias = await get_alias(store, PROJECT, "helpdesk")
+    alias = await get_alias(Project(store, PROJECT), "helpdesk")
     assert alias.live_version_id is not None
     version = await allocate(store, alias.id, alias.live_version_id)
     path, digest = made.publish(model, adapters, version.name, weights_cut_by=cut_by)
@@ -112,7 +113,7 @@ async def asked(store: Store) -> dict[int, set[tuple[str, str]]]:
 
 async def moves_of(store: Store, version: VersionView) -> dict[str, Move]:
     """What was decided about a version, by what it is called."""
-    return {move.move: move for move in await list_moves(store, PROJECT) if move.version_id == version.id}
+    return {move.move: move for move in await list_moves(Project(store, PROJECT)) if move.version_id == version.id}
 
 
 async def runs_between(store: Store, since: float, until: float) -> Counter[str]:

@@ -14,6 +14,7 @@ from recorder.registry.versions import by_name
 from recorder.settings import RecorderSettings
 from recorder.states import CampaignState
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from recorder.work import campaigns
 from tests.browser import rich
 from tests.browser.rich import Rich
@@ -47,7 +48,7 @@ async def _told(world: Played) -> None:
     """A campaign that climbed, had alarms and a changed setting, and ended; scenarios attempted by two versions."""
     await climbed(world, steps=3)
     await world.wrote(VALIDATION, validated(4, 0.3))
-    best = await by_name(world.store, PROJECT, "helpdesk@3")
+    best = await by_name(Project(world.store, PROJECT), "helpdesk@3")
     for scenario, was, now in (("order-1", 0.5, 0.5), ("order-2", 0.0, 1.0), ("order-3", 0.0, 0.5)):
         runs = await world.attempted(scenario, 0, world.zero, [("no idea", was)])
         await world.attempted(scenario, 3, best, [("at the depot", now), ("hm", 0.0)])

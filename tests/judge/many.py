@@ -16,6 +16,7 @@ from recorder.settings import RecorderSettings
 from recorder.states import GroupState
 from recorder.store.changes import Topic
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import groups
 from recorder.work import campaigns
 from recorder.work.campaigns import Binding, NewScenario
@@ -36,12 +37,12 @@ class Took:
 
 async def bound_groups(store: Store, recorded: Recorded, count: int) -> list[str]:
     """Groups of a campaign whose one scenario has criteria; no two answers are equal."""
-    campaign = await campaigns.create(store, PROJECT, recorded.alias_id, "many", {})
+    campaign = await campaigns.create(Project(store, PROJECT), recorded.alias_id, "many", {})
     await campaigns.add_scenarios(store, campaign.id, "train", [NewScenario("task", "Where?", None, RUBRIC)])
     (scenario,) = await campaigns.list_scenarios(store, campaign.id, "train")
     names = [f"g{number}" for number in range(count)]
     bindings = [Binding(name, scenario.id, SIZE) for name in names]
-    await campaigns.bind_groups(store, PROJECT, campaign.id, recorded.alias_id, bindings)
+    await campaigns.bind_groups(Project(store, PROJECT), campaign.id, recorded.alias_id, bindings)
     made = [await recorded.group(name, [f"{name} {n}: {word}" for n, word in enumerate(WORDS)]) for name in names]
     return [group_id for group_id, _ in made]
 
@@ -49,9 +50,9 @@ async def bound_groups(store: Store, recorded: Recorded, count: int) -> list[str
 async def judge_all(store: Store, settings: JudgeSettings, group_ids: Sequence[str]) -> Took:
     """Run a worker until every group is scored. What the judge model needs is imported before the clock runs."""
     stop = asyncio.Event()
-    async with open_bench(settings, store, PROJECT) as bench:
+    async with open_bench(settings, Project(store, PROJECT)) as bench:
         began, busy = time.monotonic(), time.process_time()
-        working = asyncio.create_task(JudgeWorker(store, PROJECT, bench, RecorderSettings()).run(stop))
+        working = asyncio.create_task(JudgeWorker(Project(store, PROJECT), bench, RecorderSettings()).run(stop))
         with store.watch.on(Topic.GROUPS) as news:
             while not await _all_scored(store, group_ids):
                 await news.wait()

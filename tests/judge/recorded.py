@@ -12,6 +12,7 @@ from recorder.registry.aliases import ensure_alias
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, Confidence, Purpose
 from recorder.store.database import Store
+from recorder.store.project import Project
 
 PROJECT = "default"
 Answer = str | Sequence[Mapping[str, Any]]  # the last answer, or what follows the user's question, answer last
@@ -28,7 +29,7 @@ class Recorded:
 
     @classmethod
     async def start(cls, store: Store) -> "Recorded":
-        alias = await ensure_alias(store, PROJECT, "helpdesk", "base", None)
+        alias = await ensure_alias(Project(store, PROJECT), "helpdesk", "base", None)
         recorder = Recorder(store, RecorderSettings())
         await recorder.start()
         return cls(store, recorder, alias.id)

@@ -24,6 +24,7 @@ from proxy.settings.hone import HoneSettings
 from recorder.learned.intervals import Interval
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import feedback
 from tests.judge.conftest import context_of
 from tests.judge.judge_server import JudgeServer
@@ -86,12 +87,12 @@ async def test_what_people_preferred_and_said_are_labels_without_a_file(
 ) -> None:
     assert "there is no label" in (await calibrate()).stderr
     group_id, (worse, better) = await recorded.group("g", ["worth 0.2", "worth 0.9"])
-    await feedback.prefer(store, PROJECT, group_id, [(better, worse)], by="ada")
+    await feedback.prefer(Project(store, PROJECT), group_id, [(better, worse)], by="ada")
     result = await calibrate()
     assert result.exit_code == 0, result.output
     assert "about 29 pairs more" in result.stdout
     for run, stars in ((worse, 1), (better, 5)):
-        await feedback.add(store, PROJECT, run, "stars", stars)
+        await feedback.add(Project(store, PROJECT), run, "stars", stars)
     assert "about 28 pairs more" in (await calibrate("--feedback", "stars")).stdout
     assert len(server.requests) == 2  # one group each time
 

@@ -20,6 +20,7 @@ from recorder.registry.versions import VersionView, allocate, get_version, mark
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import VersionState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.proxy.adapters import Made, make_adapter
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.until import until
@@ -59,7 +60,7 @@ class World:
             await until(lambda done=done: self.controller.rounds > done)  # type: ignore[misc]  # bound in the loop
 
     async def alias(self) -> AliasView:
-        return await get_alias(self.store, "default", "helpdesk")
+        return await get_alias(Project(self.store, "default"), "helpdesk")
 
     async def write(self, made: Made | None = None, *, parent: VersionView | None = None) -> VersionView:
         """A written version from the live one, as a trainer leaves it."""
@@ -114,11 +115,10 @@ async def controlled(
     store: Store, folder: Path, *engines: ScriptedEngine, policy: AliasSettings | None = None, **engine_fields: Any
 ) -> AsyncIterator[World]:
     """A proxy's two parts, the one that follows the store and the one that leads, running."""
-    versions = InService(store, "default", PROXY)
+    versions = InService(Project(store, "default"), PROXY)
     recorder = Recorder(store, RecorderSettings())
     controller = Controller(
-        store,
-        "default",
+        Project(store, "default"),
         versions,
         recorder,
         engine=EngineSettings(urls=[e.url for e in engines], dtype="float32", **engine_fields),

@@ -23,6 +23,7 @@ from recorder.content import tokens
 from recorder.reading.export import raw_lines
 from recorder.settings import RecorderSettings
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from recorder.store.schema import calls, choices
 from tests.proxy.raw_engine import RawEngine
 from tests.proxy.running import PROJECT, Proxy, serving
@@ -112,7 +113,7 @@ class Fuzzed:
 
     async def _all_can_be_read(self) -> None:
         """Every call can be read back, and each has ended."""
-        states = {line["status"] async for line in raw_lines(self.proxy.store, PROJECT)}
+        states = {line["status"] async for line in raw_lines(Project(self.proxy.store, PROJECT))}
         assert states <= {"complete", "errored", "aborted", "superseded"}
 
 

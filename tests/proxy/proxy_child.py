@@ -18,16 +18,16 @@ from recorder.registry.aliases import ensure_alias
 from recorder.registry.replicas import report_replica
 from recorder.settings import RecorderSettings
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from tests.proxy.running import ALIAS, BASE, PROJECT
 
 
 async def main(port: int, engine_url: str, data: str, stop_timeout_s: float) -> None:
     settings, recording = ProxySettings(), RecorderSettings()
     store = await open_store(Path(data), recording, migrate=True)
-    await ensure_alias(store, PROJECT, ALIAS, BASE, "fingerprint")
+    await ensure_alias(Project(store, PROJECT), ALIAS, BASE, "fingerprint")
     await report_replica(
-        store,
-        PROJECT,
+        Project(store, PROJECT),
         engine_url,
         base_model=BASE,
         base_fingerprint="fingerprint",
@@ -35,8 +35,8 @@ async def main(port: int, engine_url: str, data: str, stop_timeout_s: float) -> 
         detail=None,
         loaded=[BASE],
     )
-    recorder, versions = Recorder(store, recording), InService(store, PROJECT, settings)
-    app = create_app(Deps(PROJECT, settings, recording, store, recorder, versions))
+    recorder, versions = Recorder(store, recording), InService(Project(store, PROJECT), settings)
+    app = create_app(Deps(Project(store, PROJECT), settings, recording, recorder, versions))
     await serve(app, listen("127.0.0.1", port), stop_timeout_s=stop_timeout_s)
     await store.close()
 

@@ -25,6 +25,7 @@ from recorder.registry.aliases import AliasView, ensure_alias
 from recorder.registry.replicas import report_replica
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.raw_engine import RawEngine
 
@@ -65,7 +66,7 @@ class Proxy:
 
     async def calls(self) -> list[dict[str, Any]]:
         """What was recorded, oldest first, as `hone export --format raw` prints it."""
-        lines = [line async for line in raw_lines(self.store, PROJECT)]
+        lines = [line async for line in raw_lines(Project(self.store, PROJECT))]
         return sorted(lines, key=lambda line: (line["started_at"], line["call_id"]))
 
     async def call(self) -> dict[str, Any]:
@@ -106,10 +107,9 @@ async def serving(
 ) -> AsyncIterator[Proxy]:
     """A proxy that serves the alias from `engine` until the block ends. `peers`: as one of several workers."""
     settings, recording = settings or ProxySettings(port=0), recording or RecorderSettings()
-    alias = await ensure_alias(store, PROJECT, ALIAS, base, "fingerprint")
+    alias = await ensure_alias(Project(store, PROJECT), ALIAS, base, "fingerprint")
     await report_replica(
-        store,
-        PROJECT,
+        Project(store, PROJECT),
         engine.url,
         base_model=base,
         base_fingerprint="fingerprint",
@@ -120,11 +120,13 @@ async def serving(
     recorder = Recorder(store, recording, process=process)
     sock = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    versions = InService(store, PROJECT, settings, proxy_url=url)
+    versions = InService(Project(store, PROJECT), settings, proxy_url=url)
     more: dict[str, Any] = {"fallbacks": fallbacks or {}, "reasoning_parser": reasoning_parser, "mcp": mcp or {}}
     more |= {"overrides": overrides or {}, "shadows": shadows or {}, "peers": peers}
     pages_store = store.limited(settings.pages_timeout_s)
-    app = create_app(Deps(PROJECT, settings, recording, store, recorder, versions, pages_store=pages_store, **more))
+    app = create_app(
+        Deps(Project(store, PROJECT), settings, recording, recorder, versions, pages_store=pages_store, **more)
+    )
     beside: Beside | None = None
     if peers is not None:
         beside = Door(peers.door(peers.own), figures=app.metrics.text, cancel=app.background.cancel).open

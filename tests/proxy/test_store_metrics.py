@@ -17,6 +17,7 @@ from recorder.registry import aliases, replicas, versions
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import steps
 from tests.recorder.rows import PROJECT, Rows
 
@@ -37,8 +38,8 @@ async def test_groups_rewards_steps_versions_and_workers_are_shown(store: Store)
     step = await steps.begin_step(store, alias.id, alias.live_version_id or "")
     version = await versions.allocate(store, alias.id, alias.live_version_id or "", step_id=step.id)
     await versions.mark(store, version.id, VersionState.WRITTEN)
-    await leases.acquire(store, PROJECT, "judge:a:1:x", "a:1:x", 60)
-    found = await read(StoreMetrics(store, PROJECT, RecorderSettings()))
+    await leases.acquire(Project(store, PROJECT), "judge:a:1:x", "a:1:x", 60)
+    found = await read(StoreMetrics(Project(store, PROJECT), RecorderSettings()))
     assert found["hone_groups", ("scored",)] == 1
     assert found["hone_groups", ("trained",)] == 0
     assert found["hone_groups_due_seconds", ("unscored",)] == 0
@@ -58,11 +59,13 @@ async def test_two_judges_are_shown_by_alias_and_recipe(store: Store) -> None:
     rows = Rows(store)
     for _ in range(10):
         said = NewSecond("helpdesk", "default", "pair", "strong", "openai/strong", tau=-0.5)
-        await seconds.record(store, PROJECT, await rows.group(), said, Rule(0.5, 10, "openai/a", "openai/strong"))
+        await seconds.record(
+            Project(store, PROJECT), await rows.group(), said, Rule(0.5, 10, "openai/a", "openai/strong")
+        )
 
     said = NewSecond("other", "brief", "pair", "strong", "openai/strong", tau=1.0)
-    await seconds.record(store, PROJECT, await rows.group(), said, Rule(0.5, 10, "openai/a", "openai/strong"))
-    found = await read(StoreMetrics(store, PROJECT, RecorderSettings()))
+    await seconds.record(Project(store, PROJECT), await rows.group(), said, Rule(0.5, 10, "openai/a", "openai/strong"))
+    found = await read(StoreMetrics(Project(store, PROJECT), RecorderSettings()))
     assert found["hone_judge_drift", ("helpdesk", "default")] == 1
     assert found["hone_judges_agreement", ("helpdesk", "default")] == -0.5
     assert found["hone_judges_agreement", ("other", "brief")] == 1
@@ -72,21 +75,21 @@ async def test_two_judges_are_shown_by_alias_and_recipe(store: Store) -> None:
 async def test_engines_are_counted_by_state_and_moves_by_alias(store: Store) -> None:
     alias = await Rows(store).alias()
     for url in ("http://a", "http://b"):
-        await replicas.report_replica(store, PROJECT, url, state="up")
-    await replicas.report_replica(store, PROJECT, "http://c", state="down")
+        await replicas.report_replica(Project(store, PROJECT), url, state="up")
+    await replicas.report_replica(Project(store, PROJECT), "http://c", state="down")
     version = await versions.allocate(store, alias.id, alias.live_version_id or "")
     for state in (VersionState.WRITTEN, VersionState.LOADED):
         await versions.mark(store, version.id, state)
     await versions.pass_gate(store, version.id, "sane", who="controller")
     await aliases.set_live(store, alias.id, version.id, why="gate", who="controller")
     await aliases.rollback(store, alias.id)
-    found = await read(StoreMetrics(store, PROJECT, RecorderSettings()))
+    found = await read(StoreMetrics(Project(store, PROJECT), RecorderSettings()))
     assert [found["hone_engines", (state,)] for state in ("up", "down", "starting")] == [2, 1, 0]
     assert [found["hone_moves_total", ("helpdesk", move)] for move in ("gate", "rollback", "rejected")] == [1, 1, 0]
 
 
 async def test_the_store_is_not_asked_for_every_reader(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, made = Rows(store), StoreMetrics(store, PROJECT, RecorderSettings())
+    rows, made = Rows(store), StoreMetrics(Project(store, PROJECT), RecorderSettings())
     assert (await read(made))["hone_groups", ("open",)] == 0
     await rows.group()
     assert (await read(made))["hone_groups", ("open",)] == 0
@@ -96,7 +99,7 @@ async def test_the_store_is_not_asked_for_every_reader(store: Store, monkeypatch
 
 @pytest.mark.sqlite_only("its file")
 async def test_without_a_store_nothing_is_shown(store: Store) -> None:
-    made = StoreMetrics(store, PROJECT, RecorderSettings())
+    made = StoreMetrics(Project(store, PROJECT), RecorderSettings())
     assert store.file is not None
     await asyncio.to_thread(Path(store.file).write_bytes, b"")
     await store._reader.dispose()

@@ -14,6 +14,7 @@ from recorder.groups.closing import close_group
 from recorder.settings import RecorderSettings
 from recorder.states import TrajectoryState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import trajectories
 from recorder.work import claims, scores
 from recorder.work.scores import NewPart, NewScore
@@ -60,7 +61,7 @@ async def group_of(
     finally:
         await recorder.stop()
     if ended:
-        group = await close_group(store, PROJECT, name)
+        group = await close_group(Project(store, PROJECT), name)
         return group.id, ids
     async with store.read() as conn:
         query = select(trajectories.c.group_id).where(trajectories.c.id == ids[0])

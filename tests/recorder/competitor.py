@@ -10,6 +10,7 @@ import asyncio
 import sys
 
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import claims
 from recorder.work.claims import GroupClaim
 
@@ -17,7 +18,7 @@ from recorder.work.claims import GroupClaim
 async def take(store: Store, owner: str, kind: str, alias_id: str) -> list[GroupClaim]:
     if kind == "train":
         return await claims.claim_for_training(store, alias_id, owner, 60, limit=3)
-    claim = await claims.claim_for_judging(store, "default", owner, 60)
+    claim = await claims.claim_for_judging(Project(store, "default"), owner, 60)
     return [claim] if claim else []
 
 

@@ -24,6 +24,7 @@ from recorder.settings import RecorderSettings
 from recorder.states import UNDECIDED, GroupState, StepState, VersionState
 from recorder.store import ledger, schema
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.upkeep.sweep import sweep
 from recorder.work import again, claims, scores, steps
 from recorder.work.claims import GroupClaim
@@ -110,14 +111,14 @@ class Line:
         async with self.store.write() as conn:
             for table in (schema.leases, schema.groups):
                 await conn.execute(update(table).values(lease_expires_at=table.c.lease_expires_at - seconds))
-        await sweep(self.store, PROJECT, RecorderSettings())
+        await sweep(Project(self.store, PROJECT), RecorderSettings())
 
     # --- trainer
 
     async def begin(self, limit: int = 3) -> Half | None:
         """Take the alias as a new process does, claim groups and begin a step. None: there is nothing to do."""
         self.owner = self.process or f"trainer-{next(_OWNERS)}"
-        lease = await leases.acquire(self.store, PROJECT, leases.trainer(self.alias.name), self.owner, LEASE_S)
+        lease = await leases.acquire(Project(self.store, PROJECT), leases.trainer(self.alias.name), self.owner, LEASE_S)
         if lease is None:
             return None
         await steps.take_over(self.store, self.alias.id, lease=lease)
@@ -157,7 +158,7 @@ class Line:
 
     async def live(self) -> str:
         """The id of the live version."""
-        alias = await aliases.get_alias(self.store, PROJECT, self.alias.name)
+        alias = await aliases.get_alias(Project(self.store, PROJECT), self.alias.name)
         assert alias.live_version_id is not None
         return alias.live_version_id
 
@@ -197,7 +198,7 @@ class Line:
 
     async def judge(self) -> None:
         """Score what waits: a person's judging may have been killed."""
-        while claim := await claims.claim_for_judging(self.store, PROJECT, "judge", LEASE_S):
+        while claim := await claims.claim_for_judging(Project(self.store, PROJECT), "judge", LEASE_S):
             await scores.record_score(self.store, claim, await self.rows.judgement(claim))
 
     async def promote(self, version_id: str) -> None:
@@ -258,7 +259,7 @@ class Line:
         async with self.store.read() as conn:
             runs = schema.trajectories.c
             own = set((await conn.execute(select(runs.id).where(runs.alias_id == self.alias.id))).scalars())
-        listed = await ledger.latest(self.store, PROJECT, code=ledger.TRAINED, limit=1_000_000)
+        listed = await ledger.latest(Project(self.store, PROJECT), code=ledger.TRAINED, limit=1_000_000)
         assert len({entry.object_id for entry in listed}) == len(listed)
         return own & {entry.object_id for entry in listed}
 

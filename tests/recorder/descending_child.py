@@ -13,6 +13,7 @@ from recorder.errors import Conflict
 from recorder.holding import holders, leases
 from recorder.store.changes import Topic
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.recorder.descending import Line, line
 from tests.recorder.rows import PROJECT, Rows
 
@@ -21,7 +22,7 @@ LOOK_S = 1.0  # a process that was killed tells nobody
 
 async def train(one: Line) -> None:
     """One step, if there is anything to train on."""
-    await holders.release_dead(one.store, PROJECT, leases.trainer(one.alias.name))
+    await holders.release_dead(Project(one.store, PROJECT), leases.trainer(one.alias.name))
     await one.train()
 
 

@@ -13,6 +13,7 @@ from recorder.states import VersionState
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
+from recorder.store.project import Project
 from recorder.work import campaigns, claims, steps
 from recorder.work.campaigns import NewScenario
 from tests.recorder.rows import PROJECT, Rows
@@ -39,7 +40,7 @@ class Learned:
 
     async def live(self) -> str:
         """The live version's id."""
-        live = (await aliases.get_alias(self.store, PROJECT, self.alias)).live_version_id
+        live = (await aliases.get_alias(Project(self.store, PROJECT), self.alias)).live_version_id
         assert live is not None
         return live
 
@@ -57,7 +58,7 @@ class Learned:
     async def step(self, number: int, metrics: dict[str, Any] | None = None, **of_group: Any) -> VersionView:
         """One step on one group: a version that is written."""
         await self.group(number, **of_group)
-        lease = await leases.acquire(self.store, PROJECT, leases.trainer(self.alias), "test", 60)
+        lease = await leases.acquire(Project(self.store, PROJECT), leases.trainer(self.alias), "test", 60)
         assert lease is not None
         parent = await self.live()
         held = await claims.claim_for_training(self.store, self.alias_id, "test", 60, limit=1)
@@ -88,7 +89,7 @@ class Learned:
 
     async def campaign(self, **settings: Any) -> str:
         """A campaign that runs, with one scenario; its id."""
-        made = await campaigns.create(self.store, PROJECT, self.alias_id, "orders", {"steps": 20, **settings})
+        made = await campaigns.create(Project(self.store, PROJECT), self.alias_id, "orders", {"steps": 20, **settings})
         await campaigns.add_scenarios(self.store, made.id, "train", [NewScenario("order-1", "Where is it?")])
         return made.id
 

@@ -12,6 +12,7 @@ from sqlalchemy import RowMapping, Table, event, insert, select, update
 from recorder.registry import aliases
 from recorder.registry.aliases import AliasView
 from recorder.store.database import Store, now
+from recorder.store.project import Project
 from recorder.store.schema import calls, choices, groups, trajectories
 from recorder.work import claims, scores
 from recorder.work.claims import GroupClaim
@@ -31,7 +32,7 @@ class Rows:
         return f"{prefix}_{next(self._numbers):04d}"
 
     async def alias(self, name: str = "helpdesk") -> AliasView:
-        return await aliases.ensure_alias(self.store, PROJECT, name, "base-model", "fingerprint-1")
+        return await aliases.ensure_alias(Project(self.store, PROJECT), name, "base-model", "fingerprint-1")
 
     async def group(self, **values: Any) -> str:
         row: dict[str, Any] = {

@@ -26,6 +26,7 @@ from recorder.registry.aliases import ensure_alias
 from recorder.registry.keys import Scope
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import calls, trajectories
 from recorder.work import scores
 from tests.judge.judge_server import by_worth, entries
@@ -84,8 +85,8 @@ async def count(store: Store) -> list[int]:
 async def scored(store: Store, group_id: str, **more: Any) -> scores.StoredScore:
     """The group's score by a worker."""
     stop = asyncio.Event()
-    async with open_bench(JudgeSettings.model_validate(SETTINGS | more), store, PROJECT) as bench:
-        running = asyncio.create_task(JudgeWorker(store, PROJECT, bench, RecorderSettings()).run(stop))
+    async with open_bench(JudgeSettings.model_validate(SETTINGS | more), Project(store, PROJECT)) as bench:
+        running = asyncio.create_task(JudgeWorker(Project(store, PROJECT), bench, RecorderSettings()).run(stop))
         try:
             await until(lambda: scores.of_group(store, group_id))
             if bench.strong is not None:
@@ -109,10 +110,10 @@ async def test_the_base_judges_and_its_requests_are_no_traffic(store: Store, gro
 
 
 async def test_where_there_are_keys_it_has_one_while_it_judges(store: Store, group: str) -> None:
-    await keys.mint(store, PROJECT, "agents", [Scope.INFER])
+    await keys.mint(Project(store, PROJECT), "agents", [Scope.INFER])
     score = await scored(store, group)
     assert score.judge_version == NAMED
-    [own] = [one for one in await keys.list_keys(store, PROJECT) if one.name.startswith("judge ")]
+    [own] = [one for one in await keys.list_keys(Project(store, PROJECT)) if one.name.startswith("judge ")]
     assert own.scopes == {Scope.EVAL}
     assert own.revoked_at is not None
     assert own.expires_at is not None
@@ -137,7 +138,7 @@ async def test_the_base_is_the_strong_one_beside_a_panel(store: Store, group: st
 
 async def test_people_s_labels_are_held_against_it_too(store: Store, group: str) -> None:
     settings = settings_of(JudgeSettings(model="openai/judge", api_base="http://elsewhere/v1"), "base")
-    [judged] = await judge_all(store, PROJECT, [await load_group(store, group)], settings, lambda _: None)
+    [judged] = await judge_all(Project(store, PROJECT), [await load_group(store, group)], settings, lambda _: None)
     assert sorted(judged.scores.values()) == [0.2, 0.9]
     assert judged.spent.cost_usd == 0
 
@@ -147,21 +148,21 @@ async def test_it_is_tried_on_known_tricks_though_their_groups_are_of_no_alias(
 ) -> None:
     engine.default = lambda body: Script([words(json.dumps({"trajectories": entries(body, lambda _: 0.5)}))])
     wanted = Wanted(kinds=("longer",), groups=2)
-    found = await check_base(store, PROJECT, JudgeSettings.model_validate(SETTINGS), wanted, lambda _: None)
+    found = await check_base(Project(store, PROJECT), JudgeSettings.model_validate(SETTINGS), wanted, lambda _: None)
     assert (found.stopped, found.versions, found.requests) == (None, {NAMED}, 2)
     assert found.by_model[0].fooled == 2  # whoever ties all is fooled by all
 
 
 async def test_of_several_aliases_the_one_is_tried_that_is_named(store: Store, group: str, engine: FakeEngine) -> None:
-    await ensure_alias(store, PROJECT, "other", "base", None)
+    await ensure_alias(Project(store, PROJECT), "other", "base", None)
     engine.default = lambda body: Script([words(json.dumps({"trajectories": entries(body, lambda _: 0.5)}))])
     settings, wanted = JudgeSettings.model_validate(SETTINGS), Wanted(kinds=("longer",), groups=2)
     with pytest.raises(JudgeMisconfigured, match="say with --alias whose; there is: helpdesk, other"):
-        await check_base(store, PROJECT, settings, wanted, lambda _: None)
+        await check_base(Project(store, PROJECT), settings, wanted, lambda _: None)
     with pytest.raises(JudgeMisconfigured, match=r"no alias 'nobody' \(--alias\); there is: helpdesk, other"):
-        await check_base(store, PROJECT, settings, replace(wanted, alias="nobody"), lambda _: None)
+        await check_base(Project(store, PROJECT), settings, replace(wanted, alias="nobody"), lambda _: None)
     assert engine.requests == []
-    found = await check_base(store, PROJECT, settings, replace(wanted, alias="helpdesk"), lambda _: None)
+    found = await check_base(Project(store, PROJECT), settings, replace(wanted, alias="helpdesk"), lambda _: None)
     assert (found.stopped, found.versions, found.model) == (None, {NAMED}, "helpdesk@0")
     assert found.by_model[0].fooled == 2
 
@@ -172,6 +173,6 @@ async def test_without_a_proxy_its_groups_wait_and_say_what_to_do(store: Store) 
         group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
         settings, groups = settings_of(JudgeSettings(), "base"), [await load_group(store, group_id)]
         with pytest.raises(JudgeDown, match=r"start `hone up` or `hone serve`, or set judge\.model"):
-            await judge_all(store, PROJECT, groups, settings, lambda _: None)
+            await judge_all(Project(store, PROJECT), groups, settings, lambda _: None)
     finally:
         await recorded.stop()

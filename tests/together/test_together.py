@@ -38,6 +38,7 @@ from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from recorder.store.schema import calls, groups, scores, trajectories
 from recorder.work import scores as judged
 from recorder.work import steps
@@ -75,7 +76,7 @@ class Trainer:
         """Nothing is held."""
 
     async def train_once(self, claimed: Sequence[GroupClaim], *, campaign_id: str | None = None) -> StepReport:
-        alias = await aliases.get_alias(self.store, PROJECT, ALIAS)
+        alias = await aliases.get_alias(Project(self.store, PROJECT), ALIAS)
         assert alias.live_version_id is not None
         self.took += [claim.group_id for claim in claimed]
         step = await steps.begin_step(self.store, alias.id, alias.live_version_id, campaign_id, groups=claimed)
@@ -213,9 +214,9 @@ async def up(http: httpx.AsyncClient, process: subprocess.Popen[bytes]) -> bool:
 
 async def judging(stack: AsyncExitStack, store: Store, judge: JudgeServer, recording: RecorderSettings) -> None:
     given = JudgeSettings.model_validate({"model": "openai/judge", "api_base": judge.url})
-    bench = await stack.enter_async_context(open_bench(given, store, PROJECT))
+    bench = await stack.enter_async_context(open_bench(given, Project(store, PROJECT)))
     stop = asyncio.Event()
-    task = asyncio.create_task(JudgeWorker(store, PROJECT, bench, recording).run(stop))
+    task = asyncio.create_task(JudgeWorker(Project(store, PROJECT), bench, recording).run(stop))
 
     async def end() -> None:
         stop.set()
@@ -225,7 +226,7 @@ async def judging(stack: AsyncExitStack, store: Store, judge: JudgeServer, recor
 
 
 async def learning(stack: AsyncExitStack, store: Store, adapters: Path) -> Trainer:
-    alias = await aliases.get_alias(store, PROJECT, ALIAS)
+    alias = await aliases.get_alias(Project(store, PROJECT), ALIAS)
     trainer, given = Trainer(store, alias, adapters), TrainerSettings(min_groups=A_STEP)
     patience = Patience(store, alias, given, LearnSettings(), RecorderSettings())
     task = asyncio.create_task(Learner(store, alias, given, trainer, Told(), patience).run())
@@ -241,7 +242,7 @@ async def learning(stack: AsyncExitStack, store: Store, adapters: Path) -> Train
 
 async def test_nothing_is_claimed_judged_or_trained_twice(tmp_path: Path, recording: RecorderSettings) -> None:
     async with running(tmp_path, recording) as (ring, trainer):
-        assert len(await leases.holders(ring.store, PROJECT, PROXY)) == 2
+        assert len(await leases.holders(Project(ring.store, PROJECT), PROXY)) == 2
         await ring.play(*(f"first-{n}" for n in range(A_STEP)))
         await until(lambda: ring.both_serve(1), within_s=LONG_S)
         old = await ring.turn(0, "/t/old", "Where is it?")
@@ -255,7 +256,7 @@ async def test_nothing_is_claimed_judged_or_trained_twice(tmp_path: Path, record
         for process in ring.processes:
             process.send_signal(signal.SIGTERM)
         assert [await asyncio.to_thread(process.wait, 60) for process in ring.processes] == [0, 0]
-        assert not await leases.holders(ring.store, PROJECT, PROXY)
+        assert not await leases.holders(Project(ring.store, PROJECT), PROXY)
 
 
 async def pins_hold_and_let_go(ring: Ring) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from recorder.registry.aliases import get_alias
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from tests.trainer.ring import ALIAS, PROJECT, Told, held_to_scenarios
 from trainer.programs.examiner import Examiner
 
@@ -16,7 +17,7 @@ async def main(data: Path, user: Path) -> None:
     """Examine until killed."""
     everything = held_to_scenarios(data, user)
     store = await open_store(data, everything.recorder, migrate=False, project=PROJECT)
-    await Examiner(store, await get_alias(store, PROJECT, ALIAS), everything, Told()).run()
+    await Examiner(store, await get_alias(Project(store, PROJECT), ALIAS), everything, Told()).run()
 
 
 if __name__ == "__main__":

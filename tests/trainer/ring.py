@@ -41,6 +41,7 @@ from recorder.store import ledger
 from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from recorder.work import claims, scores, steps
 from recorder.work.claims import GroupClaim
 from recorder.work.scores import NewPart, NewScore
@@ -144,7 +145,7 @@ class Ring:
         """Serve until left. Without settings, over a new store in the data folder; `fingerprint`: of the base."""
         recording = settings or RecorderSettings()
         store = await open_store(data, recording, migrate=True)
-        alias = await aliases.ensure_alias(store, PROJECT, ALIAS, "base", fingerprint)
+        alias = await aliases.ensure_alias(Project(store, PROJECT), ALIAS, "base", fingerprint)
         recorder = Recorder(store, recording)
         await recorder.start()
         ring = cls(store, recorder, alias, script, data, recording)
@@ -213,7 +214,7 @@ class Ring:
         address = Address(trajectory=trajectory, group=group)
         request = Request("chat", "/v1/chat/completions", body["model"], False, body["messages"], None, None, {},
                           hashlib.blake2b(repr(body).encode(), digest_size=16).digest(), Sampling())  # fmt: skip
-        alias = await aliases.get_alias(self.store, PROJECT, ALIAS)
+        alias = await aliases.get_alias(Project(self.store, PROJECT), ALIAS)
         ref = await self.recorder.trajectory_at(PROJECT, alias.id, address, request, alias.live_version_id)
         assert ref.version_id is not None
         version = await self._asked_for(body["model"]) or await versions.get_version(self.store, ref.version_id)
@@ -253,18 +254,22 @@ class Ring:
 
     async def _asked_for(self, model: str) -> VersionView | None:
         """The version that a model's name names, if it names one."""
-        known = await versions.get_versions(self.store, PROJECT)
+        known = await versions.get_versions(Project(self.store, PROJECT))
         return next((version for version in known if version.name == model), None)
 
     async def _report(self) -> None:
         with self.store.watch.on(Topic.SERVICE) as news:
             while True:
                 await news.wait(_ALIVE_S)
-                alias = await aliases.get_alias(self.store, PROJECT, ALIAS)
-                loaded = [version.engine_name for version in await versions.get_versions(self.store, PROJECT)]
-                await replicas.report_replica(self.store, PROJECT, "http://engine", state="up", loaded=loaded)
+                alias = await aliases.get_alias(Project(self.store, PROJECT), ALIAS)
+                loaded = [version.engine_name for version in await versions.get_versions(Project(self.store, PROJECT))]
+                await replicas.report_replica(Project(self.store, PROJECT), "http://engine", state="up", loaded=loaded)
                 await replicas.report_proxy(
-                    self.store, "proxy", PROJECT, self.url, generations={alias.id: alias.generation}, in_flight={}
+                    Project(self.store, PROJECT),
+                    "proxy",
+                    self.url,
+                    generations={alias.id: alias.generation},
+                    in_flight={},
                 )
 
     # --- judge
@@ -272,15 +277,15 @@ class Ring:
     async def _judge(self) -> None:
         if self.script.worker is not None:
             ask = None if self.script.worker.api_base else self._reply
-            async with open_bench(self.script.worker, self.store, PROJECT, ask=ask) as bench:
-                await JudgeWorker(self.store, PROJECT, bench, RecorderSettings()).run(asyncio.Event())
+            async with open_bench(self.script.worker, Project(self.store, PROJECT), ask=ask) as bench:
+                await JudgeWorker(Project(self.store, PROJECT), bench, RecorderSettings()).run(asyncio.Event())
         if not self.script.judge:
             return
-        await leases.acquire(self.store, PROJECT, "judge:scripted", "scripted", 600)
+        await leases.acquire(Project(self.store, PROJECT), "judge:scripted", "scripted", 600)
         with self.store.watch.on(Topic.GROUPS) as news:
             while True:
                 # A live group has no scenario whose reference it could compare: tests score theirs themselves.
-                claim = await claims.claim_for_judging(self.store, PROJECT, "scripted", 60, of_campaigns=True)
+                claim = await claims.claim_for_judging(Project(self.store, PROJECT), "scripted", 60, of_campaigns=True)
                 if claim is None:
                     await news.wait(_AGAIN_S)
                     continue
@@ -321,7 +326,7 @@ class Ring:
         with self.store.watch.on(Topic.SERVICE) as news:
             while True:
                 await news.wait()
-                for version in await versions.get_versions(self.store, PROJECT, [VersionState.WRITTEN]):
+                for version in await versions.get_versions(Project(self.store, PROJECT), [VersionState.WRITTEN]):
                     if version.number in self.script.reject:
                         await versions.mark(self.store, version.id, VersionState.REJECTED, "probe_failed")
                         continue
@@ -363,7 +368,7 @@ class ScriptedTrainer:
         left_out = {"zero_variance": left} if left else {}
         if not teaching:
             return StepReport(None, None, "no group teaches anything", left_out=left_out)
-        alias = await aliases.get_alias(self._store, self._alias.project_id, self._alias.name)
+        alias = await aliases.get_alias(Project(self._store, self._alias.project_id), self._alias.name)
         assert alias.live_version_id is not None
         step = await steps.begin_step(self._store, alias.id, alias.live_version_id, campaign_id, groups=teaching)
         version = await versions.allocate(self._store, alias.id, alias.live_version_id, step_id=step.id)

@@ -40,6 +40,7 @@ from recorder.settings import RecorderSettings
 from recorder.states import CallState, Confidence, Origin, Purpose, VersionState
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from recorder.work import claims, scores
 from recorder.work.claims import GroupClaim
 from recorder.work.scores import NewPart, NewScore
@@ -89,7 +90,7 @@ class World:
             store = await open_store(data, settings or RecorderSettings(), migrate=True)
             stack.push_async_callback(store.close)
             fingerprint = base_fingerprint(base, "float32")
-            alias = await aliases.ensure_alias(store, PROJECT, "org/helpdesk", "tiny", fingerprint)
+            alias = await aliases.ensure_alias(Project(store, PROJECT), "org/helpdesk", "tiny", fingerprint)
             recorder = Recorder(store, settings or RecorderSettings())
             await recorder.start()
             stack.push_async_callback(recorder.stop)
@@ -118,7 +119,7 @@ class World:
     ) -> str:
         """A whole group, recorded, completed and scored. Returns its id."""
         ids = [await self.run(name, number, len(rewards), seed, purpose, turns) for number in range(len(rewards))]
-        claim = await claims.claim_for_judging(self.store, PROJECT, "judge", 60)
+        claim = await claims.claim_for_judging(Project(self.store, PROJECT), "judge", 60)
         assert claim is not None
         made_of = {scores.REWARD: None, "checked": 1.0}  # parts and their weights
         each = zip(ids, rewards, strict=True)
@@ -163,7 +164,7 @@ class World:
         fork = (await transcripts.load_group(self.store, opened.id, with_tokens=True)).members[0]
         for number, ref in enumerate(opened.waiting):
             await self._again(fork.calls[0], ref, random_ids(5, 9000 + number))
-        claim = await claims.claim_for_judging(self.store, PROJECT, "judge", 60)
+        claim = await claims.claim_for_judging(Project(self.store, PROJECT), "judge", 60)
         assert claim is not None
         ids = [fork.id, *(ref.id for ref in opened.waiting)]
         parts = [NewPart(id_, scores.REWARD, reward) for id_, reward in zip(ids, rewards, strict=True)]
@@ -193,7 +194,7 @@ class World:
 
     async def live(self) -> VersionView:
         """The version that is live."""
-        alias = await aliases.get_alias(self.store, PROJECT, self.alias.name)
+        alias = await aliases.get_alias(Project(self.store, PROJECT), self.alias.name)
         assert alias.live_version_id is not None
         return await versions.get_version(self.store, alias.live_version_id)
 

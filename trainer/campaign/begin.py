@@ -21,6 +21,7 @@ from recorder.settings import RecorderSettings
 from recorder.states import CampaignState
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from recorder.work import attempts as store_attempts
 from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView, NewScenario, Split
@@ -93,7 +94,7 @@ async def plan_again(data: Path, recorder: RecorderSettings, project: str, name:
     """
     store = await open_store(data, recorder, migrate=False, project=project)
     try:
-        listed = await campaigns.list_campaigns(store, project)
+        listed = await campaigns.list_campaigns(Project(store, project))
         found = next((c for c in listed if name in (c.name, c.id)), None)
         validates = found is not None and bool(await campaigns.list_scenarios(store, found.id, "val"))
     finally:
@@ -123,10 +124,10 @@ async def begin_or_find(store: Store, alias: AliasView, plan: Plan, progress: Pr
 
     Raises `CampaignError` if what cannot change has changed.
     """
-    found = None if plan.fresh else await campaigns.find(store, alias.project_id, plan.name)
+    found = None if plan.fresh else await campaigns.find(Project(store, alias.project_id), plan.name)
     if found is None or (found.state is CampaignState.FINISHED and plan.train is not None):
         campaign = await campaigns.create(
-            store, alias.project_id, alias.id, plan.name, plan.settings.model_dump(mode="json")
+            Project(store, alias.project_id), alias.id, plan.name, plan.settings.model_dump(mode="json")
         )
         for part, tasks in plan.parts.items():
             await campaigns.add_scenarios(store, campaign.id, part, new_scenarios(tasks))
@@ -186,8 +187,8 @@ async def hold(store: Store, campaign: CampaignView, owner: str, lease_s: float)
     Raises `CampaignBusy`.
     """
     name = campaigns.lease_name(campaign.id)
-    await holders.release_dead(store, campaign.project_id, name)
-    lease = await leases.acquire(store, campaign.project_id, name, owner, lease_s)
+    await holders.release_dead(Project(store, campaign.project_id), name)
+    lease = await leases.acquire(Project(store, campaign.project_id), name, owner, lease_s)
     if lease is None:
         raise CampaignBusy(
             f"another process runs campaign {campaign.name!r}. Stop it, or wait {lease_s:g} s if its machine died."

@@ -17,6 +17,7 @@ from recorder.reading import transcripts
 from recorder.reading.views import GroupView
 from recorder.states import CampaignState, GroupState, Purpose
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import attempts as store_attempts
 from recorder.work import campaigns, gates
 from recorder.work.attempts import NewAttempt
@@ -72,7 +73,7 @@ class Examination:
         for number in range(1, len(await self._planned()) + 1):
             for group in await campaigns.group_states(self._store, self._row.id, number, Purpose.EVAL):
                 if group.state is GroupState.OPEN:
-                    await closing.close_group(self._store, self._row.project_id, group.group_id)
+                    await closing.close_group(Project(self._store, self._row.project_id), group.group_id)
 
     async def _planned(self) -> list[list[Scenario]]:
         tasks = await campaigns.list_scenarios(self._store, self._row.id, "val")
@@ -86,7 +87,7 @@ class Examination:
             for side in Side
         ]
         bindings = [Binding(group, scenario_id, 1) for group, scenario_id, _ in named]
-        await campaigns.bind_groups(self._store, row.project_id, row.id, row.alias_id, bindings)
+        await campaigns.bind_groups(Project(self._store, row.project_id), row.id, row.alias_id, bindings)
         new = [NewAttempt(task, number, Purpose.EVAL, int(side), group, "0") for group, task, side in named]
         await store_attempts.new_attempts(self._store, row.id, new)
 

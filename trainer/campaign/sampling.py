@@ -18,6 +18,7 @@ from recorder.states import AttemptState, GroupState, Purpose
 from recorder.store import ledger
 from recorder.store.changes import Topic
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import attempts as store_attempts
 from recorder.work import campaigns
 from recorder.work.attempts import NewAttempt
@@ -144,7 +145,7 @@ class Sampler:
         campaign = self._campaign
         named = list(zip(self._names(of), (scenario.id for scenario in of.scenarios), strict=True))
         bindings = [Binding(group, scenario_id, len(of.numbers)) for group, scenario_id in named]
-        await campaigns.bind_groups(self._store, campaign.project_id, campaign.id, campaign.alias_id, bindings)
+        await campaigns.bind_groups(Project(self._store, campaign.project_id), campaign.id, campaign.alias_id, bindings)
         planned = [
             NewAttempt(scenario_id, of.step, of.purpose, number, group, f"{place:03d}")
             for group, scenario_id in named
@@ -170,7 +171,7 @@ class Sampler:
         """Nothing more joins a round's groups: one that lacks a member would wait for it."""
         for group in await self.groups(of):
             if group.state is GroupState.OPEN:
-                await closing.close_group(self._store, self._campaign.project_id, group.group_id)
+                await closing.close_group(Project(self._store, self._campaign.project_id), group.group_id)
 
     async def groups(self, of: Round) -> list[GroupStatus]:
         """A round's groups as they stand."""

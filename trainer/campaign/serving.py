@@ -20,6 +20,7 @@ from recorder.registry.versions import VersionView
 from recorder.states import VersionState
 from recorder.store.changes import Topic
 from recorder.store.database import Store
+from recorder.store.project import Project
 from trainer.errors import CampaignError
 from trainer.measuring.yardstick import Yardstick, value_of
 from trainer.progress import Progress, Said, Validated
@@ -50,7 +51,7 @@ class Service:
 
     async def live(self) -> VersionView:
         """The version in service."""
-        alias = await aliases.get_alias(self._store, self._alias.project_id, self._alias.name)
+        alias = await aliases.get_alias(Project(self._store, self._alias.project_id), self._alias.name)
         assert alias.live_version_id is not None  # an alias is made with version 0 live
         return await versions.get_version(self._store, alias.live_version_id)
 
@@ -60,7 +61,7 @@ class Service:
             live = await self.live()
             if live.name == name:
                 break
-            version = await versions.by_name(self._store, self._alias.project_id, name)
+            version = await versions.by_name(Project(self._store, self._alias.project_id), name)
             if version.state is not VersionState.RETIRED or version.reason == ROLLED_BACK:
                 continue  # somebody took it out of service, or it never was in it
             if await self._move(version, live, value, why):
@@ -91,7 +92,7 @@ class Service:
         deadline = time.monotonic() + self._loaded_within_s
         with self._store.watch.on(Topic.ENGINES) as news:
             while version.number > 0:  # the base itself is always there
-                found = await replicas.list_replicas(self._store, self._alias.project_id, _PROXY_GONE_S)
+                found = await replicas.list_replicas(Project(self._store, self._alias.project_id), _PROXY_GONE_S)
                 if any(version.engine_name in replica.loaded for replica in found):
                     return
                 if time.monotonic() >= deadline:
@@ -104,10 +105,10 @@ class Service:
     async def seen(self) -> None:
         """Wait a moment until every proxy offers the live version: the next groups are then sampled from it."""
         deadline = time.monotonic() + _SEEN_TIMEOUT_S
-        alias = await aliases.get_alias(self._store, self._alias.project_id, self._alias.name)
+        alias = await aliases.get_alias(Project(self._store, self._alias.project_id), self._alias.name)
         with self._store.watch.on(Topic.PROXIES) as news:
             while time.monotonic() < deadline:
                 await news.wait(deadline - time.monotonic())
-                proxies = await replicas.proxies_seen(self._store, self._alias.project_id, _PROXY_GONE_S)
+                proxies = await replicas.proxies_seen(Project(self._store, self._alias.project_id), _PROXY_GONE_S)
                 if all(proxy.generations.get(alias.id, 0) >= alias.generation for proxy in proxies):
                     return

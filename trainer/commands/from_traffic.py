@@ -15,6 +15,7 @@ import click
 from recorder.base.json_output import write_json
 from recorder.base.terminal import confirm, echo, show_table
 from recorder.commands.context import Context
+from recorder.store.project import Project
 from trainer.commands.support import path_option
 
 if TYPE_CHECKING:
@@ -78,8 +79,10 @@ async def _tasks(
     asked = [wanted.parse(text) for text in conditions]
     store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
     try:
-        await get_alias(store, settings.project, alias)  # raises NotFound, with the names that there are
-        return await traffic.tasks_of(store, settings.project, alias, asked, redaction, runs=runs, opening=opening)
+        await get_alias(Project(store, settings.project), alias)  # raises NotFound, with the names that there are
+        return await traffic.tasks_of(
+            Project(store, settings.project), alias, asked, redaction, runs=runs, opening=opening
+        )
     finally:
         await store.close()
 

@@ -12,10 +12,10 @@ import click
 
 from recorder.base.json_output import write_json
 from recorder.base.terminal import echo, show
+from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from recorder.commands.context import Context
-    from recorder.store.database import Store
     from trainer.report.shapes import Report
 
 
@@ -37,7 +37,7 @@ def report(context: Context, campaign: str | None, page_path: Path | None) -> No
     from recorder.commands.support import run
     from trainer.report import page, text
 
-    found = run(context, lambda store, project: _found(store, project, campaign))
+    found = run(context, lambda project: _found(project, campaign))
     if page_path is not None:
         page.write(found, page_path)
     if context.json:
@@ -48,7 +48,7 @@ def report(context: Context, campaign: str | None, page_path: Path | None) -> No
             echo(f"Wrote {page_path}.")
 
 
-async def _found(store: Store, project: str, campaign: str | None) -> Report:
+async def _found(project: Project, campaign: str | None) -> Report:
     from trainer.report.gathering import find, gather
 
-    return await gather(store, await find(store, project, campaign))
+    return await gather(project.store, await find(project, campaign))

@@ -18,6 +18,7 @@ from recorder.registry import replicas, versions
 from recorder.registry.versions import VersionView
 from recorder.states import Purpose
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import spending
 from recorder.work.campaigns import CampaignView, GroupStatus, Scenario
 from recorder.work.spending import Judged
@@ -158,17 +159,17 @@ class Evaluation:
     async def _require_sound(self, of: Round, tally: Tally) -> None:
         """Give up for good where attempts failed by no fault of their version: they are not made again."""
         try:
-            await require_in_service(self._store, self._row.project_id, [side.model for side in self._sides])
+            await require_in_service(Project(self._store, self._row.project_id), [side.model for side in self._sides])
             refuse_broken_agent(of, tally)
         except CampaignError:
             await rows.over(self._store, self._row, rows.SPOILT)
             raise
 
 
-async def require_in_service(store: Store, project_id: str, models: Sequence[str]) -> None:
+async def require_in_service(project: Project, models: Sequence[str]) -> None:
     """Raise `CampaignError` where an engine holds a version no more: an adapter that attempts cannot ask for."""
-    compared = [one for one in await versions.get_versions(store, project_id) if one.name in models and one.number]
-    up = [one for one in await replicas.list_replicas(store, project_id, RECENT_S) if one.state == "up"]
+    compared = [one for one in await versions.get_versions(project) if one.name in models and one.number]
+    up = [one for one in await replicas.list_replicas(project, RECENT_S) if one.state == "up"]
     if up and (gone := next((one for one in compared if not _is_held(one, up)), None)):
         raise CampaignError(
             f"no engine holds {gone.name} (it is {gone.state}): it cannot be asked for. Give it a share of runs "

@@ -14,6 +14,7 @@ from recorder.holding import holders
 from recorder.registry import keys, versions
 from recorder.registry.aliases import AliasView
 from recorder.store.database import Store
+from recorder.store.project import Project
 from trainer.agents.attempts import AttemptRunner
 from trainer.campaign.begin import hold, marked, still_ours
 from trainer.campaign.measure import Measurer
@@ -51,7 +52,7 @@ async def evaluate(asked: Asked, everything: HoneSettings, wanted: Wanted, progr
         alias = await services.alias(settings.alias)
         sides = await _sides(store, alias, asked, everything)
         url = await services.ready()
-        await require_in_service(store, alias.project_id, [side.model for side in sides])
+        await require_in_service(Project(store, alias.project_id), [side.model for side in sides])
         reward = recipe.model_dump(mode="json", include=comparing.OF_THE_REWARD)
         row = await begin_or_find(store, alias, asked, told(asked, sides, reward), progress)
         owner = holders.holder_name()
@@ -79,7 +80,9 @@ async def evaluate(asked: Asked, everything: HoneSettings, wanted: Wanted, progr
 
 async def _sides(store: Store, alias: AliasView, asked: Asked, everything: HoneSettings) -> list[Side]:
     there = {
-        one.id: one.name for one in await versions.get_versions(store, alias.project_id) if one.alias_id == alias.id
+        one.id: one.name
+        for one in await versions.get_versions(Project(store, alias.project_id))
+        if one.alias_id == alias.id
     }
     live = there[alias.live_version_id or ""]  # an alias is made with version 0 live
     return resolved(asked.names, alias.name, live, frozenset(there.values()), everything.providers())

@@ -13,6 +13,7 @@ from recorder.groups.lookup import BY_FUNCTION
 from recorder.registry.aliases import AliasView
 from recorder.states import CampaignState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import campaigns
 from recorder.work.campaigns import EVALUATES, CampaignView, Scenario, Split
 from trainer.campaign.begin import new_scenarios
@@ -35,7 +36,7 @@ async def begin_or_find(
     unfinished = [] if asked.fresh else await campaigns.unfinished_evaluations(store, alias.id)
     row = next((one for one in unfinished if one.settings[EVALUATES] == told), None)
     if row is None:
-        row = await campaigns.create(store, alias.project_id, alias.id, f"eval:{asked.file.stem}", settings)
+        row = await campaigns.create(Project(store, alias.project_id), alias.id, f"eval:{asked.file.stem}", settings)
     else:
         await campaigns.set_settings(store, row.id, settings)
         progress.tell(Said(f"going on with the evaluation {row.id}, {row.state} until now"))

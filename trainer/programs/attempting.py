@@ -14,6 +14,7 @@ from recorder.registry import keys
 from recorder.registry.aliases import AliasView
 from recorder.store import sql
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work.campaigns import CampaignView
 from trainer.agents import answer, replay
 from trainer.agents.agent import Agent, AgentSpec, is_function
@@ -55,17 +56,16 @@ async def endpoint_of(
     stack: AsyncExitStack,
 ) -> Endpoint:
     """Where agents find the alias; with a key of their own where the proxy asks for keys."""
-    if not await keys.any_keys(store, alias.project_id):
+    if not await keys.any_keys(Project(store, alias.project_id)):
         return Endpoint(url, "none", alias.name)
     async with store.read() as conn:
         expires_at = await sql.clock(conn) + _KEY_LIFE_S
     key, secret = await keys.mint(
-        store,
-        alias.project_id,
+        Project(store, alias.project_id),
         f"campaign {campaign.id}",
         scopes,
         expires_at=expires_at,
         family=campaign.id,  # whose the attempts are, across a campaign's stops and starts
     )
-    stack.push_async_callback(keys.revoke, store, alias.project_id, key.id)
+    stack.push_async_callback(keys.revoke, Project(store, alias.project_id), key.id)
     return Endpoint(url, secret, alias.name)

@@ -21,6 +21,7 @@ from recorder.errors import StoreError
 from recorder.registry.aliases import get_aliases
 from recorder.store.database import Store
 from recorder.store.migrate import open_to_look, there_is_one
+from recorder.store.project import Project
 from recorder.work import costs
 from recorder.work.costs import PerRun
 from trainer.campaign import estimate
@@ -99,13 +100,13 @@ async def _lately(
     parts = [reward.name for reward in recipe.in_force() if reward.kind in ASKING]
     try:
         async with _looking(settings) as store:
-            found = {one.name: one.id for one in await get_aliases(store, settings.project)}
+            found = {one.name: one.id for one in await get_aliases(Project(store, settings.project))}
             if alias not in found:
                 return _Lately()
             judged = await costs.of_judging(store, found[alias], estimate.judged_by(recipe), parts) if parts else None
             by_strong = None
             if strong is not None:
-                by_strong = await costs.of_strong(store, settings.project, alias, name, strong.recipe.model)
+                by_strong = await costs.of_strong(Project(store, settings.project), alias, name, strong.recipe.model)
             return _Lately(await costs.of_runs(store, found[alias]), judged, by_strong)
     except StoreError as e:
         return _Lately(unread=[f"nothing is known of earlier runs: {str(e).rstrip('.')}"])

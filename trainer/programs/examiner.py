@@ -23,6 +23,7 @@ from recorder.registry.aliases import AliasView
 from recorder.states import CampaignState
 from recorder.store.changes import Topic
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import campaigns, gates
 from recorder.work.gates import Side, Wish
 from trainer.agents.attempts import AttemptRunner
@@ -130,7 +131,7 @@ class Examiner:
                 with self._store.watch.on(Topic.ENGINES, Topic.PROXIES) as news:
                     while True:
                         await news.wait(AGAIN_S)
-                        engines = await replicas.list_replicas(self._store, project_id, RECENT_S)
+                        engines = await replicas.list_replicas(Project(self._store, project_id), RECENT_S)
                         url = await proxy_url(self._store, self._everything.data, project_id)
                         if url is not None and any(engine.state == "up" for engine in engines):
                             return url

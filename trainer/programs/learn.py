@@ -19,6 +19,7 @@ from recorder.registry.aliases import AliasView
 from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView
 from trainer.errors import AliasBusy
@@ -43,7 +44,7 @@ async def learn(
     """
     store = await open_store(everything.data, everything.recorder, migrate=False, project=everything.project)
     try:
-        found = await _aliases(store, everything.project, names, progress)
+        found = await _aliases(Project(store, everything.project), names, progress)
         async with asyncio.TaskGroup() as learners:
             for alias in found:
                 learners.create_task(_tracked(store, alias, everything, progress, open_with))
@@ -54,12 +55,12 @@ async def learn(
         await store.close()
 
 
-async def _aliases(store: Store, project: str, names: Sequence[str], progress: Progress) -> list[AliasView]:
+async def _aliases(project: Project, names: Sequence[str], progress: Progress) -> list[AliasView]:
     told = False
-    with store.watch.on(Topic.SERVICE) as news:
+    with project.store.watch.on(Topic.SERVICE) as news:
         while True:
             await news.wait()
-            there = await aliases.get_aliases(store, project)
+            there = await aliases.get_aliases(project)
             found = [alias for alias in there if not names or alias.name in names]
             if found and len(found) >= len(names):
                 return found
@@ -96,7 +97,7 @@ async def _learn(
                 progress.tell(Status(0, "waiting", detail=str(e)))
                 told = True
             with suppress(StoreUnavailable):  # the next round says so
-                await holders.until_free(store, alias.project_id, leases.trainer(alias.name))
+                await holders.until_free(Project(store, alias.project_id), leases.trainer(alias.name))
         except StoreUnavailable as e:  # a step that could not be given up is taken over when the trainer is opened
             progress.tell(Said(f"nothing is learned until the store answers: {e}", warning=True))
             await asyncio.sleep(STORE_PAUSE_S)
@@ -105,4 +106,4 @@ async def _learn(
 async def _until_over(store: Store, alias: AliasView, campaign: CampaignView, progress: Progress) -> None:
     """Leave the alias to a campaign until nobody runs that any more: it ended, or was killed."""
     progress.tell(Status(0, "waiting", detail=f"for campaign {campaign.name!r} to end: it trains {alias.name!r} now"))
-    await holders.until_free(store, alias.project_id, campaigns.lease_name(campaign.id))
+    await holders.until_free(Project(store, alias.project_id), campaigns.lease_name(campaign.id))

@@ -33,6 +33,7 @@ from recorder.settings import RecorderSettings
 from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from recorder.store.watch import News
 from trainer.errors import ServiceUnavailable
 
@@ -133,7 +134,7 @@ class Services:
         with store.watch.on(Topic.SERVICE) as news:
             while True:
                 await self._wait(news)
-                found = await aliases.get_aliases(store, self.wanted.project)
+                found = await aliases.get_aliases(Project(store, self.wanted.project))
                 chosen = [a for a in found if a.name == name] if name else found
                 if len(chosen) == 1:
                     return chosen[0]
@@ -164,15 +165,15 @@ class Services:
         url = self._url or running_proxy(self.wanted.data)
         if url is None or not await healthy(url):
             return None
-        seen = await replicas.proxies_seen(await self.store(), self.wanted.project, RECENT_S)
+        seen = await replicas.proxies_seen(Project(await self.store(), self.wanted.project), RECENT_S)
         return url if seen else None
 
     async def _engine(self) -> str | None:
-        found = await replicas.list_replicas(await self.store(), self.wanted.project, RECENT_S)
+        found = await replicas.list_replicas(Project(await self.store(), self.wanted.project), RECENT_S)
         return next((r.url for r in found if r.state == "up"), None)
 
     async def _judge(self) -> str | None:
-        found = await leases.holders(await self.store(), self.wanted.project, presence.JUDGE)
+        found = await leases.holders(Project(await self.store(), self.wanted.project), presence.JUDGE)
         return found[0].name if found else None
 
     async def _until(self, look: Callable[[], Any], what: str) -> Any:
@@ -244,7 +245,7 @@ class _Child:
 async def proxy_url(store: Store | None, data: Path, project: str) -> str | None:
     """A proxy that answers: the one that wrote itself down in the data folder, else one that the store heard of."""
     noted = running_proxy(data)
-    seen = await replicas.proxies_seen(store, project, RECENT_S) if store is not None and not noted else []
+    seen = await replicas.proxies_seen(Project(store, project), RECENT_S) if store is not None and not noted else []
     for url in [noted] if noted else [proxy.url for proxy in seen]:
         if await healthy(url):
             return url

@@ -22,6 +22,7 @@ from recorder import private
 from recorder.holding import holders, leases
 from recorder.registry.aliases import AliasView
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView
 from trainer.agents.attempts import AttemptRunner
@@ -160,7 +161,7 @@ async def opening(
 async def open_trainer(store: Store, alias: AliasView, everything: HoneSettings) -> Trainer:
     """Load the base that the engine serves, and hold the alias."""
     module = await asyncio.to_thread(_import_trainer)
-    await holders.release_dead(store, alias.project_id, leases.trainer(alias.name))
+    await holders.release_dead(Project(store, alias.project_id), leases.trainer(alias.name))
     opened: Trainer = await module.AliasTrainer.open(store, alias, trainer_settings(everything), everything.data)
     return opened
 
@@ -196,7 +197,7 @@ async def in_turn(
 async def _until_let_go(store: Store, alias: AliasView, patience_s: float) -> None:
     with suppress(TimeoutError):  # who asked tries once more, and says who holds it
         async with asyncio.timeout(patience_s):
-            await holders.until_free(store, alias.project_id, leases.trainer(alias.name))
+            await holders.until_free(Project(store, alias.project_id), leases.trainer(alias.name))
 
 
 def trainer_settings(everything: HoneSettings) -> TrainerSettings:

@@ -17,6 +17,7 @@ from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState
 from recorder.store import sql
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.upkeep.outlook import next_close_in
 from recorder.work import baselines, budgets, claims, scores, spending
 from recorder.work.budgets import HOUR_S, Held
@@ -54,7 +55,7 @@ class Patience:
         """In how many seconds a step may begin with what waits now; 0: now. None: not before more is scored."""
         if (max_age_s := self._learn.max_age_s) is not None:
             stale = (GroupState.SCORED,)
-            await scores.leave_out_old(self._store, self._alias.project_id, stale, max_age_s, self._alias.id)
+            await scores.leave_out_old(Project(self._store, self._alias.project_id), stale, max_age_s, self._alias.id)
         waiting = await self._waiting(await baselines.lacking(self._store, self._alias.id))
         due_s = due.due_in_s(waiting, self._settings)
         held = await self._held() if due_s is not None else None
@@ -73,7 +74,7 @@ class Patience:
         held = await self._held() if counts.get(GroupState.SCORED) else None
         closes_s = None
         if counts.get(GroupState.OPEN):
-            closes_s = await next_close_in(self._store, self._alias.project_id, self._alias.id, self._recorder)
+            closes_s = await next_close_in(Project(self._store, self._alias.project_id), self._alias.id, self._recorder)
         lacking = await baselines.lacking(self._store, self._alias.id)
         text += due.without_baseline(lacking)
         waiting = await self._waiting(lacking)
@@ -92,5 +93,5 @@ class Patience:
         return budgets.training(self._learn, steps_at, at, datetime.now())
 
     async def _without_judge(self) -> str:
-        judges = await leases.holders(self._store, self._alias.project_id, presence.JUDGE)
+        judges = await leases.holders(Project(self._store, self._alias.project_id), presence.JUDGE)
         return "" if judges else "; no judge runs: start one with `hone judge`"

@@ -16,6 +16,7 @@ from recorder.registry.aliases import AliasView, get_aliases
 from recorder.registry.versions import VersionView
 from recorder.store import sql
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView
 from recorder.work.spending import judged_for
@@ -26,9 +27,9 @@ from trainer.report.shapes import LeftOut, Pair, Point, Report, Withheld
 from trainer.report.standing import stands
 
 
-async def find(store: Store, project_id: str, name: str | None) -> CampaignView:
+async def find(project: Project, name: str | None) -> CampaignView:
     """A campaign by its name (the newest of that name) or id; without one the newest. Raises NotFound."""
-    listed = await campaigns.list_campaigns(store, project_id)
+    listed = await campaigns.list_campaigns(project)
     found = next((one for one in listed if name is None or name in (one.name, one.id)), None)
     if found is None:
         known = ", ".join(dict.fromkeys(one.name for one in listed)) or "none: `hone train` runs one"
@@ -93,7 +94,7 @@ async def gather(store: Store, campaign: CampaignView) -> Report:
 
 
 async def _alias(store: Store, campaign: CampaignView) -> AliasView:
-    return next(one for one in await get_aliases(store, campaign.project_id) if one.id == campaign.alias_id)
+    return next(one for one in await get_aliases(Project(store, campaign.project_id)) if one.id == campaign.alias_id)
 
 
 def _first(said: History) -> str | None:
@@ -129,7 +130,7 @@ async def _pairs(
 
 async def _version(store: Store, campaign: CampaignView, name: str) -> VersionView | None:
     try:
-        return await versions.by_name(store, campaign.project_id, name)
+        return await versions.by_name(Project(store, campaign.project_id), name)
     except NotFound:
         return None
 

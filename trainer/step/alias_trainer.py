@@ -25,6 +25,7 @@ from recorder.registry.versions import VersionView, slug
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
+from recorder.store.project import Project
 from recorder.work import scores, steps
 from recorder.work.claims import GroupClaim, give_back, put_back
 from recorder.work.scores import NewPart, rewards_of
@@ -97,7 +98,7 @@ class AliasTrainer:
         base = await asyncio.to_thread(resolve_base, self._settings.base)
         await self._check_base(base)
         name, lease_s = leases.trainer(self._alias.name), self._settings.lease_s
-        lease = await leases.acquire(self._store, self._alias.project_id, name, holder_name(), lease_s)
+        lease = await leases.acquire(Project(self._store, self._alias.project_id), name, holder_name(), lease_s)
         if lease is None:
             raise AliasBusy(
                 f"another trainer holds the alias {self._alias.name!r} (lease {name!r}). Stop it, or wait up to "
@@ -206,7 +207,7 @@ class AliasTrainer:
     async def _live(self) -> VersionView:
         if self._keeper.lost.is_set():
             raise self._taken_over()
-        alias = await aliases.get_alias(self._store, self._alias.project_id, self._alias.name)
+        alias = await aliases.get_alias(Project(self._store, self._alias.project_id), self._alias.name)
         self._require_same_base(alias)
         if alias.live_version_id is None:
             raise TrainerError(f"the alias {alias.name!r} has no live version to train from")

@@ -24,7 +24,7 @@ from recorder.listing.trajectories import TrajectoryLine, list_trajectories
 from recorder.reading.transcripts import load_trajectories
 from recorder.reading.views import CallView, TrajectoryView
 from recorder.states import Origin, Purpose, TrajectoryState
-from recorder.store.database import Store
+from recorder.store.project import Project
 from trainer.errors import NoTasks
 from trainer.tasks.scenarios import Scenario
 from trainer.tasks.wanted import Condition
@@ -66,8 +66,7 @@ class Tasks:
 
 
 async def tasks_of(
-    store: Store,
-    project: str,
+    project: Project,
     alias: str,
     wanted: Sequence[Condition],
     redaction: Redaction,
@@ -84,7 +83,7 @@ async def tasks_of(
     joined = Joined()
     passed_over: Counter[PassedOver] = Counter()
     looked_at = 0
-    async for view in _runs(store, project, alias, wanted, runs):
+    async for view in _runs(project, alias, wanted, runs):
         looked_at += 1
         text = (opening or opening_text)(view)
         if isinstance(text, PassedOver):
@@ -100,15 +99,13 @@ async def tasks_of(
     return Tasks(joined.tasks, looked_at, passed_over)
 
 
-async def _runs(
-    store: Store, project: str, alias: str, wanted: Sequence[Condition], most: int
-) -> AsyncIterator[TrajectoryView]:
+async def _runs(project: Project, alias: str, wanted: Sequence[Condition], most: int) -> AsyncIterator[TrajectoryView]:
     completed = RunFilter(states=(TrajectoryState.COMPLETED,), purpose=Purpose.TRAIN, alias=alias)
     before: str | None = None
     while most > 0:
-        page = await list_trajectories(store, project, completed, before=before, limit=min(PAGE, most))
+        page = await list_trajectories(project, completed, before=before, limit=min(PAGE, most))
         by_id = {line.id: line for line in page.lines if line.origin in (Origin.LIVE, Origin.IMPORT)}
-        for view in await load_trajectories(store, list(by_id)):
+        for view in await load_trajectories(project.store, list(by_id)):
             if view.selection is None and all(one.holds(facts(by_id[view.id], view)) for one in wanted):
                 yield view
         if page.next is None:

@@ -38,7 +38,7 @@ async def group_page(
 ) -> Response[str]:
     """Attempts side by side: the best eight, or two that were chosen. A narrow screen shows two in any case."""
     group_id = await _found(shown, request, group)
-    compared, narrow = await load_with_two(shown.store, group_id, left=left or None, right=right or None)
+    compared, narrow = await load_with_two(shown.project.store, group_id, left=left or None, right=right or None)
     head = compared.group
     return render(
         request,
@@ -62,7 +62,7 @@ async def judging_page(
     `prompt`: of which score the prompt is shown, and of several replies that of the number `reply`, which it answers.
     """
     group_id = await _found(shown, request, group)
-    judgings = await load_judgings(shown.store, group_id, prompt, reply)
+    judgings = await load_judgings(shown.project.store, group_id, prompt, reply)
     many = max(1, len(judgings))
     runs = max(8, _MOST_RUNS // many)
     asked = max((_messages_of(one) for one in judgings), default=0)
@@ -88,4 +88,4 @@ def _messages_of(judging: Judging) -> int:
 
 
 async def _found(shown: Shown, request: AnyRequest, group: str) -> str:
-    return await find_group(shown.store, shown.project_id, group, caller_of(request).whose.groups_of)
+    return await find_group(shown.project, group, caller_of(request).whose.groups_of)

@@ -26,7 +26,7 @@ async def score_anew(shown: ForPages, request: AnyRequest, group: Id) -> Respons
     told = await forms.fields(request)
     group_id = await _found(shown, request, group)
     why = str(shown.hone.recorder.redaction.value(forms.text(told, "why")))
-    await again.ask(shown.hone.store, shown.project_id, group_id, by=who(caller_of(request)), why=why)
+    await again.ask(shown.hone.project, group_id, by=who(caller_of(request)), why=why)
     return forms.back_to(f"{_path(group_id)}#again")
 
 
@@ -42,16 +42,15 @@ async def note_preference(shown: ForPages, request: AnyRequest, group: Id) -> Re
     if not pairs:
         raise BadRequest("nothing is preferred: choose the better and the worse attempt, or give two of them places.")
     comment = shown.hone.recorder.redaction.value(forms.text(told, "comment")) or None
-    store, project_id = shown.hone.store, shown.project_id
     try:
-        await feedback.prefer(store, project_id, group_id, pairs, by=who(caller_of(request)), comment=comment)
+        await feedback.prefer(shown.hone.project, group_id, pairs, by=who(caller_of(request)), comment=comment)
     except ValueError as e:
         raise BadRequest(f"{e}.") from e
     return forms.back_to(f"{_path(group_id)}#preferences")
 
 
 async def _found(shown: Shown, request: AnyRequest, group: str) -> str:
-    return await find_group(shown.hone.store, shown.project_id, group, caller_of(request).whose.groups_of)
+    return await find_group(shown.hone.project, group, caller_of(request).whose.groups_of)
 
 
 def _path(group_id: str) -> str:

@@ -67,10 +67,10 @@ async def make_key(shown: ForPages, request: AnyRequest) -> Response[str]:
     except BadRequest as e:
         return await _page(shown, request, wrong=str(e))
     expires_at = None if asked.days is None else time.time() + asked.days * 86400.0
-    by, store = who(caller_of(request)), shown.hone.store
+    by, _store = who(caller_of(request)), shown.hone.project.store
     secret = _secret(request, forms.text(told, forms.ONCE), asked)
-    key = await keys.adopt(store, shown.project_id, asked.name, asked.scopes, secret, expires_at, by)
-    first = all(one.id == key.id or one.revoked_at for one in await keys.newest_keys(store, shown.project_id))
+    key = await keys.adopt(shown.hone.project, asked.name, asked.scopes, secret, expires_at, by)
+    first = all(one.id == key.id or one.revoked_at for one in await keys.newest_keys(shown.hone.project))
     log.info("the key %s was made on the page of settings by %s", key.id, by)
     return render(request, "key_made.html", key=key, secret=secret, first=first)
 
@@ -84,9 +84,9 @@ def _secret(request: AnyRequest, once: str, asked: NewKey) -> str:
 @post("/settings/keys/{key:str}/revoke", include_in_schema=False)
 async def revoke_key(shown: ForPages, request: AnyRequest, key: FromPath[str]) -> Response[None]:
     """Revoke a key, for good."""
-    found = _in_force(await keys.newest_keys(shown.hone.store, shown.project_id), key)
+    found = _in_force(await keys.newest_keys(shown.hone.project), key)
     by = who(caller_of(request))
-    await keys.revoke(shown.hone.store, shown.project_id, found.id, by)
+    await keys.revoke(shown.hone.project, found.id, by)
     log.info("the key %s was revoked on the page of settings by %s", found.id, by)
     return forms.back_to(f"{PATH}#keys")
 
@@ -94,7 +94,7 @@ async def revoke_key(shown: ForPages, request: AnyRequest, key: FromPath[str]) -
 async def _ask_revoke(shown: Shown, request: AnyRequest, key: str) -> Response[str]:
     caller = caller_of(request)
     caller.require(Scope.ADMIN, "revoking a key")
-    there = await keys.newest_keys(shown.store, shown.project_id)
+    there = await keys.newest_keys(shown.project)
     found = _in_force(there, key)
     others = [one for one in there if one.revoked_at is None and one.id != found.id]
     return render(request, "key_revoke.html", key=found, last=not others, own=found.id == caller.key)
@@ -102,7 +102,7 @@ async def _ask_revoke(shown: Shown, request: AnyRequest, key: str) -> Response[s
 
 async def _page(shown: Shown, request: AnyRequest, wrong: str | None = None) -> Response[str]:
     caller = caller_of(request)
-    there = await keys.newest_keys(shown.store, shown.project_id) if caller.may(Scope.ADMIN) else []
+    there = await keys.newest_keys(shown.project) if caller.may(Scope.ADMIN) else []
     return render(
         request,
         "settings.html",

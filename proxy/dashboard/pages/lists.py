@@ -29,8 +29,8 @@ async def runs_page(shown: ForPages, request: AnyRequest) -> Response[str] | Res
     if (tidy := _tidied(RUNS, request)) is not None:
         return tidy
     query = asked(request)
-    page = await listed_runs(shown.store, shown.project_id, query)
-    there = await offered_of_runs(shown.store, shown.project_id)
+    page = await listed_runs(shown.project, query)
+    there = await offered_of_runs(shown.project)
     offered = {"alias": there.aliases, "version": there.versions, "reason": there.reasons, "source": there.sources}
     return _page(request, "runs.html", query, page, page.trajectories, offered)
 
@@ -41,8 +41,8 @@ async def groups_page(shown: ForPages, request: AnyRequest) -> Response[str] | R
     if (tidy := _tidied(GROUPS, request)) is not None:
         return tidy
     query = asked(request)
-    page = await listed_groups(shown.store, shown.project_id, query)
-    there = await offered_of_groups(shown.store, shown.project_id)
+    page = await listed_groups(shown.project, query)
+    there = await offered_of_groups(shown.project)
     offered = {"alias": there.aliases, "version": there.versions, "reason": there.reasons, "campaign": there.campaigns}
     return _page(request, "groups.html", query, page, page.groups, offered)
 

@@ -50,7 +50,7 @@ async def ask_page(
     """What would happen."""
     caller_of(request).require(Scope.ADMIN, "moving a version")
     name = alias or parse_name(version or "")[0]
-    one = await get_alias(shown.store, shown.project_id, name)
+    one = await get_alias(shown.project, name)
     deed = Deed(_known(do), version or "", _percent(share))
     left, comes = await _ends(shown, one, deed)
     return render(request, "move.html", alias=one, deed=deed, left=left, comes=comes)
@@ -58,10 +58,10 @@ async def ask_page(
 
 async def _ends(shown: ForPages, alias: AliasView, deed: Deed) -> tuple[VersionLine | None, VersionLine | None]:
     """The version that is left, and the one that comes into its place. Raises Conflict, NotFound."""
-    store = shown.store
+    store = shown.project.store
     left, comes = alias.live_version_id, alias.previous_version_id
     if deed.kind != "rollback":
-        comes = (await by_name(store, shown.project_id, deed.version)).id
+        comes = (await by_name(shown.hone.project, deed.version)).id
     elif alias.canary_version_id is not None:
         left, comes = alias.canary_version_id, alias.live_version_id
     elif comes is None:
@@ -74,7 +74,7 @@ async def _ends(shown: ForPages, alias: AliasView, deed: Deed) -> tuple[VersionL
 async def move(shown: ForPages, request: AnyRequest) -> Response[None]:
     """Do it, as the page before said."""
     told = await forms.fields(request)
-    alias = await get_alias(shown.hone.store, shown.project_id, forms.text(told, "alias"))
+    alias = await get_alias(shown.hone.project, forms.text(told, "alias"))
     if forms.text(told, "generation") != str(alias.generation):
         raise Conflict(f"{alias.name} moved since you were asked: open its page, look again, and decide anew")
     deed = Deed(_known(forms.text(told, "do")), forms.text(told, "version"), _percent(forms.text(told, "share") or "0"))
@@ -83,14 +83,13 @@ async def move(shown: ForPages, request: AnyRequest) -> Response[None]:
 
 
 async def _do(shown: ForPages, alias: AliasView, deed: Deed, who: str, why: str | None) -> None:
-    store, project_id = shown.hone.store, shown.project_id
     match deed.kind:
         case "promote":
-            await steering.promote(store, project_id, deed.version, who=who, why=why)
+            await steering.promote(shown.hone.project, deed.version, who=who, why=why)
         case "canary":
-            await steering.share(store, project_id, deed.version, deed.share / 100, who=who, why=why)
+            await steering.share(shown.hone.project, deed.version, deed.share / 100, who=who, why=why)
         case _:
-            await steering.roll_back(store, project_id, alias.name, who=who, why=why)
+            await steering.roll_back(shown.hone.project, alias.name, who=who, why=why)
     await shown.hone.versions.refresh()
 
 

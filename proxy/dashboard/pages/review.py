@@ -43,12 +43,12 @@ async def review_page(
     """The next pair, without anything that tells the two apart but what they did; and the queue. `row`: from which row
     on the two are shown."""
     caller = caller_of(request)
-    found = await find_group(shown.store, shown.project_id, group, caller.whose.groups_of) if group else None
+    found = await find_group(shown.project, group, caller.whose.groups_of) if group else None
     passed = frozenset(frozenset(pair.split(_BETWEEN)) for pair in skip or ())
     asked = Asked(who(caller), alias or None, found, against or None, passed)
-    waiting = await queue(shown.store, shown.project_id, asked)
+    waiting = await queue(shown.project, asked)
     entry = waiting.entries[0] if waiting.entries else None
-    two = await beside(shown.store, entry.first, entry.second) if entry else None
+    two = await beside(shown.project.store, entry.first, entry.second) if entry else None
     begins = min(max(row, 0), max(len(two.rows) - 1, 0)) if two else 0
     narrowed = [(name, value) for name, value in (("alias", alias), ("group", group), ("against", against)) if value]
     skipped = [*(skip or ()), f"{entry.first}{_BETWEEN}{entry.second}"] if entry else []
@@ -83,9 +83,9 @@ async def note_choice(shown: ForPages, request: AnyRequest) -> Response[None]:
     except ValueError as e:
         raise BadRequest(f"nothing is chosen: say {', '.join(Answer)}.", param="choice") from e
     comment = shown.hone.recorder.redaction.value(forms.text(told, "comment")) or None
-    store, person = shown.hone.store, who(caller_of(request))
+    _store, person = shown.hone.project.store, who(caller_of(request))
     try:
-        await answer(store, shown.project_id, first, second, said, by=person, comment=comment)
+        await answer(shown.hone.project, first, second, said, by=person, comment=comment)
     except ValueError as e:
         raise BadRequest(f"{e}.") from e
     back = forms.text(told, "back")

@@ -82,7 +82,7 @@ async def run_page(
     """The page; by a short id, or one that a caller gave, the way to it."""
     if (onward := await _elsewhere(shown, run, group)) is not None:
         return Response(None, status_code=HTTP_302_FOUND, headers={"location": onward})
-    found = await load_run(shown.store, run)
+    found = await load_run(shown.project.store, run)
     told = None if tokens is None else await _tokens(shown, found, tokens, choice, at, of_prompt=prompt)
     first = None if start is None else max(0, start - 1)
     held = folds.PAGE_BYTES if told is None else folds.PAGE_BYTES // 3
@@ -108,11 +108,11 @@ async def run_page(
 @get("/runs/{run:str}/calls/{call:str}", include_in_schema=False)
 async def call_page(shown: ForPages, request: AnyRequest, run: Name, call: Name) -> Response[str]:
     """One call as it was asked and answered."""
-    view = await load_trajectory(shown.store, await find_trajectory(shown.store, shown.project_id, run))
+    view = await load_trajectory(shown.project.store, await find_trajectory(shown.project, run))
     one = next((own for own in view.calls if own.id == call), None)
     if one is None:
         raise Missing(f"the run {run[:200]!r} has no call {call[:200]!r}.")
-    body, names = _body(one), await version_names(shown.store, {one.version_id} if one.version_id else set())
+    body, names = _body(one), await version_names(shown.project.store, {one.version_id} if one.version_id else set())
     return render(
         request,
         "call.html",
@@ -129,11 +129,11 @@ async def call_page(shown: ForPages, request: AnyRequest, run: Name, call: Name)
 
 async def _elsewhere(shown: Shown, run: str, group: str | None) -> str | None:
     """Where the run is that an id of another kind names; None: the id is the run's own. Raises NotFound."""
-    full = await in_full(shown.store, shown.project_id, run)
-    of_call = await trajectory_of_call(shown.store, shown.project_id, full)
+    full = await in_full(shown.project, run)
+    of_call = await trajectory_of_call(shown.project, full)
     if of_call is not None:
         return f"/hone/runs/{quote(of_call, safe='')}/calls/{quote(full, safe='')}"
-    found = await find_trajectory(shown.store, shown.project_id, full, group)
+    found = await find_trajectory(shown.project, full, group)
     return None if found == run else f"/hone/runs/{quote(found, safe='')}"
 
 
@@ -177,7 +177,7 @@ def _drawn(whole: Timeline) -> dict[str, Any]:
 
 
 async def _tokens(shown: Shown, run: Run, call: str, choice: int, at: int, *, of_prompt: bool) -> ShownTokens:
-    page = await load_tokens(shown.store, run.view.id, call, choice, of_prompt=of_prompt, first=at)
+    page = await load_tokens(shown.project.store, run.view.id, call, choice, of_prompt=of_prompt, first=at)
     texts, why = await _texts(shown, page)
     told = tuple(
         ShownToken(token.at, token.id, texts[place] if texts is not None else None, token.logprob, _step(token.logprob))

@@ -57,7 +57,7 @@ async def change_tag(shown: ForPages, request: AnyRequest, run: Name) -> Respons
     kept = shown.hone.recorder.redaction.value
     value = None if forms.text(told, "remove") else str(kept(forms.text(told, "value")))
     try:
-        await set_tag(shown.hone.store, shown.project_id, trajectory_id, forms.text(told, "tag"), value)
+        await set_tag(shown.hone.project, trajectory_id, forms.text(told, "tag"), value)
     except ValueError as e:
         raise BadRequest(f"{e}.", param="tag") from e
     return forms.back_to(f"{_path(trajectory_id)}#tags")
@@ -66,7 +66,7 @@ async def change_tag(shown: ForPages, request: AnyRequest, run: Name) -> Respons
 @get("/runs/{run:str}/delete", include_in_schema=False)
 async def ask_delete(shown: ForPages, request: AnyRequest, run: Name) -> Response[str]:
     """What would go with a run."""
-    return render(request, "run_delete.html", run=await load_trajectory(shown.store, await _run(shown, run)))
+    return render(request, "run_delete.html", run=await load_trajectory(shown.project.store, await _run(shown, run)))
 
 
 @post("/runs/{run:str}/delete", include_in_schema=False)
@@ -78,14 +78,14 @@ async def delete_run(shown: ForPages, request: AnyRequest, run: Name) -> Respons
     trajectory_id = await _run(shown, run)
     why = ", ".join(filter(None, (forms.text(told, "why")[:500], f"by {steering.who(caller_of(request))}")))
     try:
-        gone = await deletion.delete_trajectory(shown.hone.store, shown.project_id, trajectory_id, why)
+        gone = await deletion.delete_trajectory(shown.hone.project, trajectory_id, why)
     finally:
-        erased = await deletion.erase(shown.hone.store)
+        erased = await deletion.erase(shown.hone.project.store)
     return render(request, "run_deleted.html", gone=gone, erased=erased)
 
 
 async def _run(shown: Shown, run: str) -> str:
-    return await find_trajectory(shown.hone.store, shown.project_id, run)
+    return await find_trajectory(shown.hone.project, run)
 
 
 def _path(trajectory_id: str) -> str:

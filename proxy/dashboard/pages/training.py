@@ -30,10 +30,10 @@ async def training_page(
 ) -> Response[str]:
     """The page; `alias`: its steps and campaigns alone; `after`: steps before that one."""
     alias = alias or None
-    stand = await training(shown.store, shown.project_id, shown.recorder_settings, alias)
+    stand = await training(shown.project, shown.recorder_settings, alias)
     steps = stand.steps
     if after is not None:
-        steps = await list_step_lines(shown.store, shown.project_id, alias=alias, after=after, limit=STEPS)
+        steps = await list_step_lines(shown.project, alias=alias, after=after, limit=STEPS)
     return render(
         request,
         "training.html",
@@ -41,7 +41,7 @@ async def training_page(
         steps=steps,
         older=steps[-1].id if len(steps) == STEPS else None,
         alias=alias,
-        aliases=await get_aliases(shown.store, shown.project_id),
+        aliases=await get_aliases(shown.project),
         limits=[one for one in shown.stands.settings if one.key.startswith(_LEARN) and one.value is not None],
         charts_of=of_steps(stand.steps),
         lessons=of_lessons(stand.lessons),

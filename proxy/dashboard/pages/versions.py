@@ -30,8 +30,8 @@ async def versions_page(
     before: FromQuery[int | None] = None,
 ) -> Response[str]:
     """The line of an alias: of the one that is named, else of the first."""
-    aliases = await get_aliases(shown.store, shown.project_id)
-    chosen = await get_alias(shown.store, shown.project_id, alias) if alias else next(iter(aliases), None)
+    aliases = await get_aliases(shown.project)
+    chosen = await get_alias(shown.project, alias) if alias else next(iter(aliases), None)
     lines = await _lines(shown, chosen, before)
     return render(
         request,
@@ -42,12 +42,12 @@ async def versions_page(
         before=before,
         older=lines[-1].number if len(lines) == VERSIONS and lines[-1].number > 0 else None,
         chart=curve(lines),
-        moves=await list_moves(shown.store, shown.project_id, alias=chosen.name, limit=MOVES) if chosen else [],
+        moves=await list_moves(shown.project, alias=chosen.name, limit=MOVES) if chosen else [],
     )
 
 
 async def _lines(shown: ForPages, alias: AliasView | None, before: int | None) -> list[VersionLine]:
-    return await line_of(shown.store, alias, before=before, limit=VERSIONS) if alias is not None else []
+    return await line_of(shown.project.store, alias, before=before, limit=VERSIONS) if alias is not None else []
 
 
 @get("/versions/{name:path}", include_in_schema=False)
@@ -59,7 +59,9 @@ async def version_page(
     task: FromQuery[str | None] = None,
 ) -> Response[str]:
     """One version; `beside`: which other one its tasks are shown with; `task`: the one whose answers are shown."""
-    whole = await whole_version(shown.store, shown.project_id, str(name).lstrip("/"), beside or None, task)
-    alias = await get_alias(shown.store, shown.project_id, whole.version.alias_name)
-    others = [one.name for one in await line_of(shown.store, alias, limit=VERSIONS) if one.id != whole.version.id]
+    whole = await whole_version(shown.project, str(name).lstrip("/"), beside or None, task)
+    alias = await get_alias(shown.project, whole.version.alias_name)
+    others = [
+        one.name for one in await line_of(shown.project.store, alias, limit=VERSIONS) if one.id != whole.version.id
+    ]
     return render(request, "version.html", whole=whole, version=whole.version, alias=alias, others=others)

@@ -16,6 +16,7 @@ from judge.llm.ruler import Ask
 from judge.settings import JudgeSettings
 from recorder.reading.labels import Preferred, preferences, rated
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import feedback, scores
 from tests.judge.judge_server import by_worth, documents, entries
 from tests.judge.recorded import PROJECT, Recorded
@@ -59,7 +60,7 @@ def labels(groups: dict[str, list[str]]) -> list[Comparison]:
 
 async def held(store: Store, told: list[Comparison], tolerance: float = 0.05, **asks: Ask) -> Calibrated:
     recipes = {name: {"rubric": f"- by {name}"} for name in asks}
-    return await calibrate(store, PROJECT, settings(recipes=recipes), list(asks), told, tolerance, asks=asks)
+    return await calibrate(Project(store, PROJECT), settings(recipes=recipes), list(asks), told, tolerance, asks=asks)
 
 
 async def test_the_cheapest_that_agrees_with_people_is_taken(store: Store, groups: dict[str, list[str]]) -> None:
@@ -107,14 +108,14 @@ async def test_labels_of_the_record_are_found_and_no_prompt_holds_them(
 ) -> None:
     group_id, (worse, better) = await recorded.group("liked", ["worth 0.1", "worth 0.9"])
     comment = "the blue one is nicer"
-    await feedback.prefer(store, PROJECT, group_id, [(better, worse)], by="ada", comment=comment)
+    await feedback.prefer(Project(store, PROJECT), group_id, [(better, worse)], by="ada", comment=comment)
     for run, stars in ((worse, 1), (better, 7)):
-        await feedback.add(store, PROJECT, run, "stars", stars)
-    await feedback.add(store, PROJECT, better, "stars", 8)
-    await feedback.add(store, PROJECT, better, "comment", "text")
-    assert await preferences(store, PROJECT) == [Preferred(group_id, better, worse)]
-    assert await rated(store, PROJECT, "stars") == {group_id: {worse: 1.0, better: 8.0}}
-    assert await rated(store, PROJECT, "comment") == {}
+        await feedback.add(Project(store, PROJECT), run, "stars", stars)
+    await feedback.add(Project(store, PROJECT), better, "stars", 8)
+    await feedback.add(Project(store, PROJECT), better, "comment", "text")
+    assert await preferences(Project(store, PROJECT)) == [Preferred(group_id, better, worse)]
+    assert await rated(Project(store, PROJECT), "stars") == {group_id: {worse: 1.0, better: 8.0}}
+    assert await rated(Project(store, PROJECT), "comment") == {}
     seen: list[str] = []
     found = await held(store, [Comparison(group_id, {worse: 0, better: 1})], judge=asking(by_worth, 0.0, seen))
     assert found.judges[0].pairs == 1
@@ -139,12 +140,12 @@ async def test_a_label_of_what_is_not_there_is_named_and_nobody_is_asked(
 
 async def test_a_name_that_is_no_judge_is_refused(store: Store, groups: dict[str, list[str]]) -> None:
     with pytest.raises(JudgeMisconfigured, match="'strnog' is no judge: name a recipe"):
-        await calibrate(store, PROJECT, settings(), ["default", "strnog"], labels(groups), 0.05)
+        await calibrate(Project(store, PROJECT), settings(), ["default", "strnog"], labels(groups), 0.05)
 
 
 async def test_a_model_is_a_judge_by_its_name(store: Store, groups: dict[str, list[str]]) -> None:
     asks = {"openai/other": asking(by_worth, 0.0)}
-    found = await calibrate(store, PROJECT, settings(), ["openai/other"], labels(groups), 0.05, asks=asks)
+    found = await calibrate(Project(store, PROJECT), settings(), ["openai/other"], labels(groups), 0.05, asks=asks)
     assert (found.judges[0].name, found.judges[0].model) == ("openai/other", "openai/other")
 
 

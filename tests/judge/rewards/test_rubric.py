@@ -29,6 +29,7 @@ from recorder.reading.views import GroupView, ScenarioView
 from recorder.rubric import Criterion
 from recorder.states import Purpose
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import verdicts
 from recorder.upkeep.deletion import delete_trajectory
 from recorder.work import claims, scores
@@ -93,7 +94,7 @@ def judging(store: Store, settings: Make, tmp_path: Path) -> Callable[..., Any]:
     async def opened(*, keep: bool = True, reward: dict[str, Any] | None = None, **more: Any) -> AsyncIterator[Bench]:
         rewards = more.pop("rewards", [{"kind": "rubric"} | (reward or {})])
         made = settings(folder=tmp_path, retries=0, rewards=rewards, **more)
-        async with open_bench(made, store, PROJECT, keep=keep) as bench:
+        async with open_bench(made, Project(store, PROJECT), keep=keep) as bench:
             yield bench
 
     return opened
@@ -186,7 +187,7 @@ async def test_a_deleted_run_takes_its_verdicts_with_it(
     group_id, members = await recorded.group("g", ["an apple", "a pear"])
     async with judging() as bench:
         await score_group(await under(store, group_id), bench)
-    await delete_trajectory(store, PROJECT, members[0])
+    await delete_trajectory(Project(store, PROJECT), members[0])
     async with store.read() as conn:
         assert list((await conn.execute(select(verdicts.c.trajectory_id))).scalars()) == [members[1]]
 
@@ -198,7 +199,7 @@ async def test_a_score_by_a_rubric_is_written_with_its_reasons(
     group_id, _ = await recorded.group("g", ["an apple", "a pear"])
     async with judging() as bench:
         scored = await score_group(await under(store, group_id), bench)
-    claim = await claims.claim_for_judging(store, PROJECT, "me", 60)
+    claim = await claims.claim_for_judging(Project(store, PROJECT), "me", 60)
     assert claim is not None
     stored = await scores.get_score(store, await scores.record_score(store, claim, scored.new))
     assert {p.part: p.explanation for p in stored.parts if p.part.startswith("rubric.")} == {

@@ -21,6 +21,7 @@ from judge.settings import JudgeSettings
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from tests.judge.judge_server import Json
 from tests.judge.rubric_replies import criteria, response
 from tests.proxy.fuzzed import TIMEOUT_S, fuzzed
@@ -119,7 +120,7 @@ class Judging:
     async def _judge(self, case: dict[str, Any]) -> Rubricated:
         settings = JudgeSettings(model="openai/judge")
         asks = {False: Scripted(case).ask}
-        known = Known(settings, self._store, "default", keep=False)
+        known = Known(settings, Project(self._store, "default"), keep=False)
         judge = RubricJudge(settings, asks, CodeJudges(settings), known)
         runs = [subject(name, name, RUBRIC) for name in case]
         runs.append(subject(UNJUDGED, NAMES[0], None))

@@ -11,6 +11,7 @@ from judge.rewards.kind import Bench
 from judge.scoring.bench import open_bench
 from judge.settings import JudgeSettings
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.judge.recorded import PROJECT
 
 Make = Callable[..., JudgeSettings]
@@ -48,7 +49,7 @@ def judging(store: Store, settings: Make, folder: Path) -> Callable[..., Any]:
 
     @asynccontextmanager
     async def opened(**more: Any) -> AsyncIterator[Bench]:
-        async with open_bench(settings(folder=folder, **more), store, PROJECT) as bench:
+        async with open_bench(settings(folder=folder, **more), Project(store, PROJECT)) as bench:
             yield bench
 
     return opened

@@ -22,6 +22,7 @@ from recorder.judged.prompts import prompts_of
 from recorder.registry.descent import VERSION_REJECTED
 from recorder.states import Purpose
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import groups, metadata, trajectories
 from recorder.upkeep.deletion import delete_trajectory
 from recorder.work import campaigns, claims
@@ -47,7 +48,7 @@ def bench(store: Store, settings: Make) -> Callable[..., Any]:
     @asynccontextmanager
     async def opened(*, again: bool = False, ask: Any = None, **more: Any) -> AsyncIterator[Bench]:
         made = settings(retries=0, **more)
-        async with open_bench(made, store, PROJECT, keep=ask is None, again=again, ask=ask) as bench:
+        async with open_bench(made, Project(store, PROJECT), keep=ask is None, again=again, ask=ask) as bench:
             yield bench
 
     return opened
@@ -60,7 +61,7 @@ def run(store: Store, bench: Any) -> Callable[..., Any]:
     async def all_again(*, again: bool = False, stale: bool = False, at_once: int = 1, **more: Any) -> Tally:
         tally = Tally()
         async with bench(again=again, **more) as opened:
-            found = await choose(store, PROJECT, opened, only_stale=stale, anew=again)
+            found = await choose(Project(store, PROJECT), opened, only_stale=stale, anew=again)
             await score_again(store, found, opened, tally.add, at_once=at_once, lease_s=60, anew=again)
         return tally
 
@@ -123,7 +124,7 @@ async def test_what_waits_for_a_judge_is_taken_before_anybody_is_paid(
     taken = []
 
     async def another_looks(body: Json) -> web.StreamResponse:
-        taken.append(await claims.claim_for_judging(store, PROJECT, "a judge that runs", 60))
+        taken.append(await claims.claim_for_judging(Project(store, PROJECT), "a judge that runs", 60))
         return await verdicts()(body)
 
     server.behave(another_looks)
@@ -139,7 +140,7 @@ async def test_what_waits_for_a_judge_still_does_where_nobody_can_judge_it(
     server.behave(fails(503))
     assert list((await run()).failed()) == ["judge_down"]
     assert await now_(store, group_id) == ("ready", None)
-    assert await claims.claim_for_judging(store, PROJECT, "a judge that runs", 60) is not None
+    assert await claims.claim_for_judging(Project(store, PROJECT), "a judge that runs", 60) is not None
 
 
 async def test_what_is_tried_again_later_still_is_where_nobody_can_judge_it(
@@ -217,7 +218,7 @@ async def test_again_asks_in_spite_of_what_is_stored_and_takes_what_was_left_out
 async def under_rubric(recorded: Recorded, group_id: str) -> None:
     """Make a group one of a scenario that has a rubric."""
     store = recorded.store
-    campaign = await campaigns.create(store, PROJECT, recorded.alias_id, "nightly", {})
+    campaign = await campaigns.create(Project(store, PROJECT), recorded.alias_id, "nightly", {})
     await campaigns.add_scenarios(store, campaign.id, "train", [NewScenario("task", "Where?", rubric=["has 0.9"])])
     [scenario] = await campaigns.list_scenarios(store, campaign.id, "train")
     await Rows(store).set(groups, group_id, scenario_id=scenario.id)
@@ -260,7 +261,7 @@ async def test_what_the_judge_was_asked_about_each_run_is_kept_with_every_score(
     assert first.id != last.id
     assert asked.keys() == again.keys()
     assert len(server.requests) == len(asked) == 2
-    await delete_trajectory(store, PROJECT, first.parts[0].trajectory_id)
+    await delete_trajectory(Project(store, PROJECT), first.parts[0].trajectory_id)
     assert await prompts_of(store, first.id) == await prompts_of(store, last.id) == []
 
 
@@ -303,11 +304,13 @@ async def test_a_group_is_stale_by_the_recipe_that_its_alias_names(
     group_id = await made(recorded, "g")
     strict = {"recipes": {"strict": {"rubric": "Be strict."}}}
     for of_alias, expected in (({}, []), ({"helpdesk": "strict"}, [group_id]), ({"helpdesk": "gone"}, [group_id])):
-        async with open_bench(settings(**strict).for_aliases(of_alias), store, PROJECT) as opened:
+        async with open_bench(settings(**strict).for_aliases(of_alias), Project(store, PROJECT)) as opened:
             tally = Tally()
             if not of_alias:
-                await score_again(store, await choose(store, PROJECT, opened), opened, tally.add, at_once=1, lease_s=60)
-            found = await choose(store, PROJECT, opened, only_stale=True)
+                await score_again(
+                    store, await choose(Project(store, PROJECT), opened), opened, tally.add, at_once=1, lease_s=60
+                )
+            found = await choose(Project(store, PROJECT), opened, only_stale=True)
             assert [one.id for one in found] == expected
             if of_alias == {"helpdesk": "gone"}:
                 await score_again(store, found, opened, tally.add, at_once=1, lease_s=60)
@@ -331,7 +334,7 @@ async def test_a_check_that_was_edited_makes_the_scores_of_its_scenarios_stale(
 ) -> None:
     (tmp_path / "checks.py").write_text("def nine(t):\n    return '9' in t.answer\n")
     (tmp_path / "apart.py").write_text("def two(t):\n    return '2' in t.answer\n")
-    campaign = await campaigns.create(store, PROJECT, recorded.alias_id, "checked", {})
+    campaign = await campaigns.create(Project(store, PROJECT), recorded.alias_id, "checked", {})
     by = {"nine": "checks:nine", "two": "apart:two"}
     tasks = [NewScenario(name, "Where?", None, [{"text": name, "check": check}]) for name, check in by.items()]
     await campaigns.add_scenarios(store, campaign.id, "train", tasks)
@@ -350,13 +353,13 @@ async def test_an_aliass_or_a_campaigns_groups_alone(store: Store, recorded: Rec
     rows = Rows(store)
     of_campaign, of_other, _ = [await made(recorded, name) for name in "abc"]
     other = await rows.alias("other")
-    campaign = await campaigns.create(store, PROJECT, other.id, "nightly", {})
+    campaign = await campaigns.create(Project(store, PROJECT), other.id, "nightly", {})
     await rows.set(groups, of_campaign, campaign_id=campaign.id)
     await rows.set(groups, of_other, alias_id=other.id)
     async with bench() as opened:
 
         async def chosen(campaign: str | None = None, alias: str | None = None) -> list[str]:
-            found = await choose(store, PROJECT, opened, campaign=campaign, alias=alias)
+            found = await choose(Project(store, PROJECT), opened, campaign=campaign, alias=alias)
             return [one.id for one in found]
 
         assert await chosen(campaign="nightly") == await chosen(campaign=campaign.id) == [of_campaign]
@@ -386,7 +389,7 @@ async def test_a_group_that_fails_stays_as_it_was_and_costs_the_others_nothing(
 
 async def test_a_recipe_that_cannot_work_ends_it(store: Store, recorded: Recorded, settings: Make) -> None:
     await made(recorded, "a")
-    found = await choose(store, PROJECT, Bench(settings(), (), None))
+    found = await choose(Project(store, PROJECT), Bench(settings(), (), None))
     with pytest.raises(JudgeMisconfigured):
         await score_again(store, found, Bench(settings(), (), None), Tally().add, at_once=2, lease_s=60)
 
@@ -438,7 +441,7 @@ async def test_cut_off_it_leaves_what_was_saved_and_tells_it(
 
     async def go() -> None:
         async with bench() as opened:
-            found = await choose(store, PROJECT, opened)
+            found = await choose(Project(store, PROJECT), opened)
             tally.groups = len(found)
             with tally.until_stopped():
                 await score_again(store, found, opened, tally.add, at_once=1, lease_s=60)
@@ -471,7 +474,7 @@ async def test_a_dry_run_counts_what_would_be_asked_and_writes_nothing(
         more = {"rubric": rubric} if rubric else {}
         counted, tally = Counted(4096), Tally()
         async with bench(again=again, ask=counted.ask, **more) as opened:
-            found = await choose(store, PROJECT, opened)
+            found = await choose(Project(store, PROJECT), opened)
             await count(store, found, opened, tally.add, at_once=2)
         assert (counted.requests, counted.most_tokens_out) == (requests, requests * 4096)
         assert ids(tally, "history") == {trained}
@@ -493,7 +496,7 @@ async def test_a_dry_run_foresees_all_that_a_recipe_asks_and_what_would_fail(
     await under_rubric(recorded, both)
     counted, tally = Counted(100), Tally()
     async with bench(ask=counted.ask, rewards=[{"kind": "ruler"}, {"kind": "rubric"}]) as opened:
-        found = await choose(store, PROJECT, opened)
+        found = await choose(Project(store, PROJECT), opened)
         await count(store, found, opened, tally.add, at_once=1)
     assert ids(tally, "current") == {both}
     assert {code: [one.group_id for one in these] for code, these in tally.failed().items()} == {"too_few": [lone]}

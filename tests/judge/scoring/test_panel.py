@@ -23,6 +23,7 @@ from recorder.reviewing.answers import Answer, answer
 from recorder.reviewing.queue import Asked, queue
 from recorder.states import GroupState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import prompts
 from recorder.work import claims, feedback, scores, spending
 from tests.judge.judge_server import Json, JudgeServer, by_worth, completion, documents, last_text, verdicts
@@ -245,17 +246,17 @@ async def test_judges_that_disagree_leave_the_group_to_a_person_who_scores_it(
     group = await load_group(store, group_id)
     assert (group.state, group.reason, group.current_score_id) == (GroupState.UNSCORED, "judges_disagree", None)
     assert await claims.due_at(store, group_id) is None
-    assert await claims.next_try_in(store, PROJECT) is None
-    assert await claims.claim_for_judging(store, PROJECT, "judge", 60) is None
+    assert await claims.next_try_in(Project(store, PROJECT)) is None
+    assert await claims.claim_for_judging(Project(store, PROJECT), "judge", 60) is None
     assert await claims.claim_for_training(store, recorded.alias_id, "trainer", 60, limit=9) == []
-    [waits] = await disputed(store, PROJECT)
+    [waits] = await disputed(Project(store, PROJECT))
     assert (waits.group_id, waits.score_id, waits.agreement, waits.alias) == (group_id, score_id, -1.0, "helpdesk")
-    assert sum(one.tokens for one in await spending.judged_since(store, PROJECT, 0.0)) == 240
+    assert sum(one.tokens for one in await spending.judged_since(Project(store, PROJECT), 0.0)) == 240
     # a word about something else moves nothing, a choice does
-    await feedback.add(store, PROJECT, members[0], "liked", True)
+    await feedback.add(Project(store, PROJECT), members[0], "liked", True)
     assert await claims.due_at(store, group_id) is None
     pairs = feedback.pairs_of({members[2]: 1, members[0]: 2})
-    await feedback.prefer(store, PROJECT, group_id, pairs, by="me")
+    await feedback.prefer(Project(store, PROJECT), group_id, pairs, by="me")
     assert await claims.due_at(store, group_id) is not None
     chosen = await judged(store, judging, group_id, **asked)
     assert rewards(chosen) == [0.0, None, 1.0]
@@ -266,7 +267,7 @@ async def test_judges_that_disagree_leave_the_group_to_a_person_who_scores_it(
     await save(store, group_id, chosen)
     assert (await load_group(store, group_id)).state is GroupState.SCORED
     assert len(await claims.claim_for_training(store, recorded.alias_id, "trainer", 60, limit=9)) == 1
-    assert await disputed(store, PROJECT) == []
+    assert await disputed(Project(store, PROJECT)) == []
     assert len(server.requests) == 2
 
 
@@ -280,10 +281,10 @@ async def test_what_is_chosen_in_review_puts_the_whole_group_in_order_and_traini
     worth = dict(zip(members, [0.2, 0.9, 0.5], strict=True))
     person = Asked("anna")
     first = True
-    while entries := (await queue(store, PROJECT, person)).entries:
+    while entries := (await queue(Project(store, PROJECT), person)).entries:
         one, other = entries[0].first, entries[0].second
         said = Answer.A if worth[one] > worth[other] else Answer.B
-        await answer(store, PROJECT, one, other, said, by=person.person)
+        await answer(Project(store, PROJECT), one, other, said, by=person.person)
         if first:  # the judge need not wait for the rest: what comes later has the group scored again
             await save(store, group_id, await judged(store, judging, group_id, **asked))
             assert (await load_group(store, group_id)).state is GroupState.SCORED
@@ -307,7 +308,7 @@ async def test_scores_by_a_person_settle_it_too(
     asked = panel(server, "a", "b", min_agreement=0.5)
     await save(store, group_id, await judged(store, judging, group_id, **asked))
     for member, value in zip(members, [0.1, 0.6, 0.9], strict=True):
-        await feedback.add(store, PROJECT, member, "score", value)
+        await feedback.add(Project(store, PROJECT), member, "score", value)
     assert rewards(await judged(store, judging, group_id, **asked)) == [0.1, 0.6, 0.9]
 
 

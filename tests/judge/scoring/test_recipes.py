@@ -18,6 +18,7 @@ from recorder.states import GroupState, Purpose
 from recorder.store import ledger
 from recorder.store.changes import Topic
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import campaigns
 from recorder.work.campaigns import Binding, NewScenario
 from tests.judge.judge_server import JudgeServer
@@ -48,7 +49,7 @@ def settings_of(settings: Make, tmp_path: Path) -> Make:
 
 
 async def score(store: Store, settings: JudgeSettings, group_id: str) -> GroupScore:
-    async with open_bench(settings, store, PROJECT) as bench:
+    async with open_bench(settings, Project(store, PROJECT)) as bench:
         return await score_group(await load_group(store, group_id), bench)
 
 
@@ -56,10 +57,12 @@ async def of_campaign(recorded: Recorded, name: str, recipe: str | None, answers
     """A group of a campaign that was begun with a recipe."""
     begun_with = {"reward_recipe": recipe}
     store, alias_id = recorded.store, recorded.alias_id
-    campaign = await campaigns.create(store, PROJECT, alias_id, f"campaign of {name}", begun_with)
+    campaign = await campaigns.create(Project(store, PROJECT), alias_id, f"campaign of {name}", begun_with)
     await campaigns.add_scenarios(store, campaign.id, "train", [NewScenario("s", "Where is it?")])
     (scenario,) = await campaigns.list_scenarios(store, campaign.id, "train")
-    await campaigns.bind_groups(store, PROJECT, campaign.id, alias_id, [Binding(name, scenario.id, len(answers))])
+    await campaigns.bind_groups(
+        Project(store, PROJECT), campaign.id, alias_id, [Binding(name, scenario.id, len(answers))]
+    )
     purpose = Purpose.VAL if len(answers) == 1 else Purpose.TRAIN  # a lone run can only be measured
     group_id, _ = await recorded.group(name, answers, purpose=purpose)
     return group_id
@@ -130,8 +133,8 @@ async def test_a_group_whose_recipe_is_not_known_waits_and_nobody_is_asked(
     store, settings = recorded.store, settings_of(recipes={}, backoff_s=60.0)
     group_id = await of_campaign(recorded, "g", "gone", answers)
     stop = asyncio.Event()
-    async with open_bench(settings, store, PROJECT) as bench:
-        running = asyncio.create_task(JudgeWorker(store, PROJECT, bench, RecorderSettings()).run(stop))
+    async with open_bench(settings, Project(store, PROJECT)) as bench:
+        running = asyncio.create_task(JudgeWorker(Project(store, PROJECT), bench, RecorderSettings()).run(stop))
         with store.watch.on(Topic.GROUPS) as news:
             async with asyncio.timeout(60):
                 while (await load_group(store, group_id)).state in (GroupState.READY, GroupState.JUDGING):

@@ -15,6 +15,7 @@ from recorder.reading.views import GroupView
 from recorder.registry.aliases import ensure_alias
 from recorder.states import GroupState, Purpose, TrajectoryState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import feedback
 from tests.judge.judge_server import (
     JudgeServer,
@@ -110,9 +111,9 @@ async def test_a_single_trajectory_to_train_on_is_never_scored(store: Store, rec
 
 async def alone(store: Store, recorded: Recorded, answer: str = "right") -> GroupView:
     """A group of one, of an alias whose runs are compared with earlier ones."""
-    await ensure_alias(store, PROJECT, "helpdesk", "base", None, baseline="running")
+    await ensure_alias(Project(store, PROJECT), "helpdesk", "base", None, baseline="running")
     group_id, (member,) = await recorded.group("lone", [answer])
-    await feedback.add(store, PROJECT, member, "helpful", True)
+    await feedback.add(Project(store, PROJECT), member, "helpful", True)
     return await load_group(store, group_id)
 
 

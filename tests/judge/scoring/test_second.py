@@ -23,6 +23,7 @@ from recorder.judged.seconds import Second
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.telling.happenings import Happenings, Kind
 from recorder.telling.status import Status, status
 from recorder.work import scores, spending
@@ -56,8 +57,10 @@ def two(server: JudgeServer, **more: Any) -> dict[str, Any]:
 async def working(store: Store, settings: JudgeSettings, learn: LearnSettings | None = None) -> AsyncIterator[None]:
     """A worker that runs in the background."""
     stop = asyncio.Event()
-    async with open_bench(settings, store, PROJECT) as bench:
-        running = asyncio.create_task(JudgeWorker(store, PROJECT, bench, RecorderSettings(), learn=learn).run(stop))
+    async with open_bench(settings, Project(store, PROJECT)) as bench:
+        running = asyncio.create_task(
+            JudgeWorker(Project(store, PROJECT), bench, RecorderSettings(), learn=learn).run(stop)
+        )
         try:
             yield
         finally:
@@ -88,7 +91,7 @@ async def score_of(store: Store, group_id: str) -> StoredScore:
 
 
 async def stands(store: Store) -> Status:
-    return await status(store, PROJECT, RecorderSettings())
+    return await status(Project(store, PROJECT), RecorderSettings())
 
 
 def test_one_group_of_so_many_is_drawn_whoever_draws() -> None:
@@ -156,12 +159,12 @@ async def test_where_they_agree_too_little_the_strong_one_scores_until_they_agre
     store: Store, recorded: Recorded, settings: Make, server: JudgeServer
 ) -> None:
     made = settings(**two(server))
-    happenings = Happenings(store, PROJECT)
+    happenings = Happenings(Project(store, PROJECT))
     await happenings.look()
     server.behave(by_model(judge=DOWN, strong=UP))
     async with working(store, made):
         await judged_twice(store, recorded, [f"a{number}" for number in range(10)])
-        turn = await until(lambda: turns.in_force(store, PROJECT, "helpdesk", "default"))
+        turn = await until(lambda: turns.in_force(Project(store, PROJECT), "helpdesk", "default"))
     assert (turn.judge, turn.reason, turn.mean) == (STRONG, turns.DRIFT, -1)
     told = [one for one in await happenings.look() if one.facts.get("code") == turns.DRIFT]
     assert [(one.kind, one.text) for one in told] == [(Kind.FAULT, f"judge_drift: {turn}")]
@@ -180,7 +183,7 @@ async def test_where_they_agree_too_little_the_strong_one_scores_until_they_agre
 
         server.behave(by_model(judge=UP, strong=UP))
         await judged_twice(store, recorded, [f"c{number}" for number in range(10)])
-    again = await turns.in_force(store, PROJECT, "helpdesk", "default")
+    again = await turns.in_force(Project(store, PROJECT), "helpdesk", "default")
     assert again is not None
     assert (again.judge, again.reason) == (CHEAP, turns.AGREES)
     assert (await stands(store)).alarms == ()
@@ -195,7 +198,7 @@ async def test_while_the_strong_one_scores_a_group_waits_for_it_and_other_settin
     server.behave(by_model(judge=DOWN, strong=UP))
     async with working(store, settings(**two(server))):
         await judged_twice(store, recorded, [f"a{number}" for number in range(10)])
-        await until(lambda: turns.in_force(store, PROJECT, "helpdesk", "default"))
+        await until(lambda: turns.in_force(Project(store, PROJECT), "helpdesk", "default"))
         server.behave(by_model(judge=DOWN, strong=fails(500)))
         group_id, _ = await recorded.group("b", [f"b: {answer}" for answer in TWO])
         found = await until(lambda: stood(store, "judge_down"))
@@ -204,7 +207,7 @@ async def test_while_the_strong_one_scores_a_group_waits_for_it_and_other_settin
     async with working(store, settings()):  # without a strong one
         await until(lambda: scores.of_group(store, group_id))
     assert (await score_of(store, group_id)).judge_model == "openai/judge"
-    turn = await turns.in_force(store, PROJECT, "helpdesk", "default")
+    turn = await turns.in_force(Project(store, PROJECT), "helpdesk", "default")
     assert turn is not None
     assert (turn.judge, turn.reason, turn.judge_model) == (CHEAP, turns.SET, "openai/judge")
     assert (await stands(store)).alarms == ()
@@ -223,15 +226,15 @@ async def test_a_stored_reply_asks_no_second_judge_and_a_scored_group_is_stale_b
     made = settings(**two(server))
     async with working(store, made):
         await judged_twice(store, recorded, [f"a{number}" for number in range(10)])
-        await until(lambda: turns.in_force(store, PROJECT, "helpdesk", "default"))
+        await until(lambda: turns.in_force(Project(store, PROJECT), "helpdesk", "default"))
         [said] = await judged_twice(store, recorded, ["b"])
     asked = len(server.requests)
     result = await score(said.group_id, "--save", **two(server))
     assert result.exit_code == 0, result.output
     assert len(server.requests) == asked  # who scores now is the strong one, whose reply is at hand
     assert len(await seconds.of_group(store, said.group_id)) == 1
-    async with open_bench(made, store, PROJECT) as bench:
-        assert await choose(store, PROJECT, bench, only_stale=True) == []
+    async with open_bench(made, Project(store, PROJECT)) as bench:
+        assert await choose(Project(store, PROJECT), bench, only_stale=True) == []
 
 
 @pytest.mark.slow
@@ -240,7 +243,7 @@ async def test_budgets_count_both_judges(store: Store, recorded: Recorded, setti
     learn = LearnSettings(judge_tokens_per_day=240)  # two requests of 120
     async with working(store, settings(**two(server)), learn):
         await judged_twice(store, recorded, ["a"])
-    held = await spending.judging_held(store, PROJECT, learn)
+    held = await spending.judging_held(Project(store, PROJECT), learn)
     assert held is not None
     assert "judge_tokens_per_day" in held.why
 

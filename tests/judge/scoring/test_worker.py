@@ -29,6 +29,7 @@ from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState, Purpose
 from recorder.store import ledger
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import groups
 from recorder.store.schema import scores as scores_table
 from recorder.work import again, feedback, scores
@@ -70,8 +71,8 @@ async def working(
 ) -> AsyncIterator[JudgeWorker]:
     """A worker that runs in the background."""
     stop = asyncio.Event()
-    async with open_bench(settings, store, PROJECT) as bench:
-        worker = JudgeWorker(store, PROJECT, change(bench), recorder or RecorderSettings(), learn=learn)
+    async with open_bench(settings, Project(store, PROJECT)) as bench:
+        worker = JudgeWorker(Project(store, PROJECT), change(bench), recorder or RecorderSettings(), learn=learn)
         running = asyncio.create_task(worker.run(stop))
         try:
             yield worker
@@ -194,11 +195,11 @@ async def test_the_sweep_runs_so_idle_groups_get_judged(store: Store, recorded: 
 
 async def test_a_judge_shows_that_it_is_present_and_that_it_is_gone(store: Store, settings: Make) -> None:
     async def present() -> bool:
-        return bool(await leases.holders(store, PROJECT, "judge:"))
+        return bool(await leases.holders(Project(store, PROJECT), "judge:"))
 
     async with working(store, settings()) as worker:
         await until(present)
-        (held,) = await leases.holders(store, PROJECT, "judge:")
+        (held,) = await leases.holders(Project(store, PROJECT), "judge:")
         assert held.name == f"judge:{worker.owner}"
     assert not await present()
 
@@ -387,7 +388,7 @@ async def test_feedback_that_comes_after_the_score_scores_the_group_again_and_as
     async with working(store, wanted):
         await until(reaches(store, group_id, GroupState.SCORED))
         for member in members:
-            await feedback.add(store, PROJECT, member, "liked", member == members[0])
+            await feedback.add(Project(store, PROJECT), member, "liked", member == members[0])
         await until(scored_with_feedback)
     first, again = await scores.of_group(store, group_id)
     assert await scores.rewards(store, first.id) == dict(zip(members, [0.2, 0.9], strict=True))
@@ -408,10 +409,10 @@ async def test_who_asks_for_a_new_score_has_the_judge_asked_anew_and_once(
 
     async with working(store, wanted):
         await until(lambda: scored(1))
-        await again.ask(store, PROJECT, group_id, by="me", why="the rubric reads otherwise")
+        await again.ask(Project(store, PROJECT), group_id, by="me", why="the rubric reads otherwise")
         await until(lambda: scored(2))
         assert len(server.requests) == 2
-        await feedback.add(store, PROJECT, members[0], "liked", True)
+        await feedback.add(Project(store, PROJECT), members[0], "liked", True)
         await until(lambda: scored(3))
     assert len(server.requests) == 2
 
@@ -470,7 +471,7 @@ async def test_hone_judge_scores_and_stops_cleanly_on_a_signal(
     assert b"Traceback" not in errors
     assert b"2 of 2 rewarded" in errors
     assert (await state(store, begun)).state == GroupState.READY
-    assert await leases.holders(store, PROJECT, "judge:") == []
+    assert await leases.holders(Project(store, PROJECT), "judge:") == []
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import pytest
 
 from recorder.registry import keys
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.running import PROJECT, Proxy, serving
 
@@ -79,7 +80,7 @@ async def test_nothing_gets_past_a_key_that_may_only_read(store: Store, tmp_path
         engine.default = Script([words("It arrives on Monday")])
         names = await seeded(proxy)
         before = [(await proxy.http.get(f"/hone/v1/trajectories/{n}?tokens=true")).json() for n in names[:12]]
-        _, secret = await keys.mint(store, PROJECT, "reader", ["read"])
+        _, secret = await keys.mint(Project(store, PROJECT), "reader", ["read"])
         async with asyncio.timeout(10):
             while (await proxy.http.get("/v1/models")).status_code != 401:
                 pass  # the proxy asks once a second whether there are keys

@@ -9,6 +9,7 @@ import pytest
 from recorder.listing.words import GROUP_WORDS, RUN_WORDS
 from recorder.registry import keys
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, Proxy, serving
 
@@ -65,8 +66,8 @@ async def test_the_schema_has_every_word(proxy: Proxy) -> None:
 
 
 async def test_listing_needs_read(store: Store) -> None:
-    _, infer = await keys.mint(store, PROJECT, "agent", ["infer"])
-    _, read = await keys.mint(store, PROJECT, "reader", ["read"])
+    _, infer = await keys.mint(Project(store, PROJECT), "agent", ["infer"])
+    _, read = await keys.mint(Project(store, PROJECT), "reader", ["read"])
     async with FakeEngine() as engine, serving(store, engine) as proxy:
         for path in ("trajectories", "groups"):
             for key, status in ((read, 200), (infer, 403)):

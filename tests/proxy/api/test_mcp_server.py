@@ -16,6 +16,7 @@ from mcp_types import CallToolResult
 from recorder.registry import aliases, keys, versions
 from recorder.states import VersionState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import feedback
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.running import PROJECT, Proxy, serving
@@ -147,16 +148,16 @@ async def test_versions_are_moved(proxy: Proxy) -> None:
     await refused(proxy, "promote", version=unfit.name)
     await refused(proxy, "promote", version="99")
     assert (await told(proxy, "roll_back"))["live"] == "helpdesk@0"
-    [alias] = await aliases.get_aliases(proxy.store, PROJECT)
+    [alias] = await aliases.get_aliases(Project(proxy.store, PROJECT))
     assert alias.live_version_id == proxy.alias.live_version_id
 
 
 async def test_reading_and_writing_need_different_scopes(proxy: Proxy) -> None:
     await proxy.chat(path="/t/one")
-    _, read = await keys.mint(proxy.store, PROJECT, "reader", ["read"])
-    _, say = await keys.mint(proxy.store, PROJECT, "judge", ["feedback"])
-    _, infer = await keys.mint(proxy.store, PROJECT, "agent", ["infer"])
-    _, admin = await keys.mint(proxy.store, PROJECT, "admin", ["admin"])
+    _, read = await keys.mint(Project(proxy.store, PROJECT), "reader", ["read"])
+    _, say = await keys.mint(Project(proxy.store, PROJECT), "judge", ["feedback"])
+    _, infer = await keys.mint(Project(proxy.store, PROJECT), "agent", ["infer"])
+    _, admin = await keys.mint(Project(proxy.store, PROJECT), "admin", ["admin"])
     async with asyncio.timeout(10):
         while (await proxy.http.get("/v1/models")).status_code != 401:
             pass  # the proxy asks once a second whether there are keys

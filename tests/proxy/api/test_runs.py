@@ -10,6 +10,7 @@ import pytest
 from recorder.registry import keys
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import feedback
 from tests.proxy.api.asking import PROBLEM, get, post
 from tests.proxy.fake_engine import FakeEngine
@@ -171,7 +172,7 @@ async def test_a_key_for_one_run_speaks_for_no_other(proxy: Proxy) -> None:
 
 
 async def test_a_minted_key_may_do_no_more_than_its_maker(proxy: Proxy) -> None:
-    _, infer = await keys.mint(proxy.store, PROJECT, "agent", ["infer"])
+    _, infer = await keys.mint(Project(proxy.store, PROJECT), "agent", ["infer"])
     bearer = {"authorization": f"Bearer {infer}"}
     async with asyncio.timeout(10):
         while (await get(proxy, "/v1/models"))[0] != 401:

@@ -19,6 +19,7 @@ from recorder.registry.aliases import ensure_alias
 from recorder.registry.replicas import report_replica
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store, sqlite_url
+from recorder.store.project import Project
 from tests.proxy.crowd import PROJECT, Crowd, Tally
 
 pytestmark = pytest.mark.slow
@@ -29,16 +30,19 @@ async def play(migrated_file: Path, seed: int, conversations: int, proxies: int,
     with tempfile.TemporaryDirectory() as folder:
         shutil.copy(migrated_file, Path(folder) / "hone.db")
         store = Store(sqlite_url(Path(folder)))
-        alias = await ensure_alias(store, PROJECT, "helpdesk", "base", "fingerprint")
+        alias = await ensure_alias(Project(store, PROJECT), "helpdesk", "base", "fingerprint")
         await report_replica(
-            store, PROJECT, "http://engine", base_model="base", base_fingerprint="fingerprint", state="up",
+            Project(store, PROJECT), "http://engine", base_model="base", base_fingerprint="fingerprint", state="up",
             detail=None, loaded=["base"],
         )  # fmt: skip
         async with AsyncExitStack() as stack:
             stack.push_async_callback(store.close)
             doors = []
             for _ in range(proxies):
-                recorder, versions = Recorder(store, RecorderSettings()), InService(store, PROJECT, ProxySettings())
+                recorder, versions = (
+                    Recorder(store, RecorderSettings()),
+                    InService(Project(store, PROJECT), ProxySettings()),
+                )
                 await recorder.start()
                 stack.push_async_callback(recorder.stop)
                 await versions.refresh()

@@ -12,6 +12,7 @@ from proxy.settings.sections import ProxySettings
 from recorder.reading.transcripts import find_trajectory, load_trajectory
 from recorder.registry import keys
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.upkeep.deletion import delete_trajectory
 from tests.proxy.fake_engine import FakeEngine, Script, tool_call, words
 from tests.proxy.running import PROJECT, WITHOUT_PAGES, Proxy, say, serving
@@ -33,7 +34,7 @@ async def engine() -> AsyncIterator[FakeEngine]:
 
 @pytest.fixture
 async def proxy(store: Store, engine: FakeEngine) -> AsyncIterator[Proxy]:
-    await keys.mint(store, PROJECT, "guards", ["read"])
+    await keys.mint(Project(store, PROJECT), "guards", ["read"])
     async with serving(store, engine, settings=WITHOUT_PAGES) as running:
         yield running
 
@@ -41,7 +42,7 @@ async def proxy(store: Store, engine: FakeEngine) -> AsyncIterator[Proxy]:
 @pytest.fixture
 def key(store: Store) -> Key:
     async def made(name: str, *scopes: str) -> Headers:
-        _, secret = await keys.mint(store, PROJECT, name, scopes or ["infer"])
+        _, secret = await keys.mint(Project(store, PROJECT), name, scopes or ["infer"])
         return bearer(secret)
 
     return made
@@ -83,10 +84,10 @@ async def test_who_names_anothers_run_is_refused_in_its_own_format(
 
 
 async def test_a_run_takes_its_key_what_that_minted_its_successor_and_admin(proxy: Proxy, key: Key) -> None:
-    made, secret = await keys.mint(proxy.store, PROJECT, "one", ["infer", "feedback"])
+    made, secret = await keys.mint(Project(proxy.store, PROJECT), "one", ["infer", "feedback"])
     home = await run_of(proxy, headers=bearer(secret), path="/t/1")
     minted = await proxy.http.post("/hone/v1/trajectories", json={"trajectory": "1"}, headers=bearer(secret))
-    _, later = await keys.rotate(proxy.store, PROJECT, made.id, grace_s=3600)
+    _, later = await keys.rotate(Project(proxy.store, PROJECT), made.id, grace_s=3600)
     by_admin = await proxy.http.post("/hone/v1/trajectories", json={"trajectory": "1"}, headers=await key("a", "admin"))
     for headers, path in (
         (bearer(secret), "/t/1"),
@@ -143,7 +144,7 @@ async def test_a_call_that_runs_while_its_address_changes_hands_stays_its_makers
     late = asyncio.ensure_future(proxy.chat("slow", path="/t/1", headers=one))
     await until(lambda: "slow" in str(engine.requests[-1]))
     await proxy.http.post("/t/1/hone/v1/done", json={}, headers=one)
-    await delete_trajectory(proxy.store, PROJECT, first)
+    await delete_trajectory(Project(proxy.store, PROJECT), first)
     theirs = await run_of(proxy, "mine now", headers=two, path="/t/1")
     gate.set()
     assert (await late).status_code == 200
@@ -223,9 +224,9 @@ async def test_what_one_process_refuses_another_does_too(proxy: Proxy, engine: F
 
 
 async def test_keys_that_are_one_family_share_evidence(proxy: Proxy) -> None:
-    made, secret = await keys.mint(proxy.store, PROJECT, "one", ["infer"])
+    made, secret = await keys.mint(Project(proxy.store, PROJECT), "one", ["infer"])
     first = await run_of(proxy, "Where?", headers=bearer(secret))
-    _, later = await keys.rotate(proxy.store, PROJECT, made.id)
+    _, later = await keys.rotate(Project(proxy.store, PROJECT), made.id)
     assert await run_of(proxy, "Where?", "It arrives on Monday", "And?", headers=bearer(later)) == first
 
 
@@ -267,7 +268,7 @@ async def test_the_address_counts_even_where_groups_are_own(proxy: Proxy, key: K
     one, two = await key("one"), await key("two")
     home = await run_of(proxy, headers=one, path="/g/orders/t/1")
     assert (await proxy.chat(path="/g/orders/t/1", headers=two)).status_code == 403
-    assert await find_trajectory(proxy.store, PROJECT, "1", "orders") == home
+    assert await find_trajectory(Project(proxy.store, PROJECT), "1", "orders") == home
 
 
 # --- answers

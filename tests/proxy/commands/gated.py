@@ -10,6 +10,7 @@ from recorder.registry.versions import VersionView, allocate, mark
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 
 
 def make_versions(data: Path, count: int) -> list[VersionView]:
@@ -17,7 +18,7 @@ def make_versions(data: Path, count: int) -> list[VersionView]:
 
     async def make() -> list[VersionView]:
         store = await open_store(data, RecorderSettings(), migrate=True)
-        alias = await ensure_alias(store, "default", "helpdesk", "base", None)
+        alias = await ensure_alias(Project(store, "default"), "helpdesk", "base", None)
         made = []
         for _ in range(count):
             assert alias.live_version_id is not None

@@ -23,6 +23,7 @@ from recorder.registry.versions import mark
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from recorder.store.schema import replicas
 from tests.proxy.commands.gated import make_versions
 from tests.proxy.hone_command import hone
@@ -62,7 +63,9 @@ def test_what_an_engine_said_is_shown_as_it_is_and_rules_no_terminal(tmp_path: P
     async def reject() -> None:
         store = await open_store(tmp_path, RecorderSettings(), migrate=False)
         await mark(store, version.id, VersionState.REJECTED, "load: no [/path] in [bold]x \x1b]0;owned\x07")
-        await report_replica(store, "default", "http://e:1", state="down", loaded=[], detail="said [/INST] \x1b[2J")
+        await report_replica(
+            Project(store, "default"), "http://e:1", state="down", loaded=[], detail="said [/INST] \x1b[2J"
+        )
         await store.close()
 
     asyncio.run(reject())
@@ -92,11 +95,11 @@ def test_status_tells_the_dead_from_the_living(tmp_path: Path) -> None:
 
     async def fill() -> None:
         store = await open_store(tmp_path, RecorderSettings(), migrate=False)
-        await leases.acquire(store, "default", "judge:a", living, 60)
-        await leases.acquire(store, "default", "trainer:helpdesk", dead, 60)
+        await leases.acquire(Project(store, "default"), "judge:a", living, 60)
+        await leases.acquire(Project(store, "default"), "trainer:helpdesk", dead, 60)
         for url, owner in (("http://l", living), ("http://d", dead)):
-            await report_proxy(store, owner, "default", url, generations={}, in_flight={})
-        await report_replica(store, "default", "http://e", state="up", loaded=["x"])
+            await report_proxy(Project(store, "default"), owner, url, generations={}, in_flight={})
+        await report_replica(Project(store, "default"), "http://e", state="up", loaded=["x"])
         async with store.write() as conn:
             await conn.execute(update(replicas).values(seen_at=replicas.c.seen_at - 300.0))
         await store.close()
@@ -128,7 +131,7 @@ def test_status_tells_what_is_held_back_and_what_was_taken_back_by_its_runs_unti
     async def move(taken_back_by: str | None) -> None:
         store = await open_store(tmp_path, RecorderSettings(), migrate=False)
         held = Holdback(0.1, 3600.0)
-        await ensure_alias(store, "default", "helpdesk", "base", None, held=held)
+        await ensure_alias(Project(store, "default"), "helpdesk", "base", None, held=held)
         if taken_back_by is None:
             await set_live(store, version.alias_id, version.id, why="promote")
         else:
@@ -157,7 +160,7 @@ def test_status_tells_how_learning_stands(tmp_path: Path) -> None:
     async def fill() -> None:
         store = await open_store(tmp_path, RecorderSettings(), migrate=False)
         rows = Rows(store)
-        [alias] = await get_aliases(store, "default")
+        [alias] = await get_aliases(Project(store, "default"))
         await rows.scored_group(3, alias_id=alias.id, version_id=alias.live_version_id)
         await rows.ready_group(alias_id=alias.id)
         await store.close()

@@ -13,6 +13,7 @@ from recorder.registry.versions import get_version
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from tests.proxy.commands.gated import make_versions
 from tests.proxy.hone_command import hone
 
@@ -40,7 +41,7 @@ def test_rollback_takes_a_canary_away_and_leaves_the_live_version(tmp_path: Path
 
     async def look() -> tuple[str | None, VersionState]:
         store = await open_store(tmp_path, RecorderSettings(), migrate=False)
-        alias = await get_alias(store, "default", "helpdesk")
+        alias = await get_alias(Project(store, "default"), "helpdesk")
         state = (await get_version(store, version.id)).state
         await store.close()
         return alias.canary_version_id, state

@@ -12,6 +12,7 @@ import pytest
 from recorder.registry.replicas import report_replica
 from recorder.settings import RecorderSettings
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from tests.proxy.commands.gated import make_versions
 from tests.proxy.hone_command import hone
 from tests.proxy.terminal import CTRL_C, on_terminal
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.usefixtures("bare"), pytest.mark.slow]
 def engine_says(data: Path, state: Literal["up", "down"], detail: str) -> None:
     async def report() -> None:
         store = await open_store(data, RecorderSettings(), migrate=False)
-        await report_replica(store, "default", "http://engine:1", state=state, loaded=["base"], detail=detail)
+        await report_replica(Project(store, "default"), "http://engine:1", state=state, loaded=["base"], detail=detail)
         await store.close()
 
     asyncio.run(report())

@@ -17,6 +17,7 @@ from recorder.registry import keys
 from recorder.registry.keys import Scope
 from recorder.store import ledger
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import groups
 from recorder.work import claims, feedback, scores
 from recorder.work.scores import NewPart, NewScore
@@ -154,7 +155,7 @@ async def test_the_better_of_two_is_picked(proxy: Proxy) -> None:
 async def test_a_tie_that_somebody_said_is_shown_as_one(proxy: Proxy) -> None:
     group, ids = await three(proxy.store)
     tie = Choice(ids[1], ids[0], tie=True)
-    await feedback.choose(proxy.store, PROJECT, tie, by="<b>her</b>", shown="first")
+    await feedback.choose(Project(proxy.store, PROJECT), tie, by="<b>her</b>", shown="first")
     page = await opened(proxy.http, f"/hone/groups/{group}")
     assert "attempts 2 and 1 are as good as each other <b>her</b>" in page.text
     assert "Nobody has said yet" not in page.text
@@ -224,7 +225,7 @@ async def test_a_key_sees_and_sends_the_forms_that_its_scopes_allow(
     store: Store, scope: str, preferring: int, anew: int
 ) -> None:
     group, ids = await three(store)
-    _, secret = await keys.mint(store, PROJECT, "me", {Scope.READ, Scope(scope)})
+    _, secret = await keys.mint(Project(store, PROJECT), "me", {Scope.READ, Scope(scope)})
     async with FakeEngine() as engine, serving(store, engine) as proxy:
         proxy.http.headers["authorization"] = f"Bearer {secret}"
         answer = await proxy.http.get(f"/hone/groups/{group}")
@@ -300,11 +301,11 @@ async def test_what_a_second_judge_said_stands_beside_the_score_and_its_drift_on
     parts = [Said(ids[0], "ruler", 0.75, HOSTILE), Said(ids[1], "ruler", 0.25, "too late")]
     new = NewSecond("helpdesk", "default", "pair", "strong", "openai/strong", parts=parts, tau=-1.0)
     rule = Rule(0.5, 10, "openai/a", "openai/strong")
-    assert await seconds.record(proxy.store, PROJECT, group, new, rule) is None  # one group proves nothing
+    assert await seconds.record(Project(proxy.store, PROJECT), group, new, rule) is None  # one group proves nothing
     [told] = (await proxy.http.get(f"/hone/v1/groups/{group}/judging")).json()
     assert [(one["judge"], one["tau"], len(one["parts"])) for one in told["beside"]] == [("strong", -1.0, 2)]
     for _ in range(9):
-        await seconds.record(proxy.store, PROJECT, group, new, rule)
+        await seconds.record(Project(proxy.store, PROJECT), group, new, rule)
     judging = await opened(proxy.http, f"/hone/groups/{group}/judging")
     assert "What the strong judge said beside it: openai/strong, agreement -1" in judging.text
     assert "ruler 0.75: <script>alert(1)</script>" in judging.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from recorder.registry.replicas import report_replica
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.proxy.dashboard.reading import opened
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, serving
@@ -20,7 +21,7 @@ async def test_on_an_empty_store_it_says_the_very_lines_that_record_something(st
 async def test_it_shows_what_is_in_service_what_is_wrong_and_the_newest_runs(store: Store) -> None:
     async with FakeEngine() as engine, serving(store, engine) as proxy:
         await report_replica(
-            store, PROJECT, "http://gone", state="down", loaded=[], detail="refused <script>x</script>"
+            Project(store, PROJECT), "http://gone", state="down", loaded=[], detail="refused <script>x</script>"
         )
         await proxy.chat("Where is <b>order</b> 4821?", path="/g/refunds/t/one")
         page = await opened(proxy.http, "/hone/")

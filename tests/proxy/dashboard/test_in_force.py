@@ -16,6 +16,7 @@ from proxy.settings.hone import HoneSettings
 from recorder.registry import keys
 from recorder.registry.keys import Scope
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.proxy.dashboard.reading import Page, opened
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import NO_TLS, PROJECT, Proxy, serving
@@ -59,7 +60,7 @@ async def test_the_first_key_is_shown_once_and_the_next_page_asks_for_it(
         assert secret not in str(made.url)
         assert secret not in caplog.text
         assert made.headers["cache-control"] == "no-store"
-        [key] = await keys.list_keys(store, PROJECT)
+        [key] = await keys.list_keys(Project(store, PROJECT))
         assert (key.name, key.scopes, key.expires_at is not None) == (
             "me <i>",
             frozenset({Scope.ADMIN, Scope.INFER}),
@@ -77,7 +78,7 @@ async def test_the_first_key_is_shown_once_and_the_next_page_asks_for_it(
 
 
 async def test_a_form_that_is_sent_twice_makes_one_key_and_shows_it_again(store: Store) -> None:
-    _, mine = await keys.mint(store, PROJECT, "mine", ["admin"])
+    _, mine = await keys.mint(Project(store, PROJECT), "mine", ["admin"])
     async with FakeEngine() as engine, serving(store, engine) as proxy, signed_in(proxy, mine) as me:
 
         async def sent(fields: dict[str, str]) -> str:
@@ -88,10 +89,10 @@ async def test_a_form_that_is_sent_twice_makes_one_key_and_shows_it_again(store:
 
         wanted = (await opened(me, PATH)).form(f"{PATH}/keys").fields | {"name": "an agent", "scope": "read"}
         assert await sent(wanted) == await sent(wanted)
-        assert len(await keys.list_keys(store, PROJECT)) == 2
+        assert len(await keys.list_keys(Project(store, PROJECT))) == 2
         fresh = (await opened(me, PATH)).form(f"{PATH}/keys").fields
         assert await sent(wanted | {"once": fresh["once"]}) != await sent(wanted)
-        assert len(await keys.list_keys(store, PROJECT)) == 3
+        assert len(await keys.list_keys(Project(store, PROJECT))) == 3
 
 
 @pytest.mark.parametrize(
@@ -111,12 +112,12 @@ async def test_a_form_that_cannot_be_is_told_on_the_page(store: Store, fields: d
         answer = await post(proxy, await opened(proxy.http, PATH), f"{PATH}/keys", **fields)
         assert answer.status_code == 400
         assert why in Page(answer.text).text
-        assert await keys.list_keys(store, PROJECT) == []
+        assert await keys.list_keys(Project(store, PROJECT)) == []
 
 
 async def test_a_key_is_revoked_when_it_was_asked_for_twice(store: Store) -> None:
-    mine, secret = await keys.mint(store, PROJECT, "mine", ["admin"])
-    other, _ = await keys.mint(store, PROJECT, "other", ["infer"])
+    mine, secret = await keys.mint(Project(store, PROJECT), "mine", ["admin"])
+    other, _ = await keys.mint(Project(store, PROJECT), "other", ["infer"])
     async with FakeEngine() as engine, serving(store, engine) as proxy, signed_in(proxy, secret) as me:
         page = await opened(me, PATH)
         assert f"{PATH}?revoke={other.id}" in page.links
@@ -126,7 +127,7 @@ async def test_a_key_is_revoked_when_it_was_asked_for_twice(store: Store) -> Non
         assert (await keys.verify(store, secret)) is not None
         answer = await me.post(f"{PATH}/keys/{other.id}/revoke", data={"csrf": csrf(asked)})
         assert (answer.status_code, answer.headers["location"]) == (303, f"{PATH}#keys")
-        by_id = {one.id: one.revoked_by for one in await keys.list_keys(store, PROJECT)}
+        by_id = {one.id: one.revoked_by for one in await keys.list_keys(Project(store, PROJECT))}
         assert by_id == {other.id: mine.id, mine.id: None}
         assert "by mine" in (await opened(me, PATH)).text
         last = await opened(me, f"{PATH}?revoke={mine.id}")
@@ -136,8 +137,8 @@ async def test_a_key_is_revoked_when_it_was_asked_for_twice(store: Store) -> Non
 
 
 async def test_who_only_reads_sees_settings_and_no_key(store: Store) -> None:
-    other, _ = await keys.mint(store, PROJECT, "other one", ["admin"])
-    _, secret = await keys.mint(store, PROJECT, "reader", ["read"])
+    other, _ = await keys.mint(Project(store, PROJECT), "other one", ["admin"])
+    _, secret = await keys.mint(Project(store, PROJECT), "reader", ["read"])
     async with FakeEngine() as engine, serving(store, engine) as proxy, signed_in(proxy, secret) as me:
         page = await opened(me, PATH)
         assert "other one" not in page.text
@@ -146,7 +147,7 @@ async def test_who_only_reads_sees_settings_and_no_key(store: Store) -> None:
         form = {"csrf": csrf(page), "name": "x", "scope": "admin"}
         assert (await me.post(f"{PATH}/keys", data=form)).status_code == 403
         assert (await me.post(f"{PATH}/keys/{other.id}/revoke", data=form)).status_code == 403
-        assert len(await keys.list_keys(store, PROJECT)) == 2
+        assert len(await keys.list_keys(Project(store, PROJECT))) == 2
 
 
 async def test_a_change_without_the_forms_token_is_refused(store: Store) -> None:
@@ -154,7 +155,7 @@ async def test_a_change_without_the_forms_token_is_refused(store: Store) -> None
         await opened(proxy.http, PATH)
         answer = await proxy.http.post(f"{PATH}/keys", data={"csrf": "guessed", "name": "x", "scope": "admin"})
         assert answer.status_code == 403
-        assert await keys.list_keys(store, PROJECT) == []
+        assert await keys.list_keys(Project(store, PROJECT)) == []
 
 
 def test_settings_say_where_they_came_from_and_hide_what_is_secret() -> None:

@@ -10,6 +10,7 @@ import pytest
 from recorder.registry import keys
 from recorder.registry.keys import SOMEBODY, Scope
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import claims, feedback, scores
 from recorder.work.scores import NewPart, NewScore
 from tests.proxy.dashboard.reading import Form, Page, opened, sent
@@ -131,8 +132,8 @@ async def test_home_says_that_groups_wait(store: Store, engine: FakeEngine) -> N
 
 async def test_who_only_reads_sees_the_pair_and_cannot_answer(store: Store, engine: FakeEngine) -> None:
     _, ids = await disputed(store)
-    _, reads = await keys.mint(store, PROJECT, "reads", [Scope.READ])
-    key, says = await keys.mint(store, PROJECT, "says", [Scope.READ, Scope.FEEDBACK])
+    _, reads = await keys.mint(Project(store, PROJECT), "reads", [Scope.READ])
+    key, says = await keys.mint(Project(store, PROJECT), "says", [Scope.READ, Scope.FEEDBACK])
     async with serving(store, engine) as proxy:
         async with browser(proxy, reads) as http:
             page = await opened(http, PATH)

@@ -15,6 +15,7 @@ from recorder.registry import keys
 from recorder.registry.keys import Scope
 from recorder.states import TurnKind
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import ledger, trajectories
 from recorder.work import claims, feedback, scores
 from recorder.work.scores import NewPart
@@ -84,7 +85,7 @@ async def test_what_nobody_knows_is_a_page_that_says_so(proxy: Proxy) -> None:
 
 async def test_hostile_text_is_shown_and_never_markup(proxy: Proxy, engine: FakeEngine) -> None:
     run = await talked(proxy, engine, first=HOSTILE)
-    await feedback.add(proxy.store, PROJECT, run, "solved", True, comment=HOSTILE)
+    await feedback.add(Project(proxy.store, PROJECT), run, "solved", True, comment=HOSTILE)
     page = await opened(proxy, f"/hone/runs/{run}")
     assert page.text.count("<script>alert(1)</script> \\u202e and ␛[2J") == 2
     assert [told for tag, told in page.elements if tag == "script"] == [{"src": "/hone/static/hone.js", "defer": None}]
@@ -324,8 +325,8 @@ async def test_a_change_without_the_forms_token_is_refused(proxy: Proxy, engine:
 
 
 async def test_who_may_only_read_is_shown_no_forms(store: Store, engine: FakeEngine) -> None:
-    _, admin = await keys.mint(store, PROJECT, "owner", {Scope.ADMIN})
-    _, reader = await keys.mint(store, PROJECT, "reader", {Scope.READ})
+    _, admin = await keys.mint(Project(store, PROJECT), "owner", {Scope.ADMIN})
+    _, reader = await keys.mint(Project(store, PROJECT), "reader", {Scope.READ})
     posts = []
     async with serving(store, engine) as proxy:
         proxy.http.headers["authorization"] = f"Bearer {admin}"

@@ -10,6 +10,7 @@ from recorder.search.filling import fill
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
+from recorder.store.project import Project
 from tests.proxy.dashboard.listed import Listed
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, Proxy, serving
@@ -64,7 +65,7 @@ async def test_every_filter_is_in_the_address_and_comes_back_in_the_form(proxy: 
 async def test_a_search_finds_runs_by_what_was_said_and_shows_the_words_around_it(proxy: Proxy) -> None:
     await proxy.chat("Where is the <i>blue</i> kettle?", path="/t/kettle")
     await proxy.chat("Where is the lamp?", path="/t/lamp")
-    while await fill(proxy.store, PROJECT):
+    while await fill(Project(proxy.store, PROJECT)):
         pass
     found = await page(proxy, "/hone/runs?said=blue+kettle&state=open")
     assert len(found.lines) == 1

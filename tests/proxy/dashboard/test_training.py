@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from recorder.holding import leases
+from recorder.store.project import Project
 from tests.proxy.dashboard.reading import opened
 from tests.proxy.running import PROJECT, Proxy
 from tests.recorder.learning import Learned
@@ -64,7 +65,7 @@ async def test_where_a_picture_cannot_be_drawn_an_image_in_its_place_says_so(pro
 
 async def test_a_running_learners_page_goes_on_by_itself(proxy: Proxy, learned: Learned) -> None:
     assert "data-live" not in (await proxy.http.get("/hone/training")).text
-    await leases.acquire(proxy.store, PROJECT, leases.trainer("helpdesk"), "learner", 60)
+    await leases.acquire(Project(proxy.store, PROJECT), leases.trainer("helpdesk"), "learner", 60)
     assert 'data-live="10"' in (await proxy.http.get("/hone/training")).text
 
 

@@ -8,6 +8,7 @@ from recorder.registry import aliases, versions
 from recorder.registry.aliases import get_alias
 from recorder.registry.keys import Scope, mint
 from recorder.registry.moves import Move, list_moves
+from recorder.store.project import Project
 from recorder.store.schema import groups
 from tests.proxy.dashboard.reading import Page, opened, sent
 from tests.proxy.fake_engine import FakeEngine, Script, words
@@ -31,7 +32,7 @@ async def refused(proxy: Proxy) -> bool:
 
 
 async def newest(proxy: Proxy) -> Move:
-    return (await list_moves(proxy.store, PROJECT, limit=1))[0]
+    return (await list_moves(Project(proxy.store, PROJECT), limit=1))[0]
 
 
 async def test_an_alias_without_versions_says_how_one_comes(proxy: Proxy) -> None:
@@ -145,11 +146,11 @@ async def test_a_canary_gets_its_share_and_another_and_is_taken_away(proxy: Prox
         form = (await opened(proxy.http, "/hone/versions")).form(do="canary", version="helpdesk@1")
         asked = Page((await sent(proxy.http, form, 200, share=share)).text)
         await sent(proxy.http, asked.form(do="canary"))
-        alias = await get_alias(proxy.store, PROJECT, "helpdesk")
+        alias = await get_alias(Project(proxy.store, PROJECT), "helpdesk")
         assert (alias.canary_version_id, alias.canary_share) == (version.id, int(share) / 100)
     asked = await opened(proxy.http, "/hone/versions/move?do=rollback&alias=helpdesk")
     await sent(proxy.http, asked.form(do="rollback"))
-    assert (await get_alias(proxy.store, PROJECT, "helpdesk")).canary_version_id is None
+    assert (await get_alias(Project(proxy.store, PROJECT), "helpdesk")).canary_version_id is None
 
 
 @pytest.mark.parametrize(
@@ -178,8 +179,8 @@ async def test_a_version_that_did_not_pass_its_gate_is_not_made_live(proxy: Prox
 
 async def test_who_may_only_read_sees_no_forms_and_moves_nothing(proxy: Proxy, learned: Learned) -> None:
     await learned.gated(1)
-    _, reader = await mint(proxy.store, PROJECT, "reader", {Scope.READ})
-    admin, secret = await mint(proxy.store, PROJECT, "admin", {Scope.ADMIN})
+    _, reader = await mint(Project(proxy.store, PROJECT), "reader", {Scope.READ})
+    admin, secret = await mint(Project(proxy.store, PROJECT), "admin", {Scope.ADMIN})
     await until(lambda: refused(proxy))
     proxy.http.headers["authorization"] = f"Bearer {reader}"
     page = await opened(proxy.http, "/hone/versions")
@@ -192,7 +193,7 @@ async def test_who_may_only_read_sees_no_forms_and_moves_nothing(proxy: Proxy, l
 
 
 async def test_an_alias_whose_name_has_slashes_has_all_its_pages(proxy: Proxy) -> None:
-    await aliases.ensure_alias(proxy.store, PROJECT, "org/a:b~c", "base-model", "fingerprint")
+    await aliases.ensure_alias(Project(proxy.store, PROJECT), "org/a:b~c", "base-model", "fingerprint")
     line = await opened(proxy.http, "/hone/versions?alias=org/a:b~c")
     link = next(link for link in line.links if link.startswith("/hone/versions/"))
     assert "org/a:b~c@0" in (await opened(proxy.http, link)).text

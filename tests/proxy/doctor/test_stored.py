@@ -18,6 +18,7 @@ from recorder.registry.versions import VersionView, allocate, mark
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.store.database import Store
+from recorder.store.project import Project
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def settings(tmp_path: Path, store: Store) -> HoneSettings:
 
 
 async def trained(store: Store, fingerprint: str) -> VersionView:
-    alias = await ensure_alias(store, "default", "helpdesk", "base", fingerprint)
+    alias = await ensure_alias(Project(store, "default"), "helpdesk", "base", fingerprint)
     return await allocate(store, alias.id, alias.live_version_id or "")
 
 
@@ -40,7 +41,9 @@ async def test_versions_of_another_base_are_told(store: Store, settings: HoneSet
     assert found.verdict is Verdict.WRONG
     assert "'helpdesk'" in found.found
     with pytest.raises(Conflict, match=re.escape(f"{found.found} {found.todo}")):  # the same words as its engine's
-        await ensure_alias(store, "default", "helpdesk", "base", base_fingerprint(tmp_path / "base", "float32"))
+        await ensure_alias(
+            Project(store, "default"), "helpdesk", "base", base_fingerprint(tmp_path / "base", "float32")
+        )
     assert await bases_on_disk(settings) == [found]
 
 
@@ -50,7 +53,7 @@ async def test_versions_of_this_base_are_fine(store: Store, settings: HoneSettin
 
 
 async def test_an_alias_without_versions_takes_the_new_base(store: Store, settings: HoneSettings) -> None:
-    await ensure_alias(store, "default", "helpdesk", "base", "another")
+    await ensure_alias(Project(store, "default"), "helpdesk", "base", "another")
     assert await bases(store, settings) == []
 
 

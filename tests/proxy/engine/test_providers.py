@@ -24,6 +24,7 @@ from recorder.reading.export import openai_lines
 from recorder.reading.transcripts import load_group
 from recorder.store import ledger
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work.claims import claim_for_judging, claim_for_training
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.provider_server import KEY, ProviderServer, provider_server
@@ -304,7 +305,7 @@ async def test_a_fallback_answers_for_an_engine_that_fails_before_a_byte_was_sen
 async def test_a_fallback_answers_where_no_engine_holds_the_version(proxy: Proxy, store: Store) -> None:
     from recorder.registry.replicas import forget_replica
 
-    await forget_replica(store, PROJECT, proxy.versions.snapshot.replicas[0].url)
+    await forget_replica(Project(store, PROJECT), proxy.versions.snapshot.replicas[0].url)
     await proxy.versions.refresh()
     assert (await proxy.chat("Where?", path="/g/a/t/1")).headers["x-hone-fallback"] == TODAY
     call = await proxy.call()
@@ -351,7 +352,7 @@ async def test_a_group_of_text_is_judged_and_exported_and_its_ledger_says_why_it
 ) -> None:
     for name in ("1", "2"):
         await ask(proxy, "Where?", path=f"/g/a/t/{name}", headers={"x-hone-done": "true", "x-hone-group-size": "2"})
-    claim = await claim_for_judging(store, PROJECT, "judge", 60)
+    claim = await claim_for_judging(Project(store, PROJECT), "judge", 60)
     assert claim is not None
     view = await load_group(store, claim.group_id, with_tokens=True)
     assert [m.messages[-1]["content"] for m in view.members] == ["It arrives on Monday"] * 2
@@ -361,7 +362,7 @@ async def test_a_group_of_text_is_judged_and_exported_and_its_ledger_says_why_it
     for kind, ids in (("group", [view.id]), ("trajectory", [m.id for m in view.members])):
         for id_ in ids:
             assert [entry.code for entry in await ledger.of(store, kind, id_)] == ["token_ids_missing"]
-    assert len([line async for line in openai_lines(store, PROJECT)]) == 2
+    assert len([line async for line in openai_lines(Project(store, PROJECT))]) == 2
     assert await lookup.counts(store, proxy.alias.id) == {}  # nothing that a learner waits for
     assert await claim_for_training(store, proxy.alias.id, "trainer", 60, limit=9) == []
 

@@ -19,6 +19,7 @@ from recorder.listing.groups import list_groups
 from recorder.reading.transcripts import load_groups
 from recorder.registry.versions import get_version
 from recorder.settings import LearnSettings, RecorderSettings
+from recorder.store.project import Project
 from tests.proxy.controlled import World
 from tests.proxy.gate.test_budget import judging
 from tests.proxy.until import until
@@ -42,7 +43,7 @@ async def compared(world: World) -> AsyncIterator[Sides]:
     recorder, replica = Recorder(world.store, RecorderSettings()), Replica(world.engine.url, world.engine.key)
     await recorder.start()
     async with judging(world, LearnSettings()):
-        await until(lambda: holders(world.store, "default", JUDGE))
+        await until(lambda: holders(Project(world.store, "default"), JUDGE))
         yield Sides(world.store, recorder, replica, await world.alias(), version, base)
     await recorder.stop()
     await replica.close()
@@ -57,7 +58,7 @@ async def test_a_batch_is_written_at_once_and_each_pair_twice(world: World) -> N
     if world.store.is_sqlite:  # PostgreSQL's look-ups end one after another, and a turn does not wait for the next
         assert commits <= 3, "the first placed alone while the project's key is read, then the others, then all answers"
     assert commits < 2 * BATCH
-    ids = [line.id for line in (await list_groups(world.store, "default", limit=100)).lines]
+    ids = [line.id for line in (await list_groups(Project(world.store, "default"), limit=100)).lines]
     groups = await load_groups(world.store, ids)
     assert len(groups) == 2 * BATCH
     words = [[str(run.messages[-1]["content"]) for run in group.members] for group in groups]

@@ -20,6 +20,7 @@ from recorder.reading.transcripts import load_group
 from recorder.registry.versions import VersionView, get_version
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.store.changes import Topic
+from recorder.store.project import Project
 from recorder.work import spending
 from recorder.work.claims import claim_for_judging
 from recorder.work.scores import NewPart, NewScore, record_score
@@ -45,8 +46,8 @@ async def judging(world: World, learn: LearnSettings) -> AsyncIterator[None]:
         with world.store.watch.on(Topic.GROUPS) as news:
             while True:
                 await news.wait()
-                while await spending.judging_held(world.store, "default", learn) is None:
-                    claim = await claim_for_judging(world.store, "default", "judge", 60)
+                while await spending.judging_held(Project(world.store, "default"), learn) is None:
+                    claim = await claim_for_judging(Project(world.store, "default"), "judge", 60)
                     if claim is None:
                         break
                     members = (await load_group(world.store, claim.group_id)).members
@@ -54,7 +55,7 @@ async def judging(world: World, learn: LearnSettings) -> AsyncIterator[None]:
                     score = NewScore("recipe", judge_model="m", tokens_in=EACH, parts=parts)
                     await record_score(world.store, claim, score)
 
-    async with present(world.store, "default", JUDGE, "judge", 60):
+    async with present(Project(world.store, "default"), JUDGE, "judge", 60):
         task = asyncio.create_task(judge())
         yield
         task.cancel()
@@ -77,7 +78,7 @@ async def examined(world: World, version: VersionView, learn: LearnSettings) -> 
 async def test_what_a_gate_has_judged_counts_as_spent(world: World) -> None:
     await recorded(world)
     found = await examined(world, await world.live(), LearnSettings())
-    spent = await spending.judged_since(world.store, "default", 0.0)
+    spent = await spending.judged_since(Project(world.store, "default"), 0.0)
     assert found.why == ""
     assert sum(one.tokens for one in spent) == EACH * 2 * found.figures["pairs"]
 
@@ -94,8 +95,8 @@ async def test_where_all_is_spent_before_nothing_is_asked_that_only_a_judge_coul
     await recorded(world)
     version = await world.live()
     await examined(world, version, LearnSettings())
-    before = (await list_trajectories(world.store, "default", limit=200)).lines
+    before = (await list_trajectories(Project(world.store, "default"), limit=200)).lines
     found = await examined(world, version, LearnSettings(judge_tokens_per_day=1))
     assert found.said.startswith(SPENT)
     assert found.figures["pairs"] == 0
-    assert (await list_trajectories(world.store, "default", limit=200)).lines == before
+    assert (await list_trajectories(Project(world.store, "default"), limit=200)).lines == before

@@ -26,6 +26,7 @@ from recorder.settings import RecorderSettings
 from recorder.states import GroupState, Origin, Purpose, TrajectoryState, VersionState
 from recorder.store import ledger
 from recorder.store.changes import Topic
+from recorder.store.project import Project
 from recorder.work import campaigns
 from recorder.work.claims import claim_for_judging, waiting_for_training
 from recorder.work.scores import NewPart, NewScore, record_score
@@ -51,7 +52,7 @@ async def test_a_version_of_a_campaign_passes_as_auto(make_world: Callable[..., 
     async with make_world(AliasSettings(base_model="base", promote="manual")) as world:
         alias = await world.alias()
         assert alias.live_version_id is not None
-        campaign = await campaigns.create(world.store, "default", alias.id, "spring", {})
+        campaign = await campaigns.create(Project(world.store, "default"), alias.id, "spring", {})
         step = await begin_step(world.store, alias.id, alias.live_version_id, campaign.id)
         version = await allocate(world.store, alias.id, alias.live_version_id, step_id=step.id)
         made = make_adapter(world.folder, version.name)
@@ -87,14 +88,14 @@ async def recorded(world: World, runs: int = 16) -> None:
 
 
 async def told(world: World) -> list[tuple[str, str, str | None]]:
-    return [(m.version, m.move, m.why) for m in await list_moves(world.store, "default")]
+    return [(m.version, m.move, m.why) for m in await list_moves(Project(world.store, "default"))]
 
 
 async def test_a_version_passes_on_its_answers_and_the_row_has_their_figures(world: World) -> None:
     await recorded(world)
     await world.live()
     assert await told(world) == [("helpdesk@1", "gate", None), ("helpdesk@1", "gated", ALONE)]
-    figures = (await list_moves(world.store, "default"))[1].figures
+    figures = (await list_moves(Project(world.store, "default")))[1].figures
     assert figures["gate_s"] > 0
     assert figures["times_as_long"] == pytest.approx(1.0)
     assert "kl_live" not in figures, "an engine may die of that question: it is asked where somebody bounds it"
@@ -106,7 +107,7 @@ async def test_how_far_a_version_is_from_the_live_one_is_asked_where_that_is_bou
     async with make_world(AliasSettings(base_model="base", gate=GateSettings(kl_max=2.0))) as world:
         await recorded(world)
         await world.live()
-        assert (await list_moves(world.store, "default"))[1].figures["kl_live"] == pytest.approx(0.0)
+        assert (await list_moves(Project(world.store, "default")))[1].figures["kl_live"] == pytest.approx(0.0)
 
 
 async def test_before_anybody_asked_anything_the_row_says_that_nothing_was(world: World) -> None:
@@ -155,12 +156,12 @@ async def judging(world: World, reward: Callable[[str], float]) -> AsyncIterator
         with world.store.watch.on(Topic.GROUPS) as news:
             while True:
                 await news.wait()
-                while claim := await claim_for_judging(world.store, "default", "judge", 60):
+                while claim := await claim_for_judging(Project(world.store, "default"), "judge", 60):
                     members = (await load_group(world.store, claim.group_id)).members
                     parts = [NewPart(m.id, "reward", reward(str(m.messages[-1]["content"]))) for m in members]
                     await record_score(world.store, claim, NewScore("recipe", parts=parts))
 
-    async with present(world.store, "default", JUDGE, "judge", 60):
+    async with present(Project(world.store, "default"), JUDGE, "judge", 60):
         task = asyncio.create_task(judge())
         yield
         task.cancel()
@@ -177,8 +178,12 @@ async def test_a_version_that_is_judged_worse_is_rejected_and_the_pairs_are_neve
     async with judging(world, by_words):
         version = await world.becomes(await world.write(), VersionState.REJECTED)
     assert (version.reason or "").startswith("behaviour: it wins 0% of 16 pairs")
-    pairs = (await list_groups(world.store, "default", limit=100)).lines
-    runs = [r for r in (await list_trajectories(world.store, "default", limit=200)).lines if r.origin is Origin.SHADOW]
+    pairs = (await list_groups(Project(world.store, "default"), limit=100)).lines
+    runs = [
+        r
+        for r in (await list_trajectories(Project(world.store, "default"), limit=200)).lines
+        if r.origin is Origin.SHADOW
+    ]
     assert len(runs) == 2 * 2 * 16
     assert {(r.purpose, r.state) for r in runs} == {(Purpose.EVAL, TrajectoryState.COMPLETED)}
     assert {g.state for g in pairs if g.declared_size == 2} == {GroupState.SCORED}
@@ -191,7 +196,7 @@ async def test_a_version_that_is_not_shown_worse_goes_live_with_its_figures(worl
     world.engine.speech = {"helpdesk@1": Speech(content=words)}
     async with judging(world, by_words):
         await world.live()
-    gated = (await list_moves(world.store, "default"))[1]
+    gated = (await list_moves(Project(world.store, "default")))[1]
     assert gated.why == "sane"
     assert gated.figures["win_rate"] == by_words(words)
     assert gated.figures["pairs"] == (8 if words == "Good." else 24)  # a tie is no loss, and that shows too

@@ -23,6 +23,7 @@ from recorder.holding import leases
 from recorder.registry.moves import list_moves
 from recorder.states import CampaignState, Purpose, VersionState
 from recorder.store.changes import Topic
+from recorder.store.project import Project
 from recorder.work import attempts, campaigns, gates
 from recorder.work.attempts import NewAttempt
 from recorder.work.campaigns import NewScenario
@@ -47,7 +48,7 @@ async def attempted(world: World, wish: Wish, number: int, candidate: float, liv
     for scenario in await campaigns.list_scenarios(world.store, row.id, "val"):
         for side, won in ((Side.CANDIDATE, candidate), (Side.LIVE, live)):
             group = f"{row.id}.{number}.{scenario.external_id}.{side}"
-            await campaigns.bind_group(world.store, "default", group, row.id, scenario.id, 1, row.alias_id)
+            await campaigns.bind_group(Project(world.store, "default"), group, row.id, scenario.id, 1, row.alias_id)
             new = NewAttempt(scenario.id, number, Purpose.EVAL, side, group, "0")
             await attempts.new_attempts(world.store, row.id, [new])
             worth[group] = won
@@ -82,7 +83,7 @@ async def learning(
 
 async def gated(world: World) -> tuple[str | None, dict[str, Any]]:
     """Why the newest version passed, and its figures."""
-    row = next(move for move in await list_moves(world.store, "default") if move.move == "gated")
+    row = next(move for move in await list_moves(Project(world.store, "default")) if move.move == "gated")
     return row.why, dict(row.figures)
 
 
@@ -147,7 +148,7 @@ async def test_where_nobody_attempts_them_in_time_sanity_decides_and_the_row_say
 ) -> None:
     async with make_world(policy(timeout_s=0.2)) as world:
         if trainer:
-            await leases.acquire(world.store, "default", leases.trainer("helpdesk"), "trainer", 60)
+            await leases.acquire(Project(world.store, "default"), leases.trainer("helpdesk"), "trainer", 60)
         version = await world.live()
         late = "nothing_recorded: not all was answered and judged within 0.2 s (gate.timeout_s): "
         measured = "0 pairs of attempts were measured"

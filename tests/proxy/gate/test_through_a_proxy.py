@@ -17,6 +17,7 @@ from recorder.registry.versions import allocate, get_version, mark
 from recorder.states import CampaignState, GroupState, VersionState
 from recorder.store.changes import Topic
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import campaigns, gates
 from recorder.work.gates import Pair
 from tests.proxy.fake_engine import FakeEngine, Script, words
@@ -68,10 +69,10 @@ async def test_each_side_is_answered_by_its_own_version_and_recorded_so(store: S
         )
         await mark(store, version.id, VersionState.LOADED)
         await report_replica(
-            store, PROJECT, engine.url, base_model=BASE, base_fingerprint="fingerprint", state="up", detail=None,
-            loaded=[BASE, ENGINE_NAME],
+            Project(store, PROJECT), engine.url, base_model=BASE, base_fingerprint="fingerprint",
+            state="up", detail=None, loaded=[BASE, ENGINE_NAME],
         )  # fmt: skip
-        await mint(store, PROJECT, "guards the proxy", [Scope.ADMIN])
+        await mint(Project(store, PROJECT), "guards the proxy", [Scope.ADMIN])
         (tmp_path / "run.json").write_text(json.dumps({"proxy_url": proxy.url}))
         told = Told()
         examiner = asyncio.create_task(Examiner(store, proxy.alias, held_to_scenarios(tmp_path, tmp_path), told).run())
@@ -82,7 +83,7 @@ async def test_each_side_is_answered_by_its_own_version_and_recorded_so(store: S
         assert (await gates.answer(store, wish)).pairs == [Pair(candidate=0.0, live=1.0)] * 2, told.events
         asked_and_answered = [(call["model"], call["version"]) for call in await proxy.calls()]
         assert sorted(asked_and_answered) == [(name, name) for name in (live.name,) * 2 + (version.name,) * 2]
-    groups = (await list_groups(store, PROJECT)).lines
+    groups = (await list_groups(Project(store, PROJECT))).lines
     assert {(group.state, group.reason) for group in groups} == {(GroupState.LEFT_OUT, "measured")}
 
 
@@ -90,4 +91,4 @@ async def _over(store: Store, wish: str) -> None:
     with store.watch.on(Topic.CAMPAIGNS) as news:
         while (await campaigns.get(store, wish)).state is CampaignState.RUNNING:
             await news.wait()
-    await holders.until_free(store, PROJECT, campaigns.lease_name(wish))
+    await holders.until_free(Project(store, PROJECT), campaigns.lease_name(wish))

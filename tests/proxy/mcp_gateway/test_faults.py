@@ -24,6 +24,7 @@ from recorder.reading.export import tool_lines
 from recorder.registry import keys
 from recorder.registry.keys import Scope
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.proxy.fake_engine import FakeEngine, Script, tool_call
 from tests.proxy.mcp_everything import Everything, served
 from tests.proxy.running import PROJECT, serving
@@ -80,7 +81,7 @@ async def test_a_server_that_goes_and_comes_back_harms_no_other(store: Store, er
             text = (await proxy.http.get("/metrics")).text
             assert 'hone_mcp_server_up{server="gone"} 0.0' in text
             assert 'hone_mcp_server_up{server="well"} 1.0' in text
-        lines = [line async for line in tool_lines(store, PROJECT)]
+        lines = [line async for line in tool_lines(Project(store, PROJECT))]
     assert [(line["server"], line["status"]) for line in lines] == [
         ("gone", "complete"),
         ("gone", "errored"),
@@ -242,7 +243,7 @@ async def test_what_a_hostile_server_says_harms_itself_alone(store: Store, mode:
             assert said(await client.call_tool("well__find_order", {"order_id": "1"})).startswith("order 1")
             assert (await client.list_prompts()).prompts
         server.close()
-    lines = [line async for line in tool_lines(store, PROJECT)]
+    lines = [line async for line in tool_lines(Project(store, PROJECT))]
     assert [(line["server"], line["status"]) for line in lines] == [
         ("evil", "errored"),
         ("evil", "errored"),
@@ -261,7 +262,7 @@ async def test_names_stay_as_they_are_with_one_server(store: Store) -> None:
             assert "find_order" in {tool.name for tool in (await client.list_tools()).tools}
             assert said(await client.call_tool("find_order", {"order_id": "1"})).startswith("order 1")
             assert client.instructions == "Be kind."
-    [line] = [line async for line in tool_lines(store, PROJECT)]
+    [line] = [line async for line in tool_lines(Project(store, PROJECT))]
     assert (line["name"], line["tool"], line["server"]) == ("find_order", "find_order", "e")
 
 
@@ -282,9 +283,9 @@ async def test_a_store_that_fails_does_not_reach_the_agent(store: Store, monkeyp
 
 
 async def test_keys_and_their_scopes_guard_the_gateway(store: Store) -> None:
-    _, infers = await keys.mint(store, PROJECT, "agent", [Scope.INFER])
-    _, reads = await keys.mint(store, PROJECT, "reader", [Scope.READ])
-    _, other = await keys.mint(store, PROJECT, "other", [Scope.INFER])
+    _, infers = await keys.mint(Project(store, PROJECT), "agent", [Scope.INFER])
+    _, reads = await keys.mint(Project(store, PROJECT), "reader", [Scope.READ])
+    _, other = await keys.mint(Project(store, PROJECT), "other", [Scope.INFER])
     everything = Everything()
     async with served(everything) as url, FakeEngine() as engine:
         own = McpServerSettings.model_validate({"url": url, "token": "the-servers-own"})
@@ -317,7 +318,7 @@ async def test_keys_and_their_scopes_guard_the_gateway(store: Store) -> None:
 
 
 async def test_a_tool_call_belongs_to_its_own_keys_runs_alone(store: Store) -> None:
-    secrets = [(await keys.mint(store, PROJECT, name, [Scope.INFER]))[1] for name in ("one", "two")]
+    secrets = [(await keys.mint(Project(store, PROJECT), name, [Scope.INFER]))[1] for name in ("one", "two")]
     one, two = map(_bearer, secrets)
     everything, arguments = Everything(), {"order_id": "1"}
     async with (
@@ -341,7 +342,7 @@ async def test_a_tool_call_belongs_to_its_own_keys_runs_alone(store: Store) -> N
         assert [s for s in everything.seen if "find_order" in str(s)] == []
         for headers in (two, one):
             assert (await call(headers)).startswith("order 1")
-        lines = [line async for line in tool_lines(proxy.store, PROJECT)]
+        lines = [line async for line in tool_lines(Project(proxy.store, PROJECT))]
         assert [line["trajectory_id"] for line in lines] == [None, home]
 
 

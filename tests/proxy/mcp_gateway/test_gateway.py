@@ -25,6 +25,7 @@ from proxy.settings.mcp import McpServerSettings
 from recorder.reading.export import tool_lines
 from recorder.settings import RecorderSettings
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from tests.proxy.fake_engine import FakeEngine, Script, tool_call
 from tests.proxy.mcp_everything import Everything, served
 from tests.proxy.running import PROJECT, Proxy, serving
@@ -50,7 +51,7 @@ class World:
         return {"new": self.new, "old": self.old}[name]
 
     async def recorded(self, name: str, **where: Any) -> list[dict[str, Any]]:
-        lines = [line async for line in tool_lines(self.proxy.store, PROJECT, **where)]
+        lines = [line async for line in tool_lines(Project(self.proxy.store, PROJECT), **where)]
         return [line for line in lines if line["name"] == name]
 
     async def asks_for(self, name: str, arguments: dict[str, Any], call_id: str, **how: Any) -> str:

@@ -17,6 +17,7 @@ from recorder.reading.export import tool_lines
 from recorder.registry import keys, writes
 from recorder.registry.keys import Scope
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import campaigns
 from recorder.work.campaigns import Binding, NewScenario
 from tests.proxy.fake_engine import FakeEngine
@@ -44,10 +45,12 @@ async def desk(store: Store) -> AsyncIterator[tuple[Proxy, Everything]]:
 async def begun(proxy: Proxy, *, allow_writes: bool = False) -> str:
     """A campaign with a group `g`."""
     settings = {"allow_writes": allow_writes}
-    campaign = await campaigns.create(proxy.store, PROJECT, proxy.alias.id, "mine", settings)
+    campaign = await campaigns.create(Project(proxy.store, PROJECT), proxy.alias.id, "mine", settings)
     await campaigns.add_scenarios(proxy.store, campaign.id, "train", [NewScenario("s", 1)])
     [scenario] = await campaigns.list_scenarios(proxy.store, campaign.id, "train")
-    await campaigns.bind_groups(proxy.store, PROJECT, campaign.id, proxy.alias.id, [Binding("g", scenario.id, 2)])
+    await campaigns.bind_groups(
+        Project(proxy.store, PROJECT), campaign.id, proxy.alias.id, [Binding("g", scenario.id, 2)]
+    )
     return campaign.id
 
 
@@ -77,7 +80,7 @@ async def test_an_attempt_is_offered_what_only_reads_and_everybody_else_all(stor
         assert [sent["name"] for sent in everything.seen] == ["find_order"]
         assert WRITES in await writes.left_out(proxy.store, campaign)
         assert READS not in await writes.left_out(proxy.store, campaign)
-        [line] = [line async for line in tool_lines(proxy.store, PROJECT) if line["name"] == WRITES]
+        [line] = [line async for line in tool_lines(Project(proxy.store, PROJECT)) if line["name"] == WRITES]
         assert line["status"] == "errored"
 
 
@@ -107,10 +110,10 @@ async def test_a_campaign_that_allows_writes_has_all_tools(store: Store) -> None
 
 
 async def test_a_campaigns_key_is_known_without_its_address(store: Store) -> None:
-    await keys.mint(store, PROJECT, "owner", [Scope.ADMIN])  # the proxy has keys
+    await keys.mint(Project(store, PROJECT), "owner", [Scope.ADMIN])  # the proxy has keys
     async with desk(store) as (proxy, everything):
         campaign = await begun(proxy)
-        _, secret = await keys.mint(proxy.store, PROJECT, "attempts", [Scope.INFER], family=campaign)
+        _, secret = await keys.mint(Project(proxy.store, PROJECT), "attempts", [Scope.INFER], family=campaign)
         async with (
             httpx2.AsyncClient(headers={"authorization": f"Bearer {secret}"}) as http,
             Client(streamable_http_client(f"{proxy.url}/mcp", http_client=http)) as attempt,

@@ -22,6 +22,7 @@ import pytest
 from recorder.reading.export import raw_lines
 from recorder.settings import RecorderSettings
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.running import ALIAS, PROJECT, say
 from tests.proxy.until import until
@@ -51,7 +52,7 @@ class Child:
         """What is on record."""
         store = await open_store(self.data, RecorderSettings(), migrate=False)
         try:
-            return [line async for line in raw_lines(store, PROJECT)]
+            return [line async for line in raw_lines(Project(store, PROJECT))]
         finally:
             await store.close()
 

@@ -20,6 +20,7 @@ from recorder.capture.recorder import Recorder
 from recorder.registry.replicas import report_replica
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import BASE, PROJECT, Proxy, serving
 from tests.proxy.until import until
@@ -59,8 +60,7 @@ async def test_one_that_serves_and_records_is_ready(store: Store, engine: FakeEn
 async def test_without_an_engine_it_is_not_ready(store: Store, engine: FakeEngine) -> None:
     async with serving(store, engine) as proxy:
         await report_replica(
-            store,
-            PROJECT,
+            Project(store, PROJECT),
             engine.url,
             base_model=BASE,
             base_fingerprint="fingerprint",
@@ -76,7 +76,7 @@ async def test_without_an_engine_it_is_not_ready(store: Store, engine: FakeEngin
 async def test_before_the_store_knows_its_aliases_it_waits_for_an_engine(
     store: Store, has_aliases: bool, status: int
 ) -> None:
-    recorder, versions = Recorder(store, RecorderSettings()), InService(store, PROJECT, ProxySettings())
+    recorder, versions = Recorder(store, RecorderSettings()), InService(Project(store, PROJECT), ProxySettings())
     await recorder.start()
     await versions.start()
     told: list[Message] = []

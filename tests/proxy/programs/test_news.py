@@ -13,6 +13,7 @@ from proxy.programs.news import News
 from proxy.programs.telling import ProgramLine
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.telling.waiting import Waiting
 from tests.proxy.until import until
 from tests.recorder.rows import PROJECT, Rows
@@ -44,7 +45,7 @@ class Heard:
 async def heard(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Heard]:
     monkeypatch.setattr("proxy.programs.news.BREATH_S", 0.01)
     heard = Heard()
-    task = asyncio.create_task(News(store, PROJECT, RecorderSettings(), heard).run())
+    task = asyncio.create_task(News(Project(store, PROJECT), RecorderSettings(), heard).run())
     await until(lambda: heard.waiting)
     yield heard
     task.cancel()

@@ -27,6 +27,7 @@ from recorder.registry.replicas import proxies_seen
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store, now
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from recorder.store.schema import calls, trajectories
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.until import until
@@ -85,7 +86,7 @@ async def test_idle_runs_end_without_a_judge(tmp_path: Path, opened: Store, engi
 
 async def test_a_proxy_shows_that_it_runs(tmp_path: Path, opened: Store, engine: ScriptedEngine) -> None:
     async def shown() -> int:
-        return len(await leases.holders(opened, PROJECT, PROXY))
+        return len(await leases.holders(Project(opened, PROJECT), PROXY))
 
     async with served(tmp_path, engine):
         await until(shown)
@@ -96,7 +97,7 @@ async def test_it_tells_its_settings_and_where_they_came_from(
     tmp_path: Path, opened: Store, engine: ScriptedEngine
 ) -> None:
     async def reported() -> str | None:
-        there = await proxies_seen(opened, PROJECT, 60)
+        there = await proxies_seen(Project(opened, PROJECT), 60)
         return there[0].url if there else None
 
     async with served(tmp_path, engine), httpx.AsyncClient(timeout=20) as http:
@@ -114,7 +115,7 @@ async def test_it_tells_others_where_it_is_told_that_they_reach_it(
     """On `0.0.0.0` in a container of its own a proxy cannot know: a judge would ask its own container."""
 
     async def reported() -> str | None:
-        there = await proxies_seen(opened, PROJECT, 60)
+        there = await proxies_seen(Project(opened, PROJECT), 60)
         return there[0].url if there else None
 
     async with served(tmp_path, engine, url="http://proxy:8700/v1/"):

@@ -19,6 +19,7 @@ from recorder.capture.recorder import Recorder
 from recorder.registry import keys
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.running import PROJECT, say, serving
 
@@ -38,14 +39,20 @@ def test_an_address_that_is_not_ours_is_named(host: str) -> None:
 
 def deps(store: Store, settings: ProxySettings) -> Deps:
     recording = RecorderSettings()
-    return Deps(PROJECT, settings, recording, store, Recorder(store, recording), InService(store, PROJECT, settings))
+    return Deps(
+        Project(store, PROJECT),
+        settings,
+        recording,
+        Recorder(store, recording),
+        InService(Project(store, PROJECT), settings),
+    )
 
 
 async def test_without_keys_nobody_else_is_listened_to(store: Store) -> None:
     app = create_app(deps(store, ProxySettings(host="0.0.0.0", port=0)))
     with pytest.raises(ConfigError, match=r"make a key first \(`hone keys create`\)"), listen("127.0.0.1", 0) as sock:
         await serve(app, sock)
-    await keys.mint(store, PROJECT, "first", ["infer"])
+    await keys.mint(Project(store, PROJECT), "first", ["infer"])
     async with app.running():
         pass
 
@@ -61,7 +68,9 @@ async def test_what_runs_beside_the_app_starts_last_and_stops_first(store: Store
 
     settings = ProxySettings(port=0)
     made = deps(store, settings)
-    app = create_app(Deps(PROJECT, settings, RecorderSettings(), store, made.recorder, made.versions, [beside]))
+    app = create_app(
+        Deps(Project(store, PROJECT), settings, RecorderSettings(), made.recorder, made.versions, [beside])
+    )
     async with app.running():
         assert seen == ["started"]
     assert seen == ["started", "stopped"]

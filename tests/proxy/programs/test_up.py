@@ -18,6 +18,7 @@ import pytest
 from recorder.registry import replicas
 from recorder.settings import RecorderSettings
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from tests.proxy.programs.test_supervise import SERVER, free_port, gone
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.until import until
@@ -199,7 +200,9 @@ async def test_up_starts_the_engine_and_ends_it_even_when_it_is_killed(start: St
 async def test_up_tells_no_fault_of_the_engine_that_it_is_starting(start: Start, tmp_path: Path) -> None:
     port, data, gate = free_port(), tmp_path / "d", tmp_path / "gate"
     store = await open_store(data, RecorderSettings(), migrate=True, project="default")
-    await replicas.report_replica(store, "default", f"http://127.0.0.1:{port}", state="up")  # in an earlier life
+    await replicas.report_replica(
+        Project(store, "default"), f"http://127.0.0.1:{port}", state="up"
+    )  # in an earlier life
     await store.close()
     waits = f"while [ ! -e {gate} ]; do sleep 0.1; done; exec {sys.executable} {SERVER} {port}"
     variables = {

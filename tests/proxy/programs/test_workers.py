@@ -27,6 +27,7 @@ from recorder.holding.presence import PROXY
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from recorder.store.schema import calls
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.until import until
@@ -198,7 +199,7 @@ async def test_one_port_one_store_and_a_worker_that_is_killed_comes_back(
     async with command(tmp_path, *of(engine)) as hone:
         await until(hone.up, within_s=90)
         killed, stays = hone.serving()
-        assert len(await leases.holders(opened, PROJECT, PROXY)) == 2
+        assert len(await leases.holders(Project(opened, PROJECT), PROXY)) == 2
         killed.kill()
         assert await until(lambda: restarted(hone, killed), within_s=60)
         assert stays in hone.serving(), "its sibling was left alone"
@@ -210,7 +211,7 @@ async def test_one_port_one_store_and_a_worker_that_is_killed_comes_back(
             assert await recorded(opened, "complete") == asked + 1
         hone.process.send_signal(signal.SIGTERM)
         assert (await hone.ended())[0] == 0
-    assert not await leases.holders(opened, PROJECT, PROXY)
+    assert not await leases.holders(Project(opened, PROJECT), PROXY)
     assert {path.name for path in (tmp_path / "logs").iterdir()} == {"proxy-1.log", "proxy-2.log"}
 
 

@@ -14,6 +14,7 @@ from recorder.content.turns import ANYBODY
 from recorder.settings import RecorderSettings
 from recorder.states import CallState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.proxy.fake_engine import FakeEngine, Said, Script, Step, ids_of, tool_call, words
 from tests.proxy.running import PROJECT, WITHOUT_PAGES, Proxy, serving
 
@@ -132,12 +133,12 @@ async def test_an_address_is_stronger_than_an_id(proxy: Proxy, engine: FakeEngin
 
 async def test_another_projects_response_is_not_found(proxy: Proxy, engine: FakeEngine) -> None:
     given = await ask(proxy)
-    elsewhere = History(proxy.store, proxy.recorder, "other")
+    elsewhere = History(Project(proxy.store, "other"), proxy.recorder)
     with pytest.raises(Exception, match="not found"):
         await elsewhere.response(given["id"], ANYBODY)
     with pytest.raises(Exception, match="not found"):
         await elsewhere.delete(given["id"])
-    assert await History(proxy.store, proxy.recorder, PROJECT).response(given["id"], ANYBODY) == given
+    assert await History(Project(proxy.store, PROJECT), proxy.recorder).response(given["id"], ANYBODY) == given
 
 
 async def test_what_ran_when_its_process_died_has_failed(store: Store, engine: FakeEngine) -> None:
@@ -146,7 +147,7 @@ async def test_what_ran_when_its_process_died_has_failed(store: Store, engine: F
         queued = await ask(proxy, background=True, metadata={"a": "b"})
         assert (queued["status"], queued["metadata"]) == ("queued", {"a": "b"})
         # what a proxy that starts later finds in the store, before this one ended the call
-        later = History(store, proxy.recorder, PROJECT)
+        later = History(Project(store, PROJECT), proxy.recorder)
         shown = await later.response(queued["id"], ANYBODY)
         assert (shown["status"], shown["created_at"]) == ("failed", queued["created_at"])
         assert shown["error"]["code"] == "server_error"
@@ -234,7 +235,7 @@ async def test_recorders_of_other_processes_forget_a_deleted_response(
     other = Recorder(store, RecorderSettings())
     await other.start()
     try:
-        await History(store, other, PROJECT).delete(given["id"])
+        await History(Project(store, PROJECT), other).delete(given["id"])
     finally:
         await other.stop()
     body = {"model": "helpdesk", "input": "?", "previous_response_id": given["id"]}

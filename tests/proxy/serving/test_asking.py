@@ -10,6 +10,7 @@ import pytest
 from proxy.settings.sections import ProxySettings
 from recorder.registry.replicas import report_replica
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.running import BASE, Proxy, serving
 
@@ -82,7 +83,7 @@ async def test_an_engine_that_is_down_is_a_503_with_retry_after(proxy: Proxy, en
 async def test_a_request_goes_to_another_engine_when_one_is_down(proxy: Proxy, engine: FakeEngine) -> None:
     async with FakeEngine() as other:
         up = {"base_model": BASE, "base_fingerprint": "fingerprint", "state": "up", "detail": None, "loaded": [BASE]}
-        await report_replica(proxy.store, "default", other.url, **up)  # type: ignore[arg-type]  # told by name
+        await report_replica(Project(proxy.store, "default"), other.url, **up)  # type: ignore[arg-type]  # told by name
         await proxy.versions.refresh()
         await engine.stop()
         for _ in range(4):

@@ -13,6 +13,7 @@ from recorder.registry import keys
 from recorder.registry.keys import Scope
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import calls, groups, trajectories
 from recorder.telling.status import status
 from tests.proxy.fake_engine import FakeEngine, Script, words
@@ -46,7 +47,7 @@ async def test_it_is_answered_by_the_base_and_nothing_of_it_is_traffic(proxy: Pr
     assert await proxy.metric("hone_tokens_total") == 0
     assert await proxy.metric("hone_unrecorded_calls_total") == 0
     assert await proxy.metric("hone_judge_calls_total") == 1
-    told = await status(proxy.store, PROJECT, RecorderSettings())
+    told = await status(Project(proxy.store, PROJECT), RecorderSettings())
     assert (told.calls_per_s, told.runs_open) == (0, 0)
 
 
@@ -75,8 +76,8 @@ async def test_no_other_model_is_served_there(
 
 
 async def test_where_there_are_keys_it_takes_one_that_may_ask_for_versions(proxy: Proxy, store: Store) -> None:
-    _, agents = await keys.mint(store, PROJECT, "agents", [Scope.INFER, Scope.READ])
-    _, judges = await keys.mint(store, PROJECT, "judge", [Scope.EVAL])
+    _, agents = await keys.mint(Project(store, PROJECT), "agents", [Scope.INFER, Scope.READ])
+    _, judges = await keys.mint(Project(store, PROJECT), "judge", [Scope.EVAL])
     async with asyncio.timeout(10):  # a proxy believes for a second that there are no keys
         while (await proxy.http.post(PATH, json=say(model="helpdesk@0"))).status_code != 401:
             await asyncio.sleep(0.1)

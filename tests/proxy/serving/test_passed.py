@@ -10,6 +10,7 @@ import pytest
 from proxy.settings.sections import ProxySettings
 from recorder.registry.aliases import ensure_alias
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.running import BASE, PROJECT, Proxy, serving
 
@@ -43,7 +44,7 @@ async def test_the_engines_version_is_passed_through(proxy: Proxy, engine: FakeE
 async def test_with_one_alias_the_model_may_be_left_out(proxy: Proxy, engine: FakeEngine, store: Store) -> None:
     assert (await proxy.http.post("/tokenize", json={"prompt": "x"})).status_code == 200
     assert engine.requests[0]["model"] == BASE
-    await ensure_alias(store, PROJECT, "another", BASE, "fingerprint")
+    await ensure_alias(Project(store, PROJECT), "another", BASE, "fingerprint")
     await proxy.versions.refresh()
     answer = await proxy.http.post("/tokenize", json={"prompt": "x"})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "model")

@@ -28,6 +28,7 @@ from recorder.reading.transcripts import load_trajectory
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from tests.proxy.fake_engine import END, FakeEngine, Said, Script, Step, ids_of, prompt_ids, words
 from tests.proxy.running import ALIAS, PROJECT, say
 from tests.proxy.until import until
@@ -101,7 +102,7 @@ async def store(child: Child) -> AsyncIterator[Store]:
 
 
 async def recorded(store: Store) -> list[dict[str, Any]]:
-    lines = [line async for line in raw_lines(store, PROJECT)]
+    lines = [line async for line in raw_lines(Project(store, PROJECT))]
     return sorted(lines, key=lambda line: (line["started_at"], line["call_id"]))
 
 

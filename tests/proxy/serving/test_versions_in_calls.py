@@ -9,6 +9,7 @@ from recorder.registry.holdback import Holdback
 from recorder.registry.replicas import report_replica
 from recorder.registry.versions import VersionView, allocate, mark
 from recorder.states import VersionState
+from recorder.store.project import Project
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import BASE, PROJECT, Proxy
 
@@ -28,8 +29,7 @@ async def release(proxy: Proxy, engine: FakeEngine) -> VersionView:
 
 async def holds(proxy: Proxy, engine: FakeEngine, *loaded: str) -> None:
     await report_replica(
-        proxy.store,
-        PROJECT,
+        Project(proxy.store, PROJECT),
         engine.url,
         base_model=BASE,
         base_fingerprint="fingerprint",
@@ -70,7 +70,7 @@ async def test_new_runs_without_a_group_are_held_back_and_stay_where_they_began(
     proxy: Proxy, engine: FakeEngine
 ) -> None:
     held = Holdback(0.5, 3600.0)
-    await ensure_alias(proxy.store, PROJECT, proxy.alias.name, BASE, None, held=held)
+    await ensure_alias(Project(proxy.store, PROJECT), proxy.alias.name, BASE, None, held=held)
     await release(proxy, engine)
     runs = [f"/t/{n}" for n in range(16)]
     began = [await answered_by(proxy, run) for run in runs]

@@ -18,6 +18,7 @@ from recorder.reading.views import GroupView
 from recorder.registry.replicas import report_replica
 from recorder.states import GroupState, Origin, Purpose, TrajectoryState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import groups, trajectories
 from tests.proxy.fake_engine import FakeEngine, Said, Script, tool_call, words
 from tests.proxy.running import ALIAS, BASE, PROJECT, Proxy, say, serving
@@ -289,7 +290,7 @@ async def test_what_it_costs_is_counted_and_a_budget_ends_it(store: Store, engin
         await proxy.chat("Where is 4821?", path="/t/one")
         await end(proxy)
         await shadow_groups(store)
-        [cost] = await shadow_costs(store, "default", 0.0)
+        [cost] = await shadow_costs(Project(store, "default"), 0.0)
         assert (cost.alias, cost.answers) == (ALIAS, 2)
         assert cost.sampled_tokens == 2 * len(words(LIVE).ids())
         assert cost.prompt_tokens > 0
@@ -332,5 +333,5 @@ async def test_runs_that_cannot_be_learned_from_and_versions_that_are_gone_are_l
 async def gone(proxy: Proxy, engine: FakeEngine) -> None:
     """Let no engine hold the version any more."""
     what: dict[str, Any] = {"base_model": BASE, "base_fingerprint": "fingerprint", "state": "up", "detail": None}
-    await report_replica(proxy.store, PROJECT, engine.url, loaded=[], **what)
+    await report_replica(Project(proxy.store, PROJECT), engine.url, loaded=[], **what)
     await until(lambda: not proxy.versions.snapshot.replicas[0].loaded)

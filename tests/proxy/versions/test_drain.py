@@ -27,6 +27,7 @@ from recorder.registry.versions import VersionView
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.proxy import adapters
 from tests.proxy.adapters import make_adapter
 from tests.proxy.controlled import PROXY, World, controlled, hurry, served, up
@@ -119,7 +120,7 @@ async def test_past_the_slots_the_oldest_pin_moves_to_live(make_world: Callable[
 
 async def test_unloading_waits_for_requests_in_flight_here_and_in_another_proxy(world: World) -> None:
     first = await world.live()
-    other = InService(world.store, "default", PROXY)
+    other = InService(Project(world.store, "default"), PROXY)
     await other.start()
     alias = await world.alias()
     await until(lambda: served(world) == first.name)
@@ -221,7 +222,7 @@ async def test_a_wrong_key_is_named(
         await until(lambda: up(world))
         engine.key = "another"
         await until(lambda: up(world, 0))
-        (row,) = await replicas.list_replicas(store, "default")
+        (row,) = await replicas.list_replicas(Project(store, "default"))
         assert row.detail is not None
         assert "engine.api_key" in row.detail
 
@@ -239,14 +240,14 @@ async def test_an_engine_that_serves_another_base_than_trained_on_is_down_for_th
         await until(lambda: told.states() and told.states()[-1] == "down")
         await world.rounds(20)
         with pytest.raises(NoReplica, match="were trained on the base base"):
-            world.versions.route(await get_alias(store, "default", "helpdesk"))
+            world.versions.route(await get_alias(Project(store, "default"), "helpdesk"))
         assert told.states().count("down") == 1
         assert re.search(r"base base \(fingerprint .*\), not on base \(.*\)\. Put the old", told.rows[-1][1] or "")
         await engine.stop()
         engine.base_root = right
         await engine.start()
         await until(lambda: up(world))
-        (row,) = await replicas.list_replicas(store, "default")
+        (row,) = await replicas.list_replicas(Project(store, "default"))
         assert row.detail is None
 
 
@@ -282,7 +283,7 @@ async def until_row(store: Store, url: str, words: str) -> None:
     """Wait until an engine's row says so."""
 
     async def says() -> bool:
-        rows = await replicas.list_replicas(store, "default")
+        rows = await replicas.list_replicas(Project(store, "default"))
         return any(row.url == url and words in (row.detail or "") for row in rows)
 
     await until(says)
@@ -309,7 +310,7 @@ async def test_a_local_base_is_known_by_its_files(store: Store, tmp_path: Path, 
     base = local_base(tmp_path)
     async with controlled(store, tmp_path, engine, base=str(base)) as world:
         await until(lambda: up(world))
-        alias = await get_alias(store, "default", "helpdesk")
+        alias = await get_alias(Project(store, "default"), "helpdesk")
         assert alias.base_fingerprint == base_fingerprint(base, "float32")
         await world.live()
         wrong = make_adapter(world.folder, "helpdesk@2", tensors=adapters.weights(width=17))
@@ -354,7 +355,7 @@ async def test_only_the_holder_of_the_lease_leads_and_another_takes_over(
     async with controlled(store, tmp_path, engine) as first:
         await until(lambda: up(first))
         async with controlled(store, tmp_path, engine) as second:
-            (lease,) = await leases.holders(store, "default", leases.CONTROLLER)
+            (lease,) = await leases.holders(Project(store, "default"), leases.CONTROLLER)
             assert lease.owner == first.versions.proxy_id
             await until(lambda: up(second))
             version = await second.live()
@@ -372,7 +373,7 @@ async def test_a_killed_leader_of_this_machine_is_succeeded_at_once(
     host, _, random = holders.holder_name().split(":")
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         gone.wait()
-    await leases.acquire(store, "default", leases.CONTROLLER, f"{host}:{gone.pid}:{random}", 3600)
+    await leases.acquire(Project(store, "default"), leases.CONTROLLER, f"{host}:{gone.pid}:{random}", 3600)
     async with controlled(store, tmp_path, engine) as world:
         await until(lambda: up(world))
 
@@ -380,7 +381,7 @@ async def test_a_killed_leader_of_this_machine_is_succeeded_at_once(
 async def test_engines_that_are_no_longer_configured_are_forgotten(
     store: Store, tmp_path: Path, engine: ScriptedEngine
 ) -> None:
-    await replicas.report_replica(store, "default", "http://gone:1", state="up", loaded=["base"])
+    await replicas.report_replica(Project(store, "default"), "http://gone:1", state="up", loaded=["base"])
     async with controlled(store, tmp_path, engine) as world:
         await until(lambda: [r.url for r in world.versions.snapshot.replicas] == [engine.url])
 
@@ -388,7 +389,7 @@ async def test_engines_that_are_no_longer_configured_are_forgotten(
 async def test_an_alias_that_is_new_in_the_settings_is_made(
     store: Store, tmp_path: Path, engine: ScriptedEngine
 ) -> None:
-    await ensure_alias(store, "default", "older", "base", None)
+    await ensure_alias(Project(store, "default"), "older", "base", None)
     async with controlled(store, tmp_path, engine) as world:
         await until(lambda: set(world.versions.snapshot.aliases) == {"helpdesk", "older"})
         await until(lambda: up(world))
@@ -396,13 +397,13 @@ async def test_an_alias_that_is_new_in_the_settings_is_made(
 
 
 async def test_the_lease_is_kept_while_an_engine_takes_its_time(world: World) -> None:
-    (before,) = await leases.holders(world.store, "default", leases.CONTROLLER)
+    (before,) = await leases.holders(Project(world.store, "default"), leases.CONTROLLER)
     world.engine.load_gate.clear()
     await world.write()
     await until(lambda: bool(world.engine.loads()))
 
     async def renewed() -> bool:
-        (now,) = await leases.holders(world.store, "default", leases.CONTROLLER)
+        (now,) = await leases.holders(Project(world.store, "default"), leases.CONTROLLER)
         return now.epoch == before.epoch and now.expires_at > before.expires_at
 
     await until(renewed)

@@ -22,6 +22,7 @@ from recorder.registry.versions import VersionView, allocate, mark
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import trajectories
 from tests.proxy.until import until
 
@@ -36,7 +37,7 @@ class World:
     versions: InService
 
     async def alias(self) -> AliasView:
-        return await get_alias(self.store, "default", "helpdesk")
+        return await get_alias(Project(self.store, "default"), "helpdesk")
 
     async def gated(self) -> VersionView:
         """A new version that has passed its gate, from the live one."""
@@ -49,7 +50,7 @@ class World:
 
     async def replica(self, *versions: VersionView, url: str = E1, state: ReplicaState = "up") -> None:
         loaded = ["base", *(v.engine_name for v in versions)] if state == "up" else []
-        await replicas.report_replica(self.store, "default", url, state=state, loaded=loaded)
+        await replicas.report_replica(Project(self.store, "default"), url, state=state, loaded=loaded)
         await self.versions.refresh()
 
     async def live(self, version: VersionView) -> None:
@@ -59,8 +60,8 @@ class World:
 
 @pytest.fixture
 async def world(store: Store) -> World:
-    await ensure_alias(store, "default", "helpdesk", "base", "fp")
-    versions = InService(store, "default", ProxySettings(), proxy_url="http://p:1", engine_key="k")
+    await ensure_alias(Project(store, "default"), "helpdesk", "base", "fp")
+    versions = InService(Project(store, "default"), ProxySettings(), proxy_url="http://p:1", engine_key="k")
     await versions.refresh()
     return World(store, versions)
 
@@ -83,7 +84,7 @@ async def test_names_resolve_to_aliases_and_versions(world: World) -> None:
 
 
 async def test_an_alias_may_carry_a_slash_and_a_dot(world: World) -> None:
-    await ensure_alias(world.store, "default", "Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B", None)
+    await ensure_alias(Project(world.store, "default"), "Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B", None)
     await world.versions.refresh()
     assert world.versions.resolve("Qwen/Qwen3-0.6B@0") is not None
 
@@ -157,7 +158,7 @@ async def test_rollback_moves_pinned_runs_at_once(world: World) -> None:
 
 
 async def test_a_pin_too_old_moves_to_live(world: World) -> None:
-    versions = InService(world.store, "default", ProxySettings(pin_max_age_versions=1))
+    versions = InService(Project(world.store, "default"), ProxySettings(pin_max_age_versions=1))
     held: list[VersionView] = []
     for _ in range(3):
         held.append(await world.gated())
@@ -170,7 +171,7 @@ async def test_a_pin_too_old_moves_to_live(world: World) -> None:
 
 
 async def test_a_run_that_asks_for_a_second_alias_keeps_its_pin_on_the_first(world: World) -> None:
-    await ensure_alias(world.store, "default", "searcher", "base", "fingerprint")
+    await ensure_alias(Project(world.store, "default"), "searcher", "base", "fingerprint")
     one = await world.gated()
     await world.replica(one)
     await world.live(one)
@@ -200,11 +201,11 @@ async def test_without_an_engine_it_says_which_is_down_and_why(world: World) -> 
     alias = await world.alias()
     with pytest.raises(NoReplica, match="no engine is known"):
         world.versions.route(alias)
-    await replicas.report_replica(world.store, "default", E1, state="down", detail="connection refused")
+    await replicas.report_replica(Project(world.store, "default"), E1, state="down", detail="connection refused")
     await world.versions.refresh()
     with pytest.raises(NoReplica, match=r"e1:1 down \(connection refused\)"):
         world.versions.route(alias)
-    await replicas.report_replica(world.store, "default", E1, state="up", loaded=[])
+    await replicas.report_replica(Project(world.store, "default"), E1, state="up", loaded=[])
     await world.versions.refresh()
     with pytest.raises(NoReplica, match=r"e1:1 up \(serves nothing\)"):
         world.versions.route(alias)
@@ -243,11 +244,11 @@ async def test_requests_in_flight_are_counted_and_reported(world: World) -> None
     with world.versions.hold(route), world.versions.hold(route):
         assert world.versions.holding()[one.id] == 2
         await world.replica()  # off offer: only requests in flight hold it now
-        (row,) = await replicas.proxies_seen(world.store, "default", 10)
+        (row,) = await replicas.proxies_seen(Project(world.store, "default"), 10)
         assert (row.id, row.url) == (world.versions.proxy_id, "http://p:1")
         assert one.id in row.in_flight
     await world.versions.refresh()
-    (row,) = await replicas.proxies_seen(world.store, "default", 10)
+    (row,) = await replicas.proxies_seen(Project(world.store, "default"), 10)
     assert one.id not in row.in_flight
     assert row.generations == {one.alias_id: (await world.alias()).generation}
 
@@ -262,7 +263,7 @@ async def test_what_may_still_be_asked_for_is_held_with_no_request(world: World)
 
 @asynccontextmanager
 async def following(store: Store) -> AsyncIterator[InService]:
-    versions = InService(store, "default", ProxySettings())
+    versions = InService(Project(store, "default"), ProxySettings())
     await versions.start()
     yield versions
     await versions.stop()
@@ -277,12 +278,12 @@ async def test_another_process_sees_a_move(world: World) -> None:
         await until(lambda: other.offer(alias, "g") == one.id)
         await set_live(world.store, one.alias_id, one.id, why="promote")
         await until(lambda: other.route(alias).version.id == one.id)
-        assert len(await replicas.proxies_seen(world.store, "default", 10)) == 2
-    assert [p.id for p in await replicas.proxies_seen(world.store, "default", 10)] == [world.versions.proxy_id]
+        assert len(await replicas.proxies_seen(Project(world.store, "default"), 10)) == 2
+    assert [p.id for p in await replicas.proxies_seen(Project(world.store, "default"), 10)] == [world.versions.proxy_id]
 
 
 async def test_runs_are_held_back_on_every_proxy_alike_while_the_version_before_can_be_served(world: World) -> None:
-    await ensure_alias(world.store, "default", "helpdesk", "base", "fp", held=Holdback(0.1, 3600.0))
+    await ensure_alias(Project(world.store, "default"), "helpdesk", "base", "fp", held=Holdback(0.1, 3600.0))
     first = await world.gated()
     await world.replica(first)
     await world.live(first)
@@ -304,7 +305,7 @@ async def test_runs_are_held_back_on_every_proxy_alike_while_the_version_before_
 
 
 async def test_a_watch_that_is_over_holds_no_run_back_though_nobody_ended_it(world: World) -> None:
-    await ensure_alias(world.store, "default", "helpdesk", "base", "fp", held=Holdback(0.5, 1e-6))
+    await ensure_alias(Project(world.store, "default"), "helpdesk", "base", "fp", held=Holdback(0.5, 1e-6))
     one = await world.gated()
     await world.replica(one)
     await world.live(one)

@@ -17,6 +17,7 @@ from recorder.registry.moves import Move, list_moves
 from recorder.registry.versions import VersionView
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState, VersionState
+from recorder.store.project import Project
 from recorder.store.schema import groups, trajectories
 from recorder.work.claims import claim_for_judging
 from recorder.work.scores import NewPart, NewScore, record_score
@@ -55,7 +56,7 @@ async def judged(world: World, new: VersionView, old_id: str, *rewards: float) -
     for n in range(TASKS):
         ids = [await run(recorder, alias, f"task-{n}", version_id) for version_id in (new.id, old_id)]
         await rows.set(trajectories, ids[1], version_id=old_id)  # a declared group pins all to one
-        claim = await claim_for_judging(world.store, "default", "judge", 60)
+        claim = await claim_for_judging(Project(world.store, "default"), "judge", 60)
         assert claim is not None
         parts = [NewPart(id_, "reward", reward) for id_, reward in zip(ids, rewards, strict=True)]
         await record_score(world.store, claim, NewScore("recipe", parts=parts))
@@ -73,7 +74,7 @@ async def tried(world: World, *rewards: float) -> VersionView:
 
 
 async def newest(world: World) -> Move:
-    return (await list_moves(world.store, "default"))[0]
+    return (await list_moves(Project(world.store, "default")))[0]
 
 
 async def test_a_canary_whose_runs_are_worse_is_taken_away_and_the_row_says_by_what(world: World) -> None:
@@ -177,5 +178,7 @@ async def test_a_person_may_roll_back_while_a_version_is_watched_and_its_runs_de
         assert before is not None
         await judged(world, version, before, 1.0, 0.0)
         await world.rounds(5)
-        assert [move.who for move in await list_moves(world.store, "default") if move.move == "rollback"] == ["hand"]
+        assert [move.who for move in await list_moves(Project(world.store, "default")) if move.move == "rollback"] == [
+            "hand"
+        ]
         assert served(world) == "helpdesk@0"

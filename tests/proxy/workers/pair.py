@@ -11,6 +11,7 @@ from proxy.workers.peers import Peers
 from recorder.holding.holders import holder_name
 from recorder.holding.presence import PROXY, present
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, Proxy, serving
 
@@ -27,7 +28,7 @@ async def worker(
     """One of two, until the block ends."""
     process = holder_name()
     async with (
-        present(store, PROJECT, PROXY, process, 60),
+        present(Project(store, PROJECT), PROXY, process, 60),
         serving(store, engine, mcp=mcp, process=process, peers=Peers(meeting, number, 2)) as proxy,
     ):
         yield proxy

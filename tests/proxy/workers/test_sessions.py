@@ -20,6 +20,7 @@ from proxy.settings.mcp import McpServerSettings
 from recorder.reading.export import tool_lines
 from recorder.registry import keys
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.mcp_everything import Everything, served
 from tests.proxy.running import PROJECT, Proxy
@@ -105,7 +106,7 @@ async def test_a_servers_memory_and_its_questions_find_their_caller(
 
     async with gateway(store, engine, meeting) as (workers, _):
         told = await asyncio.gather(*(one(workers, n) for n in range(4)))
-        lines = [line async for line in tool_lines(store, PROJECT)]
+        lines = [line async for line in tool_lines(Project(store, PROJECT))]
     assert [notes for notes, _ in told] == [["one", "two", "three"]] * 4
     assert [f"user-{n}" in asked for n, (_, asked) in enumerate(told)] == [True] * 4
     assert {line["joined"]["source"] for line in lines} == {"path"}, "the run stands in the path, and was passed on"
@@ -208,8 +209,8 @@ async def test_a_session_belongs_to_its_key_and_a_stranger_stays_one_when_passed
         assert strange.status_code == 403
         lying = await ping(one, session, **{"x-hone-client": "203.0.113.7"})
         assert lying.status_code == 200, "what a client says of itself is not passed on"
-        secret = (await keys.mint(store, PROJECT, "a", ["infer"]))[1]
-        other = (await keys.mint(store, PROJECT, "b", ["infer"]))[1]
+        secret = (await keys.mint(Project(store, PROJECT), "a", ["infer"]))[1]
+        other = (await keys.mint(Project(store, PROJECT), "b", ["infer"]))[1]
         await until(lambda: refused(one))
         await until(lambda: refused(two))
         held = await opened(two, authorization=f"Bearer {secret}")

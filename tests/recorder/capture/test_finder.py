@@ -26,6 +26,7 @@ from recorder.reading import transcripts
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, Confidence
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import calls, trajectories
 from recorder.upkeep.deletion import delete_trajectory
 from tests.recorder.content.test_canonical import SAMPLED, echoes
@@ -253,7 +254,7 @@ async def test_a_conversation_that_the_client_made_up_is_a_new_run(talk: Talk) -
 async def test_another_project_sees_nothing(store: Store, talk: Talk) -> None:
     from recorder.store.migrate import ensure_project
 
-    await ensure_project(store, "other")
+    await ensure_project(Project(store, "other"))
     await talk.call([user("?")], tool_turn("id-1"))
     history = [user("?"), tool_turn("id-1"), tool_result("id-1")]
     assert await talk.recorder.find.run("other", history) == NOTHING_FOUND
@@ -396,7 +397,7 @@ async def test_a_deleted_runs_trace_tells_nothing(store: Store, talk: Talk) -> N
     made = placed(talk, "trace")
     await talk.recorder.commit(turn(made, request([user("?")]), []))
     await talk.recorder.close(PROJECT, made.id)
-    await delete_trajectory(store, PROJECT, made.id)
+    await delete_trajectory(Project(store, PROJECT), made.id)
     await talk.call([user("!")], "!")  # by which this process hears of it
     assert talk.recorder.find.run_of_trace(PROJECT, "trace") is None
     found = await talk.recorder.find.traced(PROJECT, ["trace"], [user("?"), assistant("!"), user("so?")])

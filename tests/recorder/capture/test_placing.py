@@ -18,6 +18,7 @@ from recorder.settings import RecorderSettings
 from recorder.states import Confidence, GroupState, Origin, Purpose, TrajectoryState
 from recorder.store import sql
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import campaigns, groups, trajectories
 from tests.recorder.rows import Rows
 from tests.recorder.talk import PROJECT, Talk, assistant, request, user
@@ -154,7 +155,7 @@ async def test_who_comes_after_a_group_was_closed_joins_a_successor(store: Store
     explicit, implicit = await at(talk, member(0)), await at(talk, Address(trajectory="x"))
     for ref in (explicit, implicit):
         assert ref.group_id is not None
-        await close_group(store, PROJECT, ref.group_id)
+        await close_group(Project(store, PROJECT), ref.group_id)
     later = [await at(talk, member(1)), await at(talk, Address(trajectory="y"))]
     assert later[0].group_id != explicit.group_id
     assert later[1].group_id != implicit.group_id
@@ -201,7 +202,7 @@ async def test_an_attempt_that_was_made_beforehand_is_found_and_pinned(store: St
 async def test_another_projects_addresses_are_its_own(store: Store, talk: Talk) -> None:
     from recorder.store.migrate import ensure_project
 
-    await ensure_project(store, "other")
+    await ensure_project(Project(store, "other"))
     here = await at(talk, member(1))
     there = await talk.recorder.trajectory_at("other", None, member(1), request([user("?")]), None)
     assert here.id != there.id
@@ -317,7 +318,7 @@ async def test_a_successor_counts_on_from_groups_that_closed_before_an_earlier_o
     runs = [await talk.call([user("?")], "!") for _ in range(6)]
     first, second, third = [group.id for group in await groups_of(store)]
     for later in (second, third):
-        await close_group(store, PROJECT, later)  # the first one's runs go on
+        await close_group(Project(store, PROJECT), later)  # the first one's runs go on
     if left == 1:
         await recorder.close(PROJECT, runs[0].attribution.trajectory.id, TrajectoryState.ABANDONED)
     more = await asyncio.gather(*(talk.call([user("?")], "!") for _ in range(3)))

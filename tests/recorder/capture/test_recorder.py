@@ -17,6 +17,7 @@ from recorder.reading import transcripts
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, Confidence, Purpose, TrajectoryState, TurnKind
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import blobs, calls, groups, nodes, trajectories
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, request, tool_result, tool_turn, turn, user
 
@@ -202,13 +203,13 @@ async def test_trajectories_are_found_by_either_id(store: Store, talk: Talk) -> 
     b = await talk.call([user("?")], "!", Address(group="b", trajectory="1"))
     id_a, id_b = a.attribution.trajectory.id, b.attribution.trajectory.id
     assert id_a != id_b
-    assert await transcripts.find_trajectory(store, PROJECT, id_a) == id_a
-    assert await transcripts.find_trajectory(store, PROJECT, "1", group="a") == id_a
-    assert await transcripts.find_trajectory(store, PROJECT, "1") == id_b
-    assert await transcripts.trajectory_of_call(store, PROJECT, a.call_id) == id_a
-    assert await transcripts.trajectory_of_call(store, "other", a.call_id) is None
+    assert await transcripts.find_trajectory(Project(store, PROJECT), id_a) == id_a
+    assert await transcripts.find_trajectory(Project(store, PROJECT), "1", group="a") == id_a
+    assert await transcripts.find_trajectory(Project(store, PROJECT), "1") == id_b
+    assert await transcripts.trajectory_of_call(Project(store, PROJECT), a.call_id) == id_a
+    assert await transcripts.trajectory_of_call(Project(store, "other"), a.call_id) is None
     with pytest.raises(NotFound):
-        await transcripts.find_trajectory(store, "other", id_a)
+        await transcripts.find_trajectory(Project(store, "other"), id_a)
     with pytest.raises(NotFound):
         await transcripts.load_trajectory(store, "traj_none")
     with pytest.raises(NotFound):
@@ -263,7 +264,7 @@ async def test_a_call_after_the_end_opens_a_continuation(store: Store, talk: Tal
     assert view.calls[0].parent_call_id == first.call_id
     assert list(view.calls[0].prompt_token_ids or ()) == [*range(400), 7, 8, 9, *range(50)]
     assert list(view.messages) == [*history, assistant("!!")]
-    assert await transcripts.find_trajectory(store, PROJECT, "run-1") == view.id
+    assert await transcripts.find_trajectory(Project(store, PROJECT), "run-1") == view.id
 
 
 async def test_a_call_that_was_under_way_when_its_trajectory_was_sealed_goes_to_a_continuation(

@@ -22,6 +22,7 @@ from recorder.reading.transcripts import load_trajectory
 from recorder.settings import RecorderSettings
 from recorder.states import Confidence, ToolOutcome, TrajectoryState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import tool_requests, trajectories
 from recorder.upkeep.deletion import delete_trajectory
 from tests.recorder.rows import Rows
@@ -189,9 +190,9 @@ async def test_a_run_reads_as_one_timeline(recorder: Recorder, talk: Talk, store
     assert text.index("→ find(") < text.index("⚒ find") < text.index("found")
     assert "tool calls beside the main path" in text
     assert "\x1b[2J" not in text
-    lines = [line async for line in raw_lines(store, PROJECT)]
+    lines = [line async for line in raw_lines(Project(store, PROJECT))]
     assert [[t["tool_call_id"] for t in line["tool_calls"]] for line in lines] == [["id-1"], []]
-    tools = [line async for line in tool_lines(store, PROJECT)]
+    tools = [line async for line in tool_lines(Project(store, PROJECT))]
     assert [(t["name"], t["status"], t["annotations"]) for t in tools] == [
         ("find", "complete", {"readOnlyHint": True}),
         ("look", "errored", {"readOnlyHint": True}),
@@ -202,7 +203,7 @@ async def test_a_run_reads_as_one_timeline(recorder: Recorder, talk: Talk, store
 async def test_the_tools_of_nobody_are_exported_too(recorder: Recorder, talk: Talk, store: Store) -> None:
     for _ in range(25):  # more than a page
         await call(recorder)
-    lines = [line async for line in tool_lines(store, PROJECT)]
+    lines = [line async for line in tool_lines(Project(store, PROJECT))]
     assert len({line["started_at"] for line in lines}) == len(lines) == 25
     assert {line["trajectory_id"] for line in lines} == {None}
 
@@ -284,7 +285,7 @@ async def test_a_redacted_request_is_answered_by_its_redacted_call(store: Store)
         await recorder.tools.commit(done(joined, arguments=asked, result=result, error="no anna@example.org"))
     finally:
         await recorder.stop()
-    [line] = [line async for line in tool_lines(store, PROJECT)]
+    [line] = [line async for line in tool_lines(Project(store, PROJECT))]
     assert "anna@" not in json.dumps(line)
     assert line["arguments"] == {"to": "[redacted:email]"}
 
@@ -296,8 +297,8 @@ async def test_a_deleted_runs_tool_calls_go_with_it(store: Store, recorder: Reco
     await call(recorder, stated=gone)
     await call(recorder, stated=stays)
     await recorder.close(PROJECT, gone)
-    await delete_trajectory(store, PROJECT, gone)
-    assert [line["trajectory_id"] async for line in tool_lines(store, PROJECT)] == [stays]
+    await delete_trajectory(Project(store, PROJECT), gone)
+    assert [line["trajectory_id"] async for line in tool_lines(Project(store, PROJECT))] == [stays]
     async with store.read() as conn:
         left = [row.trajectory_id for row in await conn.execute(select(tool_requests))]
     assert left == [stays]

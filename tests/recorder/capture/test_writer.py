@@ -25,6 +25,7 @@ from recorder.settings import RecorderSettings
 from recorder.store.checkpoint import Checkpointer, checkpoint
 from recorder.store.database import Store
 from recorder.store.lanes import Executor, Lane, SqliteLane, StoreLane, lane_for
+from recorder.store.project import Project
 from recorder.store.schema import calls, trajectories
 from tests.recorder.rows import Rows
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, request, turn, user
@@ -182,7 +183,7 @@ async def test_groups_are_locked_before_their_members(store: Store) -> None:
     words = [" ".join(statement.split()[:2]) for statement in counted]
     assert words.index("SELECT groups.id") < words.index("UPDATE trajectories")
     with Rows(store).statements() as counted:
-        await close_group(store, PROJECT, "g")
+        await close_group(Project(store, PROJECT), "g")
     locks = [one for one in counted if "FOR UPDATE" in one] if not store.is_sqlite else counted[1:]
     assert locks[0].startswith("SELECT groups.id")
 

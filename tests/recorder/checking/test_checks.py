@@ -7,6 +7,7 @@ import pytest
 from recorder.checking import look
 from recorder.checking.checks import CHECKS, check_store
 from recorder.store.database import now
+from recorder.store.project import Project
 from recorder.upkeep.deletion import delete_trajectory
 from tests.recorder.checking.sound import Sound
 from tests.recorder.rows import PROJECT
@@ -34,7 +35,7 @@ async def test_it_is_sound_however_a_version_is_decided(sound: Sound, how: str) 
 async def test_it_is_sound_after_a_rollback_and_a_deletion(sound: Sound) -> None:
     await sound.line.decide("live")
     await sound.line.roll_back()
-    await delete_trajectory(sound.store, PROJECT, sound.runs[0])
+    await delete_trajectory(Project(sound.store, PROJECT), sound.runs[0])
     assert await sound.broken() == {}
 
 

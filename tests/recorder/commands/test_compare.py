@@ -6,6 +6,7 @@ from recorder.judged.choices import Choice
 from recorder.judged.prompts import Asked
 from recorder.judged.replies import NewReply
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import claims, feedback, scores
 from recorder.work.scores import NewPart, NewScore
 from tests.recorder.attempts import Step, group_of, scored
@@ -76,8 +77,8 @@ def test_what_people_prefer_is_told_and_a_tie_as_one(hone: Hone) -> None:
     group, (one, other) = hone.do(two)
     assert "prefer" not in hone("compare", group).stdout
     tie = Choice(one, other, tie=True)
-    hone.do(lambda store: feedback.choose(store, PROJECT, tie, by="me", shown="first", comment="\x1b[2Jalike"))
-    hone.do(lambda store: feedback.prefer(store, PROJECT, group, [(other, one)], by="her"))
+    hone.do(lambda store: feedback.choose(Project(store, PROJECT), tie, by="me", shown="first", comment="\x1b[2Jalike"))
+    hone.do(lambda store: feedback.prefer(Project(store, PROJECT), group, [(other, one)], by="her"))
     shown = hone("compare", group).stdout
     assert "attempt 2 is better than attempt 1 (her)" in shown
     assert "attempts 1 and 2 are as good as each other (me): ␛[2Jalike" in shown

@@ -20,6 +20,7 @@ from recorder.states import Purpose
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
+from recorder.store.project import Project
 from recorder.store.schema import trajectories
 from recorder.work import claims, feedback, scores
 from recorder.work.scores import NewPart, NewScore
@@ -48,12 +49,12 @@ async def two_runs(store: Store) -> None:
         heard = [*asked, tool_turn(f"call-{number}"), tool_result(f"call-{number}", f"shipped {HOSTILE}")]
         await talk.call(heard, assistant(f"It arrives on day {number}."), last)
     await recorder.stop()
-    await close_group(store, PROJECT, "orders")
-    claim = await claims.claim_for_judging(store, PROJECT, "judge", 60)
+    await close_group(Project(store, PROJECT), "orders")
+    claim = await claims.claim_for_judging(Project(store, PROJECT), "judge", 60)
     assert claim is not None
     first, second = await Rows(store).members(claim.group_id)
     await Rows(store).set(trajectories, first, alias_id=alias.id, version_id=alias.live_version_id)
-    await feedback.add(store, PROJECT, first, "resolved", True, comment="thanks")
+    await feedback.add(Project(store, PROJECT), first, "resolved", True, comment="thanks")
     parts = [
         NewPart(first, "reward", 0.25, explanation=f"a detour {HOSTILE}"),
         NewPart(second, "reward", 0.75, explanation="straight"),
@@ -213,7 +214,7 @@ def test_the_ledger_tells_why(hone: Hone) -> None:
     async def too_few(store: Store) -> str:
         group = await Rows(store).group(external_id="lonely")
         await Rows(store).trajectory(group, id="traj_lonely", state="completed")
-        await close_group(store, PROJECT, "lonely")
+        await close_group(Project(store, PROJECT), "lonely")
         return group
 
     group = hone.do(too_few)
@@ -308,10 +309,10 @@ def test_the_words_of_a_deleted_run_are_in_no_file(hone: Hone) -> None:
         talk = Talk(recorder)
         await talk.call([user("an order that is kept")], "yes")
         made = await talk.call([user("where is the order from zanzibar")], "near kilimanjaro")
-        while await fill(store, PROJECT):
+        while await fill(Project(store, PROJECT)):
             pass
         await talk.call([user("a later order")], "yes")
-        while await fill(store, PROJECT):
+        while await fill(Project(store, PROJECT)):
             pass
         await recorder.close(PROJECT, made.attribution.trajectory.id)
         await recorder.stop()

@@ -12,6 +12,7 @@ from recorder.listing.paging import Page
 from recorder.listing.trajectories import TrajectoryLine, list_trajectories
 from recorder.states import TrajectoryState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.recorder.commands.hone import Hone
 from tests.recorder.rows import PROJECT, Rows
 from tests.recorder.talk import Talk, user
@@ -19,12 +20,12 @@ from tests.recorder.talk import Talk, user
 Seen = AsyncIterator[tuple[Sequence[TrajectoryLine], Sequence[TrajectoryLine]]]
 
 
-async def newest(store: Store, project: str) -> Page[TrajectoryLine]:
-    return await list_trajectories(store, project, limit=2)
+async def newest(project: Project) -> Page[TrajectoryLine]:
+    return await list_trajectories(project, limit=2)
 
 
 async def test_what_comes_and_what_changes_is_told(store: Store, rows: Rows, talk: Talk) -> None:
-    seen: Seen = changes(store, PROJECT, newest)
+    seen: Seen = changes(Project(store, PROJECT), newest)
     async with asyncio.timeout(20):
         assert await anext(seen) == ([], [])
         first = (await talk.call([user("Where is order 4821?")], "On its way.")).attribution.trajectory.id

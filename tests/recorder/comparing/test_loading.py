@@ -10,6 +10,7 @@ from recorder.comparing.judging import NEWEST, Message, load_judgings
 from recorder.comparing.loading import MOST_COLUMNS, load_comparison
 from recorder.errors import NotFound
 from recorder.judged.choices import Choice
+from recorder.store.project import Project
 from recorder.store.schema import step_baselines, step_groups, steps
 from recorder.work import feedback
 from tests.recorder.attempts import group_of, scored
@@ -63,7 +64,7 @@ async def test_an_open_group_is_compared_as_it_stands(rows: Rows) -> None:
 async def test_what_people_prefer_is_told_by_the_numbers_of_attempts(rows: Rows) -> None:
     group, (one, other) = await group_of(rows.store, [["a"], ["b"]])
     await scored(rows.store, group, {one: 0.2, other: 0.9})
-    await feedback.prefer(rows.store, PROJECT, group, [(one, other)], by="me", comment="kinder")
+    await feedback.prefer(Project(rows.store, PROJECT), group, [(one, other)], by="me", comment="kinder")
     [found] = (await load_comparison(rows.store, group)).preferences
     assert (found.winner, found.loser, found.by, found.comment) == (2, 1, "me", "kinder")
     assert (found.tie, found.told()) == (False, "attempt 2 is better than attempt 1")
@@ -73,8 +74,10 @@ async def test_a_tie_is_told_as_one_and_what_was_taken_back_is_not(rows: Rows) -
     group, (one, other) = await group_of(rows.store, [["a"], ["b"]])
     await scored(rows.store, group, {one: 0.2, other: 0.9})
     tags = {"loser": other, "group": group, "by": "me"}
-    await feedback.add(rows.store, PROJECT, one, "preference", False, tags=tags)
-    await feedback.choose(rows.store, PROJECT, Choice(one, other, tie=True), by="me", shown="first", comment="alike")
+    await feedback.add(Project(rows.store, PROJECT), one, "preference", False, tags=tags)
+    await feedback.choose(
+        Project(rows.store, PROJECT), Choice(one, other, tie=True), by="me", shown="first", comment="alike"
+    )
     [found] = (await load_comparison(rows.store, group)).preferences
     assert (found.winner, found.loser, found.tie, found.comment) == (2, 1, True, "alike")
     assert found.told() == "attempts 2 and 1 are as good as each other"
@@ -99,7 +102,7 @@ async def test_a_trained_group_says_what_its_step_compared_with(rows: Rows) -> N
 async def test_no_query_walks_a_table_that_grows(rows: Rows) -> None:
     group, (one, other) = await group_of(rows.store, [["a"], ["b"]])
     await scored(rows.store, group, {one: 0.2, other: 0.9})
-    await feedback.prefer(rows.store, PROJECT, group, [(one, other)], by="me")
+    await feedback.prefer(Project(rows.store, PROJECT), group, [(one, other)], by="me")
     with listening(rows.store) as heard:
         await load_comparison(rows.store, group)
         await load_judgings(rows.store, group)

@@ -12,6 +12,7 @@ from recorder.settings import RecorderSettings
 from recorder.states import GroupState, TrajectoryState
 from recorder.store import ledger
 from recorder.store.database import now
+from recorder.store.project import Project
 from recorder.store.schema import calls, trajectories
 from recorder.store.schema import groups as group_table
 from tests.recorder.rows import PROJECT, Rows
@@ -41,8 +42,8 @@ async def test_the_last_members_end_readies_a_declared_group_at_once(rows: Rows)
 
 
 async def test_one_run_readies_a_group_of_an_alias_with_a_running_baseline_however_it_closes(rows: Rows) -> None:
-    running = (await aliases.ensure_alias(rows.store, PROJECT, "helpdesk", "b", None, baseline="running")).id
-    inside = (await aliases.ensure_alias(rows.store, PROJECT, "other", "b", None, baseline="group")).id
+    running = (await aliases.ensure_alias(Project(rows.store, PROJECT), "helpdesk", "b", None, baseline="running")).id
+    inside = (await aliases.ensure_alias(Project(rows.store, PROJECT), "other", "b", None, baseline="group")).id
     for alias, campaign, expected in (
         (running, None, "ready"),
         (inside, None, "left_out"),
@@ -52,7 +53,7 @@ async def test_one_run_readies_a_group_of_an_alias_with_a_running_baseline_howev
         assert await end(rows, await rows.trajectory(declared))
         by_hand = await rows.group(alias_id=alias, campaign_id=campaign)
         await rows.trajectory(by_hand, state="completed")
-        await close_group(rows.store, PROJECT, by_hand)
+        await close_group(Project(rows.store, PROJECT), by_hand)
         assert [await rows.state(group_table, id_) for id_ in (declared, by_hand)] == [expected, expected]
 
 
@@ -135,7 +136,7 @@ async def test_closing_a_group_ends_quiet_live_members_and_seals_the_others(rows
     answering = await rows.trajectory(group)
     await rows.call(answering, state="open")
     attempt = await rows.trajectory(group, origin="campaign")
-    closed = await close_group(rows.store, PROJECT, "task")
+    closed = await close_group(Project(rows.store, PROJECT), "task")
     assert (closed.id, closed.state) == (group, GroupState.READY)
     assert [await rows.state(trajectories, t) for t in quiet] == ["completed", "completed"]
     assert [await rows.state(trajectories, t) for t in (answering, attempt)] == ["sealed-late", "sealed-late"]
@@ -145,14 +146,14 @@ async def test_closing_a_group_ends_quiet_live_members_and_seals_the_others(rows
 async def test_a_group_of_another_project_is_not_closed(rows: Rows) -> None:
     await rows.group(external_id="task")
     with pytest.raises(NotFound, match="no group 'task' in project 'other'"):
-        await close_group(rows.store, "other", "task")
+        await close_group(Project(rows.store, "other"), "task")
 
 
 async def test_closing_a_group_again_tells_its_state_and_changes_nothing(rows: Rows) -> None:
     group = await rows.group()
-    first = await close_group(rows.store, PROJECT, group)
+    first = await close_group(Project(rows.store, PROJECT), group)
     assert (first.state, first.reason) == (GroupState.LEFT_OUT, "too_few")
-    assert await close_group(rows.store, PROJECT, group) == first
+    assert await close_group(Project(rows.store, PROJECT), group) == first
     assert len(await ledger.of(rows.store, "group", group)) == 1
 
 
@@ -176,7 +177,7 @@ async def test_members_that_are_not_judged_with_their_group_say_why_in_the_ledge
     for trajectory in (empty, silent, *judged):
         await end(rows, trajectory)
     assert await rows.state(group_table, group) == "open"
-    assert (await close_group(rows.store, PROJECT, group)).state is GroupState.READY
+    assert (await close_group(Project(rows.store, PROJECT), group)).state is GroupState.READY
     codes = [
         [e.code for e in await ledger.of(rows.store, "trajectory", t)] for t in (failed, replaced, empty, silent, late)
     ]

@@ -7,20 +7,21 @@ import pytest
 from recorder.errors import NotFound
 from recorder.groups.lookup import counts, find_group
 from recorder.states import GroupState
+from recorder.store.project import Project
 from tests.recorder.rows import PROJECT, Rows
 
 
 async def test_a_groups_name_means_its_newest_successor(rows: Rows) -> None:
     await rows.group(external_id="task", state="trained")
     successor = await rows.group(external_id="task", sequence=1)
-    assert await find_group(rows.store, PROJECT, "task") == successor
+    assert await find_group(Project(rows.store, PROJECT), "task") == successor
 
 
 async def test_a_group_of_another_project_is_not_found(rows: Rows) -> None:
     group = await rows.group(external_id="task")
     for name in ("task", group):
         with pytest.raises(NotFound, match=f"no group '{name}' in project 'other'"):
-            await find_group(rows.store, "other", name)
+            await find_group(Project(rows.store, "other"), name)
 
 
 async def test_counts_tell_groups_for_training_from_others(rows: Rows) -> None:

@@ -16,6 +16,7 @@ from recorder.reading.transcripts import load_group, load_trajectory
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState, Origin, Purpose, TrajectoryState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import calls, groups, trajectories
 from recorder.upkeep.deletion import delete_trajectory
 from recorder.work import claims
@@ -133,9 +134,9 @@ async def test_ended_live_runs_for_training_are_found_and_no_others(rows: Rows) 
     )
     for values in others:
         await rows.trajectory(**{"state": "completed", "alias_id": alias.id, "ended_at": 7.0, **values})
-    assert [run.id for run in await ended_runs(rows.store, PROJECT, [alias.id], 3600)] == [good]
-    assert await ended_runs(rows.store, PROJECT, ["another"], 3600) == []
-    assert await ended_runs(rows.store, PROJECT, [alias.id], 3600, since=8.0) == []
+    assert [run.id for run in await ended_runs(Project(rows.store, PROJECT), [alias.id], 3600)] == [good]
+    assert await ended_runs(Project(rows.store, PROJECT), ["another"], 3600) == []
+    assert await ended_runs(Project(rows.store, PROJECT), [alias.id], 3600, since=8.0) == []
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,7 @@ async def test_deleting_a_run_deletes_what_was_answered_again_of_it(rows: Rows, 
     of_run, opened = await shadowed(rows, talk)
     members = await rows.members(opened.id)
     run = (await rows.get(calls, of_run[1]))["trajectory_id"]
-    await delete_trajectory(store, PROJECT, run)
+    await delete_trajectory(Project(store, PROJECT), run)
     for member in (*members, run):
         with pytest.raises(NotFound):
             await load_trajectory(store, member)
@@ -185,5 +186,5 @@ async def test_deleting_a_shadow_leaves_the_run_as_it_was(rows: Rows, talk: Talk
     run = (await rows.get(calls, of_run[1]))["trajectory_id"]
     before = await load_trajectory(store, run, with_tokens=True)
     for member in await rows.members(opened.id):
-        await delete_trajectory(store, PROJECT, member)
+        await delete_trajectory(Project(store, PROJECT), member)
     assert await load_trajectory(store, run, with_tokens=True) == before

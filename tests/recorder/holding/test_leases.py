@@ -8,12 +8,13 @@ from recorder.errors import LeaseLost
 from recorder.holding import leases
 from recorder.holding.leases import Lease
 from recorder.store.database import Store, now
+from recorder.store.project import Project
 from recorder.store.schema import leases as table
 from tests.recorder.rows import PROJECT
 
 
 async def acquire(store: Store, owner: str, name: str = "controller", lease_s: float = 60) -> Lease | None:
-    return await leases.acquire(store, PROJECT, name, owner, lease_s)
+    return await leases.acquire(Project(store, PROJECT), name, owner, lease_s)
 
 
 async def held(store: Store, owner: str, name: str = "controller", lease_s: float = 60) -> Lease:
@@ -46,7 +47,7 @@ async def test_projects_do_not_share_leases(store: Store) -> None:
         await conn.exec_driver_sql(
             "insert into projects (id, node_key, created_at) select 'other', node_key, created_at from projects"
         )
-    assert await leases.acquire(store, "other", "controller", "b", 60) is not None
+    assert await leases.acquire(Project(store, "other"), "controller", "b", 60) is not None
 
 
 async def test_a_lease_that_ran_out_goes_to_the_next_with_a_new_epoch(store: Store) -> None:
@@ -99,8 +100,11 @@ async def test_holders_are_those_in_force_by_prefix(store: Store) -> None:
     await held(store, "c")
     gone = await held(store, "three", "judge:three")
     await leases.release(store, gone)
-    assert [lease.name for lease in await leases.holders(store, PROJECT, "judge:")] == ["judge:one", "judge:two"]
+    assert [lease.name for lease in await leases.holders(Project(store, PROJECT), "judge:")] == [
+        "judge:one",
+        "judge:two",
+    ]
     await held(store, "x", "judge%")
-    assert [lease.name for lease in await leases.holders(store, PROJECT, "judge%")] == ["judge%"]
+    assert [lease.name for lease in await leases.holders(Project(store, PROJECT), "judge%")] == ["judge%"]
     await run_out(store)
-    assert await leases.holders(store, PROJECT) == []
+    assert await leases.holders(Project(store, PROJECT)) == []

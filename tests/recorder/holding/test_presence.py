@@ -13,12 +13,13 @@ from recorder.holding import holders, leases
 from recorder.holding.presence import JUDGE, PROXY, present
 from recorder.store.changes import Topic
 from recorder.store.database import Store, now
+from recorder.store.project import Project
 from recorder.store.schema import leases as table
 from tests.recorder.rows import PROJECT
 
 
 async def shown(store: Store, kind: str = PROXY) -> list[str]:
-    return [lease.name for lease in await leases.holders(store, PROJECT, kind)]
+    return [lease.name for lease in await leases.holders(Project(store, PROJECT), kind)]
 
 
 async def comes(store: Store, *names: str) -> None:
@@ -30,23 +31,23 @@ async def comes(store: Store, *names: str) -> None:
 
 
 async def test_a_process_is_shown_while_it_runs(store: Store) -> None:
-    async with present(store, PROJECT, PROXY, "me", 60), present(store, PROJECT, JUDGE, "me", 60):
+    async with present(Project(store, PROJECT), PROXY, "me", 60), present(Project(store, PROJECT), JUDGE, "me", 60):
         await comes(store, "proxy:me")
     assert await shown(store) == await shown(store, JUDGE) == []
 
 
 async def test_its_lease_is_renewed(store: Store) -> None:
-    async with present(store, PROJECT, PROXY, "me", 1.5):
+    async with present(Project(store, PROJECT), PROXY, "me", 1.5):
         await comes(store, "proxy:me")
-        (before,) = await leases.holders(store, PROJECT, PROXY)
-        while (await leases.holders(store, PROJECT, PROXY))[0].expires_at == before.expires_at:
+        (before,) = await leases.holders(Project(store, PROJECT), PROXY)
+        while (await leases.holders(Project(store, PROJECT), PROXY))[0].expires_at == before.expires_at:
             await asyncio.sleep(0.01)
-        (after,) = await leases.holders(store, PROJECT, PROXY)
+        (after,) = await leases.holders(Project(store, PROJECT), PROXY)
         assert after.epoch == before.epoch
 
 
 async def test_it_is_shown_again_after_its_lease_was_lost(store: Store) -> None:
-    async with present(store, PROJECT, PROXY, "me", 1.5):
+    async with present(Project(store, PROJECT), PROXY, "me", 1.5):
         await comes(store, "proxy:me")
         async with store.write() as conn:
             await conn.execute(update(table).values(lease_owner="thief", lease_expires_at=now() - 1))
@@ -59,21 +60,21 @@ async def test_a_lease_is_waited_for_until_it_is_free(store: Store, how: str) ->
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         gone.wait()
     owner = f"{host}:{gone.pid}:{random}" if how == "left behind" else "another machine"
-    held = await leases.acquire(store, PROJECT, "name", owner, 0.2 if how == "ran out" else 1000)
+    held = await leases.acquire(Project(store, PROJECT), "name", owner, 0.2 if how == "ran out" else 1000)
     assert held is not None
-    waiting = asyncio.create_task(holders.until_free(store, PROJECT, "name"))
+    waiting = asyncio.create_task(holders.until_free(Project(store, PROJECT), "name"))
     if how == "let go":
         await asyncio.sleep(0)
         assert not waiting.done()
         await leases.release(store, held)
     await waiting
-    assert await leases.acquire(store, PROJECT, "name", "me", 1000) is not None
+    assert await leases.acquire(Project(store, PROJECT), "name", "me", 1000) is not None
 
 
 async def test_a_lease_tells_when_it_will_be_free(store: Store) -> None:
-    assert await leases.free_in(store, PROJECT, "name") == 0
-    held = await leases.acquire(store, PROJECT, "name", "me", 50)
+    assert await leases.free_in(Project(store, PROJECT), "name") == 0
+    held = await leases.acquire(Project(store, PROJECT), "name", "me", 50)
     assert held is not None
-    assert await leases.free_in(store, PROJECT, "name") == pytest.approx(50, abs=1)
+    assert await leases.free_in(Project(store, PROJECT), "name") == pytest.approx(50, abs=1)
     await leases.release(store, held)
-    assert await leases.free_in(store, PROJECT, "name") == 0
+    assert await leases.free_in(Project(store, PROJECT), "name") == 0

@@ -12,6 +12,7 @@ from recorder.judged.drift import CHEAP, STRONG, Judge
 from recorder.judged.seconds import NewSecond, Rule, Said
 from recorder.judged.turns import Turn
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.upkeep.deletion import delete_trajectory
 from recorder.work import campaigns, spending
 from tests.recorder.rows import PROJECT, Rows
@@ -30,13 +31,13 @@ async def judged(store: Store, rows: Rows, taus: Sequence[float | None], **more:
     """Groups that both judged, one after another; the turns that came of it."""
     found = []
     for tau in taus:
-        taken = await seconds.record(store, PROJECT, await rows.group(), second(tau, **more), RULE)  # type: ignore[arg-type]
+        taken = await seconds.record(Project(store, PROJECT), await rows.group(), second(tau, **more), RULE)  # type: ignore[arg-type]
         found += [taken] if taken is not None else []
     return found
 
 
 async def scores_now(store: Store, pair: str = "p") -> Judge:
-    return turns.scores_now(await turns.in_force(store, PROJECT, "helpdesk", "default"), pair)
+    return turns.scores_now(await turns.in_force(Project(store, PROJECT), "helpdesk", "default"), pair)
 
 
 async def test_a_full_window_of_disagreement_calls_the_strong_one_once(store: Store, rows: Rows) -> None:
@@ -62,7 +63,9 @@ async def test_the_cheap_one_scores_again_when_agreement_is_back_for_a_window(st
 async def test_groups_without_an_order_and_failures_are_in_no_window(store: Store, rows: Rows) -> None:
     await judged(store, rows, [-1.0] * 9)
     assert await judged(store, rows, [None] * 5) == []
-    failed = await seconds.record(store, PROJECT, await rows.group(), second(None, failed="judge_down: away"), RULE)
+    failed = await seconds.record(
+        Project(store, PROJECT), await rows.group(), second(None, failed="judge_down: away"), RULE
+    )
     assert failed is None
     assert await scores_now(store) == CHEAP
     assert len(await judged(store, rows, [-1.0])) == 1
@@ -88,7 +91,7 @@ async def test_a_version_that_was_not_seen_before_empties_the_window_and_one_tha
 async def test_who_writes_at_one_time_writes_one_turn(store: Store, rows: Rows) -> None:
     await judged(store, rows, [-1.0] * 9)
     ids = [await rows.group() for _ in range(8)]
-    at_once = [seconds.record(store, PROJECT, id_, second(-1.0), RULE) for id_ in ids]
+    at_once = [seconds.record(Project(store, PROJECT), id_, second(-1.0), RULE) for id_ in ids]
     taken = [one for one in await asyncio.gather(*at_once) if one is not None]
     assert len(taken) == 1
     async with store.read() as conn:
@@ -97,17 +100,17 @@ async def test_who_writes_at_one_time_writes_one_turn(store: Store, rows: Rows) 
 
 async def test_judges_that_are_set_no_more_score_no_more(store: Store, rows: Rows) -> None:
     await judged(store, rows, [-1.0] * 10)
-    assert await turns.settle(store, PROJECT, {"default": "p"}, "cheap-1") == []  # these are set
-    [ended] = await turns.settle(store, PROJECT, {"default": "q"}, "cheap-2")
+    assert await turns.settle(Project(store, PROJECT), {"default": "p"}, "cheap-1") == []  # these are set
+    [ended] = await turns.settle(Project(store, PROJECT), {"default": "q"}, "cheap-2")
     assert str(ended) == "helpdesk, recipe default: cheap-2 scores, as other judges are set"
-    assert await turns.settle(store, PROJECT, {}, "cheap-2") == []
+    assert await turns.settle(Project(store, PROJECT), {}, "cheap-2") == []
     assert await scores_now(store) == CHEAP
 
 
 async def test_what_it_cost_counts_in_budgets_and_a_failure_too(store: Store, rows: Rows) -> None:
     await judged(store, rows, [1.0])
-    await seconds.record(store, PROJECT, await rows.group(), second(None, failed="judge_unreadable: no"), RULE)
-    spent = await spending.judged_since(store, PROJECT, 0.0)
+    await seconds.record(Project(store, PROJECT), await rows.group(), second(None, failed="judge_unreadable: no"), RULE)
+    spent = await spending.judged_since(Project(store, PROJECT), 0.0)
     assert sum(one.tokens for one in spent) == 20
     assert sum(one.usd for one in spent) == pytest.approx(0.02)
 
@@ -116,23 +119,25 @@ async def test_a_deleted_run_takes_the_words_and_leaves_the_numbers(store: Store
     group = await rows.group()
     run, other = [await rows.trajectory(group, state="completed") for _ in range(2)]
     said = [Said(run, "ruler", 0.9, "quotes"), Said(other, "ruler", 0.1, "quotes")]
-    await seconds.record(store, PROJECT, group, second(1.0, parts=said), RULE)
+    await seconds.record(Project(store, PROJECT), group, second(1.0, parts=said), RULE)
     [before] = await seconds.of_group(store, group)
     assert list(before.parts) == said
-    await delete_trajectory(store, PROJECT, run)
+    await delete_trajectory(Project(store, PROJECT), run)
     [after] = await seconds.of_group(store, group)
     assert (after.parts, after.tau) == ((), 1.0)
     late = second(1.0, parts=said)  # said of a run that was deleted while the judge was asked
-    await seconds.record(store, PROJECT, group, late, RULE)
+    await seconds.record(Project(store, PROJECT), group, late, RULE)
     assert [one.parts for one in await seconds.of_group(store, group)] == [(), ()]
 
 
 async def test_a_campaign_hears_of_its_own_groups_alone(store: Store, rows: Rows) -> None:
     alias = await rows.alias()
-    mine, other = [(await campaigns.create(store, PROJECT, alias.id, name, {})).id for name in ("mine", "other")]
+    mine, other = [
+        (await campaigns.create(Project(store, PROJECT), alias.id, name, {})).id for name in ("mine", "other")
+    ]
     assert await seconds.newest_of_campaign(store, mine) is None
     for tau in [-1.0] * 10:
-        await seconds.record(store, PROJECT, await rows.group(campaign_id=mine), second(tau), RULE)
+        await seconds.record(Project(store, PROJECT), await rows.group(campaign_id=mine), second(tau), RULE)
     found = await seconds.newest_of_campaign(store, mine)
     assert found is not None
     assert found[1] is not None

@@ -8,6 +8,7 @@ from recorder.errors import NotFound
 from recorder.learned.answers import answers
 from recorder.learned.before_after import before_and_after
 from recorder.registry.versions import by_name
+from recorder.store.project import Project
 from recorder.store.schema import score_parts
 from tests.recorder.learning import Learned
 from tests.recorder.rows import PROJECT, Rows
@@ -20,7 +21,7 @@ async def test_a_scenario_is_the_same_in_two_campaigns_and_rewards_are_over_all_
     await learned.group(11, scenario_id=await learned.scenario(first), campaign_id=first)
     version = await learned.accepted(1)
     await learned.group(12, scenario_id=await learned.scenario(second), campaign_id=second)
-    before = await by_name(rows.store, PROJECT, "helpdesk@0")
+    before = await by_name(Project(rows.store, PROJECT), "helpdesk@0")
     [task] = await before_and_after(rows.store, before, version)
     assert (task.scenario, task.reward_before, task.reward_after, task.rise) == ("order-1", 0.5, 0.5, 0.0)
     assert [(one.external_id, one.runs, one.best) for one in task.before] == [
@@ -41,7 +42,7 @@ async def test_what_changed_most_comes_first_and_what_was_not_judged_has_no_rewa
     async with rows.store.write() as conn:
         better = score_parts.c.trajectory_id.in_(["traj_0021_0", "traj_0021_1"])
         await conn.execute(score_parts.update().where(better).values(value=0.9))
-    before = await by_name(rows.store, PROJECT, "helpdesk@0")
+    before = await by_name(Project(rows.store, PROJECT), "helpdesk@0")
     tasks = await before_and_after(rows.store, before, version)
     assert tasks[0].key == "better"
     assert {task.key: task.reward_after for task in tasks} == {"better": 0.9, "same": 0.5, "open": None}
@@ -54,7 +55,7 @@ async def test_nothing_is_told_of_tasks_that_only_one_of_them_met(rows: Rows) ->
     version = await learned.accepted(1)
     await learned.group(11, implicit_key="after")
     await learned.group(12)  # of no task that is known again
-    before = await by_name(rows.store, PROJECT, "helpdesk@0")
+    before = await by_name(Project(rows.store, PROJECT), "helpdesk@0")
     assert await before_and_after(rows.store, before, version) == []
 
 
@@ -63,7 +64,7 @@ async def test_the_attempts_at_a_task_are_told_best_first(rows: Rows) -> None:
     await learned.group(10, implicit_key="task")
     version = await learned.accepted(1)
     await learned.group(11, implicit_key="task")
-    tasks = await before_and_after(rows.store, await by_name(rows.store, PROJECT, "helpdesk@0"), version)
+    tasks = await before_and_after(rows.store, await by_name(Project(rows.store, PROJECT), "helpdesk@0"), version)
     told = await answers(rows.store, tasks, "task")
     assert [(one.id, one.reward) for one in told.before] == [("traj_0010_1", 1.0), ("traj_0010_0", 0.0)]
     assert [(one.id, one.answer, one.cut) for one in told.after] == [

@@ -10,6 +10,7 @@ from recorder.learned.lines import line_of
 from recorder.learned.whole import whole_version
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import AliasView, get_alias
+from recorder.store.project import Project
 from recorder.store.schema import score_parts
 from tests.recorder.learning import FIGURES, Learned
 from tests.recorder.rows import PROJECT, Rows
@@ -21,7 +22,7 @@ async def learned(rows: Rows) -> Learned:
 
 
 async def alias_of(learned: Learned) -> AliasView:
-    return await get_alias(learned.store, PROJECT, learned.alias)
+    return await get_alias(Project(learned.store, PROJECT), learned.alias)
 
 
 async def test_what_is_live_its_ancestors_and_what_came_to_nothing_are_told_apart(learned: Learned) -> None:
@@ -93,22 +94,22 @@ async def test_a_version_is_told_whole_beside_its_parent_or_another(learned: Lea
     await learned.accepted(2, implicit_key="task")
     await learned.group(3, implicit_key="task")
     await learned.group(4, implicit_key="another")
-    whole = await whole_version(learned.store, PROJECT, "helpdesk@2")
+    whole = await whole_version(Project(learned.store, PROJECT), "helpdesk@2")
     assert (whole.beside, [m.move for m in whole.moves]) == ("helpdesk@1", ["gate", "gated"])
     assert whole.step is not None
     assert (whole.step.number, whole.step.seconds) == (2, {"train": 3.5, "load": 0.25})
     assert [(one.id, one.runs, one.reward, one.state) for one in whole.groups] == [("grp_0002", 2, 0.5, "trained")]
     [task] = whole.tasks
     assert ([one.id for one in task.before], [one.id for one in task.after]) == (["grp_0002"], ["grp_0003"])
-    other = await whole_version(learned.store, PROJECT, "helpdesk@2", "helpdesk@0")
+    other = await whole_version(Project(learned.store, PROJECT), "helpdesk@2", "helpdesk@0")
     assert [[one.id for one in task.before] for task in other.tasks] == [["grp_0001"]]
-    base = await whole_version(learned.store, PROJECT, "helpdesk@0")
+    base = await whole_version(Project(learned.store, PROJECT), "helpdesk@0")
     assert (base.beside, base.tasks, base.step, base.groups) == (None, (), None, ())
 
 
 async def test_what_is_not_there_or_of_another_alias_is_refused(learned: Learned) -> None:
     await learned.rows.alias("other")
     with pytest.raises(NotFound, match="helpdesk@9"):
-        await whole_version(learned.store, PROJECT, "helpdesk@9")
+        await whole_version(Project(learned.store, PROJECT), "helpdesk@9")
     with pytest.raises(Conflict, match="of another alias"):
-        await whole_version(learned.store, PROJECT, "helpdesk@0", "other@0")
+        await whole_version(Project(learned.store, PROJECT), "helpdesk@0", "other@0")

@@ -16,6 +16,7 @@ from recorder.learned.training import training
 from recorder.settings import RecorderSettings
 from recorder.store import ledger
 from recorder.store.ledger import LedgerRow
+from recorder.store.project import Project
 from recorder.work import steps
 from tests.recorder.learning import Learned
 from tests.recorder.rows import PROJECT, Rows
@@ -31,22 +32,22 @@ async def test_steps_are_told_newest_first_with_their_figures_by_name(learned: L
     await learned.accepted(2)
     failed = await steps.begin_step(learned.store, learned.alias_id, await learned.live())
     await steps.abandon_step(learned.store, failed.id, "the loss was nan")
-    newest, second, first = await list_step_lines(learned.store, PROJECT)
+    newest, second, first = await list_step_lines(Project(learned.store, PROJECT))
     assert (newest.state, newest.reason, newest.version, newest.parent) == (
         "abandoned", "the loss was nan", None, "helpdesk@2",
     )  # fmt: skip
     assert (newest.reward_mean, newest.seconds, newest.groups) == (None, {}, 0)
     assert (second.number, second.version, second.groups, second.runs) == (2, "helpdesk@2", 1, 1)
     assert (second.kl, second.entropy, second.clip_fraction) == (0.001, 1.5, 0.02)
-    assert await list_step_lines(learned.store, PROJECT, after=second.id) == [first]
-    assert await list_step_lines(learned.store, PROJECT, alias="nobody") == []
+    assert await list_step_lines(Project(learned.store, PROJECT), after=second.id) == [first]
+    assert await list_step_lines(Project(learned.store, PROJECT), alias="nobody") == []
 
 
 async def test_a_campaign_is_told_with_each_rule_that_may_end_it(learned: Learned) -> None:
     campaign = await learned.campaign(target=0.95, target_steps=2, plateau_steps=5, plateau_delta=0.01, val_every=1)
     for step, success in enumerate((0.3, 0.8, 0.7)):
         await learned.validated(campaign, step, f"helpdesk@{step}", success, 10)
-    [told] = await campaign_progress(learned.store, PROJECT)
+    [told] = await campaign_progress(Project(learned.store, PROJECT))
     assert (told.name, told.alias, told.state, told.steps) == ("orders", "helpdesk", "running", 20)
     assert [(one.step, one.version, one.measure.value) for one in told.measured] == [
         (0, "helpdesk@0", 0.3), (1, "helpdesk@1", 0.8), (2, "helpdesk@2", 0.7),
@@ -57,7 +58,7 @@ async def test_a_campaign_is_told_with_each_rule_that_may_end_it(learned: Learne
         ("after 20 steps", "0 done, 20 left"),
     ]
     await learned.validated(campaign, 5, "helpdesk@5", 0.8, 10)
-    [told] = await campaign_progress(learned.store, PROJECT)
+    [told] = await campaign_progress(Project(learned.store, PROJECT))
     assert told.rules[1].now == "best 0.8 after step 1; whenever it shows"
 
 
@@ -67,7 +68,7 @@ async def test_a_campaign_is_told_with_the_rules_that_nobody_set_and_with_its_bu
     await begun(learned, campaign, measure="success", plateau_steps=10, epoch_steps=4)
     await stepped(learned, campaign, seconds={"sampling": 90.0, "training": 60.0})
     await learned.validated(campaign, 1, "helpdesk@1", 0.5, 10)
-    [told] = await campaign_progress(learned.store, PROJECT)
+    [told] = await campaign_progress(Project(learned.store, PROJECT))
     assert [(rule.rule, rule.now) for rule in told.rules] == [
         ("no rise over 0.01 in 10 steps", "best 0.5 after step 1; in 10 steps at the soonest"),
         ("after 20 steps", "0 done, 20 left"),
@@ -85,7 +86,7 @@ async def test_the_mean_of_rulers_scores_is_never_shown_as_a_measure(
     campaign = await learned.campaign(target=0.9)
     await begun(learned, campaign, measure=measure, plateau_steps=None, epoch_steps=1)
     await stepped(learned, campaign, reward=0.75, success=None)
-    [told] = await campaign_progress(learned.store, PROJECT)
+    [told] = await campaign_progress(Project(learned.store, PROJECT))
     assert [(one.measure.kind, one.measure.value) for one in told.measured] == said
 
 
@@ -105,7 +106,7 @@ async def stepped(learned: Learned, campaign: str, **given: Any) -> None:
 
 async def test_a_campaign_without_validations_is_measured_by_its_own_steps(learned: Learned) -> None:
     campaign = await learned.campaign(target=0.9)
-    [fresh] = await campaign_progress(learned.store, PROJECT, "helpdesk")
+    [fresh] = await campaign_progress(Project(learned.store, PROJECT), "helpdesk")
     assert (list(fresh.measured), fresh.rules[0].now) == ([], "nothing measured yet")
     step = {
         "step": 1,
@@ -117,12 +118,12 @@ async def test_a_campaign_without_validations_is_measured_by_its_own_steps(learn
     }
     async with learned.store.write() as conn:
         await ledger.write(conn, [LedgerRow(PROJECT, "campaign", campaign, "step", step)])
-    [told] = await campaign_progress(learned.store, PROJECT)
+    [told] = await campaign_progress(Project(learned.store, PROJECT))
     assert ([(one.version, one.measure.value) for one in told.measured], told.failed_steps) == (
         [("helpdesk@0", 0.5)],
         1,
     )
-    assert await campaign_progress(learned.store, PROJECT, "nobody") == []
+    assert await campaign_progress(Project(learned.store, PROJECT), "nobody") == []
 
 
 async def test_runs_trained_on_and_left_out_are_counted_by_reason(learned: Learned) -> None:
@@ -130,7 +131,7 @@ async def test_runs_trained_on_and_left_out_are_counted_by_reason(learned: Learn
     other = [LedgerRow(PROJECT, "group", "grp_1", "stale"), LedgerRow(PROJECT, "version", "ver_1", "promote")]
     async with learned.store.write() as conn:
         await ledger.write(conn, rows + other)
-    [told] = await lessons(learned.store, PROJECT)
+    [told] = await lessons(Project(learned.store, PROJECT))
     assert told.runs == {"trained": 1, "stale": 2}
 
 
@@ -146,8 +147,8 @@ def test_spans_are_few_of_one_length_and_lose_nothing_that_fits(rows: list[tuple
 
 async def test_training_says_who_trains_what_is_waited_for_and_what_was_spent(learned: Learned) -> None:
     await learned.gated(1)
-    await leases.acquire(learned.store, PROJECT, leases.trainer("helpdesk"), "learner", 60)
-    told = await training(learned.store, PROJECT, RecorderSettings())
+    await leases.acquire(Project(learned.store, PROJECT), leases.trainer("helpdesk"), "learner", 60)
+    told = await training(Project(learned.store, PROJECT), RecorderSettings())
     assert told.trainers == ["helpdesk"]
     assert told.waits_for == "1 group in a version that is not decided"
     assert (told.budgets.judge_tokens, told.budgets.steps_last_hour) == (0, {"helpdesk": 1})

@@ -8,12 +8,13 @@ from recorder.errors import FilterInvalid
 from recorder.listing.groups import list_groups
 from recorder.listing.words import group_filter
 from recorder.store.database import Store, now
+from recorder.store.project import Project
 from recorder.store.schema import campaigns
 from tests.recorder.rows import PROJECT, Rows
 
 
 async def ids(store: Store, **said: str) -> list[str]:
-    return [line.id for line in (await list_groups(store, PROJECT, group_filter(said.items()))).lines]
+    return [line.id for line in (await list_groups(Project(store, PROJECT), group_filter(said.items()))).lines]
 
 
 async def test_groups_are_narrowed_by_what_they_are(store: Store, rows: Rows) -> None:
@@ -35,7 +36,7 @@ async def test_groups_are_narrowed_by_what_they_are(store: Store, rows: Rows) ->
         ({"state": "left_out", "alias": "helpdesk"}, []),
     ):
         assert await ids(store, **said) == wanted, said
-    assert (await list_groups(store, "other")).lines == []
+    assert (await list_groups(Project(store, "other"))).lines == []
 
 
 async def test_groups_are_narrowed_by_how_far_their_rewards_lie_apart(store: Store, rows: Rows) -> None:
@@ -55,19 +56,19 @@ async def test_groups_come_newest_first_whatever_their_ids_are_and_in_pages(stor
         found: list[str] = []
         before: str | None = None
         while len(found) < 4:
-            page = await list_groups(store, PROJECT, group_filter(said.items()), before=before, limit=1)
+            page = await list_groups(Project(store, PROJECT), group_filter(said.items()), before=before, limit=1)
             found += [one.id for one in page.lines]
             before = page.next
         assert (found, before) == (newest, None), said
     assert await ids(store, since="2000.25") == newest[:3]
     assert await ids(store, until="2000.25", state="open") == newest[3:]
     assert await ids(store, since="2000", until="2001") == newest[1:3]
-    above = await list_groups(store, PROJECT, group_filter([("until", "2001")]), before="9000~")
+    above = await list_groups(Project(store, PROJECT), group_filter([("until", "2001")]), before="9000~")
     assert [one.id for one in above.lines] == newest[1:]
 
 
 @pytest.mark.parametrize("before", ["group_00", "~", "nan~group_00", "1e999x~a", "--1~a"])
 async def test_what_is_no_place_of_the_list_is_refused(store: Store, before: str) -> None:
     with pytest.raises(FilterInvalid, match="no place of this list") as e:
-        await list_groups(store, PROJECT, before=before)
+        await list_groups(Project(store, PROJECT), before=before)
     assert e.value.word == "before"

@@ -6,12 +6,13 @@ from recorder.listing.offered import Offered, offered_of_groups, offered_of_runs
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
+from recorder.store.project import Project
 from tests.recorder.rows import PROJECT, Rows
 
 
 async def test_an_empty_store_offers_nothing(store: Store) -> None:
     nothing = Offered([], [], [], [], [])
-    assert await offered_of_runs(store, PROJECT) == await offered_of_groups(store, PROJECT) == nothing
+    assert await offered_of_runs(Project(store, PROJECT)) == await offered_of_groups(Project(store, PROJECT)) == nothing
 
 
 async def test_what_is_there_is_offered_once(store: Store, rows: Rows) -> None:
@@ -22,9 +23,9 @@ async def test_what_is_there_is_offered_once(store: Store, rows: Rows) -> None:
     codes = ("zero_variance", "too_few", "trained", "too_few", "deleted")
     async with store.write() as conn:
         await ledger.write(conn, [LedgerRow(PROJECT, "trajectory", run, code) for code in codes])
-    runs = await offered_of_runs(store, PROJECT)
+    runs = await offered_of_runs(Project(store, PROJECT))
     assert (runs.aliases, runs.versions) == (["helpdesk", "shop"], ["helpdesk@0", "shop@0"])
     assert runs.reasons == ["trained", "too_few", "zero_variance"]
     assert runs.sources == ["lineage", "path"]
-    assert (await offered_of_groups(store, PROJECT)).reasons == ["too_few"]
-    assert (await offered_of_runs(store, "other")).reasons == []
+    assert (await offered_of_groups(Project(store, PROJECT))).reasons == ["too_few"]
+    assert (await offered_of_runs(Project(store, "other"))).reasons == []

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from recorder.errors import InvalidId
 from recorder.ids import new_id
 from recorder.listing.short_ids import SHOWN, in_full, short
+from recorder.store.project import Project
 from recorder.store.schema import groups, trajectories
 from tests.recorder.rows import PROJECT, Rows
 
@@ -31,23 +32,23 @@ def test_what_is_none_of_ours_is_shown_as_it_is(name: str | None) -> None:
 async def test_an_end_stands_for_the_run_or_the_group_that_has_it(rows: Rows) -> None:
     run, group = await rows.trajectory(id=new_id("traj")), await rows.group(id=new_id("group"))
     for id_ in (run, group):
-        assert [await in_full(rows.store, PROJECT, id_[-length:]) for length in (6, SHOWN, 26)] == [id_] * 3
-        assert await in_full(rows.store, PROJECT, id_) == id_
-        assert await in_full(rows.store, PROJECT, id_[-5:]) == id_[-5:]  # too short to mean it
-        assert await in_full(rows.store, "another project", id_[-SHOWN:]) == id_[-SHOWN:]
+        assert [await in_full(Project(rows.store, PROJECT), id_[-length:]) for length in (6, SHOWN, 26)] == [id_] * 3
+        assert await in_full(Project(rows.store, PROJECT), id_) == id_
+        assert await in_full(Project(rows.store, PROJECT), id_[-5:]) == id_[-5:]  # too short to mean it
+        assert await in_full(Project(rows.store, "another project"), id_[-SHOWN:]) == id_[-SHOWN:]
 
 
 async def test_an_id_that_a_caller_gave_comes_first(rows: Rows) -> None:
     run, other = await rows.trajectory(id=new_id("traj")), await rows.trajectory()
     await rows.set(trajectories, other, external_id=run[-SHOWN:])
-    assert await in_full(rows.store, PROJECT, run[-SHOWN:]) == run[-SHOWN:]
+    assert await in_full(Project(rows.store, PROJECT), run[-SHOWN:]) == run[-SHOWN:]
     group, named = await rows.group(id=new_id("group")), await rows.group()
     await rows.set(groups, named, external_id=group[-SHOWN:])
-    assert await in_full(rows.store, PROJECT, group[-SHOWN:]) == group[-SHOWN:]
+    assert await in_full(Project(rows.store, PROJECT), group[-SHOWN:]) == group[-SHOWN:]
 
 
 async def test_an_end_that_several_have_is_refused_with_their_ids(rows: Rows) -> None:
     ids = [await rows.trajectory(id="traj_" + first + "0" * 18 + "sameends") for first in ("1", "2")]
     with pytest.raises(InvalidId, match="Write more of it") as caught:
-        await in_full(rows.store, PROJECT, "sameends")
+        await in_full(Project(rows.store, PROJECT), "sameends")
     assert all(id_ in str(caught.value) for id_ in ids)

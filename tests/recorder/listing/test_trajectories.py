@@ -13,17 +13,18 @@ from recorder.listing.words import run_filter
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
+from recorder.store.project import Project
 from recorder.store.schema import calls, tool_calls, trajectories
 from tests.recorder.rows import PROJECT, Rows
 
 
 async def ids(store: Store, **said: str) -> list[str]:
     """What the list of all runs that are wanted has."""
-    return [line.id for line in (await list_trajectories(store, PROJECT, run_filter(said.items()))).lines]
+    return [line.id for line in (await list_trajectories(Project(store, PROJECT), run_filter(said.items()))).lines]
 
 
 async def line(store: Store, id_: str) -> TrajectoryLine:
-    return next(one for one in (await list_trajectories(store, PROJECT)).lines if one.id == id_)
+    return next(one for one in (await list_trajectories(Project(store, PROJECT))).lines if one.id == id_)
 
 
 async def failed_call(rows: Rows, run: str, outcome: str = "failed") -> None:
@@ -43,7 +44,7 @@ async def test_pages_together_are_the_whole_list_newest_first(store: Store, rows
         found: list[str] = []
         before: str | None = None
         while True:
-            page = await list_trajectories(store, PROJECT, run_filter(said.items()), before=before, limit=2)
+            page = await list_trajectories(Project(store, PROJECT), run_filter(said.items()), before=before, limit=2)
             found += [one.id for one in page.lines]
             before = page.next
             if before is None:
@@ -95,9 +96,9 @@ async def test_runs_are_narrowed_by_what_they_are(store: Store, rows: Rows) -> N
     ):
         assert await ids(store, **said) == wanted, said
     both = run_filter([("state", "open"), ("state", "errored")])
-    assert [run.id for run in (await list_trajectories(store, PROJECT, both)).lines] == [two, one]
+    assert [run.id for run in (await list_trajectories(Project(store, PROJECT), both)).lines] == [two, one]
     either = run_filter([("origin", "live"), ("origin", "shadow")])
-    assert [run.id for run in (await list_trajectories(store, PROJECT, either)).lines] == [two, one]
+    assert [run.id for run in (await list_trajectories(Project(store, PROJECT), either)).lines] == [two, one]
 
 
 async def test_runs_are_narrowed_by_how_their_calls_were_attributed(store: Store, rows: Rows) -> None:
@@ -144,7 +145,7 @@ async def test_a_line_says_why_its_run_is_not_trained_on(store: Store, rows: Row
     await told(store, back, "trained", "untrained")
     await told(store, again, "too_few", "trained")
     await told(store, late, "feedback_late")
-    lines = {one.id: (one.left_out, one.trained) for one in (await list_trajectories(store, PROJECT)).lines}
+    lines = {one.id: (one.left_out, one.trained) for one in (await list_trajectories(Project(store, PROJECT))).lines}
     assert lines == {
         alone: ("too_few", False), failed: (None, False), back: ("untrained", False), again: (None, True),
         late: (None, False), waiting: ("judge_timeout", False),
@@ -167,7 +168,7 @@ async def test_a_common_reason_and_a_rare_one_find_the_same(
         await failed_call(rows, run)
     assert await ids(store, reason="too_few") == await ids(store, tool_error="yes") == made[:many][::-1]
     narrowed = RunFilter(reason="too_few", tool_error=True)
-    page = await list_trajectories(store, PROJECT, narrowed, before=made[many - 1], limit=10)
+    page = await list_trajectories(Project(store, PROJECT), narrowed, before=made[many - 1], limit=10)
     assert [one.id for one in page.lines] == made[: many - 1][::-1]
 
 
@@ -178,5 +179,5 @@ async def test_another_projects_runs_are_in_no_list(store: Store, rows: Rows) ->
     await failed_call(rows, run)
     said = [{}, {"group": "orders"}, {"reason": "too_few"}, {"tool_error": "yes"}, {"session": "s"}, {"state": "open"}]
     for one in said:
-        assert (await list_trajectories(store, "other", run_filter(one.items()))).lines == [], one
+        assert (await list_trajectories(Project(store, "other"), run_filter(one.items()))).lines == [], one
         assert await ids(store, **one) == [run]

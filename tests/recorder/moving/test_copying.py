@@ -26,6 +26,7 @@ from recorder.store import ledger, migrate
 from recorder.store import postgres as postgresql
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
+from recorder.store.project import Project
 from recorder.store.schema import calls, groups, nodes, projects, trajectories, unindexed
 from tests.postgres import Postgres
 from tests.recorder.checking.sound import Sound
@@ -132,7 +133,7 @@ async def test_a_source_that_changes_meanwhile_is_no_copy(sound: Sound, target: 
 
 
 async def test_a_store_in_use_is_not_copied(sound: Sound, target: Store) -> None:
-    lease = await leases.acquire(sound.store, PROJECT, "trainer:helpdesk", "elsewhere:1:ab", 60)
+    lease = await leases.acquire(Project(sound.store, PROJECT), "trainer:helpdesk", "elsewhere:1:ab", 60)
     assert lease is not None
     with pytest.raises(Conflict, match="trainer:helpdesk"):
         await copy_store(sound.store, target)
@@ -206,10 +207,10 @@ async def test_a_store_goes_to_postgresql_and_comes_back(sound: Sound, target: S
         assert await digest_table(there, table) == await digest_table(sound.store, table)
     violations = [v for one in await check_store(there, sound.data) for v in one.violations]
     assert [v.id for v in violations] == [b"\x00\xff".hex()]  # the odd node is nobody's, in both
-    newest = max(entry.id for entry in await ledger.latest(there, PROJECT))
+    newest = max(entry.id for entry in await ledger.latest(Project(there, PROJECT)))
     async with there.write() as conn:
         await ledger.write(conn, [LedgerRow(PROJECT, "call", "call_1", "test")])
-    assert (await ledger.latest(there, PROJECT))[0].id == newest + 1
+    assert (await ledger.latest(Project(there, PROJECT)))[0].id == newest + 1
     await copy_store(there, target)
     assert {k: v for k, v in (await content(target)).items() if k != "nodes"} == {
         k: v for k, v in (await content(there)).items() if k != "nodes"

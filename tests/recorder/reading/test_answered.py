@@ -12,6 +12,7 @@ from recorder.content.turns import Address
 from recorder.reading import answered
 from recorder.states import CallState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, tool_result, tool_turn, user
 
 AT = Address(trajectory="run-1")
@@ -23,40 +24,40 @@ def given(response_id: str, kind: str = "response") -> dict[str, Any]:
 
 async def test_a_call_is_found_by_the_id_of_its_answer(store: Store, talk: Talk) -> None:
     made = await talk.call([user("?")], "42", AT, rest={"metadata": {}}, **given("resp_1"))
-    found = await answered.find(store, PROJECT, "resp_1")
+    found = await answered.find(Project(store, PROJECT), "resp_1")
     assert found is not None
     assert (found.call.id, found.call.messages, found.call.rest) == (made.call_id, [user("?")], {"metadata": {}})
     assert found.choice is not None
     assert found.choice.message == assistant("42")
-    assert await answered.find(store, "other", "resp_1") is None
-    assert await answered.find(store, PROJECT, "resp_2") is None
+    assert await answered.find(Project(store, "other"), "resp_1") is None
+    assert await answered.find(Project(store, PROJECT), "resp_2") is None
 
 
 async def test_an_id_of_another_kind_is_no_answers(store: Store, talk: Talk) -> None:
     await talk.call([user("?")], "42", AT, **given("call_1", "tool_call"))
-    assert await answered.find(store, PROJECT, "call_1") is None
-    assert not await answered.forget(store, PROJECT, "call_1")
+    assert await answered.find(Project(store, PROJECT), "call_1") is None
+    assert not await answered.forget(Project(store, PROJECT), "call_1")
 
 
 async def test_what_many_answers_said_is_found_at_once(store: Store, talk: Talk) -> None:
     await talk.call([user("?")], {**assistant("42"), "reasoning": "hm"}, AT, response_meta={"a": 1}, **given("resp_1"))
     await talk.call([user("!")], [], AT, state=CallState.ERRORED, **given("resp_2"))
-    said = await answered.said(store, PROJECT, ["resp_1", "resp_2", "resp_3"])
+    said = await answered.said(Project(store, PROJECT), ["resp_1", "resp_2", "resp_3"])
     assert said.keys() == {"resp_1", "resp_2"}
     assert said["resp_1"].message == {**assistant("42"), "reasoning": "hm"}
     assert (said["resp_1"].meta["a"], said["resp_1"].streamed) == (1, False)
     assert said["resp_2"].message is None
-    assert await answered.said(store, "other", ["resp_1"]) == {}
+    assert await answered.said(Project(store, "other"), ["resp_1"]) == {}
 
 
 async def test_a_forgotten_answer_stays_recorded(store: Store, talk: Talk, recorder: Recorder) -> None:
     made = await talk.call([user("?")], "42", AT, **given("resp_1"))
-    assert not await answered.forget(store, "other", "resp_1")
-    assert await answered.forget(store, PROJECT, "resp_1")
+    assert not await answered.forget(Project(store, "other"), "resp_1")
+    assert await answered.forget(Project(store, PROJECT), "resp_1")
     recorder.forget_issued(PROJECT, "resp_1")
-    assert await answered.find(store, PROJECT, "resp_1") is None
+    assert await answered.find(Project(store, PROJECT), "resp_1") is None
     assert await recorder.find.answered(PROJECT, "resp_1") is None
-    assert not await answered.forget(store, PROJECT, "resp_1")
+    assert not await answered.forget(Project(store, PROJECT), "resp_1")
     later = await talk.call([user("?"), assistant("42"), user("And?")], "43", AT)
     assert later.attribution.parent is not None
     assert later.attribution.parent.call_id == made.call_id
@@ -91,7 +92,7 @@ async def test_reasoning_comes_back_with_the_turns_that_it_was_sampled_with(stor
     assert two.attribution.parent.call_id == one.call_id
     history += [assistant("Done"), user("Thanks")]
     await talk.call(history, [choice(assistant("Bye"))], AT, **given("resp_3"))
-    found = await answered.find(store, PROJECT, "resp_3")
+    found = await answered.find(Project(store, PROJECT), "resp_3")
     assert found is not None
     messages = await answered.with_reasoning(store, found.call)
     assert [m.get("reasoning") for m in messages] == [None, "first", None, "second", None]
@@ -102,7 +103,7 @@ async def test_reasoning_of_an_edited_turn_is_left_out(store: Store, talk: Talk)
     await talk.call([user("?")], {**assistant("42"), "reasoning": "hm"}, AT, **given("resp_1"))
     edited = [user("?"), assistant("43"), user("And?")]
     await talk.call(edited, "44", AT, **given("resp_2"))
-    found = await answered.find(store, PROJECT, "resp_2")
+    found = await answered.find(Project(store, PROJECT), "resp_2")
     assert found is not None
     assert await answered.with_reasoning(store, found.call) == edited
 
@@ -114,12 +115,12 @@ async def test_a_call_is_shown_at_once_and_ends_as_ever(
     opened = await talk.attributed([user("?")], [], AT, state=CallState.OPEN, finished_at=None, **given("resp_1"))
     recorder.begin(opened)
     await recorder.show(opened)
-    found = await answered.find(store, PROJECT, "resp_1")
+    found = await answered.find(Project(store, PROJECT), "resp_1")
     assert found is not None
     assert (found.call.state, found.choice) == (CallState.OPEN, None)
     ended = await talk.attributed([user("?")], [choice(assistant("42"))], AT, state=end, **given("resp_1"))
     await recorder.commit(replace(ended, call_id=opened.call_id))
-    found = await answered.find(store, PROJECT, "resp_1")
+    found = await answered.find(Project(store, PROJECT), "resp_1")
     assert found is not None
     assert (found.call.id, found.call.state) == (opened.call_id, end)
     assert found.choice is not None

@@ -6,6 +6,7 @@ import pytest
 
 from recorder.reading.compared import compared_runs
 from recorder.states import GroupState
+from recorder.store.project import Project
 from recorder.store.schema import choices, groups, tool_calls, trajectories
 from recorder.work.claims import claim_one_for_judging
 from recorder.work.scores import NewPart, NewScore, record_score
@@ -35,7 +36,7 @@ async def test_a_run_has_its_reward_its_answers_its_tools_and_its_time(rows: Row
         row = {"id": f"tool_{outcome}_{len(await rows.all(tool_calls))}", "project_id": PROJECT, "outcome": outcome}
         row |= {"trajectory_id": second, "join_source": "path", "join_confidence": "stated", "name": "t", "tool": "t"}
         await rows.insert(tool_calls, {**row, "started_at": 1.0, "finished_at": 2.0})
-    old, new = await compared_runs(rows.store, PROJECT, BOTH, 0.0)
+    old, new = await compared_runs(Project(rows.store, PROJECT), BOTH, 0.0)
     assert (old.version_id, new.version_id, old.group_id == new.group_id) == (*BOTH, True)
     assert (old.reward, new.reward, old.ranked, old.errored) == (0.0, 1.0, False, False)
     assert (old.tool_failures, new.tool_failures) == (None, 0.5)
@@ -45,7 +46,7 @@ async def test_a_run_has_its_reward_its_answers_its_tools_and_its_time(rows: Row
 
 async def test_a_reward_that_ranks_is_told_from_one_that_does_not(rows: Rows) -> None:
     await scored(rows, asked="hash")
-    assert [run.ranked for run in await compared_runs(rows.store, PROJECT, BOTH, 0.0)] == [True, True]
+    assert [run.ranked for run in await compared_runs(Project(rows.store, PROJECT), BOTH, 0.0)] == [True, True]
 
 
 @pytest.mark.parametrize("change", [{"mixed": True}, {"purpose": "eval"}, {"version_id": "ver_c"}, {"state": "open"}])
@@ -54,13 +55,13 @@ async def test_runs_that_are_not_of_one_version_alone_or_not_the_agents_do_not_c
 ) -> None:
     first, _ = await scored(rows)
     await rows.set(trajectories, first, **change)
-    assert [run.version_id for run in await compared_runs(rows.store, PROJECT, BOTH, 0.0)] == ["ver_b"]
+    assert [run.version_id for run in await compared_runs(Project(rows.store, PROJECT), BOTH, 0.0)] == ["ver_b"]
 
 
 async def test_a_group_that_waits_for_its_judge_waits_here_too_and_older_runs_are_past(rows: Rows) -> None:
     await scored(rows)
     [group] = await rows.all(groups)
-    assert len(await compared_runs(rows.store, PROJECT, BOTH, 0.0)) == 2
-    assert await compared_runs(rows.store, PROJECT, BOTH, 1e12) == []
+    assert len(await compared_runs(Project(rows.store, PROJECT), BOTH, 0.0)) == 2
+    assert await compared_runs(Project(rows.store, PROJECT), BOTH, 1e12) == []
     await rows.set(groups, group["id"], state=GroupState.READY)
-    assert await compared_runs(rows.store, PROJECT, BOTH, 0.0) == []
+    assert await compared_runs(Project(rows.store, PROJECT), BOTH, 0.0) == []

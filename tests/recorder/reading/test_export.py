@@ -15,6 +15,7 @@ from recorder.registry import versions
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, Purpose, TurnKind
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.recorder.rows import Rows
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, tool_result, tool_turn, user
 
@@ -56,7 +57,7 @@ async def recorder(store: Store) -> Any:
 
 
 async def raw(store: Store, **asked: Any) -> list[dict[str, Any]]:
-    lines = [line async for line in export.raw_lines(store, PROJECT, **asked)]
+    lines = [line async for line in export.raw_lines(Project(store, PROJECT), **asked)]
     return [json.loads(json.dumps(line)) for line in lines]  # every line is JSON
 
 
@@ -124,7 +125,7 @@ async def test_the_reward_of_the_current_score_is_exported_with_what_it_is_made_
         for n in range(2)
     ]
     ids = [m.attribution.trajectory.id for m in made]
-    claim = await claim_for_judging(store, PROJECT, "judge", 60.0)
+    claim = await claim_for_judging(Project(store, PROJECT), "judge", 60.0)
     assert claim is not None
     parts = [NewPart(id_, "reward", float(n), None, "because") for n, id_ in enumerate(ids)]
     parts += [NewPart(ids[0], "checked", 0.0, 1.0, "wrong order"), NewPart(ids[0], "checked.words", 12.0)]
@@ -170,7 +171,7 @@ async def test_many_trajectories_come_in_pages_and_in_order(
     assert [line["trajectory_id"] for line in await raw(store)] == homes
     assert {line["started_at"] for line in await raw(store, since=1008.0)} == {1008.0, 1009.0}
     assert [line["trajectory_id"] for line in await raw(store, trajectory_id=homes[4])] == [homes[4]]
-    assert [line async for line in export.raw_lines(store, "other")] == []
+    assert [line async for line in export.raw_lines(Project(store, "other"))] == []
 
 
 async def test_fine_tuning_lines_are_completed_conversations(store: Store, talk: Talk) -> None:
@@ -183,7 +184,7 @@ async def test_fine_tuning_lines_are_completed_conversations(store: Store, talk:
     await talk.call([user("no tools")], "fine", Address(trajectory="plain", done=True))
     await talk.call([user("still open")], "?", Address(trajectory="open"))
     await talk.call([user("broken")], [], Address(trajectory="broken", done=True), state=CallState.ERRORED)
-    lines = [line async for line in export.openai_lines(store, PROJECT)]
+    lines = [line async for line in export.openai_lines(Project(store, PROJECT))]
     called = {k: v for k, v in tool_turn("id-1").items() if v is not None}
     assert lines == [
         {"messages": [user("?"), called, tool_result("id-1"), assistant("done")], "tools": tools},

@@ -10,6 +10,7 @@ from recorder.content.turns import Address, Sampling
 from recorder.reading.never_trained import JUDGED_BY, UNKNOWN, NeverTrained, never_trained
 from recorder.states import Purpose, TurnKind
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.recorder.rows import PROJECT, Rows
 from tests.recorder.talk import Talk, user
 
@@ -21,7 +22,7 @@ async def told(store: Store, talk: Talk, *samplings: Sampling, client: str | Non
     for sampling in samplings:
         meta = {"client": client} if client is not None else None
         await talk.call([user("?")], "done", alias_id=alias.id, sampling=sampling, response_meta=meta, **more)
-    return await never_trained(store, PROJECT)
+    return await never_trained(Project(store, PROJECT))
 
 
 async def test_a_greedy_agent_is_named_with_the_setting_that_frees_it(store: Store, talk: Talk) -> None:

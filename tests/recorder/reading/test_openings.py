@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from recorder.reading.openings import recent_openings
+from recorder.store.project import Project
 from recorder.store.schema import nodes
 from tests.recorder.rows import PROJECT, Rows
 
@@ -32,7 +33,7 @@ class Traffic:
 
     async def found(self, limit: int = 10) -> list[str]:
         """What is found, as the words that were asked."""
-        calls = await recent_openings(self._rows.store, PROJECT, self._alias_id, limit)
+        calls = await recent_openings(Project(self._rows.store, PROJECT), self._alias_id, limit)
         return [str(call.messages[-1]["content"]) for call in calls]
 
 

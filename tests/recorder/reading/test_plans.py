@@ -14,6 +14,7 @@ from recorder.settings import RecorderSettings
 from recorder.states import TrajectoryState
 from recorder.store.database import Store
 from recorder.store.migrate import DEFAULT_PROJECT
+from recorder.store.project import Project
 from recorder.store.schema import trajectories
 from recorder.upkeep.deletion import delete_trajectory
 from recorder.upkeep.sweep import sweep
@@ -51,7 +52,7 @@ async def test_nothing_that_is_polled_or_listed_walks_a_table_that_grows(bench: 
 
 async def test_retention_finds_the_oldest_by_an_index(bench: Bench) -> None:
     with listening(bench.store) as heard:
-        await sweep(bench.store, DEFAULT_PROJECT, bench.settings)
+        await sweep(Project(bench.store, DEFAULT_PROJECT), bench.settings)
     assert any("ORDER BY trajectories.ended_at" in text for text in heard)
     assert await walks(bench.store, heard) == []
 
@@ -63,7 +64,7 @@ async def test_a_run_is_deleted_by_indexes_alone(bench: Bench) -> None:
         ended = select(trajectories.c.id).where(trajectories.c.state == TrajectoryState.COMPLETED).limit(1)
         run = (await conn.execute(ended)).scalar_one()
     with listening(bench.store) as heard:
-        await delete_trajectory(bench.store, DEFAULT_PROJECT, run)
+        await delete_trajectory(Project(bench.store, DEFAULT_PROJECT), run)
     assert any(text.startswith("DELETE FROM unindexed") for text in heard)
     assert await walks(bench.store, heard) == []
 

@@ -8,6 +8,7 @@ import pytest
 
 from recorder.reading.unattributed import unattributed
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.recorder.rows import PROJECT, Rows
 from tests.recorder.talk import Talk, assistant, user
 
@@ -21,7 +22,7 @@ async def told(
     alias = await Rows(store).alias()
     for at, (messages, answer) in enumerate(said):
         await talk.call(messages, answer, alias_id=alias.id, response_meta={"client": clients[at % len(clients)]})
-    return await unattributed(store, PROJECT)
+    return await unattributed(Project(store, PROJECT))
 
 
 def in_one_message(count: int, task: str = "Find the parcel.") -> list[tuple[list[Any], str]]:

@@ -13,6 +13,7 @@ from recorder.registry.versions import VersionView
 from recorder.states import VersionState
 from recorder.store import ledger
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.recorder.rows import PROJECT, Rows
 
 GATED = (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED)
@@ -27,7 +28,7 @@ async def gated(store: Store, alias: AliasView) -> VersionView:
 
 
 async def now_live(store: Store, alias: AliasView) -> str:
-    found = await aliases.get_alias(store, PROJECT, alias.name)
+    found = await aliases.get_alias(Project(store, PROJECT), alias.name)
     assert found.live_version_id is not None
     return (await versions.get_version(store, found.live_version_id)).name
 
@@ -39,32 +40,32 @@ async def test_an_alias_begins_on_the_base_as_version_0(rows: Rows) -> None:
     zero = await versions.get_version(rows.store, alias.live_version_id)
     assert (zero.name, zero.state, zero.engine_name, zero.path) == ("helpdesk@0", "live", "base-model", None)
     assert zero.base_fingerprint == "fingerprint-1"
-    assert await aliases.get_aliases(rows.store, PROJECT) == [alias]
+    assert await aliases.get_aliases(Project(rows.store, PROJECT)) == [alias]
 
 
 async def test_asking_again_changes_nothing(rows: Rows) -> None:
     first = await rows.alias()
     assert await asyncio.gather(*(rows.alias() for _ in range(5))) == [first] * 5
-    assert await aliases.ensure_alias(rows.store, PROJECT, "helpdesk", "base-model", None) == first
+    assert await aliases.ensure_alias(Project(rows.store, PROJECT), "helpdesk", "base-model", None) == first
     assert len(await versions.list_versions(rows.store, first.id)) == 1
 
 
 @pytest.mark.parametrize("name", ["", "a@1", "a b", "x" * 129, "../../etc\n"])
 async def test_names_that_could_not_be_asked_for_are_refused(store: Store, name: str) -> None:
     with pytest.raises(InvalidId, match="the model name"):
-        await aliases.ensure_alias(store, PROJECT, name, "base", None)
+        await aliases.ensure_alias(Project(store, PROJECT), name, "base", None)
 
 
 async def test_a_hubs_name_is_a_name(store: Store) -> None:
-    assert (await aliases.ensure_alias(store, PROJECT, "Qwen/Qwen3-4B", "base", None)).name == "Qwen/Qwen3-4B"
+    assert (await aliases.ensure_alias(Project(store, PROJECT), "Qwen/Qwen3-4B", "base", None)).name == "Qwen/Qwen3-4B"
 
 
 async def test_a_base_may_change_as_long_as_nothing_was_trained_on_it(rows: Rows) -> None:
     before = await rows.alias()
-    after = await aliases.ensure_alias(rows.store, PROJECT, "helpdesk", "other-model", "fingerprint-2")
+    after = await aliases.ensure_alias(Project(rows.store, PROJECT), "helpdesk", "other-model", "fingerprint-2")
     assert (after.base_model, after.base_fingerprint) == ("other-model", "fingerprint-2")
     assert after.generation == before.generation + 1
-    assert (await versions.by_name(rows.store, PROJECT, "helpdesk@0")).engine_name == "other-model"
+    assert (await versions.by_name(Project(rows.store, PROJECT), "helpdesk@0")).engine_name == "other-model"
     [entry] = await ledger.of(rows.store, "alias", after.id)
     assert entry.code == "base_changed"
 
@@ -73,23 +74,25 @@ async def test_a_base_that_adapters_were_trained_on_stays(rows: Rows) -> None:
     alias = await rows.alias()
     version = await gated(rows.store, alias)
     with pytest.raises(Conflict, match="use another alias name"):
-        await aliases.ensure_alias(rows.store, PROJECT, "helpdesk", "base-model", "fingerprint-2")
+        await aliases.ensure_alias(Project(rows.store, PROJECT), "helpdesk", "base-model", "fingerprint-2")
     await versions.mark(rows.store, version.id, VersionState.REJECTED, "behaviour")
-    assert (await aliases.ensure_alias(rows.store, PROJECT, "helpdesk", "m", "fingerprint-2")).base_model == "m"
+    assert (
+        await aliases.ensure_alias(Project(rows.store, PROJECT), "helpdesk", "m", "fingerprint-2")
+    ).base_model == "m"
 
 
 async def test_a_base_of_another_name_and_unknown_fingerprint_is_another(rows: Rows) -> None:
     await gated(rows.store, await rows.alias())
     with pytest.raises(Conflict, match=r"trained on the base base-model .*, not on other \(fingerprint unknown\)"):
-        await aliases.ensure_alias(rows.store, PROJECT, "helpdesk", "other", None)
-    renamed = await aliases.ensure_alias(rows.store, PROJECT, "helpdesk", "moved/base", "fingerprint-1")
+        await aliases.ensure_alias(Project(rows.store, PROJECT), "helpdesk", "other", None)
+    renamed = await aliases.ensure_alias(Project(rows.store, PROJECT), "helpdesk", "moved/base", "fingerprint-1")
     assert (renamed.base_model, renamed.base_fingerprint) == ("moved/base", "fingerprint-1")
 
 
 async def test_a_fingerprint_that_was_unknown_is_learnt(store: Store) -> None:
-    alias = await aliases.ensure_alias(store, PROJECT, "helpdesk", "base", None)
+    alias = await aliases.ensure_alias(Project(store, PROJECT), "helpdesk", "base", None)
     await gated(store, alias)
-    learnt = await aliases.ensure_alias(store, PROJECT, "helpdesk", "base", "fingerprint-1")
+    learnt = await aliases.ensure_alias(Project(store, PROJECT), "helpdesk", "base", "fingerprint-1")
     assert learnt.base_fingerprint == "fingerprint-1"
 
 
@@ -99,8 +102,8 @@ async def test_a_gated_version_goes_live_and_the_old_one_retires(rows: Rows) -> 
     moved = await aliases.set_live(rows.store, alias.id, version.id, why="gate")
     assert (moved.live_version_id, moved.previous_version_id) == (version.id, alias.live_version_id)
     assert moved.generation == alias.generation + 1
-    assert (await versions.by_name(rows.store, PROJECT, "helpdesk@1")).state is VersionState.LIVE
-    old = await versions.by_name(rows.store, PROJECT, "helpdesk@0")
+    assert (await versions.by_name(Project(rows.store, PROJECT), "helpdesk@1")).state is VersionState.LIVE
+    old = await versions.by_name(Project(rows.store, PROJECT), "helpdesk@0")
     assert (old.state, old.reason) == (VersionState.RETIRED, None)
     [entry] = await ledger.of(rows.store, "version", version.id)
     assert (entry.code, entry.detail) == (
@@ -122,7 +125,7 @@ async def test_a_version_that_did_not_pass_is_never_made_live(rows: Rows, state:
     await versions.mark(rows.store, version.id, state, "weights are not finite")
     with pytest.raises(Conflict, match=rf"helpdesk@1 is {state} \(weights are not finite\) and cannot be made live"):
         await aliases.set_live(rows.store, alias.id, version.id, why="promote")
-    assert await aliases.get_alias(rows.store, PROJECT, "helpdesk") == alias
+    assert await aliases.get_alias(Project(rows.store, PROJECT), "helpdesk") == alias
     assert await now_live(rows.store, alias) == "helpdesk@0"
 
 
@@ -138,11 +141,11 @@ async def test_another_aliass_version_is_not_found(rows: Rows) -> None:
 async def test_rolling_back_goes_down_the_line_and_never_to_what_was_left(rows: Rows) -> None:
     alias = await rows.alias()
     for _ in range(2):
-        version = await gated(rows.store, await aliases.get_alias(rows.store, PROJECT, "helpdesk"))
+        version = await gated(rows.store, await aliases.get_alias(Project(rows.store, PROJECT), "helpdesk"))
         await aliases.set_live(rows.store, alias.id, version.id, why="gate")
     await aliases.rollback(rows.store, alias.id)
     assert await now_live(rows.store, alias) == "helpdesk@1"
-    left = await versions.by_name(rows.store, PROJECT, "helpdesk@2")
+    left = await versions.by_name(Project(rows.store, PROJECT), "helpdesk@2")
     assert (left.state, left.reason) == (VersionState.RETIRED, aliases.ROLLED_BACK)
     await aliases.rollback(rows.store, alias.id)
     assert await now_live(rows.store, alias) == "helpdesk@0"
@@ -190,7 +193,7 @@ async def test_a_rejected_canary_is_no_canary_any_more(rows: Rows) -> None:
     version = await gated(rows.store, alias)
     await aliases.set_canary(rows.store, alias.id, version.id, 0.1)
     await versions.mark(rows.store, version.id, VersionState.REJECTED, "win rate")
-    after = await aliases.get_alias(rows.store, PROJECT, "helpdesk")
+    after = await aliases.get_alias(Project(rows.store, PROJECT), "helpdesk")
     assert (after.canary_version_id, after.generation) == (None, alias.generation + 2)
 
 
@@ -202,7 +205,7 @@ async def test_a_share_is_a_share(rows: Rows) -> None:
 
 async def test_an_unknown_alias_is_met_with_those_that_are_there(rows: Rows) -> None:
     with pytest.raises(NotFound, match="there is: none yet"):
-        await aliases.get_alias(rows.store, PROJECT, "helpdesk")
+        await aliases.get_alias(Project(rows.store, PROJECT), "helpdesk")
     await rows.alias()
     with pytest.raises(NotFound, match="there is: helpdesk"):
-        await aliases.get_alias(rows.store, PROJECT, "helpdsek")
+        await aliases.get_alias(Project(rows.store, PROJECT), "helpdsek")

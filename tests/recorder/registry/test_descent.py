@@ -18,6 +18,7 @@ from recorder.registry import aliases, versions
 from recorder.states import GroupState, VersionState
 from recorder.store import ledger
 from recorder.store.changes import Topic
+from recorder.store.project import Project
 from recorder.store.schema import groups
 from recorder.work import steps
 from tests.recorder.descending import LEASE_S, Line, counting, line
@@ -54,7 +55,7 @@ async def test_groups_are_tried_until_the_version_is_live_and_trained_with_it(ro
     await one.decide("live")
     assert await states(one) == {"trained": 2}
     assert len(await one.trained_runs()) == 2  # the first run of each group was not
-    assert (await ledger.counts(rows.store, PROJECT, "trajectory")) == {"trained": 2}
+    assert (await ledger.counts(Project(rows.store, PROJECT), "trajectory")) == {"trained": 2}
 
 
 async def test_no_step_begins_while_a_version_is_not_decided(rows: Rows) -> None:
@@ -141,8 +142,8 @@ async def test_a_rollback_untrains_and_making_the_version_live_again_trains(rows
     first = await one.live()
     await one.roll_back()
     assert await one.trained_runs() == set()
-    assert await ledger.counts(rows.store, PROJECT, "trajectory") == {"untrained": 2}
-    [entry] = await ledger.latest(rows.store, PROJECT, code="untrained", limit=1)
+    assert await ledger.counts(Project(rows.store, PROJECT), "trajectory") == {"untrained": 2}
+    [entry] = await ledger.latest(Project(rows.store, PROJECT), code="untrained", limit=1)
     assert entry.detail == {"version": "helpdesk@1", "why": "rollback", "who": "hand"}
     await one.again()
     await one.train()  # one of the two groups, by another version
@@ -151,7 +152,7 @@ async def test_a_rollback_untrains_and_making_the_version_live_again_trains(rows
     await one.promote(first)
     assert await states(one) == {"trained": 2}
     await one.check()
-    assert await ledger.counts(rows.store, PROJECT, "trajectory") == {"trained": 2}
+    assert await ledger.counts(Project(rows.store, PROJECT), "trajectory") == {"trained": 2}
 
 
 async def test_a_trainer_that_lost_the_alias_makes_nothing_visible(rows: Rows) -> None:
@@ -268,7 +269,7 @@ async def _person(one: Line, luck: random.Random) -> None:
             await one.roll_back()
         case "promote":
             fit = [VersionState.GATED, VersionState.CANARY, VersionState.RETIRED]
-            there = [v.id for v in await versions.get_versions(one.store, PROJECT, fit)]
+            there = [v.id for v in await versions.get_versions(Project(one.store, PROJECT), fit)]
             if there:
                 await one.promote(luck.choice(there[-4:]))
         case "again":
@@ -292,7 +293,7 @@ async def test_processes_that_are_killed_at_any_moment_lose_nothing(rows: Rows) 
                     if not await news.wait(IDLE_S):
                         break  # nothing is left to do, and nothing would come
         await one.check()
-    await holders.release_dead(rows.store, PROJECT, leases.trainer(one.alias.name))
+    await holders.release_dead(Project(rows.store, PROJECT), leases.trainer(one.alias.name))
     for _ in range(8):
         await one.train()
         await one.decide("live")

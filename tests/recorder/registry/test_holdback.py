@@ -13,6 +13,7 @@ from recorder.registry.moves import list_moves
 from recorder.registry.versions import VersionView
 from recorder.states import StepState, VersionState
 from recorder.store import sql
+from recorder.store.project import Project
 from recorder.store.schema import steps
 from tests.recorder.rows import PROJECT, Rows
 
@@ -20,7 +21,7 @@ HELD = Holdback(0.1, 3600.0)
 
 
 async def declared(rows: Rows, held: Holdback = HELD) -> AliasView:
-    return await aliases.ensure_alias(rows.store, PROJECT, "helpdesk", "base-model", None, held=held)
+    return await aliases.ensure_alias(Project(rows.store, PROJECT), "helpdesk", "base-model", None, held=held)
 
 
 async def gated(rows: Rows) -> VersionView:
@@ -99,7 +100,7 @@ async def test_a_version_that_was_watched_long_enough_stays_and_a_row_says_so(ro
     ended = await aliases.end_watch(rows.store, alias.id, alias.live_version_id, who="controller", figures={"n": 3})
     assert (ended.live_version_id, ended.watched_until) == (alias.live_version_id, None)
     assert ended.generation == alias.generation + 1
-    move = (await list_moves(rows.store, PROJECT))[0]
+    move = (await list_moves(Project(rows.store, PROJECT)))[0]
     assert (move.version, move.move, move.who, move.figures) == ("helpdesk@1", "watch_ended", "controller", {"n": 3})
     with pytest.raises(Conflict, match="not watched any more"):
         await aliases.end_watch(rows.store, alias.id, alias.live_version_id, who="controller")
@@ -113,7 +114,7 @@ async def test_a_rollback_by_figures_leaves_only_the_version_that_they_are_of(ro
     left = second.live_version_id
     after = await aliases.rollback(rows.store, first.id, left=left, who="controller", reason="worse", figures={"n": 1})
     assert after.live_version_id == first.live_version_id
-    move = (await list_moves(rows.store, PROJECT))[0]
+    move = (await list_moves(Project(rows.store, PROJECT)))[0]
     assert (move.move, move.who, move.why, move.figures) == ("rollback", "controller", "worse", {"n": 1})
 
 

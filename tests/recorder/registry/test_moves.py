@@ -8,6 +8,7 @@ from recorder.registry.moves import Move, list_moves
 from recorder.registry.versions import VersionView
 from recorder.states import VersionState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.recorder.rows import PROJECT, Rows
 
 FIGURES = {"kl_live": 0.01}
@@ -31,7 +32,7 @@ async def test_the_way_of_a_version_into_service_and_out_is_told_newest_first(ro
     await aliases.set_canary(store, alias.id, version.id, 0.1, who="controller")
     await aliases.set_live(store, alias.id, version.id, why="gate", who="controller", figures=FIGURES)
     await aliases.rollback(store, alias.id)
-    moves = await list_moves(store, PROJECT)
+    moves = await list_moves(Project(store, PROJECT))
     assert told(moves) == [
         ("helpdesk@0", "rollback", "hand", None),
         ("helpdesk@1", "gate", "controller", None),
@@ -50,13 +51,13 @@ async def test_a_canary_that_is_taken_away_and_a_version_that_is_rejected_are_to
     await aliases.set_canary(store, alias.id, None, 0.0, figures={"worse_by": ["reward"]})
     second = await loaded(store, alias)
     await versions.reject(store, second.id, "kl: too far", lessons="left_out", who="controller", figures=FIGURES)
-    moves = await list_moves(store, PROJECT, alias="helpdesk", limit=2)
+    moves = await list_moves(Project(store, PROJECT), alias="helpdesk", limit=2)
     assert told(moves) == [
         ("helpdesk@2", "rejected", "controller", "kl: too far"),
         ("helpdesk@1", "canary_ended", "hand", None),
     ]
     assert moves[1].figures == {"worse_by": ["reward"]}
-    assert await list_moves(store, PROJECT, alias="nobody") == []
+    assert await list_moves(Project(store, PROJECT), alias="nobody") == []
 
 
 async def test_a_canary_s_share_that_is_changed_is_told_each_time(rows: Rows) -> None:
@@ -66,10 +67,10 @@ async def test_a_canary_s_share_that_is_changed_is_told_each_time(rows: Rows) ->
     await aliases.set_canary(store, alias.id, version.id, 0.1, who="controller")
     await aliases.set_canary(store, alias.id, version.id, 0.1, who="controller")  # as it is already
     await aliases.set_canary(store, alias.id, version.id, 0.5, who="key_1", reason="it looks well")
-    moves = await list_moves(store, PROJECT, version_ids=[version.id], limit=3)
+    moves = await list_moves(Project(store, PROJECT), version_ids=[version.id], limit=3)
     assert [(m.move, m.share, m.who, m.why) for m in moves] == [
         ("canary", 0.5, "key_1", "it looks well"),
         ("canary", 0.1, "controller", None),
         ("gated", None, "controller", "sane"),
     ]
-    assert await list_moves(store, PROJECT, version_ids=["ver_other"]) == []
+    assert await list_moves(Project(store, PROJECT), version_ids=["ver_other"]) == []

@@ -11,6 +11,7 @@ from recorder.states import VersionState
 from recorder.store import ledger
 from recorder.store.database import Store, now
 from recorder.store.ledger import LedgerRow
+from recorder.store.project import Project
 from recorder.store.schema import proxies, steps
 from recorder.store.schema import versions as version_rows
 from recorder.work import campaigns
@@ -56,7 +57,7 @@ async def test_the_newest_are_kept(rows: Rows) -> None:
 
 async def measured(one: Line, name: str, *found: tuple[int, float | None, float | None]) -> None:
     """A campaign that measured versions: number, success, reward."""
-    campaign = await campaigns.create(one.store, PROJECT, one.alias.id, name, {})
+    campaign = await campaigns.create(Project(one.store, PROJECT), one.alias.id, name, {})
     rows = [
         LedgerRow(PROJECT, "campaign", campaign.id, VALIDATION, {"version": f"helpdesk@{n}", "success": s, "reward": r})
         for n, s, r in found
@@ -77,7 +78,7 @@ async def test_the_best_one_of_the_newest_campaign_that_measured_any_is_kept(row
 
 async def test_the_best_one_may_have_been_told_by_its_wins(rows: Rows) -> None:
     one, ids = await lived(rows, 4)
-    campaign = await campaigns.create(one.store, PROJECT, one.alias.id, "wins", {})
+    campaign = await campaigns.create(Project(one.store, PROJECT), one.alias.id, "wins", {})
     said = [{"version": f"helpdesk@{n}", "success": None, "win_rate": won} for n, won in ((1, 0.7), (2, 0.4))]
     async with one.store.write() as conn:
         await ledger.write(conn, [LedgerRow(PROJECT, "campaign", campaign.id, VALIDATION, row) for row in said])
@@ -98,10 +99,10 @@ async def test_what_an_open_run_or_group_is_pinned_to_is_kept(rows: Rows, how: s
 async def test_what_an_engine_or_a_proxy_holds_is_kept_until_it_lets_go(rows: Rows, store: Store) -> None:
     one, ids = await lived(rows, 4)
     name = (await versions.get_version(store, ids[0])).engine_name
-    await replicas.report_replica(store, PROJECT, "http://engine", state="up", loaded=[name])
-    await replicas.report_proxy(store, "proxy_1", PROJECT, "", generations={}, in_flight={ids[1]: 1})
+    await replicas.report_replica(Project(store, PROJECT), "http://engine", state="up", loaded=[name])
+    await replicas.report_proxy(Project(store, PROJECT), "proxy_1", "", generations={}, in_flight={ids[1]: 1})
     assert await released(one) == []
-    await replicas.report_replica(store, PROJECT, "http://engine", state="up", loaded=[])
+    await replicas.report_replica(Project(store, PROJECT), "http://engine", state="up", loaded=[])
     assert await released(one) == [ids[0]]
     await replicas.forget_proxy(store, "proxy_1")
     assert await released(one) == [ids[1]]
@@ -109,7 +110,7 @@ async def test_what_an_engine_or_a_proxy_holds_is_kept_until_it_lets_go(rows: Ro
 
 async def test_what_a_killed_proxy_held_goes_once_it_was_not_heard_of_for_long_enough(rows: Rows, store: Store) -> None:
     one, ids = await lived(rows, 3)
-    await replicas.report_proxy(store, "killed", PROJECT, "", generations={}, in_flight={ids[0]: 1})
+    await replicas.report_proxy(Project(store, PROJECT), "killed", "", generations={}, in_flight={ids[0]: 1})
     await rows.set(proxies, "killed", seen_at=now() - replicas.PROXY_GONE_S + 10)
     assert ids[0] not in await released(one)
     await rows.set(proxies, "killed", seen_at=now() - replicas.PROXY_GONE_S - 1)

@@ -14,6 +14,7 @@ from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView, age, parse_name, slug
 from recorder.states import VersionState
 from recorder.store import ledger
+from recorder.store.project import Project
 from recorder.store.schema import trajectories
 from tests.recorder.rows import PROJECT, Rows
 
@@ -49,13 +50,13 @@ async def test_an_unknown_alias_has_no_versions(rows: Rows) -> None:
 async def test_versions_are_found_by_what_users_call_them(rows: Rows) -> None:
     alias = await rows.alias()
     version = await allocate(rows, alias)
-    assert await versions.by_name(rows.store, PROJECT, "helpdesk@1") == version
+    assert await versions.by_name(Project(rows.store, PROJECT), "helpdesk@1") == version
     assert await versions.get_version(rows.store, version.id) == version
     for name in ("helpdesk@2", "helpdesk", "other@1"):
         with pytest.raises(NotFound, match="`hone versions`"):
-            await versions.by_name(rows.store, PROJECT, name)
+            await versions.by_name(Project(rows.store, PROJECT), name)
     with pytest.raises(NotFound):
-        await versions.by_name(rows.store, "other", "helpdesk@1")
+        await versions.by_name(Project(rows.store, "other"), "helpdesk@1")
     with pytest.raises(NotFound):
         await versions.get_version(rows.store, "nothing")
 
@@ -65,8 +66,8 @@ async def test_lists_are_newest_first_and_can_be_by_state(rows: Rows) -> None:
     first, _ = await allocate(rows, alias), await allocate(rows, alias)
     await versions.mark(rows.store, first.id, VersionState.WRITTEN, path="/adapters/x")
     assert [v.number for v in await versions.list_versions(rows.store, alias.id)] == [2, 1, 0]
-    assert [v.number for v in await versions.get_versions(rows.store, PROJECT)] == [0, 1, 2]
-    written = await versions.get_versions(rows.store, PROJECT, states={VersionState.WRITTEN})
+    assert [v.number for v in await versions.get_versions(Project(rows.store, PROJECT))] == [0, 1, 2]
+    written = await versions.get_versions(Project(rows.store, PROJECT), states={VersionState.WRITTEN})
     assert [(v.name, v.path) for v in written] == [("helpdesk@1", "/adapters/x")]
 
 
@@ -112,8 +113,8 @@ async def test_pinned_are_the_versions_of_open_runs_and_groups(rows: Rows) -> No
     await rows.trajectory(group, version_id="v3")
     await rows.trajectory(group, version_id="v4", state="completed")
     await rows.trajectory(group)
-    assert await versions.pinned(rows.store, PROJECT) == {"v1", "v3"}
-    assert await versions.pinned(rows.store, "other") == set()
+    assert await versions.pinned(Project(rows.store, PROJECT)) == {"v1", "v3"}
+    assert await versions.pinned(Project(rows.store, "other")) == set()
 
 
 async def test_a_run_moved_to_another_version_is_mixed(rows: Rows) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recorder.registry import writes
+from recorder.store.project import Project
 from recorder.store.schema import tool_calls
 from recorder.work import campaigns
 from recorder.work.campaigns import Binding, NewScenario
@@ -13,10 +14,12 @@ from tests.recorder.rows import PROJECT, Rows
 
 async def begun(rows: Rows, name: str, **settings: bool) -> str:
     alias = await rows.alias()
-    campaign = await campaigns.create(rows.store, PROJECT, alias.id, name, settings)
+    campaign = await campaigns.create(Project(rows.store, PROJECT), alias.id, name, settings)
     await campaigns.add_scenarios(rows.store, campaign.id, "train", [NewScenario("s", 1)])
     [scenario] = await campaigns.list_scenarios(rows.store, campaign.id, "train")
-    await campaigns.bind_groups(rows.store, PROJECT, campaign.id, alias.id, [Binding(f"{name}.1", scenario.id, 1)])
+    await campaigns.bind_groups(
+        Project(rows.store, PROJECT), campaign.id, alias.id, [Binding(f"{name}.1", scenario.id, 1)]
+    )
     return campaign.id
 
 
@@ -25,7 +28,7 @@ async def test_attempts_are_known_by_their_group_their_run_and_their_key(rows: R
     run = await rows.trajectory(made_by=campaign)
 
     async def barred(project: str, group: str | None = None, run: str | None = None, family: str = "") -> str | None:
-        return await writes.barred(rows.store, project, group=group, trajectory_id=run, family=family)
+        return await writes.barred(Project(rows.store, project), group=group, trajectory_id=run, family=family)
 
     assert await barred(PROJECT, group="mine.1") == campaign
     assert await barred(PROJECT, run=run) == campaign
@@ -38,7 +41,7 @@ async def test_live_callers_are_nobodys_attempt(rows: Rows) -> None:
     group = await rows.group(external_id="live")
     run = await rows.trajectory(group, made_by="key_1")
     for group_name in (None, "live", "unheard of"):
-        found = await writes.barred(rows.store, PROJECT, group=group_name, trajectory_id=run, family="key_1")
+        found = await writes.barred(Project(rows.store, PROJECT), group=group_name, trajectory_id=run, family="key_1")
         assert found is None
 
 
@@ -47,7 +50,7 @@ async def test_a_campaign_may_write_once_it_says_so(rows: Rows, begun_with: dict
     campaign = await begun(rows, "mine", **begun_with)
 
     async def barred() -> str | None:
-        return await writes.barred(rows.store, PROJECT, group="mine.1", trajectory_id=None, family="")
+        return await writes.barred(Project(rows.store, PROJECT), group="mine.1", trajectory_id=None, family="")
 
     assert await barred() == campaign
     await writes.set_allowed(rows.store, campaign, allowed=True)
@@ -58,8 +61,8 @@ async def test_a_campaign_may_write_once_it_says_so(rows: Rows, begun_with: dict
 
 async def test_what_was_left_out_is_told_once_and_refused_calls_are_counted(rows: Rows) -> None:
     campaign, other = await begun(rows, "mine"), await begun(rows, "other")
-    await writes.note(rows.store, PROJECT, campaign, ["refund", "cancel"])
-    await writes.note(rows.store, PROJECT, campaign, ["refund"])  # another process of the proxy
+    await writes.note(Project(rows.store, PROJECT), campaign, ["refund", "cancel"])
+    await writes.note(Project(rows.store, PROJECT), campaign, ["refund"])  # another process of the proxy
     assert await writes.left_out(rows.store, campaign) == ["refund", "cancel"]
     assert await writes.left_out(rows.store, other) == []
     run = await rows.trajectory(made_by=campaign)

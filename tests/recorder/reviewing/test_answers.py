@@ -10,6 +10,7 @@ from recorder.reviewing.answers import Answer, answer
 from recorder.reviewing.drawing import Draw, draw_of
 from recorder.store import schema
 from recorder.store.database import now
+from recorder.store.project import Project
 from recorder.store.schema import groups
 from recorder.work import claims, feedback, scores
 from recorder.work.scores import NewPart
@@ -18,7 +19,7 @@ from tests.recorder.rows import PROJECT, Rows
 
 
 async def shown(rows: Rows, one: str, other: str, person: str = ME) -> tuple[str, str]:
-    return (await draw_of(rows.store, PROJECT)).sides(person, one, other)
+    return (await draw_of(Project(rows.store, PROJECT))).sides(person, one, other)
 
 
 async def marked(rows: Rows, group: str) -> bool:
@@ -30,7 +31,7 @@ async def test_the_better_run_has_a_preference_that_says_where_it_stood(rows: Ro
     group = await rows.ready_group(members=2)
     first, second = await shown(rows, *await rows.members(group))
     better, worse = (first, second) if said is Answer.A else (second, first)
-    id_ = await answer(rows.store, PROJECT, first, second, said, by=ME, comment="kinder")
+    id_ = await answer(Project(rows.store, PROJECT), first, second, said, by=ME, comment="kinder")
     [written] = await feedback.of(rows.store, better)
     assert (written.id, written.name, written.value, written.comment) == (id_, "preference", True, "kinder")
     assert written.tags == {"loser": worse, "group": group, "by": ME, "shown": where}
@@ -40,20 +41,20 @@ async def test_the_better_run_has_a_preference_that_says_where_it_stood(rows: Ro
 async def test_neither_is_a_tie_on_the_run_that_was_shown_first(rows: Rows) -> None:
     group = await rows.ready_group(members=2)
     first, second = await shown(rows, *await rows.members(group))
-    await answer(rows.store, PROJECT, first, second, Answer.SAME, by=ME)
+    await answer(Project(rows.store, PROJECT), first, second, Answer.SAME, by=ME)
     [written] = await feedback.of(rows.store, first)
     assert (written.name, written.tags["other"], written.tags["shown"]) == ("tie", second, "first")
-    assert await preferences(rows.store, PROJECT) == [Preferred(group, first, second, tie=True)]
+    assert await preferences(Project(rows.store, PROJECT)) == [Preferred(group, first, second, tie=True)]
 
 
 async def test_only_what_was_shown_can_be_answered(rows: Rows) -> None:
     group = await rows.ready_group(members=2)
     first, second = await shown(rows, *await rows.members(group))
     with pytest.raises(Conflict, match="open the pair again"):
-        await answer(rows.store, PROJECT, second, first, Answer.A, by=ME)
+        await answer(Project(rows.store, PROJECT), second, first, Answer.A, by=ME)
     sides = await shown(rows, first, "traj_gone")
     with pytest.raises(NotFound, match="no run 'traj_gone'"):
-        await answer(rows.store, PROJECT, *sides, Answer.A, by=ME)
+        await answer(Project(rows.store, PROJECT), *sides, Answer.A, by=ME)
     assert await rows.all(schema.feedback) == []
 
 
@@ -62,23 +63,23 @@ async def test_runs_of_two_groups_are_noted_with_both_and_score_neither(rows: Ro
     elsewhere = await rows.ready_group(members=1)
     [other] = await rows.members(elsewhere)
     first, second = await shown(rows, one, other)
-    await answer(rows.store, PROJECT, first, second, Answer.A, by=ME)
+    await answer(Project(rows.store, PROJECT), first, second, Answer.A, by=ME)
     [written] = await feedback.of(rows.store, first)
     own, others = (group, elsewhere) if first == one else (elsewhere, group)
     assert (written.tags["group"], written.tags["other_group"]) == (own, others)
     assert not await marked(rows, group)
-    assert await preferences(rows.store, PROJECT) == []  # no judge compares runs of two groups
+    assert await preferences(Project(rows.store, PROJECT)) == []  # no judge compares runs of two groups
 
 
 async def test_a_group_that_waits_is_scored_once_nobody_chose_for_a_while(rows: Rows) -> None:
     group, members = await disputed_group(rows, 2)
     first, second = await shown(rows, *members)
-    await answer(rows.store, PROJECT, first, second, Answer.SAME, by=ME)
-    in_s = await claims.next_try_in(rows.store, PROJECT)
+    await answer(Project(rows.store, PROJECT), first, second, Answer.SAME, by=ME)
+    in_s = await claims.next_try_in(Project(rows.store, PROJECT))
     assert in_s is not None
     assert feedback.SETTLES_S < in_s <= feedback.CHOICE_SETTLES_S
     await rows.set(groups, group, try_after=now())
-    claim = await claims.claim_for_judging(rows.store, PROJECT, "j", 60)
+    claim = await claims.claim_for_judging(Project(rows.store, PROJECT), "j", 60)
     assert claim is not None
     assert claim.group_id == group
 
@@ -96,7 +97,7 @@ async def test_a_later_choice_has_a_group_scored_again_that_a_person_scored_and_
     chosen = [NewPart(members[0], part, 1.0), NewPart(members[1], part, 0.0)]
     await scores.record_score(rows.store, claim, await rows.judgement(claim, parts=[*new.parts, *chosen]))
     first, second = await shown(rows, members[1], members[2])
-    await answer(rows.store, PROJECT, first, second, Answer.A, by=ME)
+    await answer(Project(rows.store, PROJECT), first, second, Answer.A, by=ME)
     assert await marked(rows, group) == of_person
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.pages import listening, walks
 from recorder.reviewing.queue import Asked, queue
+from recorder.store.project import Project
 from tests.recorder.reviewing.waiting import ME, alarm, disputed_group, judged_twice, scored_task, two_versions
 from tests.recorder.rows import PROJECT, Rows
 
@@ -22,6 +23,6 @@ async def test_no_table_that_grows_is_walked(rows: Rows) -> None:
         await judged_twice(rows, (0.9, 0.1), (0.1, 0.9))
     with listening(rows.store) as heard:
         for asked in (Asked(ME), Asked(ME, group=group), Asked(ME, against="base")):
-            assert (await queue(rows.store, PROJECT, asked)).entries
+            assert (await queue(Project(rows.store, PROJECT), asked)).entries
     assert len(heard) > 10
     assert await walks(rows.store, heard) == []

@@ -13,6 +13,7 @@ from recorder.reviewing.drifted import GROUPS
 from recorder.reviewing.queue import Asked, queue
 from recorder.reviewing.shapes import Entry, Queue, Why
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import groups, projects, trajectories
 from tests.recorder.reviewing.waiting import ME, alarm, disputed_group, judged_twice, scored_task, two_versions
 from tests.recorder.rows import PROJECT, Rows
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 async def waits(store: Store, person: str = ME, **asked: object) -> Queue:
-    return await queue(store, PROJECT, Asked(person, **asked))  # type: ignore[arg-type]
+    return await queue(Project(store, PROJECT), Asked(person, **asked))  # type: ignore[arg-type]
 
 
 def pair(entry: Entry) -> set[str]:
@@ -33,7 +34,7 @@ async def alarms(store: Store) -> list[Entry]:
 
 
 async def said(store: Store, entry: Entry, answered: Answer = Answer.A, by: str = ME) -> str:
-    return await answer(store, PROJECT, entry.first, entry.second, answered, by=by)
+    return await answer(Project(store, PROJECT), entry.first, entry.second, answered, by=by)
 
 
 async def test_an_empty_store_has_nothing_to_ask(store: Store) -> None:
@@ -154,7 +155,7 @@ async def test_a_share_of_what_was_judged_is_drawn_and_stays_drawn(rows: Rows) -
     async with rows.store.write() as conn:  # a key that everybody knows, so that it is known what it draws
         await conn.execute(update(projects).values(node_key=b"a key"))
     made = [await rows.scored_group(members=2) for _ in range(60)]
-    draw = await draw_of(rows.store, PROJECT)
+    draw = await draw_of(Project(rows.store, PROJECT))
     wanted = {group for group in made if draw.number("share", group) < 0.05}
     assert 0 < len(wanted) < 10
     found = await waits(rows.store)

@@ -16,6 +16,7 @@ from recorder.registry.versions import VersionView
 from recorder.states import VersionState
 from recorder.store import ledger
 from recorder.store.ledger import LedgerRow
+from recorder.store.project import Project
 from recorder.store.schema import trajectories
 from recorder.work import claims, scores
 from recorder.work.scores import NewPart, NewScore
@@ -46,7 +47,7 @@ async def two_versions(rows: Rows) -> tuple[AliasView, VersionView, VersionView]
     for state in (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED):
         await versions.mark(rows.store, made.id, state)
     await aliases.set_live(rows.store, alias.id, made.id, why="promote", who="test")
-    return await aliases.get_alias(rows.store, PROJECT, alias.name), base, made
+    return await aliases.get_alias(Project(rows.store, PROJECT), alias.name), base, made
 
 
 async def scored_task(
@@ -80,7 +81,7 @@ async def judged_twice(rows: Rows, cheap: Sequence[float], strong: Sequence[floa
     await scores.record_score(rows.store, claim, NewScore("recipe", parts=parts))
     said = [Said(id_, "ruler", value) for id_, value in other.items()]
     second = NewSecond("helpdesk", "default", "pair", STRONG, "strong-1", parts=said, tau=tau([own], [other]))
-    await seconds.record(rows.store, PROJECT, group, second, DRIFTS)
+    await seconds.record(Project(rows.store, PROJECT), group, second, DRIFTS)
     return group, members
 
 

@@ -10,6 +10,7 @@ from recorder.search.asking import runs_saying
 from recorder.search.filling import fill
 from recorder.store.database import Store
 from recorder.store.lanes import Lane, lane_for
+from recorder.store.project import Project
 from tests.recorder.talk import PROJECT
 
 
@@ -22,7 +23,7 @@ class Index:
 
     async def step(self) -> int:
         """One step of filling."""
-        return await fill(self._store, PROJECT, self._lane)
+        return await fill(Project(self._store, PROJECT), self._lane)
 
     async def fill(self) -> int:
         """Until nothing waits; how many calls that were."""
@@ -33,7 +34,7 @@ class Index:
 
     async def saying(self, said: str, before: str | None = None, limit: int = 50) -> list[str]:
         """The runs that say it."""
-        return await runs_saying(self._store, PROJECT, said, before=before, limit=limit)
+        return await runs_saying(Project(self._store, PROJECT), said, before=before, limit=limit)
 
 
 @pytest.fixture

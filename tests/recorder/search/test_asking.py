@@ -13,6 +13,7 @@ from recorder.search.numbering import first_of
 from recorder.search.words import as_line, as_vector, keys_of
 from recorder.store import migrate
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import said
 from tests.recorder.search.conftest import Index
 from tests.recorder.talk import PROJECT, Talk, assistant, tool_result, tool_turn, user
@@ -110,8 +111,8 @@ async def test_runs_of_one_millisecond_come_in_the_order_of_their_ids(store: Sto
 async def test_another_projects_runs_are_not_found(store: Store, talk: Talk, index: Index) -> None:
     await of_run(talk, "zanzibar", "yes")
     await index.fill()
-    await migrate.ensure_project(store, "other")
-    assert await runs_saying(store, "other", "zanzibar", before=None, limit=5) == []
+    await migrate.ensure_project(Project(store, "other"))
+    assert await runs_saying(Project(store, "other"), "zanzibar", before=None, limit=5) == []
 
 
 HOSTILE = st.text(max_size=40) | st.text("ab\"'*-^:()&|!<>\\ \x00\ud800", max_size=20)

@@ -13,6 +13,7 @@ from recorder.search.erasing import Merge
 from recorder.settings import RecorderSettings
 from recorder.store.checkpoint import empty_log
 from recorder.store.database import Store, now
+from recorder.store.project import Project
 from recorder.store.schema import groups, said, trajectories, unmerged
 from recorder.upkeep.deletion import delete_trajectory, erase
 from recorder.upkeep.sweep import sweep
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.slow
 async def delete_run(store: Store, talk: Talk, turn: Turn) -> None:
     id_ = turn.attribution.trajectory.id
     await talk.recorder.close(PROJECT, id_)
-    await delete_trajectory(store, PROJECT, id_)
+    await delete_trajectory(Project(store, PROJECT), id_)
 
 
 def holding(store: Store, word: str) -> list[str]:
@@ -96,7 +97,7 @@ async def test_retention_empties_the_index(store: Store, talk: Talk, rows: Rows,
     await talk.recorder.close(PROJECT, run)
     await rows.set(groups, (await rows.get(trajectories, run))["group_id"], state="trained")
     await rows.set(trajectories, run, ended_at=now() - 90_000)
-    assert (await sweep(store, PROJECT, RecorderSettings(retention_days=1))).trajectories_deleted == 1
+    assert (await sweep(Project(store, PROJECT), RecorderSettings(retention_days=1))).trajectories_deleted == 1
     assert await index.saying("zanzibar") == []
     assert await rows.all(said) == []
 
@@ -112,7 +113,7 @@ async def test_of_a_shared_call_what_the_deleted_run_was_answered_goes(
     assert await index.saying("capital ulm") == [first]
     siblings = set(await index.saying("capital")) - {first}
     assert len(siblings) == 2
-    await delete_trajectory(store, PROJECT, first)
+    await delete_trajectory(Project(store, PROJECT), first)
     assert set(await index.saying("capital")) == siblings
     assert await index.saying("ulm") == []
     await index.fill()

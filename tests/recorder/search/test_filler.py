@@ -15,6 +15,7 @@ from recorder.search.filler import LEASE, Filler
 from recorder.search.filling import fill
 from recorder.search.queue import waiting
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import unmerged
 from tests.recorder.rows import Rows
 from tests.recorder.search.conftest import Index
@@ -36,18 +37,18 @@ async def until(look: Callable[[], Awaitable[object]]) -> None:
 
 async def test_what_is_said_while_it_runs_is_found(store: Store, talk: Talk, index: Index) -> None:
     await talk.call([user("the first order")], "yes")
-    async with Filler(store, PROJECT, "here").running():
+    async with Filler(Project(store, PROJECT), "here").running():
         await until(lambda: index.saying("first order"))
         await talk.call([user("the second order")], "yes")
         await until(lambda: index.saying("second order"))
-    assert await leases.holders(store, PROJECT, LEASE) == []
+    assert await leases.holders(Project(store, PROJECT), LEASE) == []
 
 
 async def test_one_of_several_fills_and_another_when_it_ends(store: Store, talk: Talk, index: Index) -> None:
-    first, second = Filler(store, PROJECT, "first"), Filler(store, PROJECT, "second")
+    first, second = Filler(Project(store, PROJECT), "first"), Filler(Project(store, PROJECT), "second")
 
     async def held() -> list[str]:
-        return [lease.owner for lease in await leases.holders(store, PROJECT, LEASE)]
+        return [lease.owner for lease in await leases.holders(Project(store, PROJECT), LEASE)]
 
     async with first.running():
         await until(held)
@@ -63,9 +64,9 @@ async def test_one_of_several_fills_and_another_when_it_ends(store: Store, talk:
 
 async def test_a_dead_process_is_no_obstacle(store: Store, talk: Talk, index: Index) -> None:
     host = holders.holder_name().partition(":")[0]
-    assert await leases.acquire(store, PROJECT, LEASE, f"{host}:999999999:dead", 1000)
+    assert await leases.acquire(Project(store, PROJECT), LEASE, f"{host}:999999999:dead", 1000)
     await talk.call([user("an order")], "yes")
-    async with Filler(store, PROJECT, "here").running():
+    async with Filler(Project(store, PROJECT), "here").running():
         await until(lambda: index.saying("order"))
 
 
@@ -82,7 +83,7 @@ async def test_it_goes_on_when_the_store_was_away(
 
     monkeypatch.setattr(filler, "fill", away)
     await talk.call([user("an order")], "yes")
-    async with Filler(store, PROJECT, "here").running():
+    async with Filler(Project(store, PROJECT), "here").running():
         await until(lambda: index.saying("order"))
 
 
@@ -103,8 +104,8 @@ async def test_what_the_sweep_deleted_leaves_the_file_behind_it(
     async def emptied() -> bool:
         return not holding(store, "zanzibar0x")
 
-    async with Filler(store, PROJECT, "here").running():
+    async with Filler(Project(store, PROJECT), "here").running():
         await until(merged)
         await until(emptied)
-    assert await waiting(store, PROJECT) == 0
+    assert await waiting(Project(store, PROJECT)) == 0
     assert len(await index.saying("zanzibar1x")) == 1

@@ -18,6 +18,7 @@ from recorder.search.filling import fill
 from recorder.search.queue import put_all, waiting
 from recorder.store.database import Store
 from recorder.store.lanes import Executor, Row
+from recorder.store.project import Project
 from recorder.store.schema import said
 from recorder.upkeep.deletion import delete_trajectory
 from tests.recorder.search.conftest import Index
@@ -32,9 +33,9 @@ async def indexed(store: Store) -> list[str]:
 
 async def test_every_call_waits_from_its_commit_on_until_it_is_indexed(store: Store, talk: Talk, index: Index) -> None:
     made = [await talk.call([user(f"order {n}")], "yes") for n in range(5)]
-    assert await waiting(store, PROJECT) == 5
+    assert await waiting(Project(store, PROJECT)) == 5
     assert await index.fill() == 5
-    assert await waiting(store, PROJECT) == 0
+    assert await waiting(Project(store, PROJECT)) == 0
     assert sorted(await indexed(store)) == sorted(turn.call_id for turn in made)
 
 
@@ -89,13 +90,13 @@ async def test_what_was_deleted_while_it_was_read_is_not_written(
 
     async def and_then(*args: Any) -> Any:
         found = await read(*args)
-        await delete_trajectory(store, PROJECT, run)
+        await delete_trajectory(Project(store, PROJECT), run)
         return found
 
     monkeypatch.setattr(filling, "_read", and_then)
     assert await index.step() == 0
     assert await indexed(store) == []
-    assert await waiting(store, PROJECT) == 0
+    assert await waiting(Project(store, PROJECT)) == 0
 
 
 async def test_what_was_indexed_is_indexed_anew_and_there_once(store: Store, talk: Talk, index: Index) -> None:
@@ -147,7 +148,7 @@ async def test_one_that_is_killed_in_the_midst_leaves_the_rest_to_the_next(
     assert len(calls) == len(set(calls)) == 300
     async with store.write() as conn:
         await conn.exec_driver_sql("INSERT INTO said_words (said_words, rank) VALUES ('integrity-check', 1)")
-    assert await waiting(store, PROJECT) == 0
+    assert await waiting(Project(store, PROJECT)) == 0
 
 
 async def test_numbers_that_another_took_meanwhile_are_chosen_anew(
@@ -165,6 +166,6 @@ async def test_numbers_that_another_took_meanwhile_are_chosen_anew(
 
     with monkeypatch.context() as patched:
         patched.setattr(filling, "_numbered", taken)
-        assert await fill(store, PROJECT) == 0
-    assert await waiting(store, PROJECT) == 1
-    assert await fill(store, PROJECT) == 1
+        assert await fill(Project(store, PROJECT)) == 0
+    assert await waiting(Project(store, PROJECT)) == 1
+    assert await fill(Project(store, PROJECT)) == 1

@@ -8,6 +8,7 @@ from recorder.content.turns import Address
 from recorder.search.queue import put_all
 from recorder.search.snippets import snippets
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import said, trajectories, unindexed
 from recorder.upkeep.deletion import delete_trajectory
 from tests.recorder.search.conftest import Index
@@ -39,7 +40,7 @@ async def test_each_is_found_by_its_own_choice_and_by_the_prompt(store: Store, t
     assert await found(index) == [[run] for run in runs]
     assert await index.saying("captain") == sorted(runs, reverse=True)
     assert await index.saying("captain serengeti") == [runs[2]]
-    shown = await snippets(store, PROJECT, "serengeti", runs)
+    shown = await snippets(Project(store, PROJECT), "serengeti", runs)
     assert {run: (one.call_id, one.text) for run, one in shown.items()} == {runs[2]: (call_id, "go to serengeti")}
 
 
@@ -47,10 +48,10 @@ async def test_one_that_is_deleted_is_found_no_more_and_the_others_are(store: St
     _, runs = await split(store, talk, index)
     await index.fill()
     for place, run in enumerate(runs[:2]):
-        await delete_trajectory(store, PROJECT, run)
+        await delete_trajectory(Project(store, PROJECT), run)
         await index.fill()
         assert await found(index) == [[]] * (place + 1) + [[other] for other in runs[place + 1 :]]
-    await delete_trajectory(store, PROJECT, runs[2])
+    await delete_trajectory(Project(store, PROJECT), runs[2])
     async with store.read() as conn:
         assert (await conn.execute(select(said))).all() == (await conn.execute(select(unindexed))).all() == []
 

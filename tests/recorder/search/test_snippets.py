@@ -10,6 +10,7 @@ from recorder.search.query import read
 from recorder.search.snippets import BEFORE, SHOWN, snippet_of, snippets
 from recorder.search.words import keys_of
 from recorder.store.database import Store
+from recorder.store.project import Project
 from tests.recorder.search.conftest import Index
 from tests.recorder.talk import PROJECT, Talk, assistant, user
 
@@ -61,8 +62,8 @@ async def test_each_run_shows_the_first_turn_that_says_it(store: Store, talk: Ta
     other = await talk.call([user("hello")], "hi")
     await index.fill()
     runs = [turn.attribution.trajectory.id for turn in (one, other)]
-    found = await snippets(store, PROJECT, "order", runs)
+    found = await snippets(Project(store, PROJECT), "order", runs)
     assert {run: (s.call_id, s.text, list(s.marks)) for run, s in found.items()} == {
         runs[0]: (one.call_id, "which order?", [(6, 11)])
     }
-    assert await snippets(store, PROJECT, "", runs) == {}
+    assert await snippets(Project(store, PROJECT), "", runs) == {}

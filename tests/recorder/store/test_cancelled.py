@@ -14,6 +14,7 @@ from recorder.holding import leases
 from recorder.sqlite.finishing import finished
 from recorder.store import schema
 from recorder.store.database import Store, now
+from recorder.store.project import Project
 from tests.recorder.rows import PROJECT
 
 pytestmark = pytest.mark.slow
@@ -25,7 +26,7 @@ _LONGEST_S = 0.02  # a write takes some 3 ms, and others wait for it
 
 async def writes(store: Store, name: str) -> None:
     while True:
-        await leases.acquire(store, PROJECT, name, "somebody", 60)
+        await leases.acquire(Project(store, PROJECT), name, "somebody", 60)
         await asyncio.sleep(0)
 
 
@@ -62,8 +63,8 @@ async def test_a_task_cancelled_at_any_moment_leaves_no_lock(store: Store, work:
             await asyncio.wait(tasks)
             assert all(task.cancelled() for task in tasks)
             # Both can write, and those that nobody cancelled were never refused: who finds a lock is, after 30 s.
-            await leases.acquire(store, PROJECT, "ours too", "somebody", 60)
-            await leases.acquire(neighbour, PROJECT, "theirs too", "somebody", 60)
+            await leases.acquire(Project(store, PROJECT), "ours too", "somebody", 60)
+            await leases.acquire(Project(neighbour, PROJECT), "theirs too", "somebody", 60)
             assert not [other for other in others if other.done()]
         for other in others:
             other.cancel()
@@ -78,7 +79,7 @@ async def test_a_cancelled_write_is_wholly_there_or_not_at_all(store: Store) -> 
         await asyncio.sleep(moments.uniform(0, _LONGEST_S / 2))
         task.cancel()
         await asyncio.wait([task])
-        held = {lease.name for lease in await leases.holders(store, PROJECT, f"{number}.")}
+        held = {lease.name for lease in await leases.holders(Project(store, PROJECT), f"{number}.")}
         assert held in (set(), set(names))
         assert held or task.cancelled()
 

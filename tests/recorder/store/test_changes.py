@@ -22,6 +22,7 @@ from recorder.states import TrajectoryState
 from recorder.store import changes, schema
 from recorder.store.changes import TOPIC_OF, Topic, quietly, topic_of
 from recorder.store.database import Store, now
+from recorder.store.project import Project
 from recorder.store.statement import Statement
 from recorder.store.transitions import MACHINES, guarded
 from recorder.work import campaigns, claims
@@ -57,10 +58,10 @@ async def filled(store: Store, rows: Rows) -> Store:
     """A store with a row in every table that stands for a topic."""
     alias = await rows.alias()
     await rows.ready_group(alias_id=alias.id)
-    await leases.acquire(store, PROJECT, "name", "holder", 60)
-    await campaigns.create(store, PROJECT, alias.id, "spring", {})
-    await replicas.report_replica(store, PROJECT, "http://engine", state="up")
-    await replicas.report_proxy(store, "proxy_1", PROJECT, "http://proxy", generations={}, in_flight={})
+    await leases.acquire(Project(store, PROJECT), "name", "holder", 60)
+    await campaigns.create(Project(store, PROJECT), alias.id, "spring", {})
+    await replicas.report_replica(Project(store, PROJECT), "http://engine", state="up")
+    await replicas.report_proxy(Project(store, PROJECT), "proxy_1", "http://proxy", generations={}, in_flight={})
     return store
 
 
@@ -91,7 +92,7 @@ def test_a_row_that_is_made_and_one_that_is_deleted_count(table: Table) -> None:
 
 async def test_a_proxy_that_comes_and_goes_is_counted_each_time(store: Store) -> None:
     before = await counts(store)
-    await replicas.report_proxy(store, "proxy_1", PROJECT, "http://proxy", generations={}, in_flight={})
+    await replicas.report_proxy(Project(store, PROJECT), "proxy_1", "http://proxy", generations={}, in_flight={})
     assert await counted(store, before) == {Topic.PROXIES: 1}
     await replicas.forget_proxy(store, "proxy_1")
     await replicas.forget_proxy(store, "proxy_1")
@@ -134,8 +135,8 @@ async def test_a_statement_that_met_no_row_counts_nothing(filled: Store) -> None
 
 async def test_heartbeats_count_nothing(filled: Store, rows: Rows) -> None:
     await rows.ready_group()
-    lease = await leases.acquire(filled, PROJECT, "other", "holder", 60)
-    claim = await claims.claim_for_judging(filled, PROJECT, "holder", 60)
+    lease = await leases.acquire(Project(filled, PROJECT), "other", "holder", 60)
+    claim = await claims.claim_for_judging(Project(filled, PROJECT), "holder", 60)
     assert lease is not None
     assert claim is not None
     before = await counts(filled)
@@ -143,7 +144,7 @@ async def test_heartbeats_count_nothing(filled: Store, rows: Rows) -> None:
     await claims.renew(filled, claim, 60)
     async with filled.write() as conn:
         await leases.require(conn, lease)
-    assert await replicas.replica_seen(filled, PROJECT, "http://engine")
+    assert await replicas.replica_seen(Project(filled, PROJECT), "http://engine")
     assert await replicas.proxy_seen(filled, "proxy_1")
     assert await counted(filled, before) == {}
 

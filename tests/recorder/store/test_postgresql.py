@@ -37,6 +37,7 @@ from recorder.store.changes import Topic
 from recorder.store.database import Store, now
 from recorder.store.lanes import Executor, StoreLane
 from recorder.store.migrate import HEAD, open_store
+from recorder.store.project import Project
 from recorder.store.schema import blobs, calls, groups, projects, trajectories
 from recorder.upkeep.sweeper import Sweeper
 from recorder.work import verdicts
@@ -92,8 +93,8 @@ async def test_verdicts_are_kept_together_and_what_was_said_first_stays(url: str
             NewVerdicts("a", run, "[2]", "judge 1"),
             NewVerdicts("c", "", "", ""),
         ]
-        await verdicts.keep(store, PROJECT, [*first, NewVerdicts("b", run, "[3]", None)])
-        found = await verdicts.find(store, PROJECT, ["a", "b", "c"])
+        await verdicts.keep(Project(store, PROJECT), [*first, NewVerdicts("b", run, "[3]", None)])
+        found = await verdicts.find(Project(store, PROJECT), ["a", "b", "c"])
     finally:
         await recorder.stop()
         await store.close()
@@ -340,7 +341,7 @@ async def test_a_sweeper_goes_on_behind_a_restart(tmp_path: Path) -> None:
     try:
         server.create("hone")
         store = await open_store(tmp_path, RecorderSettings(url=server.url("hone")), migrate=True)
-        rows, sweeper = Rows(store), Sweeper(store, PROJECT, RecorderSettings(), "here")
+        rows, sweeper = Rows(store), Sweeper(Project(store, PROJECT), RecorderSettings(), "here")
         async with asyncio.timeout(120), sweeper.running():
             await ended_by_it(rows)
             await asyncio.to_thread(server.halt, "immediate")

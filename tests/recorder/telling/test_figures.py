@@ -14,6 +14,7 @@ from recorder.states import VersionState
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
+from recorder.store.project import Project
 from recorder.telling.figures import Figures, Spent, figures
 from recorder.work import claims, gates, scores, steps
 from recorder.work.scores import NewPart
@@ -26,7 +27,7 @@ def rows(store: Store) -> Rows:
 
 
 async def asked(store: Store) -> Figures:
-    return await figures(store, PROJECT, RecorderSettings())
+    return await figures(Project(store, PROJECT), RecorderSettings())
 
 
 async def test_an_empty_project_has_figures(store: Store) -> None:
@@ -66,7 +67,7 @@ async def test_rewards_that_nobody_was_asked_for_move_no_versions_mean(store: St
 async def test_what_the_judge_cost_today_is_summed(store: Store, rows: Rows) -> None:
     for _ in range(2):
         await rows.ready_group()
-        claim = await claims.claim_for_judging(store, PROJECT, "j", 60)
+        claim = await claims.claim_for_judging(Project(store, PROJECT), "j", 60)
         assert claim is not None
         paid = replace(await rows.judgement(claim), tokens_in=100, tokens_out=10, cost_usd=0.25)
         await scores.record_score(store, claim, paid)
@@ -107,7 +108,7 @@ async def test_a_gate_that_attempts_scenarios_says_how_far_it_is(store: Store, r
 
 async def test_a_failing_judge_is_told_by_its_words_and_when_it_is_tried_again(store: Store, rows: Rows) -> None:
     await rows.ready_group()
-    claim = await claims.claim_for_judging(store, PROJECT, "j", 60)
+    claim = await claims.claim_for_judging(Project(store, PROJECT), "j", 60)
     assert claim is not None
     await scores.mark_unscored(store, claim, "parts_missing", {"message": "f: KeyError: 'x' (checks.py:3)"}, 60)
     [trouble] = (await asked(store)).troubles
@@ -118,7 +119,7 @@ async def test_a_failing_judge_is_told_by_its_words_and_when_it_is_tried_again(s
 
 async def test_a_function_that_raises_for_some_runs_is_counted_with_its_words(store: Store, rows: Rows) -> None:
     await rows.ready_group(3)
-    claim = await claims.claim_for_judging(store, PROJECT, "j", 60)
+    claim = await claims.claim_for_judging(Project(store, PROJECT), "j", 60)
     assert claim is not None
     ids = await rows.members(claim.group_id)
     parts = [NewPart(id_, "reward", 1.0) for id_ in ids] + [NewPart(ids[0], "polite", 1.0, 1.0)]

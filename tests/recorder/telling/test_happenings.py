@@ -10,6 +10,7 @@ from recorder.registry import replicas, versions
 from recorder.registry.aliases import rollback, set_canary, set_live
 from recorder.states import VersionState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.telling.happenings import Happening, Happenings, Kind
 from recorder.work import claims, gates, scores, steps
 from recorder.work.scores import NewPart
@@ -26,7 +27,7 @@ def rows(store: Store) -> Rows:
 @pytest.fixture
 async def happenings(store: Store, rows: Rows) -> Happenings:
     await rows.scored_group()
-    made = Happenings(store, PROJECT)
+    made = Happenings(Project(store, PROJECT))
     assert await made.look() == []  # what was there before is no news
     return made
 
@@ -64,7 +65,7 @@ async def test_a_function_that_raised_for_some_runs_is_told_beside_the_batch(
     store: Store, rows: Rows, happenings: Happenings
 ) -> None:
     await rows.ready_group()
-    claim = await claims.claim_for_judging(store, PROJECT, "j", 60)
+    claim = await claims.claim_for_judging(Project(store, PROJECT), "j", 60)
     assert claim is not None
     ids = await rows.members(claim.group_id)
     parts = [NewPart(id_, "reward", 1.0) for id_ in ids] + [NewPart(ids[0], "polite", None, 1.0, "KeyError: 'x'")]
@@ -79,8 +80,8 @@ async def test_a_judge_that_fails_and_what_is_left_out_are_told(
 ) -> None:
     for _ in range(2):
         await rows.ready_group()
-    first = await claims.claim_for_judging(store, PROJECT, "j", 60)
-    second = await claims.claim_for_judging(store, PROJECT, "j", 60)
+    first = await claims.claim_for_judging(Project(store, PROJECT), "j", 60)
+    second = await claims.claim_for_judging(Project(store, PROJECT), "j", 60)
     assert first is not None
     assert second is not None
     await scores.mark_unscored(store, first, "judge_down", {"message": "no route"}, 90)
@@ -152,46 +153,46 @@ async def test_what_runs_decided_is_told_with_their_reason(store: Store, rows: R
 
 
 async def test_an_engine_that_goes_is_a_fault_and_one_that_comes_none(store: Store, happenings: Happenings) -> None:
-    await replicas.report_replica(store, PROJECT, "http://e", state="up")
+    await replicas.report_replica(Project(store, PROJECT), "http://e", state="up")
     assert kinds(await happenings.look()) == [Kind.ENGINE]
-    await replicas.report_replica(store, PROJECT, "http://e", state="down", detail="refused")
+    await replicas.report_replica(Project(store, PROJECT), "http://e", state="down", detail="refused")
     [told] = await happenings.look()
     assert (told.kind, told.text) == (Kind.FAULT, "http://e is down: refused")
 
 
 async def test_an_engine_that_is_awaited_for_the_first_time_is_no_fault(store: Store, happenings: Happenings) -> None:
-    await replicas.report_replica(store, PROJECT, "http://e", state="down", detail="refused")
+    await replicas.report_replica(Project(store, PROJECT), "http://e", state="down", detail="refused")
     [told] = await happenings.look()
     assert (told.kind, told.text) == (Kind.ENGINE, "http://e is not up yet: refused")
-    await replicas.report_replica(store, PROJECT, "http://e", state="up")
+    await replicas.report_replica(Project(store, PROJECT), "http://e", state="up")
     assert [one.text for one in await happenings.look()] == ["http://e is up"]
 
 
 async def test_no_fault_is_told_of_an_engine_that_is_being_started_until_it_was_up(store: Store) -> None:
     ours, theirs = "http://ours", "http://theirs"
     for url in (ours, theirs):
-        await replicas.report_replica(store, PROJECT, url, state="starting")
-    happenings = Happenings(store, PROJECT, starting=[ours])
+        await replicas.report_replica(Project(store, PROJECT), url, state="starting")
+    happenings = Happenings(Project(store, PROJECT), starting=[ours])
     await happenings.look()
     for url in (ours, theirs):
-        await replicas.report_replica(store, PROJECT, url, state="down", detail="refused")
+        await replicas.report_replica(Project(store, PROJECT), url, state="down", detail="refused")
     first, second = await happenings.look()
     assert (first.kind, first.text) == (Kind.ENGINE, "http://ours is not up yet: refused")
     assert (second.kind, second.text) == (Kind.FAULT, "http://theirs is down: refused")
-    await replicas.report_replica(store, PROJECT, ours, state="up")
+    await replicas.report_replica(Project(store, PROJECT), ours, state="up")
     assert [one.text for one in await happenings.look()] == ["http://ours is up"]
-    await replicas.report_replica(store, PROJECT, ours, state="down", detail="refused")
+    await replicas.report_replica(Project(store, PROJECT), ours, state="down", detail="refused")
     assert [(one.kind, one.text) for one in await happenings.look()] == [(Kind.FAULT, "http://ours is down: refused")]
 
 
 async def test_an_engine_that_answers_with_what_cannot_be_used_is_a_fault_told_once(store: Store) -> None:
     url = "http://ours"
-    happenings = Happenings(store, PROJECT, starting=[url])
+    happenings = Happenings(Project(store, PROJECT), starting=[url])
     await happenings.look()
-    await replicas.report_replica(store, PROJECT, url, state="down", detail="refused")
+    await replicas.report_replica(Project(store, PROJECT), url, state="down", detail="refused")
     assert kinds(await happenings.look()) == [Kind.ENGINE]
-    await replicas.report_replica(store, PROJECT, url, state="down", detail="another base", base_model="base")
+    await replicas.report_replica(Project(store, PROJECT), url, state="down", detail="another base", base_model="base")
     [told] = await happenings.look()
     assert (told.kind, told.text) == (Kind.FAULT, "http://ours is down: another base")
-    await replicas.report_replica(store, PROJECT, url, state="down", detail="another base", base_model="base")
+    await replicas.report_replica(Project(store, PROJECT), url, state="down", detail="another base", base_model="base")
     assert await happenings.look() == []

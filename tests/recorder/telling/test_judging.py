@@ -9,6 +9,7 @@ import pytest
 from recorder.ids import first_id_at
 from recorder.states import GroupState
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import scores as scores_table
 from recorder.telling.judging import NO_MODEL, judging
 from recorder.work import claims, scores
@@ -34,7 +35,7 @@ async def judgement(rows: Rows, group: str, *rewards: float | None, **values: An
 
 
 async def test_nothing_was_judged(store: Store) -> None:
-    found = await judging(store, PROJECT)
+    found = await judging(Project(store, PROJECT))
     assert (found.groups, found.days, found.agreement, found.last) == ({}, [], None, [])
     assert (found.latency.p50_s, found.whole) == (None, True)
 
@@ -44,7 +45,7 @@ async def test_scores_are_summed_by_day_and_model(store: Store, rows: Rows) -> N
         paid = {"tokens_in": 100, "tokens_cached": 40, "tokens_out": 10, "cost_usd": 0.5, "latency_s": seconds}
         await judged(store, rows, await rows.ready_group(), 0.0, 1.0, judge_model="m", **paid)
     await judged(store, rows, await rows.ready_group(), 0.0, 1.0)
-    found = await judging(store, PROJECT)
+    found = await judging(Project(store, PROJECT))
     of_m, of_none = found.days
     assert (of_m.model, of_m.scores, of_m.tokens_in, of_m.tokens_cached, of_m.tokens_out) == ("m", 3, 300, 120, 30)
     assert (of_m.cost_usd, of_m.latency.p50_s, of_m.latency.p99_s) == (1.5, 2.0, 3.0)
@@ -56,7 +57,7 @@ async def test_old_scores_are_not_looked_at(store: Store, rows: Rows) -> None:
     group = await rows.scored_group()
     old = {"id": first_id_at("score", 1e9), "project_id": PROJECT, "group_id": group, "recipe_hash": "r"}
     await rows.insert(scores_table, {**old, "created_at": 1e9})
-    assert (await judging(store, PROJECT)).scores == 1
+    assert (await judging(Project(store, PROJECT))).scores == 1
 
 
 async def test_two_scores_of_a_group_are_compared_over_pairs_of_runs(store: Store, rows: Rows) -> None:
@@ -64,7 +65,7 @@ async def test_two_scores_of_a_group_are_compared_over_pairs_of_runs(store: Stor
     await judged(store, rows, group, 0.0, 0.5, 1.0)
     again = await judgement(rows, group, 0.5, 0.0, 1.0)
     assert await scores.record_history(store, group, again, [GroupState.SCORED]) is not None
-    found = (await judging(store, PROJECT)).agreement
+    found = (await judging(Project(store, PROJECT))).agreement
     assert found is not None
     assert (found.groups, found.pairs, found.kept, found.turned, found.tied) == (1, 3, 2, 1, 0)
     assert found.tau == pytest.approx(1 / 3)
@@ -76,7 +77,7 @@ async def test_the_last_judged_are_told_with_their_rewards(store: Store, rows: R
     await judged(store, rows, first, 0.0, 0.5)
     second = await rows.ready_group(2, alias_id=alias.id, external_id="refunds")
     await judged(store, rows, second, 1.0, None, judge_model="m")
-    newest, older = (await judging(store, PROJECT)).last
+    newest, older = (await judging(Project(store, PROJECT))).last
     assert (newest.group_id, newest.external_id, newest.model, newest.state) == (second, "refunds", "m", "scored")
     assert (newest.reward_min, newest.reward_mean, newest.reward_max) == (1.0, 1.0, 1.0)
     assert (older.alias, older.reward_mean) == ("helpdesk", 0.25)

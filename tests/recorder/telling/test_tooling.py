@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from recorder.ids import new_id
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import tool_calls
 from recorder.telling.quantiles import latency
 from recorder.telling.tooling import SAID_CHARS, tooling
@@ -28,7 +29,7 @@ async def called(rows: Rows, outcome: str, at: float, **values: Any) -> None:
 
 
 async def test_no_tool_was_called(store: Store) -> None:
-    found = await tooling(store, PROJECT)
+    found = await tooling(Project(store, PROJECT))
     assert (found.calls, found.whole, found.tools, found.errors) == (0, True, [], [])
 
 
@@ -36,7 +37,7 @@ async def test_calls_are_counted_by_tool_and_by_how_they_ended(store: Store, row
     for at, outcome in enumerate(("complete", "complete", "failed", "errored", "input_required", "aborted")):
         await called(rows, outcome, float(at))
     await called(rows, "complete", 9.0, server=None, name="bash", tool="bash", finished_at=12.0)
-    bash, find = (await tooling(store, PROJECT)).tools
+    bash, find = (await tooling(Project(store, PROJECT))).tools
     assert (bash.server, bash.tool, bash.calls, bash.latency.p50_s) == (None, "bash", 1, 3.0)
     assert (find.calls, find.bad, find.last_at) == (6, 2, 5.0)
     assert find.outcomes == {"complete": 2, "failed": 1, "errored": 1, "input_required": 1, "aborted": 1}
@@ -45,7 +46,7 @@ async def test_calls_are_counted_by_tool_and_by_how_they_ended(store: Store, row
 @pytest.mark.parametrize("result", [None, [], "text", {"content": "text"}, {"content": [1, {"text": 2}]}, {"a": 1}])
 async def test_an_answer_that_says_nothing_is_told_as_nothing(store: Store, rows: Rows, result: Any) -> None:
     await called(rows, "failed", 1.0, result=result)
-    [error] = (await tooling(store, PROJECT)).errors
+    [error] = (await tooling(Project(store, PROJECT))).errors
     assert error.said == ""
 
 
@@ -53,7 +54,7 @@ async def test_what_went_wrong_is_told_newest_first_and_cut(store: Store, rows: 
     run = await rows.trajectory()
     await called(rows, "failed", 1.0, result={"content": [{"type": "text", "text": "no"}, {"text": "x" * 900}]})
     await called(rows, "errored", 2.0, error="its server is down", trajectory_id=run)
-    newest, older = (await tooling(store, PROJECT)).errors
+    newest, older = (await tooling(Project(store, PROJECT))).errors
     assert (newest.said, newest.trajectory_id, newest.seconds) == ("its server is down", run, 1.0)
     assert older.said == ("no\n" + "x" * 900)[:SAID_CHARS]
 

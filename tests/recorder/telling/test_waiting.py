@@ -6,6 +6,7 @@ import pytest
 
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.telling.waiting import Waiting, on_the_way, waiting
 from tests.recorder.rows import PROJECT, Rows
 
@@ -13,7 +14,7 @@ SETTINGS = RecorderSettings(idle_timeout_s=900, group_window_s=300, group_timeou
 
 
 async def asked(store: Store) -> Waiting:
-    return await waiting(store, PROJECT, SETTINGS)
+    return await waiting(Project(store, PROJECT), SETTINGS)
 
 
 async def test_the_next_close_is_told_by_the_rule_of_each_group(store: Store) -> None:

@@ -6,6 +6,7 @@ from sqlalchemy import func, select
 
 from recorder.content.turns import Address
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import blobs, nodes
 from recorder.upkeep.deletion import delete_trajectory
 from tests.recorder.talk import PROJECT, Talk, user
@@ -34,6 +35,6 @@ async def test_what_is_shared_stays_until_the_last_user_goes(store: Store, talk:
     runs = [await run(talk, number, f"a{number}", f"b{number}") for number in range(3)]
     assert (await count(store))[0] == 1 + 3 * 4
     for left, run_id in enumerate(runs):
-        await delete_trajectory(store, PROJECT, run_id)
+        await delete_trajectory(Project(store, PROJECT), run_id)
         assert (await count(store))[0] == (0 if left == 2 else 1 + (2 - left) * 4)
     assert (await count(store))[1] == 0

@@ -29,6 +29,7 @@ from recorder.settings import RecorderSettings
 from recorder.states import CallState
 from recorder.store import ledger
 from recorder.store.database import Store, now
+from recorder.store.project import Project
 from recorder.store.schema import (
     attempts,
     blobs,
@@ -81,9 +82,9 @@ async def test_nothing_of_a_deleted_trajectory_is_in_any_table(store: Store, tal
     more: dict[str, Any] = {"tools": [{"type": "function"}], "rest": {"x": 1}, "response_format": {"type": "text"}}
     made = await talk.call([picture("1")], [said], Address(trajectory="run", group="g"), **more)
     id_ = await close(talk, made)
-    await feedback.add(store, PROJECT, id_, "solved", 1, call_id=made.call_id)
-    await keys.mint(store, PROJECT, "run", ["infer"], "g/run")
-    gone = await delete_trajectory(store, PROJECT, id_)
+    await feedback.add(Project(store, PROJECT), id_, "solved", 1, call_id=made.call_id)
+    await keys.mint(Project(store, PROJECT), "run", ["infer"], "g/run")
+    gone = await delete_trajectory(Project(store, PROJECT), id_)
     assert (gone.calls, gone.nodes, gone.blobs) == (1, 2, 4)
     left = {t.name for t in metadata.sorted_tables if await count(store, t)}
     assert left == {"projects", "groups", "ledger", "changes"}  # which counts, and holds nothing of anybody
@@ -91,7 +92,7 @@ async def test_nothing_of_a_deleted_trajectory_is_in_any_table(store: Store, tal
         ("deleted", {"why": "asked", "calls": 1})
     ]
     with pytest.raises(NotFound):
-        await delete_trajectory(store, PROJECT, id_)
+        await delete_trajectory(Project(store, PROJECT), id_)
 
 
 @pytest.mark.sqlite_only("its files' bytes")
@@ -115,7 +116,7 @@ async def test_the_bytes_are_gone_from_the_files(stores: Stores, ids: str) -> No
             await talk.call([user(f"later {number} " * 40)], f"answer {number} " * 40)
         assert where(folder)
         await close(talk, made)
-        await delete_trajectory(store, PROJECT, made.attribution.trajectory.id)
+        await delete_trajectory(Project(store, PROJECT), made.attribution.trajectory.id)
         assert await erase(store)
         assert where(folder) == []
         await recorder.stop()
@@ -143,7 +144,7 @@ async def test_the_bytes_of_what_a_judge_was_asked_are_gone_from_the_files(store
             return any(mark in f.read_bytes() for f in folder.iterdir())
 
         assert there()
-        await delete_trajectory(store, PROJECT, (await rows.members(group))[0])
+        await delete_trajectory(Project(store, PROJECT), (await rows.members(group))[0])
         assert await erase(store)
         assert await rows.all(prompts) == []
         assert not there()
@@ -152,15 +153,15 @@ async def test_the_bytes_of_what_a_judge_was_asked_are_gone_from_the_files(store
 async def test_a_run_that_may_grow_again_is_not_deleted(store: Store, talk: Talk, rows: Rows) -> None:
     made = await talk.call([user("hi")], "hello")
     with pytest.raises(Conflict, match="still open"):
-        await delete_trajectory(store, PROJECT, made.attribution.trajectory.id)
+        await delete_trajectory(Project(store, PROJECT), made.attribution.trajectory.id)
     ended = await rows.trajectory(state="completed")
     await rows.call(ended, state="open", sampled=0)
     with pytest.raises(Conflict, match="still being answered"):
-        await delete_trajectory(store, PROJECT, ended)
+        await delete_trajectory(Project(store, PROJECT), ended)
     for state in ("judging", "training"):
         held = await rows.trajectory(await rows.group(state=state), state="completed")
         with pytest.raises(Conflict, match=f"is {state}"):
-            await delete_trajectory(store, PROJECT, held)
+            await delete_trajectory(Project(store, PROJECT), held)
     async with store.read() as conn:  # and a refusal leaves no mark
         assert (await conn.execute(select(func.count()).select_from(metadata.tables["ledger"]))).scalar_one() == 0
 
@@ -171,7 +172,7 @@ async def test_a_writer_that_remembers_what_was_deleted_writes_it_again(store: S
     history = [user("the same beginning"), picture("1")]
     first = await talk.call(history, "a", tools=tools, prompt_token_ids=long)
     await close(talk, first)
-    await delete_trajectory(store, PROJECT, first.attribution.trajectory.id)
+    await delete_trajectory(Project(store, PROJECT), first.attribution.trajectory.id)
     assert [await count(store, t) for t in (nodes, blobs, node_blobs)] == [0, 0, 0]
     # the next call has the same nodes, tools and picture, and goes on from what is gone
     later = [*history, assistant("a"), user("more")]
@@ -200,7 +201,7 @@ async def test_what_waits_to_be_written_while_something_is_deleted_is_prepared_a
     committing = [asyncio.ensure_future(recorder.commit(turn)) for turn in attributed]
     await asyncio.sleep(0)  # they are prepared and queued, none is written
     other = Store(store.url.render_as_string(hide_password=False))
-    await delete_trajectory(other, PROJECT, first.attribution.trajectory.id)
+    await delete_trajectory(Project(other, PROJECT), first.attribution.trajectory.id)
     await other.close()
     await asyncio.gather(*committing)
     await recorder.stop()
@@ -215,7 +216,7 @@ async def test_a_call_at_the_address_of_a_deleted_run_begins_a_new_one(store: St
     first = await talk.call([user("q")], "a", at)
     in_flight = await talk.attributed([user("r")], [choice(assistant("b"))], at)
     await close(talk, first)
-    await delete_trajectory(store, PROJECT, first.attribution.trajectory.id)
+    await delete_trajectory(Project(store, PROJECT), first.attribution.trajectory.id)
     await talk.recorder.commit(in_flight)
     again = await talk.call([user("s")], "c", at)
     [view] = await all_views(store)
@@ -227,7 +228,7 @@ async def test_a_call_at_the_address_of_a_deleted_run_begins_a_new_one(store: St
 async def test_issued_ids_of_a_deleted_run_prove_nothing(store: Store, talk: Talk) -> None:
     first = await talk.call([user("q")], tool_turn("call_unique_1"))
     await close(talk, first)
-    await delete_trajectory(store, PROJECT, first.attribution.trajectory.id)
+    await delete_trajectory(Project(store, PROJECT), first.attribution.trajectory.id)
     later = [user("q"), tool_turn("call_unique_1"), {"role": "tool", "tool_call_id": "call_unique_1", "content": "x"}]
     await talk.call(later, "done")
     [view] = await all_views(store)
@@ -264,7 +265,7 @@ async def test_a_sibling_takes_its_choice_along_and_leaves_the_call_to_the_other
     ids = await siblings(store, talk)
     left = dict(enumerate(ids))
     for index in order[:2]:
-        await delete_trajectory(store, PROJECT, left.pop(index))
+        await delete_trajectory(Project(store, PROJECT), left.pop(index))
         for kept, id_ in left.items():
             view = await load_trajectory(store, id_, with_tokens=True)
             [call] = view.calls
@@ -275,7 +276,7 @@ async def test_a_sibling_takes_its_choice_along_and_leaves_the_call_to_the_other
                 f"thought {i}" if i in left else None for i in range(3)
             ]
     [last] = left.values()
-    await delete_trajectory(store, PROJECT, last)
+    await delete_trajectory(Project(store, PROJECT), last)
     assert [await count(store, t) for t in (calls, choices, nodes, blobs, issued)] == [0] * 5
 
 
@@ -286,7 +287,7 @@ async def test_a_judged_group_keeps_its_numbers_and_loses_the_judges_words(store
     group = await rows.ready_group(3)
     claim = await scores_of(store, rows, group)
     [gone, *kept] = await rows.members(group)
-    await delete_trajectory(store, PROJECT, gone)
+    await delete_trajectory(Project(store, PROJECT), gone)
     score = await scores.get_score(store, claim)
     assert (score.reply, score.prompt_hash) == (None, None)
     assert [(one.reply, one.failed, one.verdicts, one.tokens_in) for one in score.replies] == [
@@ -298,7 +299,7 @@ async def test_a_judged_group_keeps_its_numbers_and_loses_the_judges_words(store
         (kept[1], 1.0, None),
     }
     assert await rows.state(groups, group) == "scored"
-    await delete_trajectory(store, PROJECT, kept[0])
+    await delete_trajectory(Project(store, PROJECT), kept[0])
     row = await rows.get(groups, group)
     assert (row["state"], row["reason"]) == ("left_out", "too_few")
     assert [e.code for e in await ledger.of(store, "trajectory", kept[1])] == ["too_few"]
@@ -323,26 +324,26 @@ async def test_a_trained_group_stays_trained(store: Store, rows: Rows) -> None:
     group = await rows.scored_group(2)
     await rows.set(groups, group, state="trained")
     for id_ in await rows.members(group):
-        await delete_trajectory(store, PROJECT, id_)
+        await delete_trajectory(Project(store, PROJECT), id_)
     assert await rows.state(groups, group) == "trained"
     assert await rows.all(score_parts) == []
 
 
 async def test_the_key_of_a_run_goes_with_the_last_of_it(store: Store, talk: Talk, rows: Rows) -> None:
     at = Address(trajectory="run")
-    await keys.mint(store, PROJECT, "run", ["infer"], "run")
+    await keys.mint(Project(store, PROJECT), "run", ["infer"], "run")
     first = await talk.call([user("q")], "a", at)
     await close(talk, first)
     second = await talk.call([user("q"), assistant("a"), user("r")], "b", at)
     await close(talk, second)
-    newest, oldest = await run_of(store, PROJECT, "run")
+    newest, oldest = await run_of(Project(store, PROJECT), "run")
     assert (oldest, newest) == (first.attribution.trajectory.id, second.attribution.trajectory.id) or newest != oldest
-    await delete_trajectory(store, PROJECT, oldest)
+    await delete_trajectory(Project(store, PROJECT), oldest)
     assert len(await rows.all(key_rows)) == 1
-    await delete_trajectory(store, PROJECT, newest)
+    await delete_trajectory(Project(store, PROJECT), newest)
     assert await rows.all(key_rows) == []
     with pytest.raises(NotFound):
-        await run_of(store, PROJECT, "run")
+        await run_of(Project(store, PROJECT), "run")
 
 
 # --- retention
@@ -359,8 +360,8 @@ async def test_retention_deletes_what_ended_long_ago(store: Store, rows: Rows) -
         await rows.trajectory(await rows.group(state="judging"), state="completed", **old),
         await rows.trajectory(last_call_at=now() - 90_000, origin="campaign"),
     ]
-    assert (await sweep(store, PROJECT, RecorderSettings())).trajectories_deleted == 0
-    assert (await sweep(store, PROJECT, kept)).trajectories_deleted == 3
+    assert (await sweep(Project(store, PROJECT), RecorderSettings())).trajectories_deleted == 0
+    assert (await sweep(Project(store, PROJECT), kept)).trajectories_deleted == 3
     assert sorted(r["id"] for r in await rows.all(trajectories)) == sorted(stay)
     assert {(await ledger.of(store, "trajectory", id_))[-1].detail["why"] for id_ in fine} == {"retention"}  # type: ignore[index]
 
@@ -461,7 +462,7 @@ def test_every_other_trajectory_reads_back_as_before(
             for id_ in data.draw(st.permutations(ended)) if ended else ():
                 if not data.draw(st.booleans()):
                     continue
-                await delete_trajectory(store, PROJECT, id_)
+                await delete_trajectory(Project(store, PROJECT), id_)
                 del views[id_]
                 now_there = {v.id: shown(v) for v in await all_views(store)}
                 assert now_there == {kept: shown(v) for kept, v in views.items()}
@@ -476,7 +477,7 @@ def test_every_other_trajectory_reads_back_as_before(
                     await recorder.close(PROJECT, v.id)
             await recorder.stop()
             for v in await all_views(store):
-                await delete_trajectory(store, PROJECT, v.id)
+                await delete_trajectory(Project(store, PROJECT), v.id)
             for table in (calls, choices, nodes, blobs, node_blobs, issued, trajectories, attempts):
                 assert await count(store, table) == 0, table.name
 

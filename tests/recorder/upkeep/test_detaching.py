@@ -9,6 +9,7 @@ from sqlalchemy import select
 from recorder.content.turns import Address, Turn
 from recorder.reading.transcripts import load_trajectory
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import calls, trajectories
 from recorder.upkeep.deletion import delete_trajectory
 from recorder.upkeep.detaching import detach, is_leant_on
@@ -70,7 +71,7 @@ async def test_a_continuation_keeps_its_token_ids_when_what_it_went_on_from_is_d
 ) -> None:
     history, (first, _, third, fourth) = await continued(talk)
     before = await load_trajectory(store, third.attribution.trajectory.id, with_tokens=True)
-    await delete_trajectory(store, PROJECT, first.attribution.trajectory.id)
+    await delete_trajectory(Project(store, PROJECT), first.attribution.trajectory.id)
     after = await load_trajectory(store, third.attribution.trajectory.id, with_tokens=True)
     assert after == before
     assert [list(c.prompt_token_ids or ()) for c in after.calls] == [LONGER, [*LONGER, 7, 8, 9, 4]]

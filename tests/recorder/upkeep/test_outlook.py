@@ -10,6 +10,7 @@ from recorder.groups.readiness import WAIT, GroupFacts, Member, readiness
 from recorder.settings import RecorderSettings
 from recorder.states import TrajectoryState
 from recorder.store.database import now
+from recorder.store.project import Project
 from recorder.store.schema import trajectories
 from recorder.upkeep.outlook import closes_at, next_close_in
 from tests.recorder.rows import PROJECT, Rows
@@ -18,7 +19,7 @@ SETTINGS = RecorderSettings(answered_idle_s=15, idle_timeout_s=900, group_window
 
 
 async def outlook(rows: Rows, alias: str) -> float | None:
-    return await next_close_in(rows.store, PROJECT, alias, SETTINGS)
+    return await next_close_in(Project(rows.store, PROJECT), alias, SETTINGS)
 
 
 async def test_without_open_groups_there_is_nothing_to_tell(rows: Rows) -> None:

@@ -14,6 +14,7 @@ from recorder.settings import RecorderSettings
 from recorder.states import CallState, Purpose
 from recorder.store import ledger
 from recorder.store.database import now
+from recorder.store.project import Project
 from recorder.store.schema import attempts as attempt_table
 from recorder.store.schema import calls, groups, trajectories
 from recorder.upkeep.sweep import BATCH, STALE_CALL_S, SweepReport, due_in, first_due, sweep
@@ -29,8 +30,8 @@ SETTINGS = RecorderSettings(idle_timeout_s=10_000, group_window_s=300, group_tim
 
 async def swept(rows: Rows) -> SweepReport:
     """One sweep that does all there is to do: a second finds nothing."""
-    report = await sweep(rows.store, PROJECT, SETTINGS)
-    assert not (await sweep(rows.store, PROJECT, SETTINGS)).changed
+    report = await sweep(Project(rows.store, PROJECT), SETTINGS)
+    assert not (await sweep(Project(rows.store, PROJECT), SETTINGS)).changed
     return report
 
 
@@ -45,7 +46,7 @@ async def test_an_empty_store_is_left_alone(rows: Rows) -> None:
 async def test_looking_for_what_is_due_does_not_need_the_write_lock(rows: Rows) -> None:
     await rows.trajectory(await rows.group())
     async with rows.store.write():
-        assert await sweep(rows.store, PROJECT, SETTINGS) == SweepReport()
+        assert await sweep(Project(rows.store, PROJECT), SETTINGS) == SweepReport()
 
 
 # A hundred times the defaults: no machine is so slow that a run comes from one side of them to the other.
@@ -56,7 +57,7 @@ async def left_alone(rows: Rows, turn: Turn, for_s: float) -> str:
     """What has become of a run when nothing was heard of it since a turn."""
     run = turn.attribution.trajectory.id
     await rows.set(trajectories, run, last_call_at=now() - for_s)
-    await sweep(rows.store, PROJECT, ANSWERED)
+    await sweep(Project(rows.store, PROJECT), ANSWERED)
     return await rows.state(trajectories, run)
 
 
@@ -182,7 +183,7 @@ async def test_a_full_group_is_readied_without_a_window(rows: Rows) -> None:
         for _ in range(members):
             await rows.trajectory(group, state="completed")
     await rows.trajectory(busy)
-    report = await sweep(rows.store, PROJECT, SETTINGS.model_copy(update={"group_size": 3}))
+    report = await sweep(Project(rows.store, PROJECT), SETTINGS.model_copy(update={"group_size": 3}))
     assert report == SweepReport(groups_readied=1)
     assert [await rows.state(groups, g) for g in (full, room, busy)] == ["ready", "open", "open"]
 
@@ -195,7 +196,7 @@ async def test_a_group_nobody_ever_joined_times_out(rows: Rows) -> None:
 
 async def test_what_a_dead_judge_held_is_ready_again(rows: Rows) -> None:
     group = await rows.ready_group()
-    dead = await claims.claim_for_judging(rows.store, PROJECT, "dead", -1)
+    dead = await claims.claim_for_judging(Project(rows.store, PROJECT), "dead", -1)
     assert dead is not None
     assert await swept(rows) == SweepReport(claims_expired=1)
     assert await rows.state(groups, group) == "ready"
@@ -215,7 +216,7 @@ async def test_what_a_dead_trainer_held_is_scored_again(rows: Rows) -> None:
 
 async def test_what_is_held_stays_held(rows: Rows) -> None:
     await rows.ready_group()
-    assert await claims.claim_for_judging(rows.store, PROJECT, "alive", 60) is not None
+    assert await claims.claim_for_judging(Project(rows.store, PROJECT), "alive", 60) is not None
     assert await swept(rows) == SweepReport()
 
 
@@ -232,11 +233,11 @@ async def test_a_call_of_a_dead_proxy_is_errored_at_last(rows: Rows) -> None:
 
 async def test_attempts_of_dead_runners_and_closed_groups_are_abandoned(rows: Rows) -> None:
     alias = await rows.alias()
-    campaign = await campaigns.create(rows.store, PROJECT, alias.id, "orders", {})
+    campaign = await campaigns.create(Project(rows.store, PROJECT), alias.id, "orders", {})
     await campaigns.add_scenarios(rows.store, campaign.id, "train", [NewScenario("1", {}), NewScenario("2", {})])
     for scenario in await campaigns.list_scenarios(rows.store, campaign.id, "train"):
         group = f"g{scenario.external_id}"
-        await campaigns.bind_group(rows.store, PROJECT, group, campaign.id, scenario.id, 2, alias.id)
+        await campaigns.bind_group(Project(rows.store, PROJECT), group, campaign.id, scenario.id, 2, alias.id)
         planned = [NewAttempt(scenario.id, 1, Purpose.TRAIN, n, group, f"{group}-{n}") for n in range(2)]
         await attempts.new_attempts(rows.store, campaign.id, planned)
     dead = await attempts.claim_attempt(rows.store, campaign.id, "dead", -1)
@@ -252,7 +253,7 @@ async def test_attempts_of_dead_runners_and_closed_groups_are_abandoned(rows: Ro
 
 async def test_another_projects_rows_are_not_touched(rows: Rows) -> None:
     await idle(rows, await rows.group(joined_at=now() - 301))
-    assert not (await sweep(rows.store, "other", SETTINGS)).changed
+    assert not (await sweep(Project(rows.store, "other"), SETTINGS)).changed
 
 
 async def test_sweeps_at_once_do_each_thing_once(rows: Rows) -> None:
@@ -260,6 +261,6 @@ async def test_sweeps_at_once_do_each_thing_once(rows: Rows) -> None:
         group = await rows.group(joined_at=now() - 301)
         for _ in range(2):
             await idle(rows, group)
-    reports = await asyncio.gather(*(sweep(rows.store, PROJECT, SETTINGS) for _ in range(4)))
+    reports = await asyncio.gather(*(sweep(Project(rows.store, PROJECT), SETTINGS) for _ in range(4)))
     assert sum(r.trajectories_ended for r in reports) == 10
     assert sum(r.groups_readied for r in reports) == 5

@@ -19,6 +19,7 @@ from recorder.holding.presence import PROXY
 from recorder.settings import RecorderSettings
 from recorder.states import Purpose, TrajectoryState
 from recorder.store.database import now
+from recorder.store.project import Project
 from recorder.store.schema import attempts as attempt_table
 from recorder.store.schema import calls, groups, trajectories
 from recorder.upkeep import sweeper
@@ -50,7 +51,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def sweeping(rows: Rows, settings: RecorderSettings = SETTINGS) -> AsyncIterator[Sweeper]:
-    made = Sweeper(rows.store, PROJECT, settings, holders.holder_name())
+    made = Sweeper(Project(rows.store, PROJECT), settings, holders.holder_name())
     async with made.running():
         yield made
 
@@ -127,7 +128,7 @@ async def test_a_full_group_of_answered_runs_is_ready_without_a_word_from_anybod
 async def test_a_store_in_which_nothing_is_due_is_not_written(rows: Rows) -> None:
     run = await rows.trajectory(await rows.group())
     with rows.statements() as written:
-        made = Sweeper(rows.store, PROJECT, SETTINGS, "here")
+        made = Sweeper(Project(rows.store, PROJECT), SETTINGS, "here")
         last = (await rows.get(trajectories, run))["last_call_at"]
         assert await is_said(rows, last + LONG_S, made._look)
     assert written == []
@@ -179,7 +180,7 @@ async def test_a_declared_group_is_due_when_it_is_full_or_after_its_timeout(rows
 
 async def test_an_attempt_is_due_when_its_lease_ends_and_at_once_when_its_group_has_closed(rows: Rows) -> None:
     alias = await rows.alias()
-    campaign = await campaigns.create(rows.store, PROJECT, alias.id, "c", {})
+    campaign = await campaigns.create(Project(rows.store, PROJECT), alias.id, "c", {})
     await campaigns.add_scenarios(rows.store, campaign.id, "train", [NewScenario("s", "do")])
     (task,) = await campaigns.list_scenarios(rows.store, campaign.id, "train")
     group = await rows.group(external_id="g", campaign_id=campaign.id, alias_id=alias.id)
@@ -198,10 +199,10 @@ async def test_an_attempt_is_due_when_its_lease_ends_and_at_once_when_its_group_
 
 async def test_who_finds_another_sweeping_leaves_it_to_that_one(rows: Rows) -> None:
     run = await rows.trajectory(await rows.group(), last_call_at=now() - LONG_S)
-    held = await leases.acquire(rows.store, PROJECT, sweeper.LEASE, "another machine", 60)
+    held = await leases.acquire(Project(rows.store, PROJECT), sweeper.LEASE, "another machine", 60)
     assert held is not None
     async with sweeping(rows) as made:
-        looked = Sweeper(rows.store, PROJECT, SETTINGS, "here")
+        looked = Sweeper(Project(rows.store, PROJECT), SETTINGS, "here")
         assert await looked._look() == sweeper.HICCUP_S
         assert (made.sweeps, looked.sweeps) == (0, 0)
         assert await rows.state(trajectories, run) == "open"
@@ -230,7 +231,7 @@ async def test_two_that_wake_together_sweep_once(rows: Rows, monkeypatch: pytest
 
 async def test_a_sweep_that_was_killed_holds_nobody_up(rows: Rows, dead: str) -> None:
     run = await rows.trajectory(await rows.group(), last_call_at=now() - LONG_S)
-    await leases.acquire(rows.store, PROJECT, sweeper.LEASE, dead, LONG_S)
+    await leases.acquire(Project(rows.store, PROJECT), sweeper.LEASE, dead, LONG_S)
     async with sweeping(rows):
         await until(is_in(rows, trajectories, run, "completed"))
 
@@ -241,7 +242,7 @@ async def test_a_sweep_that_was_killed_holds_nobody_up(rows: Rows, dead: str) ->
 async def open_call(rows: Rows, process: str | None, lease_s: float | None) -> str:
     run = await rows.trajectory(await rows.group(), answered=False)
     if process is not None and lease_s is not None:
-        await leases.acquire(rows.store, PROJECT, PROXY + process, process, lease_s)
+        await leases.acquire(Project(rows.store, PROJECT), PROXY + process, process, lease_s)
     return await rows.call(run, state="open", process=process, sampled=0)
 
 

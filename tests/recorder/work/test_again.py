@@ -6,6 +6,7 @@ from recorder.errors import Conflict, NotFound
 from recorder.registry.descent import OF_VERSIONS
 from recorder.states import GroupState
 from recorder.store import ledger
+from recorder.store.project import Project
 from recorder.store.schema import groups
 from recorder.work import again, campaigns, claims, scores
 from recorder.work.again import KEEPING, OF_SCORES, scorable
@@ -14,7 +15,7 @@ from tests.recorder.rows import PROJECT, Rows
 
 
 async def found(rows: Rows, *, anew: bool = False) -> set[str]:
-    return {one.id for one in await scorable(rows.store, PROJECT, anew=anew)}
+    return {one.id for one in await scorable(Project(rows.store, PROJECT), anew=anew)}
 
 
 async def test_what_counts_goes_by_state(rows: Rows) -> None:
@@ -41,20 +42,20 @@ async def test_of_what_is_left_out_only_what_a_score_may_bring_back_counts(rows:
 async def test_they_come_oldest_first_a_page_at_a_time(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(again, "PAGE", 2)
     made = [await rows.ready_group() for _ in range(5)]
-    assert [one.id for one in await scorable(rows.store, PROJECT)] == made
+    assert [one.id for one in await scorable(Project(rows.store, PROJECT))] == made
 
 
 async def test_only_an_aliass_or_a_campaigns(rows: Rows) -> None:
     alias = await rows.alias()
     of_alias = await rows.ready_group(alias_id=alias.id)
     of_campaign = await rows.ready_group(campaign_id="camp_1")
-    assert [one.id for one in await scorable(rows.store, PROJECT, alias_id=alias.id)] == [of_alias]
-    assert [one.id for one in await scorable(rows.store, PROJECT, campaign_id="camp_1")] == [of_campaign]
-    assert await scorable(rows.store, "another") == []
+    assert [one.id for one in await scorable(Project(rows.store, PROJECT), alias_id=alias.id)] == [of_alias]
+    assert [one.id for one in await scorable(Project(rows.store, PROJECT), campaign_id="camp_1")] == [of_campaign]
+    assert await scorable(Project(rows.store, "another")) == []
 
 
 async def recipe(rows: Rows, group_id: str) -> str | None:
-    return next(one.recipe_hash for one in await scorable(rows.store, PROJECT) if one.id == group_id)
+    return next(one.recipe_hash for one in await scorable(Project(rows.store, PROJECT)) if one.id == group_id)
 
 
 async def test_the_current_scores_recipe_counts_and_the_newest_where_the_score_stays(rows: Rows) -> None:
@@ -70,12 +71,12 @@ async def test_the_current_scores_recipe_counts_and_the_newest_where_the_score_s
 
 async def test_a_group_says_by_which_recipe_it_is_judged(rows: Rows) -> None:
     alias = await rows.alias()
-    campaign = await campaigns.create(rows.store, PROJECT, alias.id, "c", {"reward_recipe": "strict"})
-    silent = await campaigns.create(rows.store, PROJECT, alias.id, "d", {"reward_recipe": None})
+    campaign = await campaigns.create(Project(rows.store, PROJECT), alias.id, "c", {"reward_recipe": "strict"})
+    silent = await campaigns.create(Project(rows.store, PROJECT), alias.id, "d", {"reward_recipe": None})
     await rows.ready_group()
     for campaign_id in (campaign.id, silent.id):
         await rows.ready_group(alias_id=alias.id, campaign_id=campaign_id)
-    named = [(one.alias, one.reward_recipe) for one in await scorable(rows.store, PROJECT)]
+    named = [(one.alias, one.reward_recipe) for one in await scorable(Project(rows.store, PROJECT))]
     assert named == [(None, None), ("helpdesk", "strict"), ("helpdesk", None)]
 
 
@@ -98,10 +99,10 @@ async def test_a_group_is_put_before_the_judge_again_and_keeps_its_score(rows: R
     group = await rows.scored_group()
     before = await rows.get(groups, group)
     await rows.set(groups, group, state=state)
-    await again.ask(rows.store, PROJECT, group, by="me", why="the rubric was wrong")
+    await again.ask(Project(rows.store, PROJECT), group, by="me", why="the rubric was wrong")
     after = await rows.get(groups, group)
     assert (after["state"], after["current_score_id"]) == (state, before["current_score_id"])
-    claim = await claims.claim_for_judging(rows.store, PROJECT, "judge", 60)
+    claim = await claims.claim_for_judging(Project(rows.store, PROJECT), "judge", 60)
     assert claim is not None
     assert claim.group_id == group
     [entry] = await ledger.of(rows.store, "group", group)
@@ -111,7 +112,7 @@ async def test_a_group_is_put_before_the_judge_again_and_keeps_its_score(rows: R
 async def test_a_group_that_was_left_out_for_its_score_waits_for_the_judge_again(rows: Rows) -> None:
     group = await rows.scored_group(state="ready")
     await rows.set(groups, group, state="left_out", reason="zero_variance")
-    await again.ask(rows.store, PROJECT, group, by="me", why="")
+    await again.ask(Project(rows.store, PROJECT), group, by="me", why="")
     row = await rows.get(groups, group)
     assert (row["state"], row["reason"], row["lease_owner"]) == ("ready", None, None)
 
@@ -131,7 +132,7 @@ async def test_a_group_that_cannot_be_scored_again_says_why(
     group = await rows.scored_group()
     await rows.set(groups, group, state=state, reason=reason)
     with pytest.raises(Conflict, match=why):
-        await again.ask(rows.store, PROJECT, group, by="me", why="")
+        await again.ask(Project(rows.store, PROJECT), group, by="me", why="")
     assert await ledger.of(rows.store, "group", group) == []
     with pytest.raises(NotFound):
-        await again.ask(rows.store, "elsewhere", group, by="me", why="")
+        await again.ask(Project(rows.store, "elsewhere"), group, by="me", why="")

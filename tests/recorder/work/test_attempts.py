@@ -9,6 +9,7 @@ from recorder.errors import Conflict, InvalidId, LeaseLost, NotFound
 from recorder.groups.closing import close_group, close_trajectory
 from recorder.states import AttemptState, CallState, Purpose, TrajectoryState
 from recorder.store.database import now
+from recorder.store.project import Project
 from recorder.store.schema import attempts as table
 from recorder.store.schema import groups, trajectories
 from recorder.work import attempts, campaigns
@@ -21,12 +22,14 @@ DONE, ERRORED, ABANDONED = AttemptState.DONE, AttemptState.ERRORED, AttemptState
 
 async def plan(rows: Rows, size: int = 2, purpose: Purpose = Purpose.TRAIN, scenarios: int = 1) -> CampaignView:
     """A campaign whose first step is planned: a group of `size` for each scenario."""
-    campaign = await campaigns.create(rows.store, PROJECT, (await rows.alias()).id, "orders", {})
+    campaign = await campaigns.create(Project(rows.store, PROJECT), (await rows.alias()).id, "orders", {})
     tasks = [NewScenario(f"order-{n}", {"order": n}) for n in range(scenarios)]
     await campaigns.add_scenarios(rows.store, campaign.id, "train", tasks)
     for scenario in await campaigns.list_scenarios(rows.store, campaign.id, "train"):
         group = f"g-{scenario.external_id}"
-        await campaigns.bind_group(rows.store, PROJECT, group, campaign.id, scenario.id, size, campaign.alias_id)
+        await campaigns.bind_group(
+            Project(rows.store, PROJECT), group, campaign.id, scenario.id, size, campaign.alias_id
+        )
         planned = [NewAttempt(scenario.id, 1, purpose, n, group, f"{group}-{n}") for n in range(size)]
         for _ in range(2):  # planning again after a crash adds nothing
             await attempts.new_attempts(rows.store, campaign.id, planned)
@@ -168,7 +171,7 @@ async def test_claiming_and_finishing_many_takes_no_more_statements_than_two(row
         with rows.statements() as finished:
             await attempts.finish_attempts(rows.store, [Ending(a, DONE) for a in claimed])
         await attempts.abandon_running(rows.store, campaign.id)
-        await close_group(rows.store, PROJECT, "g-order-0")
+        await close_group(Project(rows.store, PROJECT), "g-order-0")
         await rows.set(groups, claimed[0].group_id, external_id=f"done-{size}")
         for attempt in claimed:
             await rows.set(trajectories, attempt.trajectory_id, external_id=f"{size}-{attempt.number}")
@@ -180,7 +183,7 @@ async def test_claiming_and_finishing_many_takes_no_more_statements_than_two(row
 async def test_a_runner_that_lost_its_lease_changes_nothing(rows: Rows) -> None:
     campaign = await plan(rows)
     attempt = await claim(rows, campaign, lease_s=-1)
-    assert await attempts.abandon_expired(rows.store, PROJECT) == 1
+    assert await attempts.abandon_expired(Project(rows.store, PROJECT)) == 1
     with pytest.raises(LeaseLost):
         await attempts.finish_attempt(rows.store, attempt, DONE)
     assert await rows.state(trajectories, attempt.trajectory_id) == "abandoned"
@@ -212,14 +215,14 @@ async def test_a_runner_renews_all_it_holds_at_once(rows: Rows) -> None:
         await claim(rows, campaign, lease_s=-1)
     assert await attempts.renew_attempts(rows.store, campaign.id, "runner", 60) == 2
     assert await attempts.renew_attempts(rows.store, campaign.id, "other", 60) == 0
-    assert await attempts.abandon_expired(rows.store, PROJECT) == 0
+    assert await attempts.abandon_expired(Project(rows.store, PROJECT)) == 0
 
 
 async def test_attempts_of_a_closed_group_are_not_handed_out(rows: Rows) -> None:
     campaign = await plan(rows)
-    await close_group(rows.store, PROJECT, "g-order-0")
+    await close_group(Project(rows.store, PROJECT), "g-order-0")
     assert await attempts.claim_attempt(rows.store, campaign.id, "runner", 60) is None
-    assert await attempts.abandon_groupless(rows.store, PROJECT) == 2
+    assert await attempts.abandon_groupless(Project(rows.store, PROJECT)) == 2
     assert {r["error"] for r in await rows.all(table)} == {"group_closed"}
 
 

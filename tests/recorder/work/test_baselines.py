@@ -8,6 +8,7 @@ import pytest
 
 from recorder.registry import aliases
 from recorder.registry.aliases import AliasView
+from recorder.store.project import Project
 from recorder.store.schema import groups, scores, trajectories
 from recorder.work import baselines, claims
 from recorder.work.baselines import FEWEST
@@ -18,7 +19,7 @@ from tests.recorder.rows import PROJECT, Rows
 @pytest.fixture
 async def alias(rows: Rows) -> AliasView:
     """An alias whose runs are compared with earlier ones."""
-    return await aliases.ensure_alias(rows.store, PROJECT, "helpdesk", "base", "print", baseline="running")
+    return await aliases.ensure_alias(Project(rows.store, PROJECT), "helpdesk", "base", "print", baseline="running")
 
 
 async def rewarded(
@@ -51,7 +52,7 @@ async def test_rewards_of_the_alias_and_recipe_come_newest_first(rows: Rows, ali
 async def test_what_says_nothing_outside_its_group_or_is_not_for_training_does_not_count(
     rows: Rows, alias: AliasView
 ) -> None:
-    other = await aliases.ensure_alias(rows.store, PROJECT, "other", "base", "print")
+    other = await aliases.ensure_alias(Project(rows.store, PROJECT), "other", "base", "print")
     await rewarded(rows, other, 1.0)
     await rewarded(rows, alias, 1.0, recipe="another")
     await rewarded(rows, alias, 1.0, absolute=False)  # a ranking
@@ -142,6 +143,8 @@ async def test_groups_of_other_recipes_are_claimed_while_one_waits(rows: Rows, a
 
 async def test_the_proxy_says_what_an_alias_compares_with_and_others_leave_it(rows: Rows) -> None:
     await rows.alias()
-    changed = await aliases.ensure_alias(rows.store, PROJECT, "helpdesk", "base-model", None, baseline="running")
+    changed = await aliases.ensure_alias(
+        Project(rows.store, PROJECT), "helpdesk", "base-model", None, baseline="running"
+    )
     assert changed.baseline == "running"
     assert (await rows.alias()).baseline == "running"

@@ -8,6 +8,7 @@ from recorder.errors import Conflict, InvalidId, NotFound
 from recorder.groups.lookup import find_group
 from recorder.holding import leases
 from recorder.states import CampaignState, GroupState, Purpose
+from recorder.store.project import Project
 from recorder.store.schema import groups
 from recorder.work import attempts, campaigns
 from recorder.work.attempts import NewAttempt
@@ -16,12 +17,14 @@ from tests.recorder.rows import PROJECT, Rows
 
 
 async def create(rows: Rows, name: str = "orders") -> CampaignView:
-    return await campaigns.create(rows.store, PROJECT, (await rows.alias()).id, name, {"steps": 10})
+    return await campaigns.create(Project(rows.store, PROJECT), (await rows.alias()).id, name, {"steps": 10})
 
 
 async def bind(rows: Rows, campaign: CampaignView, group: str = "step-1-order-1", size: int = 8) -> str:
     [scenario, *_] = await campaigns.list_scenarios(rows.store, campaign.id, "train")
-    return await campaigns.bind_group(rows.store, PROJECT, group, campaign.id, scenario.id, size, campaign.alias_id)
+    return await campaigns.bind_group(
+        Project(rows.store, PROJECT), group, campaign.id, scenario.id, size, campaign.alias_id
+    )
 
 
 async def with_scenario(rows: Rows) -> CampaignView:
@@ -32,9 +35,9 @@ async def with_scenario(rows: Rows) -> CampaignView:
 
 async def test_a_campaign_runs_on_its_alias_while_its_lease_is_held(rows: Rows) -> None:
     alias = await rows.alias()
-    campaign = await campaigns.create(rows.store, PROJECT, alias.id, "orders", {})
+    campaign = await campaigns.create(Project(rows.store, PROJECT), alias.id, "orders", {})
     assert await campaigns.running_on(rows.store, alias.id) == []
-    lease = await leases.acquire(rows.store, PROJECT, campaigns.lease_name(campaign.id), "train", 60)
+    lease = await leases.acquire(Project(rows.store, PROJECT), campaigns.lease_name(campaign.id), "train", 60)
     assert lease is not None
     assert await campaigns.running_on(rows.store, alias.id) == [campaign]
     assert await campaigns.running_on(rows.store, (await rows.alias("other")).id) == []
@@ -45,12 +48,14 @@ async def test_a_campaign_runs_on_its_alias_while_its_lease_is_held(rows: Rows) 
 async def test_an_evaluation_is_no_campaign_and_is_found_until_it_is_over(rows: Rows) -> None:
     alias = await rows.alias()
     settings = {campaigns.EVALUATES: {"versions": [["live", "helpdesk@1"]]}, "reward_recipe": "strict"}
-    first, second = [await campaigns.create(rows.store, PROJECT, alias.id, "eval:val", settings) for _ in range(2)]
-    lease = await leases.acquire(rows.store, PROJECT, campaigns.lease_name(first.id), "eval", 60)
+    first, second = [
+        await campaigns.create(Project(rows.store, PROJECT), alias.id, "eval:val", settings) for _ in range(2)
+    ]
+    lease = await leases.acquire(Project(rows.store, PROJECT), campaigns.lease_name(first.id), "eval", 60)
     assert lease is not None
     assert await campaigns.running_on(rows.store, alias.id) == []  # the learner need not make way
-    assert await campaigns.list_campaigns(rows.store, PROJECT) == []
-    assert await campaigns.find(rows.store, PROJECT, "eval:val") is None
+    assert await campaigns.list_campaigns(Project(rows.store, PROJECT)) == []
+    assert await campaigns.find(Project(rows.store, PROJECT), "eval:val") is None
     await create(rows)
     assert await campaigns.unfinished_evaluations(rows.store, alias.id) == [second, first]
     await campaigns.finish(rows.store, second.id, CampaignState.STOPPED, "interrupted")
@@ -80,9 +85,9 @@ async def test_a_stopped_campaign_may_be_resumed_and_so_may_one_whose_process_di
 
 async def test_campaigns_are_found_by_name_the_newest_first(rows: Rows) -> None:
     first, other, second = await create(rows), await create(rows, "other"), await create(rows)
-    assert await campaigns.find(rows.store, PROJECT, "orders") == second
-    assert await campaigns.find(rows.store, PROJECT, "nothing") is None
-    assert await campaigns.list_campaigns(rows.store, PROJECT) == [second, other, first]
+    assert await campaigns.find(Project(rows.store, PROJECT), "orders") == second
+    assert await campaigns.find(Project(rows.store, PROJECT), "nothing") is None
+    assert await campaigns.list_campaigns(Project(rows.store, PROJECT)) == [second, other, first]
     with pytest.raises(NotFound):
         await campaigns.get(rows.store, "nothing")
 
@@ -134,17 +139,19 @@ async def test_many_groups_are_bound_with_as_many_statements_as_two(rows: Rows) 
     async def bind_all(prefix: str, count: int) -> int:
         bindings = [Binding(f"{prefix}-{n}", scenario.id, n + 1) for n in range(count)]
         with rows.statements() as counted:
-            made = await campaigns.bind_groups(rows.store, PROJECT, campaign.id, campaign.alias_id, bindings)
+            made = await campaigns.bind_groups(Project(rows.store, PROJECT), campaign.id, campaign.alias_id, bindings)
         found = [await rows.get(groups, group) for group in made]
         assert [(g["external_id"], g["declared_size"]) for g in found] == [
             (f"{prefix}-{n}", n + 1) for n in range(count)
         ]
-        again = await campaigns.bind_groups(rows.store, PROJECT, campaign.id, campaign.alias_id, bindings[::-1])
+        again = await campaigns.bind_groups(
+            Project(rows.store, PROJECT), campaign.id, campaign.alias_id, bindings[::-1]
+        )
         assert again == made[::-1]
         return len(counted)
 
     assert await bind_all("few", 2) == await bind_all("many", 50)
-    assert await campaigns.bind_groups(rows.store, PROJECT, campaign.id, campaign.alias_id, []) == []
+    assert await campaigns.bind_groups(Project(rows.store, PROJECT), campaign.id, campaign.alias_id, []) == []
 
 
 async def test_one_group_that_is_taken_leaves_the_others_unbound(rows: Rows) -> None:
@@ -153,9 +160,9 @@ async def test_one_group_that_is_taken_leaves_the_others_unbound(rows: Rows) -> 
     await rows.group(external_id="live")
     bindings = [Binding("free", scenario.id, 2), Binding("live", scenario.id, 2)]
     with pytest.raises(Conflict, match="'live' is there already"):
-        await campaigns.bind_groups(rows.store, PROJECT, campaign.id, campaign.alias_id, bindings)
+        await campaigns.bind_groups(Project(rows.store, PROJECT), campaign.id, campaign.alias_id, bindings)
     with pytest.raises(NotFound):
-        await find_group(rows.store, PROJECT, "free")
+        await find_group(Project(rows.store, PROJECT), "free")
 
 
 async def test_the_groups_of_a_step_are_seen_in_one_look(rows: Rows) -> None:

@@ -16,6 +16,7 @@ from recorder.registry import versions
 from recorder.states import Purpose
 from recorder.store import schema
 from recorder.store.database import Store, now
+from recorder.store.project import Project
 from recorder.store.schema import groups
 from recorder.work import claims, scores
 from recorder.work.claims import GroupClaim
@@ -25,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 
 
 async def judge(store: Store, owner: str = "judge-a", lease_s: float = 60) -> GroupClaim | None:
-    return await claims.claim_for_judging(store, PROJECT, owner, lease_s)
+    return await claims.claim_for_judging(Project(store, PROJECT), owner, lease_s)
 
 
 async def take_over(rows: Rows, claim: GroupClaim) -> GroupClaim:
@@ -161,7 +162,7 @@ async def test_polling_for_work_does_not_need_the_write_lock(rows: Rows) -> None
 
 async def test_a_group_of_another_project_is_never_claimed(rows: Rows) -> None:
     await rows.ready_group()
-    assert await claims.claim_for_judging(rows.store, "other", "j", 60) is None
+    assert await claims.claim_for_judging(Project(rows.store, "other"), "j", 60) is None
 
 
 @pytest.mark.parametrize("purpose", [p for p in Purpose if p is not Purpose.TRAIN])
@@ -273,14 +274,14 @@ async def test_a_group_that_is_held_or_done_is_not_claimed_by_name(rows: Rows) -
 
 
 async def test_a_judge_knows_when_the_next_group_may_be_tried_again(rows: Rows) -> None:
-    assert await claims.next_try_in(rows.store, PROJECT) is None
+    assert await claims.next_try_in(Project(rows.store, PROJECT)) is None
     await rows.group(state="unscored")  # by a person alone
-    assert await claims.next_try_in(rows.store, PROJECT) is None
+    assert await claims.next_try_in(Project(rows.store, PROJECT)) is None
     for after_s in (100, 50):
         await rows.group(state="unscored", try_after=now() + after_s)
-    assert await claims.next_try_in(rows.store, PROJECT) == pytest.approx(50, abs=1)
+    assert await claims.next_try_in(Project(rows.store, PROJECT)) == pytest.approx(50, abs=1)
     await rows.group(state="unscored", try_after=now() - 1)
-    assert await claims.next_try_in(rows.store, PROJECT) == 0
+    assert await claims.next_try_in(Project(rows.store, PROJECT)) == 0
 
 
 async def test_what_is_counted_for_training_is_what_can_be_claimed(rows: Rows) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from recorder.errors import InvalidId, NotFound
 from recorder.store import ledger
 from recorder.store.database import now
+from recorder.store.project import Project
 from recorder.store.schema import groups
 from recorder.work import claims, feedback, scores
 from recorder.work.feedback import check_value
@@ -20,8 +21,10 @@ from tests.recorder.rows import PROJECT, Rows
 async def test_feedback_is_read_back_in_order(rows: Rows) -> None:
     trajectory = await rows.trajectory(await rows.group(), answered=False)
     call = await rows.call(trajectory)
-    first = await feedback.add(rows.store, PROJECT, trajectory, "resolved", True, comment="fine", tags={"by": "qa"})
-    second = await feedback.add(rows.store, PROJECT, trajectory, "score", 0.5, call_id=call)
+    first = await feedback.add(
+        Project(rows.store, PROJECT), trajectory, "resolved", True, comment="fine", tags={"by": "qa"}
+    )
+    second = await feedback.add(Project(rows.store, PROJECT), trajectory, "score", 0.5, call_id=call)
     assert await feedback.of(rows.store, trajectory) == [first, second]
     assert (first.value, first.comment, first.tags, first.call_id) == (True, "fine", {"by": "qa"}, None)
     assert (second.value, second.call_id) == (0.5, call)
@@ -31,13 +34,13 @@ async def test_what_is_not_there_gets_no_feedback(rows: Rows) -> None:
     trajectory = await rows.trajectory(await rows.group())
     stranger = await rows.call(await rows.trajectory(await rows.group()))
     with pytest.raises(NotFound, match="no trajectory 'nothing'"):
-        await feedback.add(rows.store, PROJECT, "nothing", "score", 1)
+        await feedback.add(Project(rows.store, PROJECT), "nothing", "score", 1)
     with pytest.raises(NotFound, match="in project 'other'"):
-        await feedback.add(rows.store, "other", trajectory, "score", 1)
+        await feedback.add(Project(rows.store, "other"), trajectory, "score", 1)
     with pytest.raises(NotFound, match="has no call"):
-        await feedback.add(rows.store, PROJECT, trajectory, "score", 1, call_id=stranger)
+        await feedback.add(Project(rows.store, PROJECT), trajectory, "score", 1, call_id=stranger)
     with pytest.raises(InvalidId):
-        await feedback.add(rows.store, PROJECT, trajectory, "a name with spaces", 1)
+        await feedback.add(Project(rows.store, PROJECT), trajectory, "a name with spaces", 1)
     assert await feedback.of(rows.store, trajectory) == []
 
 
@@ -78,36 +81,36 @@ async def liked_group(rows: Rows, alias_id: str | None = None) -> tuple[str, lis
 async def test_feedback_that_comes_after_the_score_has_the_group_scored_again_before_it_is_trained(rows: Rows) -> None:
     alias = await rows.alias()
     group, (one, _) = await liked_group(rows, alias.id)
-    await feedback.add(rows.store, PROJECT, one, "liked", True)
+    await feedback.add(Project(rows.store, PROJECT), one, "liked", True)
     assert await claims.claim_for_training(rows.store, alias.id, "t", 60, limit=9) == []
     assert (await claims.waiting_for_training(rows.store, alias.id)).groups == 0
-    in_s = await claims.next_try_in(rows.store, PROJECT)
+    in_s = await claims.next_try_in(Project(rows.store, PROJECT))
     assert in_s is not None
     assert in_s <= feedback.SETTLES_S
     await rows.set(groups, group, try_after=now())
-    claim = await claims.claim_for_judging(rows.store, PROJECT, "j", 60)
+    claim = await claims.claim_for_judging(Project(rows.store, PROJECT), "j", 60)
     assert claim is not None
     assert claim.group_id == group
     await scores.record_score(rows.store, claim, await rows.judgement(claim))
-    assert await claims.next_try_in(rows.store, PROJECT) is None
+    assert await claims.next_try_in(Project(rows.store, PROJECT)) is None
     assert len(await claims.claim_for_training(rows.store, alias.id, "t", 60, limit=9)) == 1
 
 
 async def test_feedback_that_no_part_asks_for_moves_no_group(rows: Rows) -> None:
     group, (one, _) = await liked_group(rows)
-    await feedback.add(rows.store, PROJECT, one, "seen", True)
-    await feedback.add(rows.store, PROJECT, one, "comment", "liked")
+    await feedback.add(Project(rows.store, PROJECT), one, "seen", True)
+    await feedback.add(Project(rows.store, PROJECT), one, "comment", "liked")
     assert not await marked(rows, group)
     ready = await rows.ready_group()
-    await feedback.add(rows.store, PROJECT, (await rows.members(ready))[0], "liked", True)
+    await feedback.add(Project(rows.store, PROJECT), (await rows.members(ready))[0], "liked", True)
     assert not await marked(rows, ready)
 
 
 async def test_feedback_that_comes_while_a_judge_is_at_it_is_not_lost(rows: Rows) -> None:
     group = await rows.ready_group()
-    claim = await claims.claim_for_judging(rows.store, PROJECT, "j", 60)
+    claim = await claims.claim_for_judging(Project(rows.store, PROJECT), "j", 60)
     assert claim is not None
-    await feedback.add(rows.store, PROJECT, (await rows.members(group))[0], "liked", True)
+    await feedback.add(Project(rows.store, PROJECT), (await rows.members(group))[0], "liked", True)
     await scores.record_score(rows.store, claim, await rows.judgement(claim))
     assert await marked(rows, group)
     assert await rows.state(groups, group) == "scored"
@@ -117,7 +120,7 @@ async def test_feedback_that_comes_while_a_judge_is_at_it_is_not_lost(rows: Rows
 async def test_feedback_that_comes_in_training_is_told_to_be_late(rows: Rows, state: str) -> None:
     group, (one, _) = await liked_group(rows)
     await rows.set(groups, group, state=state)
-    await feedback.add(rows.store, PROJECT, one, "liked", True)
+    await feedback.add(Project(rows.store, PROJECT), one, "liked", True)
     [entry] = await ledger.of(rows.store, "trajectory", one)
     assert (entry.code, entry.detail) == ("feedback_late", {"name": "liked", "group": group, "state": state})
     assert await rows.state(groups, group) == state
@@ -127,7 +130,7 @@ async def test_feedback_that_comes_in_training_is_told_to_be_late(rows: Rows, st
 async def test_a_preference_is_feedback_on_the_better_one_with_the_ids_of_the_other_and_the_group(rows: Rows) -> None:
     group = await rows.ready_group(members=2)
     better, worse = await rows.members(group)
-    await feedback.prefer(rows.store, PROJECT, group, [(better, worse)], by="me", comment="kinder")
+    await feedback.prefer(Project(rows.store, PROJECT), group, [(better, worse)], by="me", comment="kinder")
     [written] = await feedback.of(rows.store, better)
     assert (written.name, written.value, written.comment) == ("preference", True, "kinder")
     assert written.tags == {"loser": worse, "group": group, "by": "me"}
@@ -138,9 +141,9 @@ async def test_preferences_are_written_all_or_none(rows: Rows) -> None:
     group, elsewhere = await rows.ready_group(members=2), await rows.ready_group(members=1)
     (one, other), [stranger] = await rows.members(group), await rows.members(elsewhere)
     with pytest.raises(NotFound, match=f"has no attempt {stranger}"):
-        await feedback.prefer(rows.store, PROJECT, group, [(one, other), (other, stranger)], by="me")
+        await feedback.prefer(Project(rows.store, PROJECT), group, [(one, other), (other, stranger)], by="me")
     with pytest.raises(ValueError, match="not better than itself"):
-        await feedback.prefer(rows.store, PROJECT, group, [(one, one)], by="me")
+        await feedback.prefer(Project(rows.store, PROJECT), group, [(one, one)], by="me")
     assert await feedback.of(rows.store, one) == []
 
 
@@ -151,7 +154,7 @@ async def test_a_preference_has_a_group_scored_again_whose_score_asks_for_prefer
     assert claim is not None
     parts = [NewPart(one, "preference", 0.5), NewPart(one, "reward", 0.5)]
     await scores.record_score(rows.store, claim, await rows.judgement(claim, parts=parts))
-    await feedback.prefer(rows.store, PROJECT, group, [(one, other)], by="me")
+    await feedback.prefer(Project(rows.store, PROJECT), group, [(one, other)], by="me")
     assert await marked(rows, group)
 
 

@@ -9,6 +9,7 @@ from recorder.groups.lookup import BY_FUNCTION
 from recorder.holding import leases
 from recorder.registry.versions import VersionView, allocate, get_version, get_versions, mark
 from recorder.states import AttemptState, CampaignState, GroupState, Purpose, VersionState
+from recorder.store.project import Project
 from recorder.work import attempts, campaigns, gates
 from recorder.work.attempts import NewAttempt
 from recorder.work.campaigns import Binding, NewScenario
@@ -42,7 +43,7 @@ async def planned(rows: Rows, wish: Wish, number: int, tasks: int = 2) -> list[s
         for side in Side
     ]
     bindings = [Binding(group, scenario, 1) for group, scenario, _ in named]
-    await campaigns.bind_groups(rows.store, PROJECT, row.id, row.alias_id, bindings)
+    await campaigns.bind_groups(Project(rows.store, PROJECT), row.id, row.alias_id, bindings)
     new = [NewAttempt(scenario, number, Purpose.EVAL, side, group, "0") for group, scenario, side in named]
     await attempts.new_attempts(rows.store, row.id, new)
     return [group for group, _, _ in named]
@@ -59,9 +60,9 @@ async def test_who_asks_twice_finds_what_was_asked(rows: Rows) -> None:
 
 async def test_a_wish_is_no_campaign(rows: Rows) -> None:
     wish = await asked(rows)
-    await leases.acquire(rows.store, PROJECT, campaigns.lease_name(wish.row.id), "learner", 60)
-    assert await campaigns.list_campaigns(rows.store, PROJECT) == []
-    assert await campaigns.find(rows.store, PROJECT, wish.row.name) is None
+    await leases.acquire(Project(rows.store, PROJECT), campaigns.lease_name(wish.row.id), "learner", 60)
+    assert await campaigns.list_campaigns(Project(rows.store, PROJECT)) == []
+    assert await campaigns.find(Project(rows.store, PROJECT), wish.row.name) is None
     assert await campaigns.running_on(rows.store, wish.row.alias_id) == []
 
 
@@ -123,10 +124,10 @@ async def test_what_a_killed_learner_left_of_a_wish_that_is_over_is_taken_back(r
     await planned(rows, wish, 1)
     await attempts.claim_attempts(rows.store, wish.row.id, "learner", -1.0, limit=4)
     await gates.end(rows.store, wish.row.id, CampaignState.FINISHED, gates.LATE)
-    assert await attempts.abandon_expired(rows.store, PROJECT) == 4
+    assert await attempts.abandon_expired(Project(rows.store, PROJECT)) == 4
     for group in await campaigns.group_states(rows.store, wish.row.id, 1, Purpose.EVAL):
-        await close_group(rows.store, PROJECT, group.group_id)
-    assert await attempts.abandon_groupless(rows.store, PROJECT) == 4
+        await close_group(Project(rows.store, PROJECT), group.group_id)
+    assert await attempts.abandon_groupless(Project(rows.store, PROJECT)) == 4
 
 
 async def test_a_version_that_is_decided_about_wants_nothing_any_more(rows: Rows) -> None:
@@ -139,7 +140,7 @@ async def test_a_version_that_is_decided_about_wants_nothing_any_more(rows: Rows
 
 
 async def gates_version(rows: Rows, wish: Wish) -> str:
-    [found] = [v.id for v in await get_versions(rows.store, PROJECT) if v.name == wish.version]
+    [found] = [v.id for v in await get_versions(Project(rows.store, PROJECT)) if v.name == wish.version]
     return found
 
 
@@ -148,15 +149,15 @@ async def test_an_evaluations_groups_wait_for_a_judge_unless_a_function_tells_su
     rows: Rows, more: dict[str, bool], state: GroupState
 ) -> None:
     alias = await rows.alias()
-    row = await campaigns.create(rows.store, PROJECT, alias.id, "eval:val", {campaigns.EVALUATES: {}, **more})
+    row = await campaigns.create(Project(rows.store, PROJECT), alias.id, "eval:val", {campaigns.EVALUATES: {}, **more})
     group = await rows.group(campaign_id=row.id, alias_id=alias.id)
     for _ in range(2):
         await rows.trajectory(group_id=group, state="completed", purpose="eval")
-    assert (await close_group(rows.store, PROJECT, group)).state is state
+    assert (await close_group(Project(rows.store, PROJECT), group)).state is state
 
 
 async def test_a_gates_groups_never_wait_for_a_judge(rows: Rows) -> None:
     wish = await asked(rows)
     group, *_ = await planned(rows, wish, 1)
-    closed = await close_group(rows.store, PROJECT, group)
+    closed = await close_group(Project(rows.store, PROJECT), group)
     assert (closed.state, closed.reason) == (GroupState.LEFT_OUT, "measured")

@@ -8,6 +8,7 @@ from recorder.errors import Conflict, NotFound
 from recorder.states import GroupState
 from recorder.store import ledger
 from recorder.store.database import now
+from recorder.store.project import Project
 from recorder.store.schema import groups
 from recorder.store.schema import scores as table
 from recorder.work import scores
@@ -18,7 +19,7 @@ from tests.recorder.rows import PROJECT, Rows
 
 async def claimed(rows: Rows, members: int = 2) -> GroupClaim:
     await rows.ready_group(members)
-    claim = await claim_for_judging(rows.store, PROJECT, "judge", 60)
+    claim = await claim_for_judging(Project(rows.store, PROJECT), "judge", 60)
     assert claim is not None
     return claim
 
@@ -55,12 +56,12 @@ async def test_the_cache_is_the_newest_row_with_the_same_prompt_and_recipe(rows:
     await scores.record_score(rows.store, old, await rows.judgement(old, reply="old"))
     new = await claimed(rows)
     score_id = await scores.record_score(rows.store, new, await rows.judgement(new, reply="new"))
-    found = await scores.cached(rows.store, PROJECT, "recipe", "prompt")
+    found = await scores.cached(Project(rows.store, PROJECT), "recipe", "prompt")
     assert found is not None
     assert (found.id, found.reply, len(found.parts)) == (score_id, "new", 2)
-    assert await scores.cached(rows.store, PROJECT, "other", "prompt") is None
-    assert await scores.cached(rows.store, PROJECT, "recipe", "other") is None
-    assert await scores.cached(rows.store, "other", "recipe", "prompt") is None
+    assert await scores.cached(Project(rows.store, PROJECT), "other", "prompt") is None
+    assert await scores.cached(Project(rows.store, PROJECT), "recipe", "other") is None
+    assert await scores.cached(Project(rows.store, "other"), "recipe", "prompt") is None
 
 
 @pytest.mark.parametrize("fault", ["stranger", "twice"])
@@ -90,7 +91,7 @@ async def test_an_unscored_group_says_why_and_when_it_is_tried_again(rows: Rows)
 async def test_a_group_scored_at_last_forgets_its_failures(rows: Rows) -> None:
     claim = await claimed(rows)
     await scores.mark_unscored(rows.store, claim, "down", None, try_after_s=-1)
-    again = await claim_for_judging(rows.store, PROJECT, "judge", 60)
+    again = await claim_for_judging(Project(rows.store, PROJECT), "judge", 60)
     assert again is not None
     await scores.record_score(rows.store, again, await rows.judgement(again))
     row = await rows.get(groups, claim.group_id)
@@ -104,7 +105,7 @@ async def test_leaving_out_writes_the_reason_for_the_group_and_each_member(rows:
     assert (row["state"], row["reason"]) == ("left_out", "unjudgeable")
     [entry] = await ledger.of(rows.store, "group", claim.group_id)
     assert (entry.code, entry.detail) == ("unjudgeable", {"tries": 5})
-    assert await ledger.counts(rows.store, PROJECT, "trajectory") == {"unjudgeable": 3}
+    assert await ledger.counts(Project(rows.store, PROJECT), "trajectory") == {"unjudgeable": 3}
 
 
 async def test_many_scores_are_read_at_once(rows: Rows) -> None:
@@ -134,21 +135,21 @@ async def test_groups_that_were_complete_long_ago_are_left_out(rows: Rows) -> No
     measured = await rows.ready_group(ready_at=now() - 100, purpose="eval")
     planned = await rows.ready_group(ready_at=now() - 100, campaign_id="campaign_1")
     ready = (GroupState.READY, GroupState.UNSCORED)
-    assert await scores.leave_out_old(rows.store, PROJECT, ready, 60, alias_id="another") == 0
-    assert await scores.leave_out_old(rows.store, PROJECT, ready, 60) == 1
+    assert await scores.leave_out_old(Project(rows.store, PROJECT), ready, 60, alias_id="another") == 0
+    assert await scores.leave_out_old(Project(rows.store, PROJECT), ready, 60) == 1
     states = [await rows.state(groups, g) for g in (old, fresh, measured, planned)]
     assert states == ["left_out", "ready", "ready", "ready"]
     assert {e.code for e in await ledger.of(rows.store, "group", old)} == {"too_old"}
-    assert await scores.leave_out_old(rows.store, PROJECT, [GroupState.SCORED], 60, alias_id=alias.id) == 0
+    assert await scores.leave_out_old(Project(rows.store, PROJECT), [GroupState.SCORED], 60, alias_id=alias.id) == 0
 
 
 async def test_groups_of_one_are_left_out_and_of_late_only_the_new_ones(rows: Rows) -> None:
     old = await rows.ready_group(members=1, ready_at=now() - 100)
     new = await rows.ready_group(members=1, ready_at=now() - 10)
     two = await rows.ready_group(members=2)
-    assert await scores.leave_out_lone(rows.store, PROJECT, "alone", {}, 60) == 1
+    assert await scores.leave_out_lone(Project(rows.store, PROJECT), "alone", {}, 60) == 1
     assert [await rows.state(groups, g) for g in (old, new, two)] == ["ready", "left_out", "ready"]
-    assert await scores.leave_out_lone(rows.store, PROJECT, "alone", {}) == 1
+    assert await scores.leave_out_lone(Project(rows.store, PROJECT), "alone", {}) == 1
     assert [await rows.state(groups, g) for g in (old, new, two)] == ["left_out", "left_out", "ready"]
 
 

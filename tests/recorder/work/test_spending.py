@@ -9,6 +9,7 @@ from recorder.judged.replies import NewReply
 from recorder.registry import versions
 from recorder.states import Purpose
 from recorder.store.database import now
+from recorder.store.project import Project
 from recorder.store.schema import groups
 from recorder.store.schema import scores as score_table
 from recorder.store.schema import steps as step_table
@@ -35,9 +36,9 @@ async def at(rows: Rows) -> float:
 async def test_scores_are_summed_with_their_tokens_and_money(rows: Rows) -> None:
     for tokens, usd in ((100, 0.25), (50, None), (10, 0.5)):
         await judged(rows, await rows.ready_group(), tokens, usd)
-    spent = await spending.judged_since(rows.store, PROJECT, await at(rows) - 3600)
+    spent = await spending.judged_since(Project(rows.store, PROJECT), await at(rows) - 3600)
     assert (sum(one.tokens for one in spent), sum(one.usd for one in spent)) == (160, 0.75)
-    assert await spending.judged_since(rows.store, "other", 0.0) == []
+    assert await spending.judged_since(Project(rows.store, "other"), 0.0) == []
 
 
 async def test_a_judging_that_came_to_nothing_was_paid_for_too(rows: Rows) -> None:
@@ -48,7 +49,7 @@ async def test_a_judging_that_came_to_nothing_was_paid_for_too(rows: Rows) -> No
         claim = await claims.claim_one_for_judging(rows.store, await rows.ready_group(), "judge", 60)
         assert claim is not None
         await scores.mark_unscored(rows.store, claim, code, detail, 60)
-    spent = await spending.judged_since(rows.store, PROJECT, await at(rows) - 3600)
+    spent = await spending.judged_since(Project(rows.store, PROJECT), await at(rows) - 3600)
     assert (sum(one.tokens for one in spent), sum(one.usd for one in spent)) == (100, 0.5)
 
 
@@ -58,7 +59,7 @@ async def test_what_was_spent_before_and_by_campaigns_does_not_count(rows: Rows)
     planned = await rows.ready_group()
     await judged(rows, planned, 100, 1.0)
     await rows.set(groups, planned, campaign_id="campaign_1")
-    assert await spending.judged_since(rows.store, PROJECT, await at(rows) - 3600) == []
+    assert await spending.judged_since(Project(rows.store, PROJECT), await at(rows) - 3600) == []
 
 
 async def test_steps_of_an_alias_are_told_by_when_they_began(rows: Rows) -> None:
@@ -76,12 +77,12 @@ async def test_steps_of_an_alias_are_told_by_when_they_began(rows: Rows) -> None
 
 async def test_what_a_campaigns_judging_cost_counts_its_own_groups_alone(rows: Rows) -> None:
     alias = await rows.alias()
-    campaign = await campaigns.create(rows.store, PROJECT, alias.id, "orders", {})
+    campaign = await campaigns.create(Project(rows.store, PROJECT), alias.id, "orders", {})
     await campaigns.add_scenarios(rows.store, campaign.id, "train", [NewScenario("order-1", "Where is it?")])
     (scenario,) = await campaigns.list_scenarios(rows.store, campaign.id, "train")
     for number, (tokens, usd) in enumerate(((100, 0.25), (50, None), (0, None))):
         name = f"order-1-{number}"
-        group = await campaigns.bind_group(rows.store, PROJECT, name, campaign.id, scenario.id, 2, alias.id)
+        group = await campaigns.bind_group(Project(rows.store, PROJECT), name, campaign.id, scenario.id, 2, alias.id)
         planned = NewAttempt(scenario.id, number, Purpose.TRAIN, 0, name, f"0~{name}")
         await attempts.new_attempts(rows.store, campaign.id, [planned])
         await rows.set(groups, group, state="ready")
@@ -99,14 +100,14 @@ async def test_what_a_campaigns_judging_cost_counts_its_own_groups_alone(rows: R
 
 async def test_requests_are_counted_by_what_judges_replied_to_not_by_scores(rows: Rows) -> None:
     alias = await rows.alias()
-    campaign = await campaigns.create(rows.store, PROJECT, alias.id, "orders", {})
+    campaign = await campaigns.create(Project(rows.store, PROJECT), alias.id, "orders", {})
     await campaigns.add_scenarios(rows.store, campaign.id, "train", [NewScenario("order-1", "Where is it?")])
     (scenario,) = await campaigns.list_scenarios(rows.store, campaign.id, "train")
 
     numbers = itertools.count()
 
     async def scored(name: str, **said: Any) -> str:
-        group = await campaigns.bind_group(rows.store, PROJECT, name, campaign.id, scenario.id, 2, alias.id)
+        group = await campaigns.bind_group(Project(rows.store, PROJECT), name, campaign.id, scenario.id, 2, alias.id)
         planned = NewAttempt(scenario.id, 1, Purpose.TRAIN, next(numbers), name, f"0~{name}")
         await attempts.new_attempts(rows.store, campaign.id, [planned])
         await rows.trajectory(group, state="completed")
@@ -125,6 +126,6 @@ async def test_requests_are_counted_by_what_judges_replied_to_not_by_scores(rows
     (run,) = await rows.members(group)
     stranger = await rows.trajectory(await rows.group())
     kept = [NewVerdicts(f"{run}-{number}", run, "[]", None) for number in range(3)]
-    await verdicts.keep(rows.store, PROJECT, [*kept, NewVerdicts("other", stranger, "[]", None)])
+    await verdicts.keep(Project(rows.store, PROJECT), [*kept, NewVerdicts("other", stranger, "[]", None)])
     found = await spending.judged_for(rows.store, campaign)
     assert (found.judgings, found.requests) == (5, 1 + 2 + 3)

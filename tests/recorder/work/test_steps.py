@@ -21,6 +21,7 @@ from recorder.states import StepState, VersionState
 from recorder.store import ledger
 from recorder.store.database import now
 from recorder.store.ledger import LedgerRow
+from recorder.store.project import Project
 from recorder.store.schema import groups, step_trajectories
 from recorder.store.schema import steps as table
 from recorder.work import campaigns, claims, steps
@@ -171,10 +172,10 @@ async def test_a_version_of_another_alias_leaves_nothing_of_the_step(rows: Rows)
 
 
 async def test_a_lost_alias_leaves_nothing_of_the_step(rows: Rows) -> None:
-    lease = await leases.acquire(rows.store, PROJECT, leases.trainer("helpdesk"), "t", -1)
+    lease = await leases.acquire(Project(rows.store, PROJECT), leases.trainer("helpdesk"), "t", -1)
     assert lease is not None
     work = await begin(rows)
-    assert await leases.acquire(rows.store, PROJECT, lease.name, "other", 60) is not None
+    assert await leases.acquire(Project(rows.store, PROJECT), lease.name, "other", 60) is not None
     with pytest.raises(LeaseLost):
         await finish(rows, work, lease=lease)
     await assert_nothing_is_visible(rows, work)
@@ -249,7 +250,7 @@ async def test_a_step_needs_the_alias_and_its_lease(rows: Rows) -> None:
     with pytest.raises(NotFound, match="no alias"):
         await steps.begin_step(rows.store, "nothing", "v")
     alias = await rows.alias()
-    lease = await leases.acquire(rows.store, PROJECT, leases.trainer("helpdesk"), "t", 60)
+    lease = await leases.acquire(Project(rows.store, PROJECT), leases.trainer("helpdesk"), "t", 60)
     assert lease is not None
     await leases.release(rows.store, lease)
     with pytest.raises(LeaseLost):
@@ -258,11 +259,11 @@ async def test_a_step_needs_the_alias_and_its_lease(rows: Rows) -> None:
 
 async def test_steps_count_along_the_alias_and_in_their_campaign(rows: Rows) -> None:
     alias = await rows.alias()
-    campaign = await campaigns.create(rows.store, PROJECT, alias.id, "orders", {})
+    campaign = await campaigns.create(Project(rows.store, PROJECT), alias.id, "orders", {})
     first = await begin(rows, alias, campaign_id=campaign.id)
     await finish(rows, first)
     await versions.mark(rows.store, first.version.id, VersionState.REJECTED, "probe_failed: x")
-    second = await begin(rows, await aliases.get_alias(rows.store, PROJECT, "helpdesk"))
+    second = await begin(rows, await aliases.get_alias(Project(rows.store, PROJECT), "helpdesk"))
     done = await finish(rows, second, ledger_rows=[])
     assert [s.number for s in await steps.list_steps(rows.store, alias.id)] == [2, 1]
     assert [s.id for s in await steps.list_steps(rows.store, alias.id, campaign_id=campaign.id)] == [first.step.id]

@@ -15,6 +15,7 @@ from recorder.registry.aliases import AliasView, ensure_alias
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 from recorder.store.migrate import DEFAULT_PROJECT, open_store
+from recorder.store.project import Project
 from recorder.work import campaigns
 from trainer.campaign import begin as beginning
 from trainer.campaign.begin import Plan, begin_or_find
@@ -37,7 +38,7 @@ def plan(recipe: str | None) -> Plan:
 
 async def opened(data: Path) -> tuple[Store, AliasView]:
     store = await open_store(data, RecorderSettings(), migrate=True)
-    return store, await ensure_alias(store, DEFAULT_PROJECT, "helpdesk", "base", None)
+    return store, await ensure_alias(Project(store, DEFAULT_PROJECT), "helpdesk", "base", None)
 
 
 async def test_an_unfinished_campaign_is_not_gone_on_with_under_another_recipe(tmp_path: Path) -> None:
@@ -163,7 +164,7 @@ async def test_all_parts_are_kept_as_they_were_begun_with(tmp_path: Path) -> Non
 async def test_one_that_was_ended_before_its_scenarios_were_written_gets_them_or_is_refused(tmp_path: Path) -> None:
     store, alias = await opened(tmp_path)
     settings = CampaignSettings(agent="hone:answer")
-    kept = await campaigns.create(store, DEFAULT_PROJECT, alias.id, "tasks", settings.model_dump(mode="json"))
+    kept = await campaigns.create(Project(store, DEFAULT_PROJECT), alias.id, "tasks", settings.model_dump(mode="json"))
     await campaigns.add_scenarios(store, kept.id, "test", beginning.new_scenarios([Scenario("3", 3)]))
     with pytest.raises(CampaignError, match="ended before its scenarios were written"):
         await begin_or_find(store, alias, Plan("tasks", settings, None, []), Nobody())

@@ -14,6 +14,7 @@ from sqlalchemy import select
 from judge.settings import JudgeSettings
 from recorder.holding import leases
 from recorder.judged import turns
+from recorder.store.project import Project
 from recorder.store.schema import groups, scores
 from recorder.work import campaigns
 from tests.judge.judge_server import Json, JudgeServer, last_text, serve, verdicts
@@ -61,7 +62,7 @@ async def scored_by(ring: Ring) -> list[str]:
 
 async def present(ring: Ring) -> None:
     """Wait for the judge: what it asks models with takes seconds to load, and a campaign would start another one."""
-    while not await leases.holders(ring.store, PROJECT, "judge:"):
+    while not await leases.holders(Project(ring.store, PROJECT), "judge:"):
         await asyncio.sleep(0.05)
 
 
@@ -79,9 +80,9 @@ async def test_a_judge_that_goes_astray_is_replaced_and_comes_back(
         ended = await ring.train(settings, told, judge=judge)
         assert (ended.reason, ended.steps) == ("steps", STEPS)
         by = [(model, len(list(some))) for model, some in groupby(await scored_by(ring))]
-        (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
+        (campaign,) = await campaigns.list_campaigns(Project(ring.store, PROJECT))
         history = await read_history(ring.store, campaign)
-        newest = await turns.in_force(ring.store, PROJECT, "helpdesk", "default")
+        newest = await turns.in_force(Project(ring.store, PROJECT), "helpdesk", "default")
     assert [model for model, _ in by] == [CHEAP, STRONG, CHEAP]
     assert sum(count for _, count in by) == GROUPS_A_STEP * STEPS
     # Nine of ten groups about which both differ are enough, and all that were in hand by then had their judge already.

@@ -20,6 +20,7 @@ import pytest
 from recorder.registry import aliases, versions
 from recorder.registry.fingerprint import base_fingerprint
 from recorder.states import CampaignState
+from recorder.store.project import Project
 from recorder.work import campaigns
 from tests.stores import Stores, stored_in
 from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, write_user_folder
@@ -115,7 +116,7 @@ async def test_a_campaign_whose_reward_is_gamed_pauses_and_goes_on_with_another_
         shown = await hone(ring, tmp_path, "show", one["trajectory"])
         assert shown.returncode == 0, shown.stderr
         assert "no idea" in shown.stdout
-    (paused,) = await campaigns.list_campaigns(ring.store, PROJECT)
+    (paused,) = await campaigns.list_campaigns(Project(ring.store, PROJECT))
     assert (paused.state, paused.reason) == (CampaignState.STOPPED, "paused")
     assert await live(ring) == "helpdesk@1"  # the newest of the two that answered most
     said = " ".join(one["text"] for one in told(done, "said"))
@@ -132,14 +133,14 @@ async def test_a_campaign_whose_reward_is_gamed_pauses_and_goes_on_with_another_
     assert "judge.rewards" in {one["what"] for one in told(done, "changed")}
     (ended,) = told(done, "ended")
     assert ended["reason"] == "steps"
-    newest = await versions.by_name(ring.store, PROJECT, str(await live(ring)))
+    newest = await versions.by_name(Project(ring.store, PROJECT), str(await live(ring)))
     assert newest.number >= MENDED_FROM
-    (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
+    (campaign,) = await campaigns.list_campaigns(Project(ring.store, PROJECT))
     best = max((await read_history(ring.store, campaign)).validations, key=lambda one: one.success or 0.0)
     assert (best.version, best.success) == (newest.name, 1.0)
 
 
 async def live(ring: Ring) -> str:
-    alias = await aliases.get_alias(ring.store, PROJECT, ALIAS)
+    alias = await aliases.get_alias(Project(ring.store, PROJECT), ALIAS)
     assert alias.live_version_id is not None
     return (await versions.get_version(ring.store, alias.live_version_id)).name

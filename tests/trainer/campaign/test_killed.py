@@ -26,6 +26,7 @@ from recorder.registry import descent, versions
 from recorder.registry.fingerprint import base_fingerprint
 from recorder.states import CampaignState, GroupState, VersionState
 from recorder.store import ledger
+from recorder.store.project import Project
 from recorder.store.schema import attempts, groups, scenarios, step_groups
 from recorder.store.schema import ledger as ledger_rows
 from recorder.work import campaigns
@@ -71,7 +72,7 @@ async def steps_from_the_base(ring: Ring, name: str | None) -> int | None:
     """How many steps a version is from version 0: its number counts the ones that were begun in vain too."""
     if name is None:
         return None
-    version = await versions.by_name(ring.store, PROJECT, name)
+    version = await versions.by_name(Project(ring.store, PROJECT), name)
     async with ring.store.read() as conn:
         return len(list(await conn.execute(descent.lineage(version.id)))) - 1
 
@@ -106,7 +107,7 @@ async def told_of(ring: Ring, report: Report) -> dict[str, Any]:
 
 async def the_campaign(ring: Ring) -> CampaignView | None:
     """None: the program was killed before there was one."""
-    found = await campaigns.list_campaigns(ring.store, PROJECT)
+    found = await campaigns.list_campaigns(Project(ring.store, PROJECT))
     assert len(found) <= 1
     return found[0] if found else None
 
@@ -136,7 +137,7 @@ async def done(ring: Ring) -> int:
 
 async def versions_are_whole(ring: Ring) -> None:
     """Every version that was ever in service has its files, as its manifest and the store say."""
-    made = await versions.get_versions(ring.store, PROJECT, [VersionState.LIVE, VersionState.RETIRED])
+    made = await versions.get_versions(Project(ring.store, PROJECT), [VersionState.LIVE, VersionState.RETIRED])
     paths = [(Path(one.path), one.manifest_sha256) for one in made if one.path is not None]
     assert len(paths) == STEPS
     for path, sha256 in paths:

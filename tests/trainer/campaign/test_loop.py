@@ -24,6 +24,7 @@ from recorder.registry import keys, versions
 from recorder.states import CampaignState, VersionState
 from recorder.store import ledger
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.store.schema import attempts, groups, step_groups, trajectories
 from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView
@@ -44,7 +45,7 @@ async def rows(store: Store, table: Any, *where: Any) -> list[Any]:
 
 
 async def the_campaign(store: Store) -> CampaignView:
-    (campaign,) = await campaigns.list_campaigns(store, PROJECT)
+    (campaign,) = await campaigns.list_campaigns(Project(store, PROJECT))
     return campaign
 
 
@@ -124,8 +125,8 @@ async def test_a_rejected_version_is_told_and_the_next_step_goes_on_from_the_old
     assert (first.version, first.failed, second.version) == ("helpdesk@0", True, "helpdesk@2")
     assert (first.trained, second.trained) == (0, 16)  # what the rejected version was tried on is not lost
     assert "helpdesk@1 was rejected: probe_failed; going on from helpdesk@0" in told.warnings()
-    assert (await versions.by_name(ring.store, PROJECT, "helpdesk@2")).parent_id == (
-        await versions.by_name(ring.store, PROJECT, "helpdesk@0")
+    assert (await versions.by_name(Project(ring.store, PROJECT), "helpdesk@2")).parent_id == (
+        await versions.by_name(Project(ring.store, PROJECT), "helpdesk@0")
     ).id
 
 
@@ -231,7 +232,7 @@ async def test_a_step_goes_on_without_groups_that_get_no_score_in_time(
     ring_of: RingOf, user: dict[str, Any], told: Told
 ) -> None:
     async with ring_of(Script(judge=False)) as ring:
-        await leases.acquire(ring.store, PROJECT, "judge:idle", "idle", 600)
+        await leases.acquire(Project(ring.store, PROJECT), "judge:idle", "idle", 600)
         settings = user | {"val_scenarios": None, "judge_timeout_s": 0.2, "max_rejected": 1}
         with pytest.raises(CampaignError, match="no group was scored"):
             await ring.train(settings, told)
@@ -263,7 +264,7 @@ async def test_a_campaign_that_was_killed_goes_on_and_repeats_nothing(
         f"{r.trajectory_external_id}~1" for r in running
     )
     assert [step.step for step in told.steps()] == [2]  # the first was written down before
-    assert len(await campaigns.list_campaigns(ring.store, PROJECT)) == 1
+    assert len(await campaigns.list_campaigns(Project(ring.store, PROJECT))) == 1
     assert Counter(row.state for row in after.values()) == {"done": 3 + 16 + 3, "abandoned": 2}
 
 
@@ -313,7 +314,7 @@ async def test_a_step_that_was_made_before_the_kill_is_told_as_it_would_have_bee
     ended = await ring.train(settings, told)
     trained, made = (12 if agent.endswith("stubborn") else 16, 1) if skill < 1 else (0, 0)
     assert (ended.version, len(ring.calls)) == (f"helpdesk@{made}", 16)
-    assert len(await versions.get_versions(ring.store, PROJECT, list(VersionState))) == 1 + made
+    assert len(await versions.get_versions(Project(ring.store, PROJECT), list(VersionState))) == 1 + made
     (step,), (unsaid,) = told.steps(), untold
     assert step.trained == trained
     timeless = [{**asdict(one), "seconds": {}, "note": ""} for one in (step, unsaid)]
@@ -350,7 +351,7 @@ async def test_a_finished_campaign_of_the_same_name_is_no_reason_not_to_begin_an
 ) -> None:
     for _ in range(2):
         await ring.train(user | {"steps": 1}, told)
-    assert len(await campaigns.list_campaigns(ring.store, PROJECT)) == 2
+    assert len(await campaigns.list_campaigns(Project(ring.store, PROJECT))) == 2
 
 
 @pytest.mark.parametrize(
@@ -387,7 +388,7 @@ async def test_a_campaign_runs_in_one_process_only(
 async def test_where_keys_are_asked_for_the_agent_gets_one_that_is_revoked_at_the_end(
     ring: Ring, data: Path, user: dict[str, Any], told: Told
 ) -> None:
-    await keys.mint(ring.store, PROJECT, "mine", ["admin"])
+    await keys.mint(Project(ring.store, PROJECT), "mine", ["admin"])
     (user["cwd"] / "curious.py").write_text(
         "from my_agent import run as ask\n\nasync def run(task):\n    await ask(task)\n"
         "    with open('key', 'w') as file:\n        file.write(task.api_key)\n"
@@ -396,7 +397,7 @@ async def test_where_keys_are_asked_for_the_agent_gets_one_that_is_revoked_at_th
     secret = (user["cwd"] / "key").read_text()
     assert secret.startswith("hone_")
     assert await keys.verify(ring.store, secret) is None
-    (minted,) = [key for key in await keys.list_keys(ring.store, PROJECT) if key.name.startswith("campaign ")]
+    (minted,) = [key for key in await keys.list_keys(Project(ring.store, PROJECT)) if key.name.startswith("campaign ")]
     assert minted.scopes == {keys.Scope.INFER}
 
 

@@ -12,6 +12,7 @@ from judge.settings import JudgeSettings
 from recorder.judged.disputed import disputed
 from recorder.registry import versions
 from recorder.states import CampaignState
+from recorder.store.project import Project
 from recorder.work import campaigns
 from recorder.work.scores import NewPart, StoredScore
 from tests.trainer.campaign.conftest import RingOf
@@ -63,7 +64,7 @@ async def test_a_paused_campaign_keeps_the_best_version_and_is_gone_on_with(
     settings = user | {"success": "my_agent:solved", "val_every": 1, "val_attempts": 4, "steps": 4, "health": health}
     ended = await ring.train(settings | {"name": "mine"}, told)
     assert (ended.reason, ended.steps, ended.version) == ("paused", 3, "helpdesk@1")
-    (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
+    (campaign,) = await campaigns.list_campaigns(Project(ring.store, PROJECT))
     assert (campaign.state, campaign.reason) == (CampaignState.STOPPED, "paused")
     (alarm,) = [event for event in told.events if isinstance(event, Alarm) and event.then == "pause"]
     assert (alarm.rule, alarm.step, len(alarm.evidence)) == ("perfect_scores", 3, 3)
@@ -75,8 +76,8 @@ async def test_a_paused_campaign_keeps_the_best_version_and_is_gone_on_with(
     assert (ended.reason, ended.steps) == ("steps", 5)
     changed = {event.what for event in again.events if isinstance(event, Changed)}
     assert changed == {"campaign.steps", "judge.rewards"}
-    best = await versions.by_name(ring.store, PROJECT, "helpdesk@1")
-    assert (await versions.by_name(ring.store, PROJECT, "helpdesk@4")).parent_id == best.id
+    best = await versions.by_name(Project(ring.store, PROJECT), "helpdesk@1")
+    assert (await versions.by_name(Project(ring.store, PROJECT), "helpdesk@4")).parent_id == best.id
     codes = await ledger_codes(ring.store, campaign.id)
     assert [codes.count(code) for code in ("begun", "step", "change", "ended")] == [2, 5, 2, 2]
 
@@ -106,7 +107,7 @@ async def test_a_campaign_ends_after_its_minutes_over_all_runs_of_its_program(
     with pytest.raises(asyncio.CancelledError):
         await running
     script.hold.set()
-    (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
+    (campaign,) = await campaigns.list_campaigns(Project(ring.store, PROJECT))
     (step,) = (await read_history(ring.store, campaign)).steps
     spent = sum(step.seconds.values()) / 60
     ended = await ring.train({"max_minutes": spent, "steps": 9}, told, resume="mine")
@@ -134,7 +135,7 @@ async def test_groups_that_judges_disagree_about_hold_up_no_step(data: Path, use
         settings = user | {"steps": 1, "val_scenarios": None, "judge_timeout_s": 600, "success": None}
         ended = await run_campaign(data, ring.url, settings, told, judge=ruler)
         assert (ended.reason, ended.steps, ended.trained) == ("steps", 1, 0)
-        waiting = await disputed(ring.store, PROJECT)
+        waiting = await disputed(Project(ring.store, PROJECT))
         assert waiting
         assert {one.agreement for one in waiting} == {-1.0}
     assert any("judges_disagree" in text and "it waits for a person" in text for text in told.warnings())
@@ -154,7 +155,7 @@ async def test_the_baseline_to_beat_is_measured_again_by_another_judge(
     assert "gpt-5 (1.000) is not beaten" in ended.detail
     measured = [(one.version, one.step) for one in told.validations() if one.baseline]
     assert sorted(measured) == [("gpt-4", 0), ("gpt-5", 0), ("gpt-5", 3)]
-    (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
+    (campaign,) = await campaigns.list_campaigns(Project(ring.store, PROJECT))
     history = await read_history(ring.store, campaign)
     assert (history.one_judge_from, len(history.changes)) == (2, 1)
     by_judge, by_label = (history.baseline("gpt-4", of) for of in (Yardstick.REWARD, Yardstick.SUCCESS))
@@ -170,7 +171,7 @@ async def test_a_judge_that_changes_is_told_once(ring: Ring, script: Script, use
     [change] = [event for event in told.events if isinstance(event, Changed)]
     assert (change.what, change.step) == ("judge_changed", 2)
     assert (change.was, change.now) == ("no model by recipe old", "no model by recipe new")
-    (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
+    (campaign,) = await campaigns.list_campaigns(Project(ring.store, PROJECT))
     codes = await ledger_codes(ring.store, campaign.id)
     assert (codes.count("judge_changed"), codes.count("judged_by")) == (1, 2)
     history = await read_history(ring.store, campaign)

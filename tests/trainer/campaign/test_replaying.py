@@ -16,6 +16,7 @@ from proxy.cli import cli
 from recorder.content.redaction import Redaction
 from recorder.reading.transcripts import load_trajectory
 from recorder.states import Origin
+from recorder.store.project import Project
 from recorder.store.schema import attempts, trajectories
 from tests.stores import Stores, stored_in
 from tests.trainer.building import call, choice, trajectory
@@ -55,7 +56,9 @@ async def test_a_scenario_holds_what_the_run_was_asked_and_what_its_tools_answer
         tools=[FIND],
     )
     redaction = Redaction(["email"])
-    tasks = await traffic.tasks_of(ring.store, PROJECT, ALIAS, [], redaction, runs=9, opening=replaying.opening)
+    tasks = await traffic.tasks_of(
+        Project(ring.store, PROJECT), ALIAS, [], redaction, runs=9, opening=replaying.opening
+    )
     (found,) = replaying.scenarios(tasks.found, redaction)
     assert found.id == run
     assert found.input["messages"] == [SYSTEM, {"role": "user", "content": "Where is order 7?"}]

@@ -10,6 +10,7 @@ from sqlalchemy import func, select
 
 from recorder.registry import aliases, moves, versions
 from recorder.states import VersionState
+from recorder.store.project import Project
 from recorder.store.schema import groups, ledger
 from recorder.work import campaigns
 from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, Told
@@ -43,7 +44,7 @@ def hill(script: Script) -> None:
 
 
 async def states(ring: Ring) -> dict[str, tuple[VersionState, str | None]]:
-    found = await versions.get_versions(ring.store, PROJECT, list(VersionState))
+    found = await versions.get_versions(Project(ring.store, PROJECT), list(VersionState))
     return {one.name: (one.state, one.reason) for one in found}
 
 
@@ -56,21 +57,21 @@ async def test_the_best_validated_version_serves_at_the_end_and_the_next_step_go
     ended = await ring.train(settings, told)
     assert [v.version for v in told.validations()] == [f"helpdesk@{n}" for n in range(4)]
     assert ended.version == "helpdesk@1"
-    live = await versions.by_name(ring.store, PROJECT, "helpdesk@1")
-    assert (await aliases.get_alias(ring.store, PROJECT, ALIAS)).live_version_id == live.id
+    live = await versions.by_name(Project(ring.store, PROJECT), "helpdesk@1")
+    assert (await aliases.get_alias(Project(ring.store, PROJECT), ALIAS)).live_version_id == live.id
     found = await states(ring)
     assert found["helpdesk@1"] == (VersionState.LIVE, None)
     assert found["helpdesk@3"] == (VersionState.RETIRED, "rollback")
-    (move,) = await moves.list_moves(ring.store, PROJECT, version_ids=[live.id], limit=1)
+    (move,) = await moves.list_moves(Project(ring.store, PROJECT), version_ids=[live.id], limit=1)
     assert (move.move, move.who, move.why) == ("rollback", "campaign train", "the campaign ended: steps")
     await _what_came_after_is_untrained(ring)
     await ring.train(settings | {"steps": 1}, Told())
-    assert (await versions.by_name(ring.store, PROJECT, "helpdesk@4")).parent_id == live.id
+    assert (await versions.by_name(Project(ring.store, PROJECT), "helpdesk@4")).parent_id == live.id
 
 
 async def _what_came_after_is_untrained(ring: Ring) -> None:
     """Runs that the versions after the best were trained on count as untrained; those of the best do not."""
-    (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
+    (campaign,) = await campaigns.list_campaigns(Project(ring.store, PROJECT))
     query = select(groups.c.external_id, groups.c.state, groups.c.reason).where(groups.c.external_id.like("%.train.%"))
     said = select(ledger.c.code, func.count()).where(ledger.c.object_kind == "trajectory").group_by(ledger.c.code)
     async with ring.store.read() as conn:
@@ -108,7 +109,7 @@ async def test_a_version_that_somebody_took_out_of_service_is_not_brought_back(
 ) -> None:
     settings = user | {"success": "my_agent:solved", "val_every": 1, "val_attempts": 4, "serve": "last"}
     await ring.train(settings | {"name": "first", "steps": 1}, Told())
-    alias = await aliases.get_alias(ring.store, PROJECT, ALIAS)
+    alias = await aliases.get_alias(Project(ring.store, PROJECT), ALIAS)
     await aliases.rollback(ring.store, alias.id)
     assert (await states(ring))["helpdesk@1"] == (VersionState.RETIRED, "rollback")
     ended = await ring.train(settings | {"serve": "best", "steps": 2}, told)

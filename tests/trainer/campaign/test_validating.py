@@ -13,6 +13,7 @@ from sqlalchemy import select
 from judge.settings import JudgeSettings
 from recorder.reading import transcripts
 from recorder.states import Purpose
+from recorder.store.project import Project
 from recorder.store.schema import groups, scenarios, step_groups
 from recorder.work import campaigns
 from tests.trainer.campaign.conftest import RingOf
@@ -48,7 +49,7 @@ async def test_baselines_are_measured_once_before_the_first_step(
     script.providers = {"gpt-5": 1.0}
     settings = user | SOLVED | {"baselines": ["base", "gpt-5"], "val_attempts": 4}
     await ring.train(settings, told, models=["gpt-5"])
-    (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
+    (campaign,) = await campaigns.list_campaigns(Project(ring.store, PROJECT))
     codes = await ledger_codes(ring.store, campaign.id)
     assert codes == ["begun", "validation", "baseline", "baseline", "judged_by", "step", "validation", "ended"]
     before, base, other = [one for one in told.validations() if one.step == 0]
@@ -77,7 +78,7 @@ async def test_an_unknown_baseline_is_refused_before_anything_begins(
 ) -> None:
     with pytest.raises(CampaignError, match=r"'gpt-9' .* there is: base, gpt-5"):
         await ring.train(user | {"baselines": ["gpt-9"]}, told, models=["gpt-5"])
-    assert await campaigns.list_campaigns(ring.store, PROJECT) == []
+    assert await campaigns.list_campaigns(Project(ring.store, PROJECT)) == []
 
 
 async def test_where_ruler_is_the_reward_versions_are_compared_with_version_0_in_blind_groups(
@@ -95,7 +96,7 @@ async def test_where_ruler_is_the_reward_versions_are_compared_with_version_0_in
         assert after.win_rate == pytest.approx(0.375)
         assert before.win_rate == pytest.approx(0.25)
         assert ring.asked["helpdesk@0"] == 2 * 3
-        (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
+        (campaign,) = await campaigns.list_campaigns(Project(ring.store, PROJECT))
         measured = await campaigns.group_states(ring.store, campaign.id, 1, Purpose.VAL)
         views = await transcripts.load_groups(ring.store, [group.group_id for group in measured])
         assert [len(view.members) for view in views] == [5, 5, 5]
@@ -113,7 +114,7 @@ async def test_the_test_part_is_measured_once_at_the_end_and_never_trained_on(
     tests = [one for one in told.validations() if one.part == "test"]
     assert [(one.version, one.baseline) for one in tests] == [("helpdesk@1", False), ("base", True), ("gpt-5", True)]
     assert [one.success for one in tests] == [0.75, 0.25, 1.0]
-    (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
+    (campaign,) = await campaigns.list_campaigns(Project(ring.store, PROJECT))
     codes = await ledger_codes(ring.store, campaign.id)
     assert codes[-4:] == ["test", "test", "test", "ended"]
     assert Counter(codes)["test"] == 3

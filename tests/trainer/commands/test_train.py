@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from proxy.cli import cli
 from recorder.commands.context import Context
 from recorder.states import CampaignState
+from recorder.store.project import Project
 from recorder.work import campaigns
 from tests.trainer.ring import PROJECT, Ring, Script, write_user_folder
 from trainer.commands import train as command
@@ -73,7 +74,7 @@ async def test_ctrl_c_stops_a_campaign_so_that_it_can_be_gone_on_with(
     out, err = await asyncio.to_thread(process.communicate)
     assert process.returncode == 130, out + err
     assert err.endswith("stopped; the same command goes on from here\n")
-    (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
+    (campaign,) = await campaigns.list_campaigns(Project(ring.store, PROJECT))
     assert (campaign.name, campaign.state, campaign.reason) == ("mine", CampaignState.STOPPED, "interrupted")
 
 
@@ -88,7 +89,7 @@ async def test_what_goes_wrong_is_one_line_and_the_campaign_remembers_it_and_its
     assert err == "hone: no base model is known: set trainer.base (or engine.base) to its folder or hub id\n"
     events = [json.loads(line)["event"] for line in out.splitlines()]
     assert set(events) <= {"said", "validated"}  # what needs no trainer may have been done while it was opened
-    (campaign,) = await campaigns.list_campaigns(ring.store, PROJECT)
+    (campaign,) = await campaigns.list_campaigns(Project(ring.store, PROJECT))
     assert campaign.state is CampaignState.FAILED
     assert err == f"hone: {campaign.reason}\n"
     expected = {"steps": 7, "group_size": 3, "target": 0.9, "plateau_steps": 4, "attempt_timeout_s": 5.0}

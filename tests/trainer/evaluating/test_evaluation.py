@@ -17,6 +17,7 @@ from recorder.registry import aliases, replicas, versions
 from recorder.settings import RecorderSettings
 from recorder.states import CampaignState, GroupState, Purpose, VersionState
 from recorder.store.changes import Topic
+from recorder.store.project import Project
 from recorder.store.schema import attempts, campaigns, trajectories
 from recorder.work import campaigns as rows
 from recorder.work.campaigns import CampaignView
@@ -47,15 +48,15 @@ def file(user: dict[str, Any]) -> Path:
 
 async def live(ring: Ring) -> str:
     """A version that nobody trained goes live, and the engine holds it; its name."""
-    before = await aliases.get_alias(ring.store, PROJECT, ALIAS)
+    before = await aliases.get_alias(Project(ring.store, PROJECT), ALIAS)
     assert before.live_version_id is not None
     made = await versions.allocate(ring.store, before.id, before.live_version_id)
     await versions.mark(ring.store, made.id, VersionState.WRITTEN)
     with ring.store.watch.on(Topic.SERVICE, Topic.ENGINES) as news:
         while True:
             await news.wait()
-            alias = await aliases.get_alias(ring.store, PROJECT, ALIAS)
-            held = await replicas.list_replicas(ring.store, PROJECT)
+            alias = await aliases.get_alias(Project(ring.store, PROJECT), ALIAS)
+            held = await replicas.list_replicas(Project(ring.store, PROJECT))
             if alias.live_version_id == made.id and any(made.engine_name in one.loaded for one in held):
                 return made.name
 
@@ -84,7 +85,7 @@ async def test_versions_are_compared_by_success_and_nothing_is_trained_on(
     assert ring.asked == {name: 24, "helpdesk@0": 24, "gpt-5": 24}
     assert await purposes(ring) == {Purpose.EVAL}
     assert (await waiting_for_training(ring.store, ring.alias.id)).groups == 0
-    assert await rows.list_campaigns(ring.store, PROJECT) == []
+    assert await rows.list_campaigns(Project(ring.store, PROJECT)) == []
     (row,) = await evaluations(ring)
     assert (row.name, row.state, row.reason) == ("eval:val", CampaignState.FINISHED, "compared")
     seeds = {event.phase for event in told.events if isinstance(event, Status) and event.total}
@@ -260,7 +261,7 @@ def _unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def _until_unloaded(ring: Ring) -> None:
     with ring.store.watch.on(Topic.ENGINES) as news:
-        while any(one.loaded for one in await replicas.list_replicas(ring.store, PROJECT)):
+        while any(one.loaded for one in await replicas.list_replicas(Project(ring.store, PROJECT))):
             await news.wait()
 
 

@@ -18,6 +18,7 @@ from recorder.judged.seconds import NewSecond, Rule, Said
 from recorder.registry.aliases import ensure_alias
 from recorder.settings import RecorderSettings
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from tests.recorder.rows import PROJECT, Rows
 
 TOML = """
@@ -140,13 +141,13 @@ async def test_what_the_strong_judge_took_lately_tells_what_it_will(folder: Path
     strong = 'model = "openai/judge"\n[judge.strong]\nmodel = "openai/strong"\nevery = 3'
     (folder / "hone.toml").write_text(TOML.replace('model = "openai/judge"', strong))
     store = await open_store(folder / ".hone", RecorderSettings(), migrate=True)
-    await ensure_alias(store, PROJECT, "helpdesk", "base", None)
+    await ensure_alias(Project(store, PROJECT), "helpdesk", "base", None)
     rows = Rows(store)
     group = await rows.ready_group(members=4)
     said = [Said(id_, part, 0.5) for id_ in await rows.members(group) for part in ("ruler", "kind")]
     told = NewSecond("helpdesk", "default", "pair", "strong", "openai/strong", parts=said, tokens_in=800, cost_usd=2.0)
     for of in (told, replace(told, judge="cheap", cost_usd=9.0), replace(told, failed="judge_down: away")):
-        await seconds.record(store, PROJECT, group, of, Rule(0.5, 20, "openai/judge", "openai/strong"))
+        await seconds.record(Project(store, PROJECT), group, of, Rule(0.5, 20, "openai/judge", "openai/strong"))
     await store.close()
     found = (await asyncio.to_thread(as_json))["strong"]
     assert found["tokens"]["sent"] == 3 * 200  # of 8 attempts' groups one in three: 3 runs at the mean
@@ -156,7 +157,7 @@ async def test_what_the_strong_judge_took_lately_tells_what_it_will(folder: Path
 
 async def test_earlier_runs_tell_and_the_store_stays_as_it_is(folder: Path) -> None:
     store = await open_store(folder / ".hone", RecorderSettings(), migrate=True)
-    alias = await ensure_alias(store, PROJECT, "helpdesk", "base", None)
+    alias = await ensure_alias(Project(store, PROJECT), "helpdesk", "base", None)
     rows = Rows(store)
     run_id = await rows.trajectory(alias_id=alias.id, state="completed", answered=False)
     await rows.call(run_id, usage={"prompt_tokens": 700, "completion_tokens": 30})

@@ -24,6 +24,7 @@ from recorder.registry.keys import Scope, list_keys, mint
 from recorder.registry.versions import VersionView, allocate, get_version
 from recorder.states import CampaignState, GroupState, Purpose, TrajectoryState
 from recorder.store.changes import Topic
+from recorder.store.project import Project
 from recorder.work import campaigns, gates
 from recorder.work.claims import waiting_for_training
 from recorder.work.gates import Answer, Pair
@@ -67,7 +68,7 @@ async def over(ring: Ring, wish: str) -> Answer:
             await news.wait()
             found = await gates.answer(ring.store, wish)
             if found.state is not CampaignState.RUNNING:
-                await holders.until_free(ring.store, PROJECT, campaigns.lease_name(wish))
+                await holders.until_free(Project(ring.store, PROJECT), campaigns.lease_name(wish))
                 return found
 
 
@@ -78,9 +79,9 @@ async def test_a_wish_is_answered_by_attempts_as_both_versions(tmp_path: Path) -
         found = await over(ring, wish)
         assert (found.state, found.reason) == (CampaignState.FINISHED, gates.ATTEMPTED)
         assert found.pairs == [Pair(candidate=0.0, live=1.0)] * 12  # three scenarios, four times each
-        runs = (await list_trajectories(ring.store, PROJECT, limit=100)).lines
+        runs = (await list_trajectories(Project(ring.store, PROJECT), limit=100)).lines
         assert {(run.purpose, run.state) for run in runs} == {(Purpose.EVAL, TrajectoryState.COMPLETED)}
-        groups = (await list_groups(ring.store, PROJECT, limit=100)).lines
+        groups = (await list_groups(Project(ring.store, PROJECT), limit=100)).lines
         assert {(group.state, group.reason) for group in groups} == {(GroupState.LEFT_OUT, "measured")}
         assert (await waiting_for_training(ring.store, version.alias_id)).groups == 0
         assert ring.calls.total() == 24
@@ -95,11 +96,11 @@ async def test_no_more_pairs_are_made_than_were_asked_for(tmp_path: Path) -> Non
 
 async def test_where_there_are_keys_the_agent_gets_one_that_may_name_versions(tmp_path: Path) -> None:
     async with Ring.running(tmp_path / "data", Script(hold=asyncio.Event(), hold_after=1)) as ring:
-        await mint(ring.store, PROJECT, "somebody's", [Scope.INFER])
+        await mint(Project(ring.store, PROJECT), "somebody's", [Scope.INFER])
         wish, _ = await ask(ring, pairs=1)
         async with examining(ring, settings(tmp_path)):
             await ring.reached_hold.wait()
-            [minted] = [key for key in await list_keys(ring.store, PROJECT) if wish in key.name]
+            [minted] = [key for key in await list_keys(Project(ring.store, PROJECT)) if wish in key.name]
             assert set(minted.scopes) == {Scope.INFER, Scope.EVAL}
             assert ring.script.hold is not None
             ring.script.hold.set()
@@ -162,8 +163,10 @@ async def test_a_wish_whose_gate_has_decided_is_given_up_and_nothing_stays_open(
 
 
 async def _nothing_open(ring: Ring) -> bool:
-    groups = (await list_groups(ring.store, PROJECT, GroupFilter(states=(GroupState.OPEN,)), limit=100)).lines
-    runs = (await list_trajectories(ring.store, PROJECT, RunFilter(states=(TrajectoryState.OPEN,)), limit=100)).lines
+    groups = (await list_groups(Project(ring.store, PROJECT), GroupFilter(states=(GroupState.OPEN,)), limit=100)).lines
+    runs = (
+        await list_trajectories(Project(ring.store, PROJECT), RunFilter(states=(TrajectoryState.OPEN,)), limit=100)
+    ).lines
     return not groups and not runs
 
 
@@ -194,7 +197,7 @@ async def test_a_wish_that_another_learner_answers_is_left_to_it(tmp_path: Path)
     told = Told()
     async with Ring.running(tmp_path / "data", Script()) as ring:
         wish, version = await ask(ring)
-        await leases.acquire(ring.store, PROJECT, campaigns.lease_name(wish), "elsewhere:1:x", 60)
+        await leases.acquire(Project(ring.store, PROJECT), campaigns.lease_name(wish), "elsewhere:1:x", 60)
         async with examining(ring, settings(tmp_path), told):
             await until(lambda: _said(told, f"the gate of {version.name} waits: another process runs"))
         assert (await gates.answer(ring.store, wish)).state is CampaignState.RUNNING

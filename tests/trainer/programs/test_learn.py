@@ -16,6 +16,7 @@ from recorder.registry.aliases import AliasView
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from recorder.work import campaigns
 from recorder.work.claims import GroupClaim
 from tests.postgres import Postgres
@@ -44,7 +45,7 @@ class HoldingTrainer(ScriptedTrainer):
 
 
 async def hold(store: Store, alias: AliasView, _: object) -> HoldingTrainer:
-    lease = await leases.acquire(store, PROJECT, leases.trainer(alias.name), holders.holder_name(), 60)
+    lease = await leases.acquire(Project(store, PROJECT), leases.trainer(alias.name), holders.holder_name(), 60)
     if lease is None:
         raise AliasBusy(f"another trainer holds {alias.name}")
     return HoldingTrainer(store, alias, lease)
@@ -105,7 +106,7 @@ async def test_a_learner_goes_on_behind_a_database_that_was_stopped_under_its_st
     store = await open_store(tmp_path, settings, migrate=True)
     recorder = Recorder(store, settings)
     await recorder.start()
-    ring = Ring(store, recorder, await aliases.ensure_alias(store, PROJECT, ALIAS, "base", None), Script())
+    ring = Ring(store, recorder, await aliases.ensure_alias(Project(store, PROJECT), ALIAS, "base", None), Script())
 
     async def open_with(of: Store, alias: AliasView, _: object) -> Halting:
         return Halting(of, alias, server, halted)
@@ -133,7 +134,7 @@ async def _was_told(told: Told, words: str) -> bool:
 
 
 async def _held(ring: Ring) -> bool:
-    return bool(await leases.holders(ring.store, PROJECT, "trainer:"))
+    return bool(await leases.holders(Project(ring.store, PROJECT), "trainer:"))
 
 
 async def _trained(told: Told) -> bool:
@@ -142,9 +143,11 @@ async def _trained(told: Told) -> bool:
 
 async def test_a_second_campaign_on_an_alias_is_refused(tmp_path: Path) -> None:
     async with Ring.running(tmp_path / "data", Script()) as ring:
-        first, second = [await campaigns.create(ring.store, PROJECT, ring.alias.id, n, {}) for n in ("one", "two")]
+        first, second = [
+            await campaigns.create(Project(ring.store, PROJECT), ring.alias.id, n, {}) for n in ("one", "two")
+        ]
         for campaign in (first, second):
-            await leases.acquire(ring.store, PROJECT, campaigns.lease_name(campaign.id), campaign.name, 60)
+            await leases.acquire(Project(ring.store, PROJECT), campaigns.lease_name(campaign.id), campaign.name, 60)
         opened = await hold(ring.store, ring.alias, None)
         everything = hone_settings(tmp_path / "data", CampaignSettings())
         with pytest.raises(AliasBusy, match="campaign 'one' trains the alias 'helpdesk' now"):

@@ -18,6 +18,7 @@ from recorder.ids import new_id
 from recorder.registry import aliases, versions
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import CallState, Confidence, GroupState, Purpose
+from recorder.store.project import Project
 from recorder.store.schema import groups as groups_table
 from recorder.store.schema import scores as score_table
 from recorder.work import campaigns, claims
@@ -129,20 +130,20 @@ async def test_no_step_begins_before_the_last_version_is_decided(ring: Ring) -> 
         waits = f"for {ALIAS}@1 to be decided (gated), then for 1 scored group; there is: "
         await until(lambda: said(told, waits + "1 tried in a version that is not decided, 1 scored"))
         assert len(told.steps()) == 1
-        version = await versions.by_name(ring.store, PROJECT, f"{ALIAS}@1")
+        version = await versions.by_name(Project(ring.store, PROJECT), f"{ALIAS}@1")
         await aliases.set_live(ring.store, ring.alias.id, version.id, why="promote")
         await until(lambda: done(told, 2))
-    second = await versions.by_name(ring.store, PROJECT, f"{ALIAS}@2")
+    second = await versions.by_name(Project(ring.store, PROJECT), f"{ALIAS}@2")
     assert second.parent_id == version.id
 
 
 async def test_a_learner_makes_way_for_a_campaign(ring: Ring) -> None:
-    campaign = await campaigns.create(ring.store, PROJECT, ring.alias.id, "orders", {})
+    campaign = await campaigns.create(Project(ring.store, PROJECT), ring.alias.id, "orders", {})
     told = Told()
     learner = learner_of(ring, told, ScriptedTrainer(ring.store, ring.alias))
     learning = asyncio.create_task(learner.run())
     await until(lambda: said(told, "for 1 scored group; there is: no group yet"))
-    lease = await leases.acquire(ring.store, PROJECT, campaigns.lease_name(campaign.id), "train", 60)
+    lease = await leases.acquire(Project(ring.store, PROJECT), campaigns.lease_name(campaign.id), "train", 60)
     assert (await learning).id == campaign.id
     await live_group(ring, "a", [0.0, 1.0])
     assert (await learner.run()).id == campaign.id
@@ -205,7 +206,7 @@ async def test_a_learner_without_a_judge_says_so(ring: Ring) -> None:
     async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias)):
         await until(lambda: said(told, "for 1 scored group; there is: 1 ready for the judge; no judge runs: "
                                        "start one with `hone judge`"))  # fmt: skip
-    await leases.acquire(ring.store, PROJECT, "judge:here", "here", 60)
+    await leases.acquire(Project(ring.store, PROJECT), "judge:here", "here", 60)
     async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias)):
         await until(lambda: said(told, "for 1 scored group; there is: 1 ready for the judge"))
 

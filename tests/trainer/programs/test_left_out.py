@@ -9,6 +9,7 @@ import pytest
 
 from recorder.registry import writes
 from recorder.store.database import Store
+from recorder.store.project import Project
 from recorder.work import campaigns
 from tests.recorder.rows import PROJECT, Rows
 from tests.stores import Stores, opened
@@ -36,15 +37,15 @@ class Heard:
 
 async def test_each_tool_is_told_once_with_the_flag(store: Store) -> None:
     alias = await Rows(store).alias()
-    campaign = await campaigns.create(store, PROJECT, alias.id, "mine", {})
+    campaign = await campaigns.create(Project(store, PROJECT), alias.id, "mine", {})
     heard = Heard()
     teller = Teller(store, campaign.id, heard)
     await teller.look()
     assert heard.texts == []
-    await writes.note(store, PROJECT, campaign.id, ["refund"])
+    await writes.note(Project(store, PROJECT), campaign.id, ["refund"])
     await teller.look()
     await teller.look()
-    await writes.note(store, PROJECT, campaign.id, ["refund", "cancel"])
+    await writes.note(Project(store, PROJECT), campaign.id, ["refund", "cancel"])
     await teller.end()
     assert len(heard.texts) == 2
     assert "read-only: refund. " in heard.texts[0]
@@ -54,8 +55,8 @@ async def test_each_tool_is_told_once_with_the_flag(store: Store) -> None:
 
 async def test_what_was_left_out_last_is_told_at_the_end(store: Store) -> None:
     alias = await Rows(store).alias()
-    campaign = await campaigns.create(store, PROJECT, alias.id, "mine", {})
+    campaign = await campaigns.create(Project(store, PROJECT), alias.id, "mine", {})
     heard = Heard()
     async with telling(store, campaign.id, heard):
-        await writes.note(store, PROJECT, campaign.id, ["refund"])
+        await writes.note(Project(store, PROJECT), campaign.id, ["refund"])
     assert len(heard.texts) == 1

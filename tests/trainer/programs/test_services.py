@@ -22,6 +22,7 @@ from recorder.settings import RecorderSettings
 from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.trainer.ring import PROJECT, Ring, Script
 from trainer.errors import ServiceUnavailable
@@ -102,7 +103,7 @@ async def test_a_proxy_that_runs_by_itself_is_used_with_a_judge_beside_it(
         store = await _until_a_proxy_reports(asked)
         async with Services(asked, said.append) as services:
             url = await services.ready()
-            assert [proxy.url for proxy in await proxies_seen(store, PROJECT, 60)] == [url]
+            assert [proxy.url for proxy in await proxies_seen(Project(store, PROJECT), 60)] == [url]
         await store.close()
         assert said == ["no judge runs: starting one"]
         assert await healthy(url)  # it is not ours to stop
@@ -114,7 +115,7 @@ async def test_a_proxy_that_runs_by_itself_is_used_with_a_judge_beside_it(
 async def _until_a_proxy_reports(asked: Wanted) -> Store:
     store = await open_store(asked.data, RecorderSettings(), migrate=True)
     with store.watch.on(Topic.PROXIES) as news:
-        while not await proxies_seen(store, PROJECT, 60):
+        while not await proxies_seen(Project(store, PROJECT), 60):
             await news.wait()
     return store
 
@@ -123,11 +124,11 @@ async def _until_a_proxy_reports(asked: Wanted) -> Store:
 async def test_a_judge_that_runs_already_is_not_doubled(tmp_path: Path, engine: ScriptedEngine) -> None:
     asked = wanted(tmp_path, engine)
     store = await open_store(asked.data, RecorderSettings(), migrate=True)
-    assert await leases.acquire(store, PROJECT, "judge:here", "here", 600) is not None
+    assert await leases.acquire(Project(store, PROJECT), "judge:here", "here", 600) is not None
     said: list[str] = []
     async with Services(asked, said.append) as services:
         await services.ready()
-        assert [lease.name for lease in await leases.holders(store, PROJECT, "judge:")] == ["judge:here"]
+        assert [lease.name for lease in await leases.holders(Project(store, PROJECT), "judge:")] == ["judge:here"]
     await store.close()
     assert len(said) == 1
     assert said[0].startswith("starting engine and proxy;")
@@ -214,7 +215,7 @@ async def test_an_alias_that_is_not_there_is_told_with_those_that_are(tmp_path: 
         async with Services(asked, lambda text: None) as services:
             with pytest.raises(ServiceUnavailable, match="serves no alias 'other'; there is: helpdesk"):
                 await services.alias("other")
-            await ensure_alias(ring.store, PROJECT, "second", "base", None)
+            await ensure_alias(Project(ring.store, PROJECT), "second", "base", None)
             with pytest.raises(ServiceUnavailable, match=r"several aliases \(helpdesk, second\): say which"):
                 await services.alias(None)
 

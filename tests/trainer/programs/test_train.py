@@ -11,6 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import EngineSettings
 from recorder.holding import leases
+from recorder.store.project import Project
 from tests.trainer.programs.test_learner import until
 from tests.trainer.ring import Ring, Script, Told, write_user_folder
 from tests.trainer.world import PROJECT, World
@@ -27,7 +28,7 @@ async def test_the_trainer_is_opened_on_the_engines_base(tmp_path: Path, tiny_ba
     async with World.opened(settings.data, tiny_base) as world:
         opened = await open_trainer(world.store, world.alias, settings)
         assert isinstance(opened, AliasTrainer)
-        (held,) = await leases.holders(world.store, PROJECT, "trainer:")
+        (held,) = await leases.holders(Project(world.store, PROJECT), "trainer:")
         assert held.owner == opened.owner
         await opened.close()
 

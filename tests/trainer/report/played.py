@@ -23,6 +23,7 @@ from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 from recorder.work import attempts, campaigns, claims, scores
 from recorder.work.attempts import NewAttempt
 from recorder.work.campaigns import Binding, CampaignView, NewScenario
@@ -65,7 +66,7 @@ class Played:
             NewAttempt(one.id, step, Purpose.VAL, number, name, f"{number}~{name}") for number in range(len(said))
         ]
         bound = [Binding(name, one.id, len(said))]
-        (group,) = await campaigns.bind_groups(self.store, PROJECT, self.campaign.id, self.alias.id, bound)
+        (group,) = await campaigns.bind_groups(Project(self.store, PROJECT), self.campaign.id, self.alias.id, bound)
         await attempts.new_attempts(self.store, self.campaign.id, planned)
         runs = [
             await self._run(plan, str(one.input), version, text) for plan, (text, _) in zip(planned, said, strict=True)
@@ -97,10 +98,10 @@ async def played(
     recorder = Recorder(store, kept)
     await recorder.start()
     try:
-        alias = await aliases.ensure_alias(store, PROJECT, "helpdesk", "base", None)
+        alias = await aliases.ensure_alias(Project(store, PROJECT), "helpdesk", "base", None)
         assert alias.live_version_id is not None
         zero = await versions.get_version(store, alias.live_version_id)
-        made = await campaigns.create(store, PROJECT, alias.id, name, {"steps": 20, **settings})
+        made = await campaigns.create(Project(store, PROJECT), alias.id, name, {"steps": 20, **settings})
         await campaigns.add_scenarios(
             store, made.id, "val", [NewScenario(id_, f"Where is {id_}?") for id_ in SCENARIOS]
         )

@@ -13,6 +13,7 @@ from recorder.holding import leases
 from recorder.registry import versions
 from recorder.registry.retention import VALIDATION
 from recorder.states import CampaignState
+from recorder.store.project import Project
 from recorder.work import campaigns
 from tests.recorder.talk import PROJECT
 from tests.stores import Stores
@@ -67,7 +68,7 @@ async def test_a_campaign_that_has_done_nothing_has_a_report(world: Played) -> N
 
 
 async def test_one_that_some_process_holds_runs(world: Played) -> None:
-    await leases.acquire(world.store, PROJECT, campaigns.lease_name(world.campaign.id), "somebody", 60)
+    await leases.acquire(Project(world.store, PROJECT), campaigns.lease_name(world.campaign.id), "somebody", 60)
     await world.wrote(events.STEP, step(1))
     report = await told(world)
     assert (report.stands.code, report.stands.goes_on) == ("running", "")
@@ -108,7 +109,7 @@ async def test_a_failed_campaign_says_why_and_one_stopped_by_hand_that(world: Pl
 @pytest.mark.slow  # records runs
 async def test_scenarios_that_improved_most_come_first_each_by_both_versions(world: Played) -> None:
     await climbed(world, steps=1)
-    best = await versions.by_name(world.store, PROJECT, "helpdesk@1")
+    best = await versions.by_name(Project(world.store, PROJECT), "helpdesk@1")
     for scenario, was, now in (("order-1", 0.5, 0.5), ("order-2", 0.0, 1.0), ("order-3", 0.0, 0.5)):
         await world.attempted(scenario, 0, world.zero, [("no idea", was)])
         await world.attempted(scenario, 1, best, [("at the depot", now), ("hm", 0.0)])
@@ -127,7 +128,7 @@ async def test_scenarios_that_improved_most_come_first_each_by_both_versions(wor
 @pytest.mark.slow  # records runs
 async def test_rewards_of_rankings_are_not_held_against_another_groups(world: Played) -> None:
     await climbed(world, steps=1)
-    best = await versions.by_name(world.store, PROJECT, "helpdesk@1")
+    best = await versions.by_name(Project(world.store, PROJECT), "helpdesk@1")
     await world.attempted("order-1", 0, world.zero, [("a", 0.0), ("b", 1.0)], absolute=False)
     await world.attempted("order-1", 1, best, [("c", 1.0), ("d", 0.9)], absolute=False)
     (pair,) = (await told(world)).pairs
@@ -151,12 +152,12 @@ async def test_goals_hold_or_do_not_of_the_best_version(tmp_path: Path, stores: 
 
 
 async def test_without_a_name_the_newest_is_found_and_an_unknown_one_is_told_what_there_is(world: Played) -> None:
-    newer = await campaigns.create(world.store, PROJECT, world.alias.id, "newer", {})
-    assert (await find(world.store, PROJECT, None)).id == newer.id
-    assert (await find(world.store, PROJECT, "orders")).id == world.campaign.id
-    assert (await find(world.store, PROJECT, world.campaign.id)).id == world.campaign.id
+    newer = await campaigns.create(Project(world.store, PROJECT), world.alias.id, "newer", {})
+    assert (await find(Project(world.store, PROJECT), None)).id == newer.id
+    assert (await find(Project(world.store, PROJECT), "orders")).id == world.campaign.id
+    assert (await find(Project(world.store, PROJECT), world.campaign.id)).id == world.campaign.id
     with pytest.raises(NotFound, match="newer, orders"):
-        await find(world.store, PROJECT, "parcels")
+        await find(Project(world.store, PROJECT), "parcels")
 
 
 @pytest.mark.slow  # records runs

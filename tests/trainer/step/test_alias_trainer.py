@@ -13,6 +13,7 @@ from recorder.content.trainable import LeftOut
 from recorder.registry import aliases, versions
 from recorder.states import GroupState, Purpose, StepState, VersionState
 from recorder.store import ledger, schema
+from recorder.store.project import Project
 from recorder.work import steps
 from recorder.work.claims import GroupClaim
 from tests.trainer.step.left import codes, folders, group_state
@@ -57,10 +58,10 @@ async def test_scored_groups_become_a_written_version(world: World) -> None:
     assert report.metrics["tokens_per_s"] > 0
     assert set(report.seconds) == {"read", "rows", "load", "probe", "train", "publish", "commit"}
     left_out: dict[str, int] = {NotTrained.REWARD_MISSING: 1, NotTrained.ZERO_VARIANCE: 2}
-    assert await ledger.counts(world.store, PROJECT, "trajectory") == left_out
+    assert await ledger.counts(Project(world.store, PROJECT), "trajectory") == left_out
     await world.promote(version)
     assert await group_state(world, good) == (GroupState.TRAINED, None)
-    assert await ledger.counts(world.store, PROJECT, "trajectory") == {**left_out, ledger.TRAINED: 3}
+    assert await ledger.counts(Project(world.store, PROJECT), "trajectory") == {**left_out, ledger.TRAINED: 3}
 
 
 async def test_engine_and_trainer_agree_on_every_token_with_and_without_an_adapter(world: World) -> None:

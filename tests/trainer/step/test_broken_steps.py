@@ -17,6 +17,7 @@ from recorder.holding import leases
 from recorder.registry import aliases, versions
 from recorder.states import GroupState, StepState, VersionState
 from recorder.store import schema
+from recorder.store.project import Project
 from recorder.work import steps
 from tests.trainer.step.left import codes, folders, group_state
 from tests.trainer.world import PROJECT, World
@@ -185,7 +186,7 @@ async def test_a_cancelled_step_ends_at_once_and_gives_everything_back(
 async def test_what_a_killed_trainer_began_is_abandoned_and_its_groups_are_trained_by_the_next(world: World) -> None:
     await world.group("g1", [1.0, 0.0])
     live = await world.live()
-    lease = await leases.acquire(world.store, PROJECT, leases.trainer(world.alias.name), "dead", 60)
+    lease = await leases.acquire(Project(world.store, PROJECT), leases.trainer(world.alias.name), "dead", 60)
     assert lease is not None
     dead = await steps.begin_step(world.store, world.alias.id, live.id, lease=lease)
     await versions.allocate(world.store, world.alias.id, live.id, step_id=dead.id)

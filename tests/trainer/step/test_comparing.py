@@ -13,6 +13,7 @@ from judge.settings import JudgeSettings
 from recorder.reading.transcripts import load_group, load_groups
 from recorder.registry import aliases
 from recorder.states import GroupState, Origin, Purpose
+from recorder.store.project import Project
 from recorder.work import baselines, claims, feedback, scores
 from recorder.work.baselines import FEWEST
 from tests.trainer.step.left import group_state
@@ -26,11 +27,11 @@ THUMBS = JudgeSettings.model_validate({"rewards": [{"kind": "feedback", "name": 
 async def runs_with_feedback(world: World, thumbs: Sequence[float], prefix: str = "task") -> dict[str, str]:
     """Runs of which no two attempt one task, judged by what was said of them. Returns group id → run id."""
     found = {}
-    async with open_bench(THUMBS, world.store, PROJECT) as bench:
+    async with open_bench(THUMBS, Project(world.store, PROJECT)) as bench:
         for number, value in enumerate(thumbs):
             run = await world.run(f"{prefix} {number}", 0, 1, number, Purpose.TRAIN, 1)
-            await feedback.add(world.store, PROJECT, run, "thumbs", value)
-            claim = await claims.claim_for_judging(world.store, PROJECT, "judge", 60)
+            await feedback.add(Project(world.store, PROJECT), run, "thumbs", value)
+            claim = await claims.claim_for_judging(Project(world.store, PROJECT), "judge", 60)
             assert claim is not None
             scored = await score_group(await load_group(world.store, claim.group_id), bench)
             await scores.record_score(world.store, claim, scored.new)
@@ -41,7 +42,7 @@ async def runs_with_feedback(world: World, thumbs: Sequence[float], prefix: str 
 @pytest.fixture
 async def running(world: World) -> World:
     """A world whose alias compares its runs with earlier ones."""
-    await aliases.ensure_alias(world.store, PROJECT, world.alias.name, "tiny", None, baseline="running")
+    await aliases.ensure_alias(Project(world.store, PROJECT), world.alias.name, "tiny", None, baseline="running")
     return world
 
 

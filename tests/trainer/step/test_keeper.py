@@ -9,6 +9,7 @@ from sqlalchemy import select
 
 from recorder.holding import leases
 from recorder.store import schema
+from recorder.store.project import Project
 from recorder.work import claims
 from tests.trainer.world import PROJECT, World
 from trainer.step.keeper import Keeper
@@ -16,7 +17,7 @@ from trainer.step.keeper import Keeper
 
 async def test_leases_are_renewed_while_a_step_runs(world: World) -> None:
     group_id = await world.group("g1", [1.0, 0.0])
-    lease = await leases.acquire(world.store, PROJECT, "trainer:x", "me", 0.5)
+    lease = await leases.acquire(Project(world.store, PROJECT), "trainer:x", "me", 0.5)
     assert lease is not None
     (claim,) = await claims.claim_for_training(world.store, world.alias.id, "me", 0.5, limit=1)
     keeper = Keeper(world.store, lease, 0.5)
@@ -29,7 +30,7 @@ async def test_leases_are_renewed_while_a_step_runs(world: World) -> None:
                 async with world.store.read() as conn:
                     renewed = keeper.lease.expires_at, (await conn.execute(query)).scalar_one()
         assert not keeper.lost.is_set()
-    assert await leases.holders(world.store, PROJECT, "trainer:x") == []
+    assert await leases.holders(Project(world.store, PROJECT), "trainer:x") == []
 
 
 async def test_a_claim_that_was_let_go_is_no_reason_to_give_up_the_alias(world: World) -> None:
@@ -43,20 +44,20 @@ async def test_a_claim_that_was_let_go_is_no_reason_to_give_up_the_alias(world: 
 
 
 async def test_a_lost_lease_is_noticed(world: World) -> None:
-    lease = await leases.acquire(world.store, PROJECT, "trainer:x", "me", 0.1)
+    lease = await leases.acquire(Project(world.store, PROJECT), "trainer:x", "me", 0.1)
     assert lease is not None
     keeper = Keeper(world.store, lease, 0.1)
     await leases.release(world.store, lease)
-    assert await leases.acquire(world.store, PROJECT, "trainer:x", "other", 60) is not None
+    assert await leases.acquire(Project(world.store, PROJECT), "trainer:x", "other", 60) is not None
     async with keeper.running():
         assert await asyncio.to_thread(keeper.lost.wait, 60)
-    assert [held.owner for held in await leases.holders(world.store, PROJECT, "trainer:x")] == ["other"]
+    assert [held.owner for held in await leases.holders(Project(world.store, PROJECT), "trainer:x")] == ["other"]
 
 
 async def test_a_keeper_that_fails_keeps_nothing_and_does_not_hide_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lease = await leases.acquire(world.store, PROJECT, "trainer:x", "me", 0.1)
+    lease = await leases.acquire(Project(world.store, PROJECT), "trainer:x", "me", 0.1)
     assert lease is not None
     keeper = Keeper(world.store, lease, 0.1)
 
@@ -67,4 +68,4 @@ async def test_a_keeper_that_fails_keeps_nothing_and_does_not_hide_it(
     with pytest.raises(ZeroDivisionError):
         async with keeper.running():
             assert await asyncio.to_thread(keeper.lost.wait, 60)
-    assert await leases.holders(world.store, PROJECT, "trainer:x") == []
+    assert await leases.holders(Project(world.store, PROJECT), "trainer:x") == []

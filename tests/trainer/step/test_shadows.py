@@ -9,6 +9,7 @@ from recorder.reading import transcripts
 from recorder.reading.views import GroupView
 from recorder.states import GroupState
 from recorder.store import ledger, schema
+from recorder.store.project import Project
 from recorder.work import scores
 from tests.trainer.step.left import codes, group_state
 from tests.trainer.world import World
@@ -83,7 +84,7 @@ async def test_where_the_runs_own_group_trains_the_turn_counts_there_alone(world
     assert report.trained == 2 + 2
     assert report.metrics["trained_tokens"] == 2 * 2 * LIVE + 2 * AGAIN
     assert await codes(world, "trajectory", fork) == [IN_OWN_GROUP]
-    assert IN_OWN_GROUP in await ledger.counts(world.store, "default", "trajectory")
+    assert IN_OWN_GROUP in await ledger.counts(Project(world.store, "default"), "trajectory")
 
 
 async def test_a_shadow_group_waits_until_its_runs_own_group_is_decided(world: World) -> None:

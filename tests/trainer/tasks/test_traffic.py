@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from proxy.cli import cli
 from recorder.content.redaction import Redaction
 from recorder.states import Origin, Purpose, TrajectoryState
+from recorder.store.project import Project
 from recorder.store.schema import trajectories
 from tests.recorder.rows import Rows
 from tests.stores import Stores
@@ -39,7 +40,7 @@ async def ring(tmp_path: Path, stores: Stores) -> AsyncIterator[Ring]:
 
 async def tasks(ring: Ring, *wanted: str, redact: Sequence[str] = ()) -> Tasks:
     conditions = [parse(text) for text in wanted]
-    return await traffic.tasks_of(ring.store, PROJECT, ALIAS, conditions, Redaction(redact), runs=100)
+    return await traffic.tasks_of(Project(ring.store, PROJECT), ALIAS, conditions, Redaction(redact), runs=100)
 
 
 @pytest.mark.parametrize(
