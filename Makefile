@@ -50,7 +50,7 @@ suite-unit:
 	$(BIN)/pytest $(PARALLEL) -m "not e2e and not agents and not long" --ignore tests/browser
 
 suite-e2e:
-	$(BIN)/pytest --numprocesses 2 -m "e2e and not long" tests/e2e
+	$(BIN)/pytest --numprocesses 2 --no-loadscope-reorder -m "e2e and not long" tests/e2e
 
 suite-agents:
 	$(BIN)/pytest --numprocesses 2 --dist loadfile -m "agents and not long" tests/agents

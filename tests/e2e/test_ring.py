@@ -160,6 +160,7 @@ def test_nothing_but_train_attempts_was_trained_on(ring: Ring) -> None:
     assert unexplained == 0  # each was trained on, or the ledger says why not
 
 
+@pytest.mark.long  # tests/browser/test_every_page.py looks at every page of a prepared store
 @pytest.mark.browser
 @pytest.mark.sqlite_only("the pages are served over a copy of its file")
 def test_every_page_stands_on_what_the_ring_left(ring: Ring) -> None:
