@@ -1,6 +1,6 @@
-"""A project of a store: what nearly everything that reads or writes the record is asked about.
+"""One project of an open store: the pair that most reads and writes of the record take.
 
-Owns: the pair. Refuses: opening or closing the store.
+Owns: the pair. Refuses: opening and closing the store.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from recorder.store.database import Store
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """One project's share of a store. Keys, aliases and all ids are unique within a project."""
+    """A project's share of an open store. Keys, aliases and ids are unique within a project."""
 
     store: Store
     id: str

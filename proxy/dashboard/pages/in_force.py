@@ -67,7 +67,7 @@ async def make_key(shown: ForPages, request: AnyRequest) -> Response[str]:
     except BadRequest as e:
         return await _page(shown, request, wrong=str(e))
     expires_at = None if asked.days is None else time.time() + asked.days * 86400.0
-    by, _store = who(caller_of(request)), shown.hone.project.store
+    by = who(caller_of(request))
     secret = _secret(request, forms.text(told, forms.ONCE), asked)
     key = await keys.adopt(shown.hone.project, asked.name, asked.scopes, secret, expires_at, by)
     first = all(one.id == key.id or one.revoked_at for one in await keys.newest_keys(shown.hone.project))
