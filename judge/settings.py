@@ -22,7 +22,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from recorder.rules import Rule, wrong_form
+from recorder.base.rules import Rule, wrong_form
 
 from judge.panel_settings import (
     BASE,

@@ -41,7 +41,7 @@ SETTINGS = {
     "proxy.settings.hone",
 }
 # What settings models import beside one another, the standard library and pydantic.
-SETTINGS_BASE = {"recorder.hours", "recorder.patterns", "recorder.rules", "recorder.urls"}
+SETTINGS_BASE = {f"recorder.base.{name}" for name in ("hours", "patterns", "rules", "urls")}
 
 GROUND: dict[str, set[str]] = {
     "recorder": {
