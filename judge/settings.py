@@ -22,7 +22,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from recorder.base.rules import Rule, wrong_form
 
 from judge.panel_settings import (
     BASE,
@@ -34,6 +33,7 @@ from judge.panel_settings import (
     Subscores,
     refuse_reaching_base,
 )
+from recorder.base.rules import Rule, wrong_form
 
 RUBRIC = """\
 - A trajectory that achieves its goal scores clearly higher than one that does not.

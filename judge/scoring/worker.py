@@ -31,9 +31,8 @@ from recorder.reading.views import GroupView
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState
 from recorder.store import sql
-from recorder.store.changes import Topic
+from recorder.store.changes import News, Topic
 from recorder.store.project import Project
-from recorder.store.watch import News
 from recorder.upkeep.sweeper import Sweeper
 from recorder.work import claims, scores
 from recorder.work.again import wants_new_words

@@ -29,8 +29,7 @@ from recorder.errors import StoreError
 from recorder.listing.filters import RunFilter
 from recorder.listing.trajectories import TrajectoryLine, list_trajectories
 from recorder.states import Origin
-from recorder.store.changes import Topic
-from recorder.store.watch import News
+from recorder.store.changes import News, Topic
 
 ROWS: Final = 20
 # A gate asks more runs of its own at one moment than the list has rows: an agent's are not to be pushed out by them.

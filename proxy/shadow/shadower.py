@@ -33,9 +33,8 @@ from recorder.reading.shadow_costs import shadow_costs
 from recorder.reading.transcripts import load_trajectory
 from recorder.reading.views import CallView
 from recorder.registry.aliases import AliasView
-from recorder.store.changes import Topic
+from recorder.store.changes import News, Topic
 from recorder.store.project import Project
-from recorder.store.watch import News
 
 LEASE: Final = "shadow"
 LEASE_S: Final = 60.0

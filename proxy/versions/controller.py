@@ -37,9 +37,8 @@ from recorder.registry.holdback import Holdback
 from recorder.registry.versions import VersionView, get_versions, mark, pinned
 from recorder.settings import LearnSettings
 from recorder.states import VersionState
-from recorder.store.changes import Topic
+from recorder.store.changes import News, Topic
 from recorder.store.project import Project
-from recorder.store.watch import News
 
 log = logging.getLogger(__name__)
 

@@ -27,9 +27,8 @@ from recorder.registry.aliases import AliasView, read_aliases
 from recorder.registry.replicas import ReplicaView
 from recorder.registry.versions import VersionView, read_versions, repin
 from recorder.store import sql
-from recorder.store.changes import Topic
+from recorder.store.changes import News, Topic
 from recorder.store.project import Project
-from recorder.store.watch import News
 
 log = logging.getLogger(__name__)
 

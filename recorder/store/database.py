@@ -27,9 +27,8 @@ from recorder.errors import RolledBack, StoreError, StoreUnavailable, TooSlow
 from recorder.sqlite import driver
 from recorder.sqlite.file import existing, identity
 from recorder.store import changes
-from recorder.store.changes import Counts
+from recorder.store.changes import Counts, SqliteLook, Watch
 from recorder.store.statement import json_of
-from recorder.store.watch import SqliteLook, Watch
 
 BUSY_TIMEOUT_S = 30.0
 _LOOK_EVERY: Final = 10_000  # steps of SQLite's machine, a fraction of a millisecond: how often a limit is looked at

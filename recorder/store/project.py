@@ -1,13 +1,16 @@
 """One project of an open store: the pair that most reads and writes of the record take.
 
-Owns: the pair. Refuses: opening and closing the store.
+Owns: the pair. Refuses: opening and closing the store, and importing a database's library: commands import this module
+before they do anything.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from recorder.store.database import Store
+if TYPE_CHECKING:
+    from recorder.store.database import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What happened to a project since one last looked, as sentences: groups judged, steps, versions, engines, faults.
 
-Owns: comparing the store with what was seen of it, and the words. Refuses: waiting (`recorder.store.watch` says when a
-look is worth it), printing, and what happened before the first look.
+Owns: comparing the store with what was seen of it, and the words. Refuses: waiting (`recorder.store.changes` says when
+a look is worth it), printing, and what happened before the first look.
 
 Score and step ids sort by time, so each look reads only what is younger than the last, and a little more: a transaction
 that took its id earlier may commit later.

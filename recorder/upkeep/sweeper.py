@@ -21,9 +21,8 @@ from recorder.errors import StoreError
 from recorder.holding import holders, leases
 from recorder.holding.presence import PROXY
 from recorder.settings import RecorderSettings
-from recorder.store.changes import Topic
+from recorder.store.changes import News, Topic
 from recorder.store.project import Project
-from recorder.store.watch import News
 from recorder.upkeep.sweep import due_in, first_due, sweep
 
 LEASE: Final = "sweep"

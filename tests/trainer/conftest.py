@@ -16,7 +16,7 @@ VOCABULARY = 64
 @pytest.fixture(autouse=True)
 def _others_are_heard_of_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A campaign and the ring around it have a store each, and wait for one another at every step."""
-    monkeypatch.setattr("recorder.store.watch.EVERY_S", 0.01)
+    monkeypatch.setattr("recorder.store.changes.EVERY_S", 0.01)
 
 
 @pytest.fixture(scope="session")

@@ -30,11 +30,10 @@ from recorder.holding import leases, presence
 from recorder.registry import aliases, replicas
 from recorder.registry.aliases import AliasView
 from recorder.settings import RecorderSettings
-from recorder.store.changes import Topic
+from recorder.store.changes import News, Topic
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
 from recorder.store.project import Project
-from recorder.store.watch import News
 from trainer.errors import ServiceUnavailable
 
 RUN_FILE = "run.json"

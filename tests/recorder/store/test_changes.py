@@ -202,7 +202,7 @@ def test_databases_are_opened_where_commits_count_and_nowhere_else() -> None:
         "recorder/store/database.py",  # counts
         "recorder/store/postgres.py",  # for database.py
         "recorder/store/lanes.py",  # writes compiled statements alone
-        "recorder/store/watch.py",  # never writes
+        "recorder/store/changes.py",  # never writes
         "recorder/store/checkpoint.py",  # writes no rows
         "recorder/moving/backup.py",  # reads the store, and writes a file that is none yet
     }

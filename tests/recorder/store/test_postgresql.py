@@ -31,7 +31,7 @@ from recorder.moving import pages
 from recorder.reading import transcripts
 from recorder.settings import RecorderSettings
 from recorder.states import Confidence, TrajectoryState
-from recorder.store import migrate, sql, watch
+from recorder.store import changes, migrate, sql
 from recorder.store import postgres as postgresql
 from recorder.store.changes import Topic
 from recorder.store.database import Store, now
@@ -488,7 +488,7 @@ async def test_who_listens_to_a_hung_server_is_told(
 async def test_what_others_commit_is_heard_and_not_asked_for(
     store: Store, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "EVERY_S", 3600.0)
+    monkeypatch.setattr(changes, "EVERY_S", 3600.0)
     other = Store(url)
     with store.watch.on(Topic.GROUPS) as news, store.watch.on(Topic.ENGINES) as engines:
         await news.wait()
@@ -505,7 +505,7 @@ async def test_what_others_commit_is_heard_and_not_asked_for(
 async def test_who_listens_hears_again_after_its_connection_was_cut(
     store: Store, url: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "EVERY_S", 3600.0)
+    monkeypatch.setattr(changes, "EVERY_S", 3600.0)
     other = Store(url)
     with store.watch.on(Topic.GROUPS) as news:
         await news.wait()

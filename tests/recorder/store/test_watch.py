@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from recorder.errors import StoreUnavailable
-from recorder.store import changes, watch
-from recorder.store.changes import Counts, Topic
+from recorder.store import changes
+from recorder.store.changes import Counts, News, SqliteLook, Topic, Watch
 from recorder.store.database import Store
 from recorder.store.schema import groups
-from recorder.store.watch import News, SqliteLook, Watch
 from tests.recorder.rows import Rows
 
 FOR_EVER_S = 3600.0
@@ -75,7 +74,7 @@ async def test_a_wait_ends_at_its_deadline_without_news(store: Store) -> None:
 async def test_what_this_process_commits_wakes_without_a_look(
     store: Store, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "EVERY_S", FOR_EVER_S)
+    monkeypatch.setattr(changes, "EVERY_S", FOR_EVER_S)
     with store.watch.on(Topic.GROUPS) as news:
         await caught_up(news, store)
         await rows.group()
@@ -136,7 +135,7 @@ async def test_a_change_while_one_works_ends_the_next_wait(store: Store, rows: R
 
 
 async def test_nobody_looks_while_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "EVERY_S", 0.0)
+    monkeypatch.setattr(changes, "EVERY_S", 0.0)
     looks = 0
 
     async def look() -> Counts | None:
@@ -225,7 +224,7 @@ async def test_a_store_that_somebody_writes_to_is_looked_at_all_the_same(store: 
 async def test_a_store_that_does_not_answer_for_a_while_wakes_everybody_when_it_does(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(watch, "EVERY_S", 0.0)
+    monkeypatch.setattr(changes, "EVERY_S", 0.0)
     answers: list[Counts | None] = [{"groups": 1}, None]
     failed = asyncio.Event()
 
@@ -270,7 +269,7 @@ async def test_a_database_that_took_the_place_of_another_is_news(store: Store, t
         await conn.exec_driver_sql("PRAGMA user_version=1")
     shutil.copy(tmp_path / "hone.db", tmp_path / "copy.db")
     (tmp_path / "copy.db").replace(tmp_path / "hone.db")
-    assert [counts for _ in range(watch.SAME_FILE_LOOKS) if (counts := await look()) is not None]
+    assert [counts for _ in range(changes.SAME_FILE_LOOKS) if (counts := await look()) is not None]
     look.close()
 
 
