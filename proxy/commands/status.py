@@ -23,7 +23,6 @@ from recorder.base.json_output import write_json
 from recorder.base.terminal import duration, echo, line, number, show, table
 from recorder.commands.context import Context
 from recorder.commands.support import run
-from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
     from proxy.settings.hone import LoadedSettings
     from recorder.settings import RecorderSettings
+    from recorder.store.project import Project
 
 VERSIONS_SHOWN: Final = 8  # of an alias, in its line of rewards
 
