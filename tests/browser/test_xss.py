@@ -100,6 +100,7 @@ def with_pages_of(rich: Rich, groups: list[str], runs: Mapping[str, str]) -> lis
     return list(dict.fromkeys(found))
 
 
+@pytest.mark.timeout(400)  # it opens every page of everything that was planted, beside another suite
 async def test_nothing_that_was_recorded_runs_on_any_page(browser: Browser, rich: Rich, tmp_path: Path) -> None:
     data = copied(rich.data, tmp_path / "data")
     groups = await plant(data)
