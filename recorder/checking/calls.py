@@ -1,6 +1,6 @@
 """Calls and their choices: none left open, each in the tree of its run, what may be trained on whole and finite.
 
-Owns: these invariants (contracts.md, 3 and 4). Refuses: how prompts are stored (`recorder.checking.prompts`).
+Owns: these invariants. Refuses: how prompts are stored (`recorder.checking.prompts`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Messages and blobs: what is referred to is there, and what is there is referred to.
 
-Owns: these invariants (contracts.md, 9). Refuses: removing what nobody needs: a deletion does that in its own
+Owns: these invariants. Refuses: removing what nobody needs: a deletion does that in its own
 transaction (`recorder.upkeep.collect`), so whatever is left over was left by a fault.
 """
 

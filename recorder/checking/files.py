@@ -1,6 +1,6 @@
 """Adapters on disk: those of versions that may serve are there and are the ones that were published, and no others.
 
-Owns: these invariants (contracts.md, 8). Refuses: what is in an adapter: whoever loads one checks that.
+Owns: these invariants. Refuses: what is in an adapter: whoever loads one checks that.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Groups: what each state demands, who holds one, and why a group or a member was left out.
 
-Owns: these invariants (contracts.md, 6, 7 and 9). Refuses: what was trained (`recorder.checking.trained`).
+Owns: these invariants. Refuses: what was trained (`recorder.checking.trained`).
 """
 
 from __future__ import annotations

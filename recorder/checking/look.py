@@ -2,7 +2,7 @@
 
 Owns: pages, what was looked at, the form of a violation. Refuses: any single invariant.
 
-No read lasts longer than a page: a reader that takes seconds keeps SQLite's log from being emptied (contracts.md, 9).
+No read lasts longer than a page: a reader that takes seconds keeps SQLite's log from being emptied.
 So a check of a store that is in use sees it at several moments; `recorder.checking.checks` looks twice for that.
 """
 

@@ -1,6 +1,6 @@
 """Stored prompts: every chain of differences resolves, and the hashes of its blocks are those of its ids.
 
-Owns: putting prompts together and hashing them anew (contracts.md, 9). Refuses: how they are packed
+Owns: putting prompts together and hashing them anew. Refuses: how they are packed
 (`recorder.content.tokens`).
 
 Calls are walked in the order of their ids, which is that of their times, so a prompt's parent was mostly just seen.

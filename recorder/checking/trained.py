@@ -1,6 +1,6 @@
 """What counts as trained: the live line's lessons and nothing else, of runs that may be trained on.
 
-Owns: these invariants (docs/trained.md; contracts.md, 2, 6 and 8). Refuses: whether versions form a line
+Owns: these invariants (docs/trained.md). Refuses: whether versions form a line
 (`recorder.checking.versions`).
 """
 

@@ -1,6 +1,6 @@
 """Versions and steps: one line of accepted versions, pointers that agree with states, nothing half made.
 
-Owns: these invariants (contracts.md, 8). Refuses: what was trained on (`recorder.checking.trained`) and the files
+Owns: these invariants. Refuses: what was trained on (`recorder.checking.trained`) and the files
 (`recorder.checking.files`).
 """
 

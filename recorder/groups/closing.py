@@ -116,7 +116,7 @@ async def close_trajectories(conn: AsyncConnection, closings: Sequence[Closing])
     """End trajectories, and ready the groups whose declared size they fill. Returns those that were open.
 
     One that no model ever answered is errored, not completed: there is nothing to judge. A first call with n>1 that
-    was never continued becomes as many trajectories as it has choices (contracts.md, 5). The number of statements
+    was never continued becomes as many trajectories as it has choices. The number of statements
     does not grow with the number of trajectories.
     """
     group_ids = await lock_groups_of(conn, [closing.trajectory_id for closing in closings])

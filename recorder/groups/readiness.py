@@ -1,4 +1,4 @@
-"""When a group is ready to be judged: contracts.md, 6, as pure functions.
+"""When a group is ready to be judged, as pure functions.
 
 Owns: the rule, and what becomes of a group that is due. Refuses: storage (`recorder.groups.closing`).
 """
@@ -116,7 +116,7 @@ def complete(members: Sequence[Member], size: int) -> bool:
 
 
 def readiness(group: GroupFacts, members: Sequence[Member], at: float, settings: RecorderSettings) -> Readiness:
-    """What an open group becomes at time `at` (unix seconds), by contracts.md, 6 (a), (c) and the timeout.
+    """What an open group becomes at time `at` (unix seconds): by its size, by its window and by its timeout.
 
     One without a declared size is full at `settings.group_size`: nobody joins it any more.
     """

@@ -1,6 +1,6 @@
 """Which versions' folders may go, and the store's part of letting them go.
 
-Owns: the rule (contracts.md, 8): the live version, the one before it, the canary, what is not decided, what open runs
+Owns: the rule: the live version, the one before it, the canary, what is not decided, what open runs
 and groups are pinned to, the best one of the newest campaign that measured any, the newest `keep`, and whatever an
 engine or a proxy still holds stay. Refuses: files: whoever wrote them removes them, after the rows have let go of them.
 A kill in between leaves a folder that no row has.

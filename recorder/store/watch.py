@@ -26,7 +26,7 @@ from recorder.store.changes import Counts, Topic
 
 log = logging.getLogger(__name__)
 
-EVERY_S: Final = 0.125  # workers are to hear of changes within 0.25 s (contracts.md, 10), and then look themselves
+EVERY_S: Final = 0.125  # workers are to hear of changes within 0.25 s, and then look themselves
 SAME_FILE_LOOKS: Final = 8  # how many looks a file that was put in another's place may go unnoticed
 
 Rest = Callable[[float], Awaitable[None]]

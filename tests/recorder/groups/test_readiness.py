@@ -1,4 +1,4 @@
-"""When a group is ready (contracts, 6): the rule alone."""
+"""When a group is ready: the rule alone."""
 
 from __future__ import annotations
 
