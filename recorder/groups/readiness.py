@@ -109,7 +109,7 @@ def outcome_in(group: GroupFacts, members: Sequence[Member]) -> Readiness:
 
 
 def complete(members: Sequence[Member], size: int) -> bool:
-    """Rule (a): the group has `size` members, and every one has ended."""
+    """Whether the group has `size` members, and every one has ended."""
     if any(m.state == TrajectoryState.OPEN for m in members):
         return False
     return sum(map(counts_toward_size, members)) >= size
