@@ -90,7 +90,7 @@ lint: setup ## format, lint and check types (with CI=true: only look)
 	$(BIN)/ruff check $(if $(CI),,--fix) .
 	$(BIN)/mypy
 
-map: setup ## print the rooms and the arrows between them from the imports, and write them into CONTRIBUTING.md
+map: setup ## print the folders and the arrows between them from the imports, and write them into docs/architecture.md
 	@$(BIN)/python -m scripts.rooms
 	@$(BIN)/python -m scripts.rooms --write
 

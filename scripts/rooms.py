@@ -1,10 +1,10 @@
-"""The rooms of each package and the arrows between them, read from the imports: what CONTRIBUTING's map is made of.
+"""The rooms of each package and the arrows between them, read from the imports: the map in docs/architecture.md.
 
 Owns: reading packages, rooms, files and imports out of the source, and printing the map. Refuses: which arrows are
 allowed (`tests/test_imports.py` has the tables).
 
     python -m scripts.rooms            print the map
-    python -m scripts.rooms --write    write it into CONTRIBUTING.md, between its marks
+    python -m scripts.rooms --write    write it into docs/architecture.md, between its marks
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from scripts.pages.marks import Marks
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("recorder", "judge", "trainer", "proxy")
-PAGE = ROOT / "CONTRIBUTING.md"
+PAGE = ROOT / "docs" / "architecture.md"
 MARKS: Final = Marks("make map")
 
 
@@ -114,9 +114,9 @@ def purpose(room: Path) -> str:
 def drawn(package: str) -> str:
     """A package's rooms as a table: what each owns, and which others it uses."""
     used = arrows(package)
-    lines = [f"**{package}/**", "", "| room | what it owns | uses |", "|---|---|---|"]
+    lines = [f"**{package}/**", "", "| folder | what it owns | imports |", "|---|---|---|"]
     for room in rooms(package):
-        uses = ", ".join(sorted(to for of, to in used if of == room)) or "no other"
+        uses = ", ".join(sorted(to for of, to in used if of == room)) or "none"
         lines.append(f"| `{room}/` | {purpose(ROOT / package / room)} | {uses} |")
     return "\n".join(lines)
 

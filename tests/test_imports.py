@@ -1,7 +1,7 @@
 """The house: which package and which room may import which, what lies at a package's root, and what is never loaded.
 
 The tables are the rules. Whoever needs an import that they refuse either puts the code where it is allowed, or changes
-a table here and says in CONTRIBUTING.md why.
+a table here and says in docs/decisions.md why.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def test_a_packages_root_is_its_ground_and_its_roof(package: str) -> None:
     strays = sorted(there - GROUND[package] - ROOF[package])
     assert not strays, (
         f"{package}/ has the files {strays} at its root, where only ground (imports no room) and roof (no room imports "
-        "it) belong: put each into the room that it is about (CONTRIBUTING.md, 'Where a change goes')"
+        "it) belong: put each into the room that it is about (docs/architecture.md has the map)"
     )
     assert GROUND[package] <= there
 
@@ -282,11 +282,11 @@ def test_a_test_file_says_first_what_it_holds() -> None:
     assert not silent, f"{silent} begin without a docstring that says what they hold"
 
 
-def test_contributing_has_the_map_as_it_is() -> None:
+def test_the_architecture_page_has_the_map_as_it_is() -> None:
     page = house.PAGE.read_text("utf-8")
     assert house.MARKS.begin in page
     assert page == house.page_with_map(page), (
-        "the map in CONTRIBUTING.md is not what the imports say: `make map` writes it"
+        "the map in docs/architecture.md is not what the imports say: `make map` writes it"
     )
 
 
