@@ -46,7 +46,7 @@ def test_what_a_function_alone_measures_is_never_judged(group: GroupFacts, membe
     assert decided in (WAIT, Readiness(Verdict.LEFT_OUT, GroupCode.MEASURED))
 
 
-# (a) a declared size
+# a declared size
 
 
 def test_a_declared_group_is_ready_when_its_last_member_ends() -> None:
@@ -86,7 +86,7 @@ def test_one_run_is_enough_where_runs_are_compared_with_earlier_ones() -> None:
     assert readiness(replace(facts, baseline="group"), alone, 0.0, SETTINGS) == TOO_FEW
 
 
-# (c) no size declared
+# no size declared
 
 
 def test_an_undeclared_group_is_ready_when_nobody_joined_for_the_window() -> None:
