@@ -107,7 +107,7 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "upkeep": {"content", "groups", "holding", "reading", "search", "store", "work"},
         "checking": {"base", "content", "holding", "registry", "store"},
         "retelling": {"comparing", "content", "reading", "store", "work"},
-        "telling": {"base", "holding", "judged", "reading", "registry", "store", "upkeep", "work"},
+        "telling": {"base", "groups", "holding", "judged", "reading", "registry", "store", "upkeep", "work"},
         "learned": {"holding", "listing", "reading", "registry", "store", "telling", "work"},
         "reviewing": {"comparing", "judged", "learned", "reading", "registry", "store", "work"},
         "commands": {

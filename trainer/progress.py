@@ -20,6 +20,7 @@ from recorder.base.json_output import write_json_line
 from recorder.base.terminal import console, number, percent, text
 
 PHASES = ("sampling", "judging", "training", "swapping")
+WAITING = "waiting"  # its detail is a sentence that says for what
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Status:
     """What is being done now; the newest replaces the one before it."""
 
     step: int
-    phase: str  # starting, validating, or one of PHASES
+    phase: str  # starting, validating, WAITING, or one of PHASES
     done: int | None = None
     total: int | None = None
     detail: str = ""
@@ -244,6 +245,8 @@ def shown(event: Event) -> Text:
 
 
 def _status(event: Status) -> str:
+    if event.phase == WAITING and event.detail:
+        return event.detail
     count = "" if event.done is None else f" {event.done}/{event.total}"
     detail = f": {event.detail}" if event.detail else ""
     where = f"step {event.step} · " if event.step else ""

@@ -30,12 +30,26 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from proxy.settings.hone import LoadedSettings
-    from recorder.settings import RecorderSettings
+    from recorder.telling.stages import LoopSettings
 
 VERSIONS_SHOWN: Final = 8  # of an alias, in its line of rewards
 
 _WATCHED: Final = frozenset(
-    {"alarm", "engine", "proxy", "alias", "traffic", "groups", "waiting", "trained", "last step", "gate"}
+    {
+        "alarm",
+        "engine",
+        "proxy",
+        "alias",
+        "traffic",
+        "groups",
+        "waiting",
+        "recording",
+        "judging",
+        "learning",
+        "trained",
+        "last step",
+        "gate",
+    }
 )
 
 Row = tuple[str, tuple[str, ...]]  # what, and its cells
@@ -92,7 +106,10 @@ def status(context: Context, watch: bool) -> None:
     settings = context.settings()
 
     async def read(project: Project) -> dict[str, Any]:
-        return await _read(project, settings.data, settings.recorder)
+        from recorder.telling.stages import LoopSettings
+
+        loop = LoopSettings(settings.recorder, settings.learn, settings.trainer)
+        return await _read(project, settings.data, loop)
 
     if watch:
         _watch(context, read)
@@ -122,7 +139,7 @@ def _table(rows: Iterable[Row]) -> Table:
     return table(("", "", ""), (cells(*row) for row in rows), headed=False)
 
 
-async def _read(project: Project, data: Path, settings: RecorderSettings) -> dict[str, Any]:
+async def _read(project: Project, data: Path, settings: LoopSettings) -> dict[str, Any]:
     from proxy.commands.standing import standing
 
     return await standing(project, data, settings)
@@ -166,6 +183,8 @@ def _learning(found: dict[str, Any]) -> Iterator[Row]:
     yield "traffic", (f"{found['calls_per_s']:.2g} calls/s, {found['runs_open']} runs open",)
     yield "groups", (_counts(found["groups"], ""),)
     yield "waiting", (found["waiting"],)
+    for one in found["stages"]:
+        yield one["stage"], (one["text"], one["alias"] or "")
     yield "trained", (f"{found['trained']} runs", _counts(found["left_out"], "left out: "))
     spent = found["spent_today"]
     cost = "price unknown" if spent["cost_usd"] is None else f"${spent['cost_usd']:.4f}"

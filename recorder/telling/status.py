@@ -27,13 +27,14 @@ from recorder.registry.aliases import BY_HAND, AliasView, get_aliases
 from recorder.registry.moves import list_moves
 from recorder.registry.replicas import ProxyView, ReplicaView
 from recorder.registry.versions import VersionView, get_versions
-from recorder.settings import RecorderSettings
 from recorder.states import GroupState, StepState
 from recorder.store import sql
 from recorder.store.project import Project
 from recorder.store.schema import steps
 from recorder.telling.figures import Figures, MissingPart, RewardOf, Spent, StepOf, Trouble, Undecided, figures
 from recorder.telling.judges import JudgesStand
+from recorder.telling.stage_facts import read_stages
+from recorder.telling.stages import LoopSettings, StageStatus
 
 RECENT_S: Final = 30.0  # engines and proxies are reported every ten seconds
 HOUR_S: Final = 3600.0
@@ -158,6 +159,7 @@ class Status:
     groups: Mapping[str, int]  # by state
     groups_due_in_s: Mapping[str, float | None]
     waiting: str
+    stages: Sequence[StageStatus]  # recording, judging, and learning of each alias
     trained: int
     left_out: Mapping[str, int]
     groups_left_out: Mapping[str, int]
@@ -175,9 +177,9 @@ class Status:
     alarms: tuple[str, ...] = ()
 
 
-async def status(project: Project, settings: RecorderSettings) -> Status:
+async def status(project: Project, settings: LoopSettings) -> Status:
     """All of it."""
-    found = await figures(project, settings)
+    found = await figures(project, settings.recorder)
     versions = {v.id: v for v in await get_versions(project)}
     engines = await replicas.list_replicas(project, replicas.REMEMBERED_S)
     proxies = await replicas.proxies_seen(project, replicas.REMEMBERED_S)
@@ -190,6 +192,7 @@ async def status(project: Project, settings: RecorderSettings) -> Status:
         aliases=[_alias(one, versions, found.at) for one in there],
         taken_back=[one for alias in there if (one := await _taken_back(project, alias, found.at))],
         **_learning(found),
+        stages=await read_stages(project, settings, found.waiting),
         steps_last_hour=await _steps_since(project, found.at - HOUR_S),
         shadow_answers=await shadow_costs(project, found.at - DAY_S),
         never_trained=[_never_trained(one) for one in await never_trained(project)],

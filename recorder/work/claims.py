@@ -151,12 +151,16 @@ class Waiting:
     first_s: float
 
 
-async def waiting_for_training(store: Store, alias_id: str, lacking: Collection[str] = ()) -> Waiting:
-    """The groups of no campaign that `claim_for_training` would find."""
+async def waiting_for_training(
+    store: Store, alias_id: str, lacking: Collection[str] = (), max_age_s: float | None = None
+) -> Waiting:
+    """The groups of no campaign that `claim_for_training` would find; with `max_age_s` none that is too old by it."""
     scored_at = func.coalesce(scores.c.created_at, groups.c.ready_at)
     found = select(func.count(), now() - func.min(scored_at)).select_from(
         groups.outerjoin(scores, scores.c.id == groups.c.current_score_id)
     )
+    if max_age_s is not None:  # as `scores.leave_out_old` leaves them out
+        found = found.where(func.coalesce(groups.c.ready_at, now()) >= now() - max_age_s)
     async with store.read() as conn:
         count, first_s = (await conn.execute(found.where(_trainable(alias_id, None, lacking)))).one()
     return Waiting(int(count), float(first_s or 0.0))

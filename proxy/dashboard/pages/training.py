@@ -30,7 +30,7 @@ async def training_page(
 ) -> Response[str]:
     """The page; `alias`: its steps and campaigns alone; `after`: steps before that one."""
     alias = alias or None
-    stand = await training(shown.project, shown.recorder_settings, alias)
+    stand = await training(shown.project, shown.stands.loop, alias)
     steps = stand.steps
     if after is not None:
         steps = await list_step_lines(shown.project, alias=alias, after=after, limit=STEPS)

@@ -173,3 +173,8 @@ def test_status_tells_how_learning_stands(tmp_path: Path) -> None:
     told = hone("status", "--data", str(tmp_path))[1]
     assert "1 group ready for the judge; 1 group scored" in told
     assert "0: 0.5" in told
+    words = " ".join(told.split())
+    assert "recording Recording waits for the next call: nothing is open." in words
+    assert "judging Judging waits for a judge: 1 group is ready and no judge runs." in words
+    assert "learning Learning waits for 4 scored groups: 1 is scored, 1 is ready for the judge. helpdesk" in words
+    assert [one["code"] for one in found["stages"]] == ["recording", "no_judge", "too_few_groups"]

@@ -13,10 +13,10 @@ from recorder.learned.lessons import lessons, spans
 from recorder.learned.progress import campaign_progress
 from recorder.learned.steps import list_step_lines
 from recorder.learned.training import training
-from recorder.settings import RecorderSettings
 from recorder.store import ledger
 from recorder.store.ledger import LedgerRow
 from recorder.store.project import Project
+from recorder.telling.stages import LoopSettings
 from recorder.work import steps
 from tests.recorder.learning import Learned
 from tests.recorder.rows import PROJECT, Rows
@@ -148,7 +148,7 @@ def test_spans_are_few_of_one_length_and_lose_nothing_that_fits(rows: list[tuple
 async def test_training_says_who_trains_what_is_waited_for_and_what_was_spent(learned: Learned) -> None:
     await learned.gated(1)
     await leases.acquire(Project(learned.store, PROJECT), leases.trainer("helpdesk"), "learner", 60)
-    told = await training(Project(learned.store, PROJECT), RecorderSettings())
+    told = await training(Project(learned.store, PROJECT), LoopSettings())
     assert told.trainers == ["helpdesk"]
     assert told.waits_for == "1 group in a version that is not decided"
     assert (told.budgets.judge_tokens, told.budgets.steps_last_hour) == (0, {"helpdesk": 1})

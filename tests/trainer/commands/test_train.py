@@ -136,7 +136,7 @@ async def test_the_learner_says_what_it_waits_for_and_stops_well_when_told(ring:
     process = hone(tmp_path, "learn", "--alias", "other")
     assert process.stdout is not None
     said = await asyncio.to_thread(process.stdout.readline)
-    assert said == "waiting: for the proxy to declare other\n"
+    assert said == "Learning waits for the proxy to declare other.\n"
     process.terminate()
     _, err = await asyncio.to_thread(process.communicate)
     assert (process.returncode, err) == (0, "stopped; the same command goes on from here\n")
