@@ -11,7 +11,7 @@ from litestar.params import FromQuery
 from proxy.api.route_parts import Injected, answers, as_json
 from proxy.api.standing import ForStanding
 from recorder.learned.steps import StepLine, list_step_lines
-from recorder.learned.training import Training, training
+from recorder.telling.training import Training, training
 
 
 @get("/hone/v1/steps", responses=answers(200, list[StepLine]))

@@ -20,7 +20,7 @@ import click
 
 from proxy.errors import ConfigError
 from recorder.base.json_output import write_json
-from recorder.base.terminal import duration, echo, line, number, show, table
+from recorder.base.terminal import duration, echo, line, number, percent, show, table
 from recorder.commands.context import Context
 from recorder.commands.support import run
 from recorder.store.project import Project
@@ -48,6 +48,7 @@ _WATCHED: Final = frozenset(
         "learning",
         "trained",
         "last step",
+        "campaign",
         "gate",
     }
 )
@@ -199,9 +200,23 @@ def _learning(found: dict[str, Any]) -> Iterator[Row]:
         ago = "" if one["ended_s_ago"] is None else f" {duration(one['ended_s_ago'])} ago"
         made = one["version"] or one["reason"] or ""
         yield "last step", (f"{one['alias']} {one['number']} {one['state']}{ago}", made)
+    for one in found["campaigns"]:
+        most = "" if one["steps"] is None else f" of at most {one['steps']}"
+        measured = _measure(one["measured"][-1]) if one["measured"] else "nothing measured yet"
+        yield "campaign", (f"{one['name']} ({one['alias']}): {one['steps_done']}{most} steps", measured)
     for one in found["gate"]:
         scenarios = f", its scenarios: {one['attempts']}" if one["attempts"] else ""
         yield "gate", (one["version"], f"{one['state']} for {duration(one['for_s'])}{scenarios}")
+
+
+def _measure(newest: dict[str, Any]) -> str:
+    """What a campaign measured last: the mean, its 95 % interval, over how many attempts, and how many errored."""
+    one = newest["measure"]
+    shown = number if one["kind"] == "reward" else percent
+    sure = f" ({shown(one['interval']['low'])} to {shown(one['interval']['high'])})" if one["interval"] else ""
+    of = "comparisons" if one["kind"] == "win rate" else "attempts"
+    errored = f", {one['errored']} errored" if one["errored"] else ""
+    return f"{one['kind']} {shown(one['value'])}{sure} of {one['of']} {of}{errored} by {newest['version']}"
 
 
 def _counts(by: dict[str, int], what: str) -> str:

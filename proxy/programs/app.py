@@ -198,7 +198,7 @@ def _routed(
             _mounted("/readyz", health.ready),
             _mounted("/hone/mcp", steering),
             *HANDLERS,
-            *([pages(Shown(hone, pages_store, stands, drawer), parts.stop)] if deps.settings.pages else []),
+            *([pages(Shown(hone, pages_project, stands, drawer), parts.stop)] if deps.settings.pages else []),
         ],
         dependencies={
             "hone": Provide(lambda: hone, sync_to_thread=False),

@@ -19,6 +19,7 @@ from sqlalchemy import func, select
 from recorder.base.terminal import duration
 from recorder.holding import holders, leases
 from recorder.ids import first_id_at
+from recorder.learned.campaign_progress import CampaignProgress, list_campaigns_progress
 from recorder.reading.never_trained import NeverTrained, never_trained
 from recorder.reading.shadow_costs import ShadowCost, shadow_costs
 from recorder.reading.unattributed import ADVICE, Unattributed, unattributed
@@ -27,7 +28,7 @@ from recorder.registry.aliases import BY_HAND, AliasView, get_aliases
 from recorder.registry.moves import list_moves
 from recorder.registry.replicas import ProxyView, ReplicaView
 from recorder.registry.versions import VersionView, get_versions
-from recorder.states import GroupState, StepState
+from recorder.states import CampaignState, GroupState, StepState
 from recorder.store import sql
 from recorder.store.project import Project
 from recorder.store.schema import steps
@@ -167,6 +168,7 @@ class Status:
     rewards: Sequence[RewardOf]
     steps: list[LastStep]
     steps_last_hour: int  # done, of all aliases
+    campaigns: Sequence[CampaignProgress]  # those that are not over
     gate: list[InGate]
     missing_parts: Sequence[MissingPart]
     judges: Sequence[JudgesStand]
@@ -194,6 +196,7 @@ async def status(project: Project, settings: LoopSettings) -> Status:
         **_learning(found),
         stages=await read_stages(project, settings, found.waiting),
         steps_last_hour=await _steps_since(project, found.at - HOUR_S),
+        campaigns=await list_campaigns_progress(project, state=CampaignState.RUNNING),
         shadow_answers=await shadow_costs(project, found.at - DAY_S),
         never_trained=[_never_trained(one) for one in await never_trained(project)],
         attribution_missing=[UnattributedClient(**_of(one)) for one in await unattributed(project)],

@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 
 from recorder.errors import Undecided
+from recorder.learned.campaign_events import StepDone
 from recorder.registry.aliases import AliasView
 from recorder.store.changes import Topic
 from recorder.store.database import Store
@@ -21,7 +22,7 @@ from recorder.work.campaigns import CampaignView
 from recorder.work.claims import GroupClaim
 from trainer.errors import StepFailed
 from trainer.programs.waiting import LearningStage, Patience
-from trainer.progress import WAITING, Progress, Said, Status, StepDone
+from trainer.progress import WAITING, Progress, Said, Status
 from trainer.settings import TrainerSettings
 from trainer.step.report import StepTrainer
 

@@ -51,6 +51,7 @@ def render(report: Report) -> str:
             seconds=_drawn(charts.seconds(report), "seconds"),
             health=[_drawn(chart, f"health{at}") for at, chart in enumerate(charts.health(report))],
             steps=words.ends_of(report.steps, *STEPS),
+            own_points={point.step: point for point in report.own},
             validations=words.ends_of(report.validations, *VALIDATIONS),
         )
     )

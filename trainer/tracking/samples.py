@@ -9,13 +9,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from recorder.learned.campaign_events import Alarm, StepDone
 from recorder.reading import transcripts
 from recorder.reading.views import TrajectoryView
 from recorder.states import Purpose
 from recorder.store.database import Store
 from recorder.work import campaigns, scores
 from recorder.work.scores import REWARD
-from trainer.progress import Alarm, Event, StepDone
+from trainer.progress import Event
 from trainer.tracking.base import Entry
 
 MOST_CHARS: Final = 20_000  # of one transcript: a tracker shows it in a table

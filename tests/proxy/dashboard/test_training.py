@@ -79,7 +79,7 @@ async def test_a_campaign_is_shown_with_how_far_it_is_and_when_it_ends(proxy: Pr
 
 
 async def test_older_steps_are_a_page_further(proxy: Proxy, learned: Learned, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recorder.learned.training.STEPS", 1)
+    monkeypatch.setattr("recorder.telling.training.STEPS", 1)
     monkeypatch.setattr("proxy.dashboard.pages.training.STEPS", 1)
     await learned.accepted(1)
     await learned.accepted(2)

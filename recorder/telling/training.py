@@ -13,8 +13,8 @@ from sqlalchemy import func, select
 
 from recorder.holding import leases
 from recorder.ids import first_id_at
+from recorder.learned.campaign_progress import CampaignProgress, list_campaigns_progress
 from recorder.learned.lessons import Lessons, lessons
-from recorder.learned.progress import CampaignProgress, campaign_progress
 from recorder.learned.steps import StepLine, list_step_lines
 from recorder.states import StepState
 from recorder.store import sql
@@ -71,7 +71,7 @@ async def training(project: Project, settings: LoopSettings, alias: str | None =
         trainers=sorted(one.name.removeprefix(TRAINER) for one in held),
         budgets=await _budgets(project),
         steps=await list_step_lines(project, alias=alias, limit=STEPS),
-        campaigns=await campaign_progress(project, alias),
+        campaigns=await list_campaigns_progress(project, alias),
         lessons=await lessons(project),
     )
 
