@@ -29,10 +29,11 @@ from recorder.base.urls import shown_store
 from recorder.errors import SchemaMismatch, StoreError, StoreUnavailable
 from recorder.settings import RecorderSettings
 from recorder.store import sql
-from recorder.store.database import Store, now, sqlite_url
+from recorder.store.database import Store, sqlite_url
 from recorder.store.folder import make_data_folder
 from recorder.store.project import Project
 from recorder.store.schema import BESIDE, PLACE, metadata, projects
+from recorder.store.sql import now
 
 DEFAULT_PROJECT: Final = "default"
 # Oldest first; a test holds them to the files in recorder/store/migrations/versions.

@@ -24,7 +24,8 @@ from recorder.reading.never_trained import NeverTrained, never_trained
 from recorder.reading.shadow_costs import ShadowCost, shadow_costs
 from recorder.reading.unattributed import ADVICE, Unattributed, unattributed
 from recorder.registry import replicas
-from recorder.registry.aliases import BY_HAND, AliasView, get_aliases
+from recorder.registry.alias_moves import BY_HAND
+from recorder.registry.aliases import AliasView, get_aliases
 from recorder.registry.moves import list_moves
 from recorder.registry.replicas import ProxyView, ReplicaView
 from recorder.registry.versions import VersionView, get_versions

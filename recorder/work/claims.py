@@ -17,9 +17,10 @@ from recorder.errors import LeaseLost
 from recorder.groups.shadows import waits_for_own
 from recorder.states import GroupState, Purpose, TrajectoryState, VersionState
 from recorder.store.changes import quietly
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.store.schema import aliases, groups, scores, trajectories, versions
+from recorder.store.sql import now
 from recorder.store.statement import equals
 from recorder.store.transitions import guarded, move
 

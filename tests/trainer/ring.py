@@ -33,7 +33,7 @@ from recorder.holding import leases
 from recorder.ids import new_id
 from recorder.learned.campaign_events import CampaignEnded, StepDone, Validation
 from recorder.reading import transcripts
-from recorder.registry import aliases, descent, replicas, versions
+from recorder.registry import alias_moves, aliases, descent, replicas, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
 from recorder.settings import RecorderSettings
@@ -334,7 +334,7 @@ class Ring:
                     await versions.mark(self.store, version.id, VersionState.LOADED)
                     await versions.mark(self.store, version.id, VersionState.GATED)
                     if self.script.promote:
-                        await aliases.set_live(self.store, self.alias.id, version.id, why="gate")
+                        await alias_moves.set_live(self.store, self.alias.id, version.id, why="gate")
 
 
 def _luck(trajectory: str) -> float:

@@ -16,8 +16,9 @@ from typing import Final
 from recorder.errors import Conflict
 from recorder.learned.campaign_events import CampaignMeasure, Validation
 from recorder.learned.campaign_measures import measure_value
-from recorder.registry import aliases, replicas, versions
-from recorder.registry.aliases import ROLLED_BACK, AliasView
+from recorder.registry import alias_moves, aliases, replicas, versions
+from recorder.registry.alias_moves import ROLLED_BACK
+from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
 from recorder.states import VersionState
 from recorder.store.changes import Topic
@@ -71,7 +72,7 @@ class Service:
 
     async def _move(self, version: VersionView, live: VersionView, value: float, why: str) -> bool:
         try:
-            await aliases.set_live(
+            await alias_moves.set_live(
                 self._store,
                 self._alias.id,
                 version.id,

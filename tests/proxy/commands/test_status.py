@@ -16,8 +16,8 @@ from sqlalchemy import update
 from proxy.settings.sections import ProxySettings
 from recorder.holding import leases
 from recorder.holding.holders import holder_name
-from recorder.registry.aliases import ensure_alias, get_aliases, rollback, set_live
-from recorder.registry.holdback import Holdback
+from recorder.registry.alias_moves import rollback, set_live
+from recorder.registry.aliases import Holdback, ensure_alias, get_aliases
 from recorder.registry.replicas import report_proxy, report_replica
 from recorder.registry.versions import mark
 from recorder.settings import RecorderSettings

@@ -13,7 +13,8 @@ from sqlalchemy import update
 from proxy.programs.news import News
 from proxy.programs.telling import ProgramLine
 from recorder.settings import LearnSettings
-from recorder.store.database import Store, now
+from recorder.store.database import Store
+from recorder.store.sql import now
 from recorder.store.project import Project
 from recorder.store.schema import steps as step_table
 from recorder.telling.stages import LoopSettings, StageStatus

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import func, select
 
 from recorder.learned.campaign_events import CampaignMeasure, Validation
-from recorder.registry import aliases, moves, versions
+from recorder.registry import alias_moves, aliases, moves, versions
 from recorder.states import VersionState
 from recorder.store.project import Project
 from recorder.store.schema import groups, ledger
@@ -109,7 +109,7 @@ async def test_a_version_that_somebody_took_out_of_service_is_not_brought_back(
     settings = user | {"success": "my_agent:solved", "val_every": 1, "val_attempts": 4, "serve": "last"}
     await ring.train(settings | {"name": "first", "steps": 1}, Told())
     alias = await aliases.get_alias(Project(ring.store, PROJECT), ALIAS)
-    await aliases.rollback(ring.store, alias.id)
+    await alias_moves.rollback(ring.store, alias.id)
     assert (await states(ring))["helpdesk@1"] == (VersionState.RETIRED, "rollback")
     ended = await ring.train(settings | {"serve": "best", "steps": 2}, told)
     assert ended.version not in (None, "helpdesk@1")

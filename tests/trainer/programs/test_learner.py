@@ -15,7 +15,7 @@ from recorder.content.turns import Address, Attribution, Request, SampledChoice,
 from recorder.groups import lookup
 from recorder.holding import leases
 from recorder.ids import new_id
-from recorder.registry import aliases, versions
+from recorder.registry import alias_moves, versions
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import CallState, Confidence, GroupState, Purpose
 from recorder.store.project import Project
@@ -134,7 +134,7 @@ async def test_no_step_begins_before_the_last_version_is_decided(ring: Ring) -> 
         await until(lambda: said(told, waits))
         assert len(told.steps()) == 1
         version = await versions.by_name(Project(ring.store, PROJECT), f"{ALIAS}@1")
-        await aliases.set_live(ring.store, ring.alias.id, version.id, why="promote")
+        await alias_moves.set_live(ring.store, ring.alias.id, version.id, why="promote")
         await until(lambda: done(told, 2))
     second = await versions.by_name(Project(ring.store, PROJECT), f"{ALIAS}@2")
     assert second.parent_id == version.id
