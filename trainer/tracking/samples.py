@@ -9,8 +9,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from recorder.learned.campaign_events import Alarm, StepDone
 from recorder.content.said import message_text
+from recorder.learned.campaign_events import Alarm, StepDone
 from recorder.reading import transcripts
 from recorder.reading.views import TrajectoryView
 from recorder.states import Purpose

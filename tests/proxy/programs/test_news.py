@@ -14,9 +14,9 @@ from proxy.programs.news import News
 from proxy.programs.telling import ProgramLine
 from recorder.settings import LearnSettings
 from recorder.store.database import Store
-from recorder.store.sql import now
 from recorder.store.project import Project
 from recorder.store.schema import steps as step_table
+from recorder.store.sql import now
 from recorder.telling.stages import LoopSettings, StageStatus
 from recorder.telling.waiting import Waiting
 from recorder.work import steps
