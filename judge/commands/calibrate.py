@@ -14,9 +14,10 @@ import click
 from judge.settings import DEFAULT
 from recorder.base.json_output import write_json
 from recorder.commands.context import Context
-from recorder.store.project import Project
 
 if TYPE_CHECKING:
+    from recorder.store.project import Project
+
     pass
 
 

@@ -14,12 +14,12 @@ from recorder.base.errors import FAILED, INTERRUPTED
 from recorder.base.json_output import write_json
 from recorder.base.terminal import echo
 from recorder.commands.context import Context
-from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from judge.scoring.again import Tally, Tell
     from judge.scoring.counting import Counted
     from proxy.settings.hone import HoneSettings
+    from recorder.store.project import Project
 
 
 class Wanted(TypedDict):

@@ -13,7 +13,6 @@ import click
 
 from judge.commands.tricks import check_tricks
 from recorder.commands.context import Context
-from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from proxy.settings.hone import HoneSettings
@@ -54,6 +53,7 @@ async def run_worker(settings: HoneSettings) -> None:
     from judge.scoring.worker import JudgeWorker
     from recorder.signals import stopping
     from recorder.store.migrate import open_store
+    from recorder.store.project import Project
 
     check_settings(settings.judge)
     known = settings.judge.known_recipes()

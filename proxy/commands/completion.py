@@ -15,7 +15,6 @@ from click.shell_completion import get_completion_class
 from proxy.commands.context import ensure_context
 from recorder.base.terminal import echo
 from recorder.commands.context import Context
-from recorder.store.project import Project
 
 SHELLS: Final = ("bash", "zsh", "fish")
 _VARIABLE: Final = "_HONE_COMPLETE"
@@ -62,6 +61,7 @@ async def _read(context: Context) -> tuple[list[str], list[str]]:
     from recorder.registry.aliases import get_aliases
     from recorder.registry.versions import get_versions
     from recorder.store.migrate import open_to_look
+    from recorder.store.project import Project
 
     settings = context.settings()
     store = await open_to_look(settings.data, settings.recorder)

@@ -23,13 +23,13 @@ from recorder.base.json_output import write_json
 from recorder.base.terminal import duration, echo, line, number, percent, show, table
 from recorder.commands.context import Context
 from recorder.commands.support import run
-from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
     from proxy.settings.hone import LoadedSettings
+    from recorder.store.project import Project
     from recorder.telling.stages import LoopSettings
 
 VERSIONS_SHOWN: Final = 8  # of an alias, in its line of rewards

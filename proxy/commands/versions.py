@@ -16,7 +16,6 @@ from recorder.base.json_output import write_json, write_json_line
 from recorder.base.terminal import clock_or_date, echo, line, number, show, table
 from recorder.commands.context import Context
 from recorder.commands.support import run
-from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from recorder.registry.aliases import AliasView
     from recorder.registry.moves import Move
     from recorder.registry.versions import VersionView
+    from recorder.store.project import Project
 
 _METRICS = {"reward": "reward_mean", "kl": "kl_engine", "tokens": "tokens"}  # column → the trainer's name of it
 _PADDING = (0, 1)

@@ -15,10 +15,10 @@ from recorder.base.terminal import echo
 from recorder.commands.context import Context
 from recorder.commands.support import run
 from recorder.errors import NotFound
-from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from recorder.groups.closing import GroupOutcome
+    from recorder.store.project import Project
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from recorder.base.terminal import show as print_shown
 from recorder.commands.context import Context
 from recorder.commands.support import run
 from recorder.errors import NotFound
-from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from recorder.comparing.comparison import Attempt, Cell, Comparison
     from recorder.comparing.differences import ComparedCall
     from recorder.comparing.judging import Judging
+    from recorder.store.project import Project
 
 SHOWN_CHARS: Final = 300  # of one text, unless everything is asked for
 _PREFERENCES: Final = 10  # of people, the newest

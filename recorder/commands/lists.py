@@ -17,13 +17,13 @@ from recorder.commands.context import Context
 from recorder.commands.support import run
 from recorder.errors import FilterInvalid
 from recorder.listing.words import GROUP_WORDS, RUN_WORDS, Word, group_filter, run_filter
-from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from recorder.listing.filters import RunFilter
     from recorder.listing.groups import GroupLine
     from recorder.listing.paging import Page
     from recorder.listing.trajectories import TrajectoryLine
+    from recorder.store.project import Project
 
 L = TypeVar("L", "TrajectoryLine", "GroupLine")
 F = TypeVar("F", bound=Callable[..., Any])

@@ -19,7 +19,6 @@ from recorder.base.terminal import console, echo, line
 from recorder.base.terminal import show as print_shown
 from recorder.commands.context import Context
 from recorder.commands.support import run
-from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from recorder.reviewing.beside import Beside
     from recorder.reviewing.queue import Asked
     from recorder.reviewing.shapes import Entry, Queue
+    from recorder.store.project import Project
 
 SHOWN_CHARS: Final = 1200  # of one text, unless everything is asked for
 _QUESTION: Final = "Which is better? a, b, same, skip, quit"

@@ -19,12 +19,12 @@ from recorder.commands.context import Context
 from recorder.commands.support import When, run
 from recorder.errors import NotFound
 from recorder.reasons import meaning
-from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from recorder.reading.views import CallView, GroupView, TrajectoryView
     from recorder.store.database import Store
     from recorder.store.ledger import Entry
+    from recorder.store.project import Project
     from recorder.telling.failed import FailedJudging
     from recorder.upkeep.deletion import Deleted
     from recorder.work.scores import StoredScore

@@ -19,13 +19,13 @@ from recorder.base.urls import shown_store
 from recorder.commands.context import Context
 from recorder.commands.moving import backup, copy
 from recorder.commands.support import run
-from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
 
     from recorder.checking.checks import Checked
     from recorder.registry.keys import KeyView
+    from recorder.store.project import Project
 
 
 _BY: Final = "hone keys"  # who makes and revokes keys here

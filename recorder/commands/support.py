@@ -20,12 +20,12 @@ from recorder.base.errors import FAILED
 from recorder.base.hours import moment
 from recorder.base.json_output import write_json
 from recorder.base.terminal import echo
-from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from recorder.charts import Chart
     from recorder.commands.context import Context
     from recorder.findings import Finding
+    from recorder.store.project import Project
 
 T = TypeVar("T")
 
@@ -35,6 +35,7 @@ def run(context: Context, read: Callable[[Project], Awaitable[T]], *, migrate: b
 
     async def main() -> T:
         from recorder.store.migrate import open_store
+        from recorder.store.project import Project
 
         settings = context.settings()
         store = await open_store(settings.data, settings.recorder, migrate=migrate, project=settings.project)

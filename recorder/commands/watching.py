@@ -19,7 +19,6 @@ from recorder.base.live import redrawn
 from recorder.base.terminal import console, table
 from recorder.commands.context import Context
 from recorder.commands.support import run
-from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from recorder.listing.groups import GroupLine
     from recorder.listing.paging import Page
     from recorder.listing.trajectories import TrajectoryLine
+    from recorder.store.project import Project
 
 LOOK_S: Final = 1.0
 _AROUND: Final = 2  # lines of a screen that no line of the list is on: the header, and the cursor's

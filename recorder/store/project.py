@@ -1,16 +1,13 @@
 """One project of an open store: the pair that most reads and writes of the record take.
 
-Owns: the pair. Refuses: opening and closing the store, and importing a database's library: commands import this module
-before they do anything.
+Owns: the pair. Refuses: opening and closing the store.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from recorder.store.database import Store
+from recorder.store.database import Store
 
 
 @dataclass(frozen=True, slots=True)

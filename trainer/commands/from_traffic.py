@@ -15,7 +15,6 @@ import click
 from recorder.base.json_output import write_json
 from recorder.base.terminal import confirm, echo, show_table
 from recorder.commands.context import Context
-from recorder.store.project import Project
 from trainer.commands.support import path_option
 
 if TYPE_CHECKING:
@@ -74,6 +73,7 @@ async def _tasks(
 ) -> Tasks:
     from recorder.registry.aliases import get_alias
     from recorder.store.migrate import open_store
+    from recorder.store.project import Project
     from trainer.tasks import traffic, wanted
 
     asked = [wanted.parse(text) for text in conditions]

@@ -12,10 +12,10 @@ import click
 
 from recorder.base.json_output import write_json
 from recorder.base.terminal import echo, show
-from recorder.store.project import Project
 
 if TYPE_CHECKING:
     from recorder.commands.context import Context
+    from recorder.store.project import Project
     from trainer.report.shapes import Report
 
 
