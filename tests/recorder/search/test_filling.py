@@ -117,12 +117,13 @@ from recorder.search.filling import fill
 from recorder.settings import RecorderSettings
 from recorder.store.lanes import lane_for
 from recorder.store.migrate import open_store
+from recorder.store.project import Project
 async def main():
     store = await open_store(Path(sys.argv[1]), RecorderSettings(), migrate=False)
     print("filling", flush=True)
     lane = lane_for(store, "process")
     await lane.start()
-    while await fill(store, "default", lane):
+    while await fill(Project(store, "default"), lane):
         pass
 asyncio.run(main())
 """
@@ -139,6 +140,7 @@ async def test_one_that_is_killed_in_the_midst_leaves_the_rest_to_the_next(
     assert child.stdout is not None
     await asyncio.to_thread(child.stdout.readline)
     while not await indexed(store):
+        assert child.poll() is None, "the other process ended before it filled anything"
         await asyncio.sleep(0)
     child.kill()
     with child:  # and its pipe closed
