@@ -31,8 +31,8 @@ from proxy.programs.telling import ProgramLine, Telling
 from proxy.settings.hone import HoneSettings
 from proxy.settings.showing import as_environment
 from recorder.findings import Finding, Verdict, any_wrong
+from recorder.processes.signals import stopping
 from recorder.registry.replicas import forget_replica
-from recorder.signals import stopping
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
 from recorder.store.project import Project

@@ -24,9 +24,9 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from recorder import private
 from recorder.base.urls import shown_store
 from recorder.errors import SchemaMismatch, StoreError, StoreUnavailable
+from recorder.processes import file_modes
 from recorder.settings import RecorderSettings
 from recorder.store import sql
 from recorder.store.database import Store, sqlite_url
@@ -229,7 +229,7 @@ def _run_alembic(connection: Connection) -> None:
 def _make_file(store: Store) -> None:
     """Make SQLite's file the owner's alone before SQLite does: its log and index take their modes from it."""
     if store.is_sqlite and store.url.database:
-        private.appending(Path(store.url.database)).close()
+        file_modes.appending(Path(store.url.database)).close()
 
 
 @asynccontextmanager

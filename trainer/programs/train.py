@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from proxy.settings.hone import HoneSettings
-from recorder import private
 from recorder.holding import holders, leases
 from recorder.learned.campaign_events import CampaignEnded, CampaignMeasure
 from recorder.learned.campaign_history import read_history
+from recorder.processes import file_modes
 from recorder.registry.aliases import AliasView
 from recorder.store.database import Store
 from recorder.store.project import Project
@@ -138,8 +138,8 @@ def _warn_of_blind_validation(plan: Plan, yardstick: CampaignMeasure, progress: 
 def event_log(data: Path, name: str) -> Iterator[JsonLines]:
     """Where a campaign's events are kept; a campaign that is gone on with appends to them."""
     path = data / "campaigns" / name / "events.jsonl"
-    private.make_folder(path.parent)
-    with open(path, "a", encoding="utf-8", opener=private.opener) as file:
+    file_modes.make_folder(path.parent)
+    with open(path, "a", encoding="utf-8", opener=file_modes.opener) as file:
         yield JsonLines(file)
 
 

@@ -81,11 +81,8 @@ class Tracking:
     async def close(self, reason: str, *, failed: bool, within_s: float) -> None:
         """End the runs; `reason` is why, where no `CampaignEnded` was told."""
         await asyncio.gather(*self._reading)
-        closing = (
-            asyncio.to_thread(one.close, self._reason or reason, failed=failed, within_s=within_s)
-            for one in self._trackers
-        )
-        await asyncio.gather(*closing)
+        why = self._reason or reason
+        await asyncio.gather(*(one.close(why, failed=failed, within_s=within_s) for one in self._trackers))
         self._tell_failures()
 
     def _send(self, event: Event) -> None:

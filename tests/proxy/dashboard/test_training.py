@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -57,7 +58,8 @@ async def test_every_picture_of_the_page_is_there_light_and_dark(proxy: Proxy, l
 
 async def test_where_a_picture_cannot_be_drawn_an_image_in_its_place_says_so(proxy: Proxy, learned: Learned) -> None:
     await learned.accepted(1)
-    proxy.app._drawer._argv = ("false",)  # a process that ends at once
+    host = proxy.app._drawer._host
+    host.spec = replace(host.spec, command=("false",))  # a process that ends at once
     answer = await proxy.http.get("/hone/charts/reward.svg")
     assert (answer.status_code, answer.headers["content-type"]) == (503, "image/svg+xml")
     assert "The table below" in "".join(ElementTree.fromstring(answer.text).itertext())
