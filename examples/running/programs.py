@@ -19,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
+LOOK_INTERVAL_S = 1.0  # a signal between a look and the wait is seen by the next look, not when the program ends
 ENDING_TIMEOUT_S = 90.0  # of a campaign that was told to stop: it ends its attempts, its step and an engine
 
 
@@ -54,7 +55,9 @@ def run_to_its_end(command: Sequence[str], environment: Mapping[str, str]) -> in
     """
     process = subprocess.Popen(command, env={**os.environ, **environment}, cwd=ROOT)
     try:
-        return process.wait()
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(LOOK_INTERVAL_S)
     except KeyboardInterrupt:
         if not _in_front_of_a_terminal():
             process.send_signal(signal.SIGINT)

@@ -15,9 +15,9 @@ from examples.running.campaign import CampaignFailed, Project
 from examples.running.command import SEEDS, Wanted, settings, told
 from examples.running.programs import ROOT, new_run
 from examples.running.summary import missing, rose, summarize
+from recorder.learned.campaign_events import Alarm, StepDone
 from recorder.learned.intervals import of_share
 from recorder.work.spending import Judged
-from trainer.progress import Alarm, StepDone
 from trainer.report.shapes import Alarmed, Point
 
 CONFIG = ROOT / "examples" / "inbox" / "hone.toml"

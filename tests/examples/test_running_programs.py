@@ -28,7 +28,8 @@ def stop(number, frame):
 signal.signal(signal.SIGINT, stop)
 signal.signal(signal.SIGTERM, stop)
 Path(sys.argv[1]).write_text("began")
-time.sleep(60)
+for _ in range(600):
+    time.sleep(0.1)  # not 60 s at once: a signal just before a long sleep is answered after it
 """
 EXAMPLE = """
 import signal, sys
