@@ -28,13 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.load import machine
+from recorder.learned.campaign_events import StepDone, Validation
 from scripts.pages.marks import Marks
 from scripts.pages.table import table
 from trainer.campaign.stop import Rules, decide
 from trainer.curves import Measure
 from trainer.health import RULES, Seen, speaking
 from trainer.health_settings import HealthSettings, RuleName
-from trainer.progress import StepDone, Validated
 
 RESULTS: Final = Path(__file__).parent / "results" / "health.json"
 PAGE: Final = Path(__file__).parents[1] / "docs" / "health.md"
@@ -114,15 +114,15 @@ SCATTER: Final = {  # of a step's figure: as a part of it, or (shares) in points
 }  # fmt: skip
 
 
-def run(truth: Truth, rng: np.random.Generator) -> tuple[list[StepDone], list[Validated]]:
+def run(truth: Truth, rng: np.random.Generator) -> tuple[list[StepDone], list[Validation]]:
     """A campaign as it is written down: what chance makes of the truth."""
     validations = [_validated(step, truth, rng) for step in range(len(truth.validation))]
     return [_step(step, truth, rng) for step in range(1, len(truth.reward))], validations
 
 
-def _validated(step: int, truth: Truth, rng: np.random.Generator) -> Validated:
+def _validated(step: int, truth: Truth, rng: np.random.Generator) -> Validation:
     share = rng.binomial(ATTEMPTS, truth.validation[step]) / ATTEMPTS
-    return Validated(step, f"v@{step}", share, None, ATTEMPTS, 0, 1.0)
+    return Validation(step, f"v@{step}", share, None, ATTEMPTS, 0, 1.0)
 
 
 def _step(step: int, truth: Truth, rng: np.random.Generator) -> StepDone:
@@ -271,7 +271,7 @@ def alone(rule: RuleName) -> dict[RuleName, HealthSettings]:
 
 
 def first_spoken(
-    steps: Sequence[StepDone], validations: Sequence[Validated], settings: Mapping[RuleName, HealthSettings]
+    steps: Sequence[StepDone], validations: Sequence[Validation], settings: Mapping[RuleName, HealthSettings]
 ) -> dict[RuleName, int]:
     """The step after which each rule spoke first."""
     at: dict[RuleName, int] = {}

@@ -45,6 +45,7 @@ from recorder.store.database import Store
 from recorder.store.migrate import DEFAULT_PROJECT, open_store
 from recorder.store.project import Project
 from recorder.store.schema import trajectories
+from recorder.telling.stages import LoopSettings
 from recorder.upkeep.sweep import due_in, first_due, sweep
 from recorder.work.claims import claim_for_judging, next_try_in
 
@@ -111,7 +112,7 @@ def deeds(on: Bench) -> Iterator[tuple[str, Deed]]:
     question = first_due(project, settings)
     yield "when something is next due (polled)", lambda: due_in(store, question)
     yield "when a group is next tried (polled)", lambda: next_try_in(Project(store, project))
-    yield "hone status", lambda: standing(Project(store, project), on.data, settings)
+    yield "hone status", lambda: standing(Project(store, project), on.data, LoopSettings(settings))
     yield "runs, first page", lambda: list_trajectories(Project(store, project))
     for said, runs in RUNS:
         yield f"runs, first page of {said}", partial(list_trajectories, Project(store, project), runs)

@@ -32,7 +32,8 @@ import httpx
 
 from benchmarks import load
 from benchmarks.proxy import run_proxy
-from recorder.registry.aliases import AliasView, get_alias, set_live
+from recorder.registry.alias_moves import set_live
+from recorder.registry.aliases import AliasView, get_alias
 from recorder.registry.moves import list_moves
 from recorder.registry.replicas import report_replica
 from recorder.registry.versions import VersionView, allocate, mark

@@ -15,15 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from judge.rewards.functions import HOST
 from proxy.engine import cpu_server
+from recorder.processes import user_code_host
 from tests.names import FOLDERS, PACKAGES, ROOT, files, is_name, module, parsed
-from trainer.agents import host
 
 # The modules of ours that are run with -m: arguments that end at once, and the exit status that then shows they ran.
 RUN = {
     "proxy.cli": (["--version"], 0),
-    "proxy.dashboard.drawing.host": (["--help"], 1),
+    "proxy.dashboard.drawing.host": (["--help"], 0),
     "proxy.programs.watch": (["5", sys.executable, "-c", "raise SystemExit(7)"], 7),
     "trainer.tracking.child": (["--help"], 0),
 }
@@ -55,18 +54,29 @@ def test_a_module_that_is_run_by_name_runs(name: str, tmp_path: Path, monkeypatc
         assert process.wait(60) == status
 
 
-@pytest.mark.parametrize("script", [HOST, Path(host.__file__), Path(cpu_server.__file__)], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "script", [Path(user_code_host.__file__), Path(cpu_server.__file__)], ids=lambda path: path.name
+)
 def test_nothing_beside_a_script_hides_the_standard_library(script: Path) -> None:
     """The folder of a script that is run by path is searched first."""
     assert script.is_file()
     assert {path.stem for path in script.parent.iterdir()} & sys.stdlib_module_names == set()
 
 
-def test_the_agents_host_runs_by_its_path(tmp_path: Path) -> None:
-    """Alone, as in the user's Python. The host of reward functions is run in tests/judge/rewards."""
-    done = subprocess.run([sys.executable, "-E", host.__file__, "--help"], cwd=tmp_path, capture_output=True, text=True)
+def test_the_host_of_users_code_runs_by_its_path(tmp_path: Path) -> None:
+    """Alone, as in the user's Python. What it does is held in tests/trainer/agents and tests/judge/rewards."""
+    command = [sys.executable, "-E", user_code_host.__file__, "--help"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "target" in done.stdout
+    assert "--fd" in done.stdout
+
+
+def test_the_host_of_users_code_is_python_3_9_and_imports_the_standard_library_alone() -> None:
+    tree = ast.parse(Path(user_code_host.__file__).read_text("utf-8"), feature_version=(3, 9))
+    nodes = list(ast.walk(tree))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names
 
 
 def test_a_name_is_known_by_its_file_and_its_definition() -> None:

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from recorder.learned.campaign_events import CampaignMeasure, StepDone, Validation
+from recorder.learned.campaign_measures import count_ended, count_measured, measure_spread, measure_value
 from trainer.curves import Estimate, Halves, Measure, above, gap, level, plateau, pooled
 from trainer.health_settings import HealthSettings, RuleName
-from trainer.progress import StepDone, Validated
 
 Then = Literal["note", "pause", "stop", "off"]
 
@@ -56,7 +57,7 @@ class Seen:
     """What a campaign wrote down, in order: since it began, or since it was last gone on with after a pause."""
 
     steps: Sequence[StepDone]
-    validations: Sequence[Validated]
+    validations: Sequence[Validation]
 
     def metric(self, name: str) -> list[float]:
         """A metric of the steps that have it."""
@@ -70,7 +71,7 @@ class Seen:
     def rewards(self, after: int = -1, until: int | None = None) -> list[Measure]:
         """The mean rewards of the steps after one, until another."""
         return [
-            Measure(one.step, one.reward, one.attempts - one.errored, one.metrics.get("reward_std"))
+            Measure(one.step, one.reward, count_ended(one), measure_spread(one, CampaignMeasure.REWARD))
             for one in self.steps
             if one.reward is not None and one.step > after and (until is None or one.step <= until)
         ]
@@ -93,17 +94,16 @@ class Rule:
     then: Then = "note"
 
 
-def measured(one: Validated) -> Measure | None:
+def measured(one: Validation) -> Measure | None:
     """A validation as a measurement; None: it came to nothing. `figures` has the spread of a mean as reward_std."""
-    if one.win_rate is not None:
-        return Measure(one.step, one.win_rate, one.attempts)
-    if one.success is not None:
-        return Measure(one.step, one.success, one.attempts)
-    return None if one.reward is None else Measure(one.step, one.reward, one.attempts, one.figures.get("reward_std"))
+    told = (CampaignMeasure.WINS, CampaignMeasure.SUCCESS, CampaignMeasure.REWARD)
+    by = next((by for by in told if measure_value(one, by) is not None), CampaignMeasure.NOTHING)
+    value = measure_value(one, by)
+    return None if value is None else Measure(one.step, value, count_measured(one), measure_spread(one, by))
 
 
 def findings(
-    steps: Sequence[StepDone], validations: Sequence[Validated], settings: Mapping[RuleName, HealthSettings]
+    steps: Sequence[StepDone], validations: Sequence[Validation], settings: Mapping[RuleName, HealthSettings]
 ) -> list[Finding]:
     """The rules that speak after the newest step and did not after the one before.
 

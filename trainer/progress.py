@@ -1,14 +1,15 @@
 """What a campaign or learner tells while it runs: lines for people, a live status in a terminal, JSON for scripts.
 
-Owns: the events, and their three forms. Refuses: measuring, and any decision.
+Owns: the three forms, and events that are told and not stored. Refuses: stored events
+(`recorder.learned.campaign_events`), measuring, and any decision.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol, TextIO
 
 from rich.console import Console
@@ -18,8 +19,11 @@ from rich.text import Text
 
 from recorder.base.json_output import write_json_line
 from recorder.base.terminal import console, number, percent, text
+from recorder.learned.campaign_events import Alarm, CampaignEnded, CampaignMeasure, SettingChanged, StepDone, Validation
+from recorder.learned.campaign_measures import compute_measure, count_errored, count_measured
 
 PHASES = ("sampling", "judging", "training", "swapping")
+WAITING = "waiting"  # its detail is a sentence that says for what
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,98 +39,13 @@ class Status:
     """What is being done now; the newest replaces the one before it."""
 
     step: int
-    phase: str  # starting, validating, or one of PHASES
+    phase: str  # starting, validating, WAITING, or one of PHASES
     done: int | None = None
     total: int | None = None
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StepDone:
-    """A step is over. Shares are in 0..1; None: not measured, or nothing was trained."""
-
-    step: int
-    version: str | None  # live after the step
-    sampled_by: str  # the version that attempted it
-    success: float | None
-    reward: float | None
-    kl: float | None  # KL(engine ‖ trainer) before the update
-    kl_base: float | None
-    tokens_per_s: float | None  # trained
-    attempts: int
-    errored: int
-    trained: int  # trajectories
-    left_out: Mapping[str, int] = field(default_factory=dict)
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    note: str = ""
-    failed: bool = False  # by a fault, not because there was nothing to learn
-    metrics: Mapping[str, float] = field(default_factory=dict)  # all of the trainer's
-
-
-@dataclass(frozen=True, slots=True)
-class Validated:
-    """A model's measure on the scenarios of one part; `attempts` counts those that could be measured."""
-
-    step: int  # after how many
-    version: str  # a version's name, or a baseline's
-    success: float | None
-    reward: float | None
-    attempts: int
-    errored: int
-    seconds: float
-    part: str = "val"  # val, or test: measured once, at the end
-    baseline: bool = False  # measured to be compared with, and never trained
-    win_rate: float | None = None  # share of comparisons with version 0 won, a tie half; `attempts` counts them then
-    figures: Mapping[str, float] = field(default_factory=dict)  # means of an attempt: turns, tokens, seconds, part.NAME
-    adversarial: float | None = None  # the measure at scenarios that tempt to cheat
-    adversarial_attempts: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Alarm:
-    """A health rule spoke after a step. `evidence`: the attempts that gained most, and the part that paid for them."""
-
-    step: int
-    rule: str
-    then: str  # note, pause, or stop: the campaign has come to its end
-    detail: str
-    figures: Mapping[str, float] = field(default_factory=dict)
-    evidence: Sequence[Mapping[str, Any]] = ()  # {"trajectory", "reward", "part"}
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """What was changed: between a pause and going on a setting or the judge's recipe, and at any time who judges.
-
-    `step`: after which it holds; after that of `judge_changed`, figures are the new judge's alone.
-    """
-
-    step: int
-    what: str
-    was: str
-    now: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The campaign is over."""
-
-    campaign: str
-    reason: str
-    detail: str
-    steps: int
-    version: str | None
-    seconds: float
-    success_before: float | None = None
-    success_after: float | None = None
-    attempts_before: int = 0  # over how many attempts these two were measured
-    attempts_after: int = 0
-    versions: Mapping[str, float | None] = field(default_factory=dict)  # success of the attempts each version sampled
-    trained: int = 0
-    left_out: Mapping[str, int] = field(default_factory=dict)
-
-
-Event = Said | Status | StepDone | Validated | Alarm | Changed | Ended
+Event = Said | Status | StepDone | Validation | Alarm | SettingChanged | CampaignEnded
 
 
 class Progress(Protocol):
@@ -217,8 +136,8 @@ def progress(*, as_json: bool, out: TextIO | None = None) -> Iterator[Progress]:
 # --- how events read --------------------------------------------------------------------------------------------------
 
 _NAMES: dict[type[Any], str] = {
-    Said: "said", Status: "status", StepDone: "step", Validated: "validated", Alarm: "alarm", Changed: "changed",
-    Ended: "ended",
+    Said: "said", Status: "status", StepDone: "step", Validation: "validated", Alarm: "alarm",
+    SettingChanged: "changed", CampaignEnded: "ended",
 }  # fmt: skip
 _HEAD = (
     f"{'step':>4}  {'version':<16} {'success':>7} {'reward':>7} {'KL eng.':>8} {'KL base':>8} {'tok/s':>7}"
@@ -234,16 +153,18 @@ def shown(event: Event) -> Text:
         return text(_status(event))
     if isinstance(event, StepDone):
         return text(_step(event))
-    if isinstance(event, Validated):
+    if isinstance(event, Validation):
         return text(_validated(event), "bold")
     if isinstance(event, Alarm):
         return text(_alarm(event), "bold red" if event.then == "pause" else "yellow")
-    if isinstance(event, Changed):
+    if isinstance(event, SettingChanged):
         return text(f"changed after step {event.step}: {event.what} {event.was} → {event.now}")
     return text(_ended(event), "bold")
 
 
 def _status(event: Status) -> str:
+    if event.phase == WAITING and event.detail:
+        return event.detail
     count = "" if event.done is None else f" {event.done}/{event.total}"
     detail = f": {event.detail}" if event.detail else ""
     where = f"step {event.step} · " if event.step else ""
@@ -256,19 +177,24 @@ def _step(event: StepDone) -> str:
         f"{percent(event.success):>7} {number(event.reward, '.3f'):>7} {number(event.kl, '.1e'):>8}"
         f" {number(event.kl_base, '.1e'):>8} {number(event.tokens_per_s, '.0f'):>7} {event.trained:>7}"
     )
-    notes = [f"{event.errored} of {event.attempts} attempts errored"] if event.errored else []
+    sure = _interval(event, CampaignMeasure.SUCCESS)
+    notes = [f"success {sure} of {count_measured(event)} attempts"] if sure else []
+    notes += [f"{event.errored} of {event.attempts} attempts errored"] if event.errored else []
     notes += [event.note] if event.note else []
     note = f"  {'; '.join(notes)}" if notes else ""
     return f"{event.step:>4}  {event.version or '':<16} {numbers}  {seconds}{note}"
 
 
-def _validated(event: Validated) -> str:
-    measure = (
-        f"success {percent(event.success)}" if event.success is not None else f"reward {number(event.reward, '.3f')}"
-    )
+def _validated(event: Validation) -> str:
     if event.win_rate is not None:
-        measure = f"wins {percent(event.win_rate)} against version 0"
-    errored = f", {event.errored} errored" if event.errored else ""
+        by, measure = CampaignMeasure.WINS, f"wins {percent(event.win_rate)} against version 0"
+    elif event.success is not None:
+        by, measure = CampaignMeasure.SUCCESS, f"success {percent(event.success)}"
+    else:
+        by, measure = CampaignMeasure.REWARD, f"reward {number(event.reward, '.3f')}"
+    sure = _interval(event, by)
+    measure += f" ({sure})" if sure else ""
+    errored = f", {count} errored" if (count := count_errored(event, by)) else ""
     tempted = (
         f", {percent(event.adversarial)} of {event.adversarial_attempts} that tempt to cheat"
         if event.adversarial is not None
@@ -280,6 +206,17 @@ def _validated(event: Validated) -> str:
     )
 
 
+def _interval(event: StepDone | Validation, by: CampaignMeasure) -> str:
+    """The 95 % interval of a measure in words; empty: there is none."""
+    measure = compute_measure(event, by)
+    if measure is None or measure.interval is None:
+        return ""
+    low, high = measure.interval.low, measure.interval.high
+    if measure.kind == "reward":
+        return f"{number(low, '.3f')} to {number(high, '.3f')}"
+    return f"{percent(low)} to {percent(high)}"
+
+
 def _alarm(event: Alarm) -> str:
     lines = [f"{event.rule} after step {event.step}: {event.detail}"]
     for one in event.evidence:
@@ -288,7 +225,7 @@ def _alarm(event: Alarm) -> str:
     return "\n".join(lines)
 
 
-def _ended(event: Ended) -> str:
+def _ended(event: CampaignEnded) -> str:
     lines = [f"{event.campaign} {event.reason}: {event.detail} ({event.steps} steps, {event.seconds:.0f} s)"]
     if event.success_before is not None and event.success_after is not None:
         before = f"{percent(event.success_before)} of {event.attempts_before}"

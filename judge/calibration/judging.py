@@ -21,6 +21,7 @@ from judge.scoring.bench import open_bench
 from judge.scoring.score import GroupScore, score_group
 from judge.scoring.unprompted import without_people
 from judge.settings import DEFAULT, JudgeSettings
+from recorder.content.said import text_parts
 from recorder.reading.views import GroupView, TrajectoryView
 from recorder.store.project import Project
 
@@ -130,5 +131,5 @@ def _seen(group: GroupView, scored: GroupScore, seconds: float) -> Judged:
 
 def written(member: TrajectoryView) -> int:
     """How many characters the agent wrote: its words, not its tools'."""
-    said = (message.get("content") for message in member.messages if message.get("role") == "assistant")
-    return sum(len(text) for text in said if isinstance(text, str))
+    answers = (message for message in member.messages if message.get("role") == "assistant")
+    return sum(len(text) for message in answers for text in text_parts(message))

@@ -51,7 +51,7 @@ async def run_worker(settings: HoneSettings) -> None:
     """Run one judge worker until SIGTERM or SIGINT. Raises JudgeMisconfigured, StoreError, SchemaMismatch."""
     from judge.scoring.bench import check_settings, open_bench, told_parts
     from judge.scoring.worker import JudgeWorker
-    from recorder.signals import stopping
+    from recorder.processes.signals import stopping
     from recorder.store.migrate import open_store
     from recorder.store.project import Project
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
+from recorder.content.said import message_text
 from recorder.reading.views import HistoryView, TrajectoryView
 from recorder.states import TurnKind
 
@@ -116,7 +117,7 @@ class _Numbered:
 
 
 def _show(message: Mapping[str, Any], numbered: Callable[[Any], str]) -> Json:
-    shown: Json = {"role": str(message.get("role", "")), "content": _text(message.get("content"))}
+    shown: Json = {"role": str(message.get("role", "")), "content": message_text(message, label=_label)}
     if message.get("name") is not None:
         shown["name"] = message["name"]
     if message.get("refusal"):
@@ -137,19 +138,10 @@ def _show_call(call: Any, numbered: Callable[[Any], str]) -> Any:
     return {**{name: value for name, value in call.items() if name != "index"}, "id": numbered(call.get("id"))}
 
 
-def _text(content: Any) -> str:
-    """The text of a message's content. What is no text (a picture, a sound) is named, not shown."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    if not isinstance(content, list):
-        return json.dumps(content, ensure_ascii=False)
-    return "\n".join(_part_text(part) for part in content)
-
-
-def _part_text(part: Any) -> str:
+def _label(part: Any) -> str:
+    """What a judge is shown for a part that is no text: a refusal's words, and the names of pictures and sounds."""
     if not isinstance(part, Mapping):
         return str(part)
-    for kind in ("text", "refusal"):
-        if isinstance(part.get(kind), str):
-            return str(part[kind])
+    if isinstance(part.get("refusal"), str):
+        return str(part["refusal"])
     return f"[{part.get('type', 'something')} not shown]"

@@ -29,6 +29,6 @@ class Budget:
         held = await spending.judging_held(self._project, self._learn)
         why = held.why if held else None
         if why != self._why:
-            log.info("judging waits: %s", held) if held else log.info("judging goes on")
+            log.info(held.sentence("Judging")) if held else log.info("Judging continues.")
             self._why = why
         return held

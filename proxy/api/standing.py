@@ -17,9 +17,9 @@ from proxy.api.kept import Kept
 from proxy.api.route_parts import Injected, answers, as_json
 from recorder.registry import keys
 from recorder.registry.keys import KeyView
-from recorder.settings import RecorderSettings
 from recorder.store.project import Project
 from recorder.telling.judging import Judging, judging
+from recorder.telling.stages import LoopSettings
 from recorder.telling.status import Status, status
 from recorder.telling.tooling import Tooling, tooling
 
@@ -48,13 +48,14 @@ class Stands:
     def __init__(
         self,
         project: Project,
-        recorder_settings: RecorderSettings,
+        loop: LoopSettings,
         settings: Sequence[Setting] = (),
         servers: Mapping[str, str] | None = None,
     ) -> None:
+        self.loop = loop
         self.settings = tuple(settings)
         self._servers = dict(servers or {})
-        self._status = Kept(lambda: status(project, recorder_settings))
+        self._status = Kept(lambda: status(project, loop))
         self._judging = Kept(lambda: judging(project))
         self._tooling = Kept(lambda: tooling(project))
 

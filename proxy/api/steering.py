@@ -17,8 +17,9 @@ from recorder.capture.recorder import Recorder
 from recorder.errors import NotFound
 from recorder.ids import check_external
 from recorder.reading.transcripts import find_trajectory
-from recorder.registry import aliases
-from recorder.registry.aliases import BY_HAND, AliasView
+from recorder.registry import alias_moves, aliases
+from recorder.registry.alias_moves import BY_HAND
+from recorder.registry.aliases import AliasView
 from recorder.registry.keys import SOMEBODY
 from recorder.registry.versions import VersionView, by_name, get_version
 from recorder.store.database import Store
@@ -103,7 +104,7 @@ async def promote(
     """
     chosen = await _chosen(project, version, alias)
     before = await aliases.get_alias(project, chosen.alias_name)
-    await aliases.set_live(project.store, chosen.alias_id, chosen.id, why="promote", who=who, reason=why)
+    await alias_moves.set_live(project.store, chosen.alias_id, chosen.id, why="promote", who=who, reason=why)
     return Moved(await _name_of(project.store, before.live_version_id), await get_version(project.store, chosen.id))
 
 
@@ -112,9 +113,9 @@ async def roll_back(project: Project, alias: str | None = None, *, who: str = BY
     one = await one_alias(project, alias)
     left = one.canary_version_id or one.live_version_id
     if one.canary_version_id is not None:
-        moved = await aliases.set_canary(project.store, one.id, None, 0.0, who=who, reason=why)
+        moved = await alias_moves.set_canary(project.store, one.id, None, 0.0, who=who, reason=why)
     else:
-        moved = await aliases.rollback(project.store, one.id, who=who, reason=why)
+        moved = await alias_moves.rollback(project.store, one.id, who=who, reason=why)
     if moved.live_version_id is None:
         raise NotFound(f"the alias {one.name!r} has no live version: `hone promote` makes one live")
     return Moved(await _name_of(project.store, left), await get_version(project.store, moved.live_version_id))
@@ -134,7 +135,7 @@ async def share(
     Raises NotFound, Conflict.
     """
     chosen = await _chosen(project, version, alias)
-    return await aliases.set_canary(project.store, chosen.alias_id, chosen.id, part, who=who, reason=why)
+    return await alias_moves.set_canary(project.store, chosen.alias_id, chosen.id, part, who=who, reason=why)
 
 
 async def one_alias(project: Project, name: str | None) -> AliasView:

@@ -9,8 +9,9 @@ from litestar import Response, get
 from litestar.params import FromQuery
 
 from proxy.api.route_parts import Injected, answers, as_json
+from proxy.api.standing import ForStanding
 from recorder.learned.steps import StepLine, list_step_lines
-from recorder.learned.training import Training, training
+from recorder.telling.training import Training, training
 
 
 @get("/hone/v1/steps", responses=answers(200, list[StepLine]))
@@ -22,6 +23,6 @@ async def show_steps(
 
 
 @get("/hone/v1/training", responses=answers(200, Training))
-async def show_training(hone: Injected, alias: FromQuery[str | None] = None) -> Response[bytes]:
+async def show_training(hone: Injected, stands: ForStanding, alias: FromQuery[str | None] = None) -> Response[bytes]:
     """How training stands: what is waited for, what was spent, the newest steps, campaigns, runs left out by reason."""
-    return as_json(await training(hone.project, hone.recorder.settings, alias))
+    return as_json(await training(hone.project, stands.loop, alias))

@@ -140,7 +140,7 @@ async def _run_engine(settings: HoneSettings) -> None:
     from proxy.engine.note import noted
     from proxy.programs.engine import engine_program
     from proxy.programs.supervise import Supervisor
-    from recorder.signals import stopping
+    from recorder.processes.signals import stopping
 
     command = engine_command(
         settings.engine, key=engine_key(settings.engine, settings.data), served_names=settings.base_models()

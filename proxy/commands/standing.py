@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from proxy.programs.run_file import left_behind, read_run_file
-from recorder.settings import RecorderSettings
 from recorder.store.project import Project
+from recorder.telling.stages import LoopSettings
 from recorder.telling.status import status
 
 Json = dict[str, Any]
 _KILLED: Final = "`hone up` was killed: run.json is there and its process is not. Start it again."
 
 
-async def standing(project: Project, data: Path, settings: RecorderSettings) -> Json:
+async def standing(project: Project, data: Path, settings: LoopSettings) -> Json:
     """All that `hone status --json` prints."""
     found = asdict(await status(project, settings))
     killed = left_behind(data)

@@ -20,7 +20,7 @@ import click
 
 from proxy.errors import ConfigError
 from recorder.base.json_output import write_json
-from recorder.base.terminal import duration, echo, line, number, show, table
+from recorder.base.terminal import duration, echo, line, number, percent, show, table
 from recorder.commands.context import Context
 from recorder.commands.support import run
 
@@ -29,13 +29,28 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from proxy.settings.hone import LoadedSettings
-    from recorder.settings import RecorderSettings
     from recorder.store.project import Project
+    from recorder.telling.stages import LoopSettings
 
 VERSIONS_SHOWN: Final = 8  # of an alias, in its line of rewards
 
 _WATCHED: Final = frozenset(
-    {"alarm", "engine", "proxy", "alias", "traffic", "groups", "waiting", "trained", "last step", "gate"}
+    {
+        "alarm",
+        "engine",
+        "proxy",
+        "alias",
+        "traffic",
+        "groups",
+        "waiting",
+        "recording",
+        "judging",
+        "learning",
+        "trained",
+        "last step",
+        "campaign",
+        "gate",
+    }
 )
 
 Row = tuple[str, tuple[str, ...]]  # what, and its cells
@@ -92,7 +107,10 @@ def status(context: Context, watch: bool) -> None:
     settings = context.settings()
 
     async def read(project: Project) -> dict[str, Any]:
-        return await _read(project, settings.data, settings.recorder)
+        from recorder.telling.stages import LoopSettings
+
+        loop = LoopSettings(settings.recorder, settings.learn, settings.trainer)
+        return await _read(project, settings.data, loop)
 
     if watch:
         _watch(context, read)
@@ -122,7 +140,7 @@ def _table(rows: Iterable[Row]) -> Table:
     return table(("", "", ""), (cells(*row) for row in rows), headed=False)
 
 
-async def _read(project: Project, data: Path, settings: RecorderSettings) -> dict[str, Any]:
+async def _read(project: Project, data: Path, settings: LoopSettings) -> dict[str, Any]:
     from proxy.commands.standing import standing
 
     return await standing(project, data, settings)
@@ -166,6 +184,8 @@ def _learning(found: dict[str, Any]) -> Iterator[Row]:
     yield "traffic", (f"{found['calls_per_s']:.2g} calls/s, {found['runs_open']} runs open",)
     yield "groups", (_counts(found["groups"], ""),)
     yield "waiting", (found["waiting"],)
+    for one in found["stages"]:
+        yield one["stage"], (one["text"], one["alias"] or "")
     yield "trained", (f"{found['trained']} runs", _counts(found["left_out"], "left out: "))
     spent = found["spent_today"]
     cost = "price unknown" if spent["cost_usd"] is None else f"${spent['cost_usd']:.4f}"
@@ -180,9 +200,23 @@ def _learning(found: dict[str, Any]) -> Iterator[Row]:
         ago = "" if one["ended_s_ago"] is None else f" {duration(one['ended_s_ago'])} ago"
         made = one["version"] or one["reason"] or ""
         yield "last step", (f"{one['alias']} {one['number']} {one['state']}{ago}", made)
+    for one in found["campaigns"]:
+        most = "" if one["steps"] is None else f" of at most {one['steps']}"
+        measured = _measure(one["measured"][-1]) if one["measured"] else "nothing measured yet"
+        yield "campaign", (f"{one['name']} ({one['alias']}): {one['steps_done']}{most} steps", measured)
     for one in found["gate"]:
         scenarios = f", its scenarios: {one['attempts']}" if one["attempts"] else ""
         yield "gate", (one["version"], f"{one['state']} for {duration(one['for_s'])}{scenarios}")
+
+
+def _measure(newest: dict[str, Any]) -> str:
+    """What a campaign measured last: the mean, its 95 % interval, over how many attempts, and how many errored."""
+    one = newest["measure"]
+    shown = number if one["kind"] == "reward" else percent
+    sure = f" ({shown(one['interval']['low'])} to {shown(one['interval']['high'])})" if one["interval"] else ""
+    of = "comparisons" if one["kind"] == "win rate" else "attempts"
+    errored = f", {one['errored']} errored" if one["errored"] else ""
+    return f"{one['kind']} {shown(one['value'])}{sure} of {one['of']} {of}{errored} by {newest['version']}"
 
 
 def _counts(by: dict[str, int], what: str) -> str:

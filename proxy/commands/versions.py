@@ -1,6 +1,6 @@
 """`hone versions`, `promote`, `canary`, `rollback`: the versions of an alias, and moving it.
 
-Owns: reading arguments and printing. Refuses: the moves themselves (`recorder.registry.aliases` guards them). They
+Owns: reading arguments and printing. Refuses: the moves themselves (`recorder.registry.alias_moves` guards them). They
 work whether or not a proxy runs, because a running one follows the store.
 """
 

@@ -20,10 +20,11 @@ from proxy.dashboard.render import headers
 from proxy.dashboard.shown import ForPages
 from proxy.errors import Missing
 from recorder.charts import Chart, Series
+from recorder.learned.campaign_measures import Measure
 from recorder.learned.lessons import Lessons, lessons
-from recorder.learned.lines import Measure, VersionLine, line_of
+from recorder.learned.lines import VersionLine, line_of
 from recorder.learned.steps import StepLine, list_step_lines
-from recorder.learned.training import STEPS
+from recorder.telling.training import STEPS
 
 VERSIONS: Final = 50  # of an alias that are shown at a time
 REASONS: Final = 5  # of runs left out that are told apart

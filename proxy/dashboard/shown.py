@@ -13,7 +13,6 @@ from proxy.api.standing import Stands
 from proxy.api.steering import Hone
 from proxy.dashboard.drawing.drawer import Drawer
 from proxy.dashboard.tries import Tries
-from recorder.settings import RecorderSettings
 from recorder.store.project import Project
 
 
@@ -23,7 +22,6 @@ class Shown:
 
     hone: Hone  # what a change goes through
     project: Project  # by connections of the pages' own, whose queries have a time limit: only read
-    recorder_settings: RecorderSettings
     stands: Stands  # how everything stands, and what this process knows of itself
     drawer: Drawer  # of charts; who makes this ends it
     tries: Tries = field(default_factory=Tries)  # to sign in

@@ -22,9 +22,9 @@ from proxy.engine.replica import Replica, Served, differing_bases, same_weights
 from proxy.errors import EngineError, EngineUnreachable
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import base_name
-from recorder import private
 from recorder.errors import StoreError
 from recorder.findings import Finding, Verdict
+from recorder.processes import file_modes
 from recorder.store.folder import ADAPTERS, share_adapters
 
 _NO_RANK: Final = 1_000_000  # no engine allows it
@@ -108,9 +108,9 @@ async def _adapters(replica: Replica, settings: HoneSettings) -> Finding:
 
 
 def _write_impossible(folder: Path, settings: HoneSettings) -> None:
-    private.make_folder(folder)
+    file_modes.make_folder(folder)
     config = {"peft_type": "LORA", "r": _NO_RANK, "lora_alpha": 1, "target_modules": ["q_proj"], "bias": "none"}
-    private.write(folder / "adapter_config.json", json.dumps(config))
+    file_modes.write(folder / "adapter_config.json", json.dumps(config))
     if settings.engine.adapter_group is not None:
         share_adapters(settings.data, settings.engine.adapter_group)
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from proxy.settings.sections import EngineSettings
-from recorder import private
+from recorder.processes import file_modes
 
 ENGINE_FILE = "engine.json"
 
@@ -32,10 +32,10 @@ class EngineNote:
 @contextmanager
 def noted(data: Path, engine: EngineSettings) -> Iterator[None]:
     """Say where the engine is for as long as the block runs; who reads meanwhile sees nothing or all of it."""
-    private.make_folder(data)
+    file_modes.make_folder(data)
     path = data / ENGINE_FILE
     draft = path.with_suffix(".new")
-    private.write(draft, json.dumps(asdict(EngineNote(engine.host, engine.port, engine.base, os.getpid()))))
+    file_modes.write(draft, json.dumps(asdict(EngineNote(engine.host, engine.port, engine.base, os.getpid()))))
     draft.replace(path)
     try:
         yield

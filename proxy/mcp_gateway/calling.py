@@ -26,6 +26,7 @@ from proxy.metrics import Metrics
 from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.capture.recorder import Recorder
 from recorder.capture.tool_calls import Joined, ToolCall
+from recorder.content.said import text_parts
 from recorder.content.turns import ANYBODY
 from recorder.errors import NotOwn, RecorderError
 from recorder.ids import new_id
@@ -198,6 +199,4 @@ def _outcome(result: Mapping[str, Any]) -> tuple[ToolOutcome, str | None]:
         return ToolOutcome.INPUT_REQUIRED, None
     if not result.get("isError"):
         return ToolOutcome.COMPLETE, None
-    content = result.get("content")
-    texts = [c.get("text") for c in content if isinstance(c, Mapping)] if isinstance(content, list) else []
-    return ToolOutcome.FAILED, next((t[:2000] for t in texts if isinstance(t, str)), "the tool said that it failed")
+    return ToolOutcome.FAILED, next((text[:2000] for text in text_parts(result)), "the tool said that it failed")

@@ -67,9 +67,11 @@ from proxy.workers.figures import together
 from proxy.workers.peers import Peers
 from recorder.capture.recorder import Recorder
 from recorder.registry.keys import any_keys
-from recorder.settings import RecorderSettings
+from recorder.settings import LearnSettings, RecorderSettings
 from recorder.store.database import Store
 from recorder.store.project import Project
+from recorder.telling.stages import LoopSettings
+from trainer.settings import TrainerSettings
 
 if TYPE_CHECKING:
     from proxy.mcp_gateway.gateway import Gateway
@@ -93,6 +95,8 @@ class Deps:
     peers: Peers | None = None  # the other workers, where there are any
     pages_store: Store | None = None  # connections of the pages' own; None: the store's
     shown_settings: Sequence[Setting] = ()  # what the page of settings shows
+    learn: LearnSettings = field(default_factory=LearnSettings)
+    trainer: TrainerSettings = field(default_factory=TrainerSettings)
     has_aliases: bool = False  # they are declared: without an engine it is not ready, before the store knows them too
 
 
@@ -179,7 +183,8 @@ def _routed(
     health = Health(deps.versions, deps.recorder, has_aliases=deps.has_aliases)
     models = ModelRoutes(deps.settings, deps.versions, parts.client, parts.stop)
     pages_project = Project(deps.pages_store, deps.project.id) if deps.pages_store else deps.project
-    stands = Stands(pages_project, deps.recorder_settings, deps.shown_settings, _servers(deps.mcp))
+    loop = LoopSettings(deps.recorder_settings, deps.learn, deps.trainer)
+    stands = Stands(pages_project, loop, deps.shown_settings, _servers(deps.mcp))
     litestar = Litestar(
         [
             *(_mounted(path, _calls(path, parts)) for path in DIALECTS if path != routes.PATH),
@@ -193,11 +198,7 @@ def _routed(
             _mounted("/readyz", health.ready),
             _mounted("/hone/mcp", steering),
             *HANDLERS,
-            *(
-                [pages(Shown(hone, pages_project, deps.recorder_settings, stands, drawer), parts.stop)]
-                if deps.settings.pages
-                else []
-            ),
+            *([pages(Shown(hone, pages_project, stands, drawer), parts.stop)] if deps.settings.pages else []),
         ],
         dependencies={
             "hone": Provide(lambda: hone, sync_to_thread=False),

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import psutil
 
-from recorder import private
+from recorder.processes import file_modes
 
 RUN_FILE = "run.json"
 CLOCKS_DIFFER_S: Final = 2.0  # the kernel tells when a process began to a hundredth, by a clock that may be set
@@ -32,7 +32,7 @@ def write_run_file(data: Path, *, proxy_url: str, engine_urls: Sequence[str], pi
     }
     path = data / RUN_FILE
     draft = path.with_suffix(".new")
-    private.write(draft, json.dumps(found, indent=1))
+    file_modes.write(draft, json.dumps(found, indent=1))
     draft.replace(path)
 
 

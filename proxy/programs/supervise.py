@@ -23,8 +23,8 @@ import psutil
 
 from proxy.errors import StartError
 from proxy.programs import watch
-from recorder import private
 from recorder.base.errors import MISCONFIGURED
+from recorder.processes import file_modes
 
 log = logging.getLogger(__name__)
 
@@ -160,11 +160,11 @@ class Supervisor:
 
     async def _launch(self) -> None:
         path = self.program.log
-        private.make_folder(path.parent)
+        file_modes.make_folder(path.parent)
         if path.exists() and path.stat().st_size > LOG_BYTES:
             path.replace(path.with_suffix(path.suffix + ".1"))
         env = {name: value for name, value in os.environ.items() if name not in self.program.unset}
-        with private.appending(path) as out:
+        with file_modes.appending(path) as out:
             self._log_start = out.tell()
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,

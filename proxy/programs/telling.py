@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol
 
 from rich.console import Console
@@ -18,6 +18,7 @@ from rich.text import Text
 
 from recorder.base.json_output import write_json_line
 from recorder.base.terminal import clean, line, table
+from recorder.telling.stages import Stage, StageStatus
 from recorder.telling.waiting import Waiting
 
 WAITING: Final = "waiting"
@@ -50,7 +51,7 @@ class Telling(Protocol):
     def programs(self, shown: Sequence[ProgramLine], changed: ProgramLine) -> None:
         """A program is not as it was."""
 
-    def waits(self, waiting: Waiting, at: float) -> None:
+    def waits(self, waiting: Waiting, at: float, stages: Sequence[StageStatus] = ()) -> None:
         """What is waited for at `at` (unix seconds)."""
 
     def close(self) -> None:
@@ -80,12 +81,12 @@ class Lines:
         if changed.state != "starting":
             self.tell(changed.state, f"{changed.name} {changed.detail}".rstrip())
 
-    def waits(self, waiting: Waiting, at: float) -> None:
+    def waits(self, waiting: Waiting, at: float, stages: Sequence[StageStatus] = ()) -> None:
         """Print it where it is news, and it was not said just now."""
-        text, now = waiting.sentence(times=False), time.monotonic()
+        text, now = "\n".join([waiting.sentence(times=False), *_sentences(stages)]), time.monotonic()
         if text != self._said and now - self._said_at >= SAID_EVERY_S:
             self._said, self._said_at = text, now
-            self.tell(WAITING, waiting.sentence(at))
+            self.tell(WAITING, "\n".join([waiting.sentence(at), *_sentences(stages)]))
 
     def close(self) -> None:
         """Nothing is held back."""
@@ -110,9 +111,9 @@ class Screen(Lines):
             super().programs(shown, changed)
         self._draw()
 
-    def waits(self, waiting: Waiting, at: float) -> None:
+    def waits(self, waiting: Waiting, at: float, stages: Sequence[StageStatus] = ()) -> None:
         """Draw it, with its times counted down."""
-        text = waiting.sentence(at)
+        text = "\n".join([waiting.sentence(at), *_sentences(stages)])
         if text != self._waiting:
             self._waiting = text
             self._draw()
@@ -129,7 +130,8 @@ class Screen(Lines):
             (one.name, line(one.state, _STYLES.get(one.state, "")), line(_first_line(one.detail)))
             for one in self._shown
         ]
-        rows += [(WAITING, line(""), line(self._waiting, "dim"))] if self._waiting else []
+        waits = self._waiting.splitlines()
+        rows += [(WAITING if at == 0 else "", line(""), line(one, "dim")) for at, one in enumerate(waits)]
         return table(("", "", ""), rows, headed=False)
 
 
@@ -151,13 +153,15 @@ class JsonLines:
         facts = {"program": changed.name, "detail": changed.detail}
         self.tell(changed.state, f"{changed.name} {changed.state}", facts)
 
-    def waits(self, waiting: Waiting, at: float) -> None:
-        """Print it where the numbers changed; `due` has the times."""
+    def waits(self, waiting: Waiting, at: float, stages: Sequence[StageStatus] = ()) -> None:
+        """Print it where the numbers or a stage's sentence changed; `due` and `until` have the times."""
         text = waiting.sentence(times=False)
-        if text != self._said:
-            self._said = text
-            due = {state: waiting.in_s(state, at) for state in waiting.due}
-            self.tell(WAITING, text, {"groups": dict(waiting.groups), "due_in_s": due, "runs_open": waiting.runs_open})
+        said = "\n".join([text, *_sentences(stages)])
+        if said != self._said:
+            self._said = said
+            facts: dict[str, Any] = {"groups": dict(waiting.groups), "runs_open": waiting.runs_open}
+            facts["due_in_s"] = {state: waiting.in_s(state, at) for state in waiting.due}
+            self.tell(WAITING, text, facts | {"stages": [asdict(one) for one in stages]})
 
     def close(self) -> None:
         """Nothing is held back."""
@@ -168,6 +172,17 @@ def telling(console: Console, *, as_json: bool) -> Telling:
     if as_json:
         return JsonLines(console)
     return Screen(console) if console.is_terminal else Lines(console)
+
+
+def _sentences(stages: Sequence[StageStatus]) -> list[str]:
+    """What judging and learning wait for; what is recorded, the groups say."""
+    aliases = {one.alias for one in stages if one.alias is not None}
+    named = len(aliases) > 1
+    return [
+        f"{one.alias}: {one.text}" if named and one.alias is not None else one.text
+        for one in stages
+        if one.stage is not Stage.RECORDING
+    ]
 
 
 def _first_line(text: str) -> str:

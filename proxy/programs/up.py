@@ -31,11 +31,12 @@ from proxy.programs.telling import ProgramLine, Telling
 from proxy.settings.hone import HoneSettings
 from proxy.settings.showing import as_environment
 from recorder.findings import Finding, Verdict, any_wrong
+from recorder.processes.signals import stopping
 from recorder.registry.replicas import forget_replica
-from recorder.signals import stopping
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
 from recorder.store.project import Project
+from recorder.telling.stages import LoopSettings
 
 PROXY_START_TIMEOUT_S = 60.0
 LAST_WORDS = 5  # lines of a child that failed
@@ -99,7 +100,9 @@ class Up:
     @contextlib.asynccontextmanager
     async def _telling_news(self, store: Store) -> AsyncIterator[None]:
         starting = await self._forget_engines_to_start(store)
-        news = News(Project(store, self._settings.project), self._settings.recorder, self._telling, starting=starting)
+        settings = self._settings
+        loop = LoopSettings(settings.recorder, settings.learn, settings.trainer)
+        news = News(Project(store, settings.project), loop, self._telling, starting=starting)
         await news.remember()  # before anything starts: or what a program did at once would be no news
         task = asyncio.create_task(news.run(), name="news")
         try:

@@ -31,7 +31,7 @@ from proxy.programs.supervise import Program, ProgramState, Supervisor
 from proxy.settings.hone import HoneSettings
 from proxy.settings.showing import as_environment
 from proxy.workers.peers import Peers
-from recorder.signals import stopping
+from recorder.processes.signals import stopping
 from recorder.store.migrate import open_store
 
 START_TIMEOUT_S: Final = 60.0

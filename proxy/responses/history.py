@@ -16,6 +16,7 @@ from proxy.dialects.responses.dialect import Earlier
 from proxy.dialects.responses.object import META, Head, Status, response_object, status_of
 from proxy.errors import BadRequest, Missing
 from recorder.capture.recorder import Recorder
+from recorder.content.said import message_text
 from recorder.content.turns import Message, Whose
 from recorder.holding import leases
 from recorder.holding.holders import is_dead
@@ -131,15 +132,8 @@ def _meta(call: CallView) -> Body:
 
 def _fields(call: CallView) -> Body:
     says = _meta(call).get("instructions")
-    instructions = None if says is None else _text(call.messages[0].get("content")) if says else ""
+    instructions = None if says is None else message_text(call.messages[0], separator="") if says else ""
     return fields.fields_of(call.rest, call.tools, call.response_format, instructions, _meta(call).get("tools"))
-
-
-def _text(content: object) -> str:
-    """A message's text. Who said the same before may have said it as a list of parts, and it is stored as that."""
-    if isinstance(content, list):
-        return "".join(str(part.get("text")) for part in content if isinstance(part, dict))
-    return str(content)
 
 
 def _without_instructions(call: CallView, messages: list[Message]) -> list[Message]:

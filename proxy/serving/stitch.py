@@ -13,6 +13,7 @@ from itertools import takewhile
 from typing import Any, Final, Literal, Protocol
 
 from recorder.content import canonical
+from recorder.content.said import message_text
 from recorder.content.turns import Message
 from recorder.lineage.past import Past
 
@@ -193,8 +194,7 @@ def marked(messages: Sequence[Message], at: int) -> list[Message]:
     """The conversation with another text in the message at `at`, different from its first character on."""
     message = messages[at]
     content = message.get("content")
-    text = content if isinstance(content, str) else "".join(part.get("text") or "" for part in content or ())
-    mark = "B" if text.lstrip().startswith("A") else "A"
+    mark = "B" if message_text(message, separator="").lstrip().startswith("A") else "A"
     other = dict(message) | {"content": [{"type": "text", "text": mark}] if isinstance(content, list) else mark}
     return [*messages[:at], other, *messages[at + 1 :]]
 

@@ -31,9 +31,8 @@ from recorder.errors import Conflict, LeaseLost, StoreError
 from recorder.holding import holders, leases
 from recorder.holding.leases import Lease
 from recorder.registry import replicas
-from recorder.registry.aliases import ensure_alias
+from recorder.registry.aliases import Holdback, ensure_alias
 from recorder.registry.fingerprint import base_fingerprint
-from recorder.registry.holdback import Holdback
 from recorder.registry.versions import VersionView, get_versions, mark, pinned
 from recorder.settings import LearnSettings
 from recorder.states import VersionState

@@ -23,7 +23,8 @@ from proxy.settings.sections import AliasSettings
 from proxy.versions.fleet import Fleet
 from proxy.versions.in_service import InService
 from recorder.capture.recorder import Recorder
-from recorder.registry.aliases import AliasView, set_canary, set_live
+from recorder.registry.alias_moves import set_canary, set_live
+from recorder.registry.aliases import AliasView
 from recorder.registry.descent import Lessons
 from recorder.registry.versions import VersionView, pass_gate, reject
 from recorder.settings import LearnSettings

@@ -17,7 +17,8 @@ from proxy.gate import canary, examine
 from proxy.gate.canary import Outcome
 from proxy.gate.comparison import Comparison, Figure
 from proxy.versions.deciding import WHO, Deciding
-from recorder.registry.aliases import AliasView, end_watch, rollback, set_canary, set_live
+from recorder.registry.alias_moves import end_watch, rollback, set_canary, set_live
+from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from uvicorn.server import ServerState
 
 from proxy.http.asgi import App, Receive, Scope, Send, respond
 from proxy.workers.peers import BACKGROUND, FIGURES
-from recorder import private
+from recorder.processes import file_modes
 
 CLIENT: Final = b"x-hone-client"  # the address of the client of a request that is passed on
 PASSED: Final = "hone.passed"  # the scope's key that says so
@@ -87,7 +87,7 @@ def _listen(path: Path) -> socket.socket:
     path.unlink(missing_ok=True)  # of a worker of this number that was killed
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.bind(str(path))
-    path.chmod(private.FILE)  # nobody connects before it listens
+    path.chmod(file_modes.FILE)  # nobody connects before it listens
     sock.listen(_BACKLOG)
     sock.setblocking(False)
     return sock

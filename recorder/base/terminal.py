@@ -10,6 +10,7 @@ the clipboard, and a bidirectional mark could show a text that is not there. Eve
 
 from __future__ import annotations
 
+import math
 import time
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 NONE: Final = "–"  # where there is no value
 _UNWRAPPED: Final = 1_000_000
+_DAY_S: Final = 86400.0
 _FOLDED: Final = 200
 _KEPT: Final = frozenset("\n\t")
 _STATE_STYLES: Final = {
@@ -96,6 +98,15 @@ def clock_or_date(at: float) -> str:
     """The time of day of what happened today (unix seconds, the reader's zone); before today the date too."""
     then = datetime.fromtimestamp(at).astimezone()
     return then.strftime("%H:%M:%S") if then.date() == datetime.now().astimezone().date() else when(at)
+
+
+def clock_time(at: float, now: float) -> str:
+    """The time of day of what is to come (unix seconds, the reader's zone), by the minute, never too early: `14:20`.
+
+    A day from `now` or later, the date too.
+    """
+    then = datetime.fromtimestamp(math.ceil(at / 60) * 60).astimezone()
+    return then.strftime("%H:%M" if at - now < _DAY_S else "%Y-%m-%d %H:%M")
 
 
 # --- plain lines: no rich ---------------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
+from recorder.groups.lookup import is_counted
 from recorder.lineage.statements import AMBIGUOUS_ISSUED
-from recorder.store.database import now
 from recorder.store.schema import (
     blobs,
     calls,
@@ -38,6 +38,7 @@ from recorder.store.schema import (
     trajectories,
     unindexed,
 )
+from recorder.store.sql import now
 from recorder.store.statement import Statement, equals, insert_into, insert_new, values_of
 
 
@@ -154,14 +155,9 @@ IMPLICIT_SEQUENCES: Final = Statement(
     .where(groups.c.project_id == bindparam("project"), groups.c.implicit_key.in_(bindparam("keys", expanding=True)))
     .group_by(groups.c.implicit_key)
 )
-# As `readiness.counts_toward_size` has it: a re-run replaces an abandoned attempt, an unchosen sibling was never one.
 MEMBER_COUNTS: Final = Statement(
     select(trajectories.c.group_id, func.count())
-    .where(
-        trajectories.c.group_id.in_(bindparam("ids", expanding=True)),
-        ~equals(trajectories.c.state, "abandoned"),
-        trajectories.c.selection.is_(None),
-    )
+    .where(trajectories.c.group_id.in_(bindparam("ids", expanding=True)), is_counted())
     .group_by(trajectories.c.group_id)
 )
 JOIN_GROUPS: Final = Statement(

@@ -16,8 +16,8 @@ from recorder.content import tokens
 from recorder.errors import CorruptRecord
 from recorder.holding.presence import PROXY
 from recorder.states import TERMINAL_TRAJECTORY, CallState, TrajectoryState
-from recorder.store.database import now
 from recorder.store.schema import calls, choices, leases, projects, trajectories
+from recorder.store.sql import now
 
 _SWEEP: Final = "start `hone serve` or `hone up` on this folder: its sweep ends what a dead process left"
 _NEVER_TRAIN: Final = "do not train on it: delete the run with `hone delete`, and report how it came about"

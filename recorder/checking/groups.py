@@ -11,9 +11,9 @@ from sqlalchemy import and_, exists, or_, select
 
 from recorder.checking.look import Look, Violation, Violations
 from recorder.states import AttemptState, GroupState, Purpose, TrajectoryState
-from recorder.store.database import now
 from recorder.store.schema import attempts, groups, scores, trajectories
 from recorder.store.schema import ledger as ledger_rows
+from recorder.store.sql import now
 
 _HELD: Final = (GroupState.JUDGING, GroupState.TRAINING)
 _SCORED: Final = (GroupState.SCORED, GroupState.TRAINING, GroupState.TRIED, GroupState.TRAINED)

@@ -15,9 +15,9 @@ from sqlalchemy import ColumnElement, exists, literal, or_, select
 from recorder.checking.look import Look, Violation, Violations
 from recorder.holding.leases import trainer
 from recorder.states import UNDECIDED, StepState, VersionState
-from recorder.store.database import now
 from recorder.store.schema import aliases, leases, steps, versions
 from recorder.store.schema import ledger as ledger_rows
+from recorder.store.sql import now
 
 _POINTERS: Final = {VersionState.LIVE: aliases.c.live_version_id, VersionState.CANARY: aliases.c.canary_version_id}
 _MADE: Final = (*sorted(UNDECIDED - {VersionState.ALLOCATED}), VersionState.LIVE, VersionState.RETIRED)

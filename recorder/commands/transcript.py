@@ -15,6 +15,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from recorder.base.terminal import clean, coloured, line, number, table, when
+from recorder.content import said
 from recorder.content.extras import LEFT_OUT_ITEMS, LEFT_OUT_TOOLS
 
 if TYPE_CHECKING:
@@ -175,22 +176,16 @@ def _message(message: Message, note: Text | None, full: bool) -> RenderableType:
         title.append_text(line(f"  {message.get('name') or message.get('tool_call_id')}", "dim"))
     if note is not None:
         title.append_text(note)
-    thought = message.get("reasoning_content") or message.get("reasoning")
-    body = [Text(_cut(clean(thought), full), style="dim italic")] if isinstance(thought, str) else []
-    body += [Text(_cut(clean(text), full)) for text in _texts(message.get("content"))]
+    thought = said.thinking(message)
+    body = [Text(_cut(clean(thought), full), style="dim italic")] if thought else []
+    for text, part in said.parts(message.get("content")):
+        body.append(Text(_cut(clean(_label(part) if text is None else text), full)))
     body += [_tool_call(one, full) for one in message.get("tool_calls") or () if isinstance(one, Mapping)]
     return Group(title, Padding(Group(*body), (0, 0, 1, 2), expand=False))
 
 
-def _texts(content: Any) -> Iterable[str]:
-    if isinstance(content, str):
-        yield content
-    elif isinstance(content, Sequence):
-        for part in content:
-            text = part.get("text") if isinstance(part, Mapping) else None
-            yield text if isinstance(text, str) else f"[{part.get('type', '?') if isinstance(part, Mapping) else part}]"
-    elif content is not None:
-        yield json.dumps(content)
+def _label(part: object) -> str:
+    return said.kind_label(part) if isinstance(part, Mapping) else f"[{part}]"
 
 
 def _tool_call(one: Mapping[str, Any], full: bool) -> Text:

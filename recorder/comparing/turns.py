@@ -81,14 +81,14 @@ def _answer(turns: list[Turn], open_ids: list[str | None], message: Message) -> 
     at = open_ids.index(id_)
     open_ids[at] = None
     asked = list(turns[-1].asked)
-    asked[at] = replace(asked[at], result=text_of(message.get("content")))
+    asked[at] = replace(asked[at], result=said.message_text(message, label=said.kind_label))
     turns[-1] = replace(turns[-1], asked=tuple(asked))
     return True
 
 
 def _turn(message: Message, call_id: str | None) -> Turn:
     asked = tuple(Asked(one.name, _arguments(one.arguments)) for one in said.tool_calls(message))
-    role, text = str(message.get("role", "?")), text_of(message.get("content"))
+    role, text = str(message.get("role", "?")), said.message_text(message, label=said.kind_label)
     return Turn(role, text, said.thinking(message), asked, call_id)
 
 
@@ -106,8 +106,3 @@ def _argument(name: str, value: object) -> Argument:
     if isinstance(value, str):
         return Argument(name, value, is_json=False)
     return Argument(name, json.dumps(value, ensure_ascii=False, sort_keys=True), is_json=True)
-
-
-def text_of(content: object) -> str:
-    """The text of a message's content; a part that is none is named by its type."""
-    return "\n".join(f"[{said.kind(part)}]" if text is None else text for text, part in said.parts(content))

@@ -6,7 +6,7 @@ Owns: reading these, whatever nonsense stands in their place. Refuses: how they 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,6 +43,35 @@ def _tool_call(one: Mapping[str, object]) -> ToolCall:
     return ToolCall(id_, str(told.get("name", "?")), told.get("arguments", told.get("input", "")))
 
 
+def message_text(
+    message: Mapping[str, object], *, separator: str = "\n", label: Callable[[object], str] | None = None
+) -> str:
+    """The text of a message's content (also of an MCP result's): a string, a list of parts, or nothing.
+
+    `label` says what stands for a part that is no text; None: nothing does.
+    """
+    if label is None:
+        return separator.join(text_parts(message))
+    found = parts(message.get("content"))
+    return separator.join(label(part) if text is None else text for text, part in found)
+
+
+def text_parts(message: Mapping[str, object]) -> Iterator[str]:
+    """The texts of a message's content, in their order."""
+    return find_texts(message.get("content"))
+
+
+def find_texts(content: object) -> Iterator[str]:
+    """The texts in a content, however deep they stand in it."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, Mapping):
+        yield from find_texts(content.get("text"))
+    elif isinstance(content, list | tuple):
+        for part in content:
+            yield from find_texts(part)
+
+
 def parts(content: object) -> list[tuple[str | None, object]]:
     """The parts of a message's content, each with its text; None for one that is no text."""
     if content is None or content == "":
@@ -57,6 +86,11 @@ def parts(content: object) -> list[tuple[str | None, object]]:
 def _text(part: object) -> str | None:
     text = part.get("text") if isinstance(part, Mapping) else part
     return text if isinstance(text, str) else None
+
+
+def kind_label(part: object) -> str:
+    """A part that is no text by its type, for `message_text`."""
+    return f"[{kind(part)}]"
 
 
 def kind(part: object) -> str:

@@ -25,7 +25,8 @@ from recorder.groups.readiness import (
     Member,
     Readiness,
     Verdict,
-    complete,
+    count_members,
+    is_full,
     outcome_in,
     readiness,
     usable,
@@ -34,10 +35,11 @@ from recorder.groups.settling import settle_kinds
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, GroupState, Origin, Purpose, TrajectoryState
 from recorder.store import ledger, sql
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.store.project import Project
 from recorder.store.schema import calls, choices, groups, trajectories
+from recorder.store.sql import now
 from recorder.store.transitions import guarded, try_move
 
 
@@ -177,7 +179,7 @@ async def settle(
         if settings is not None:
             due = readiness(group, members, at, settings)
         else:
-            full = group.declared_size is not None and complete(members, group.declared_size)
+            full = group.declared_size is not None and is_full(count_members(members), group.declared_size)
             due = outcome_in(group, members) if full else WAIT
         if due != WAIT:
             await _close(conn, group_id, due, seats[group_id])

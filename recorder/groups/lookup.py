@@ -1,7 +1,7 @@
 """Groups looked up: one by its name, how many an alias has in each state, and its baseline.
 
-Owns: what a group's name means, and what counts as on the way to training. Refuses: changing a group
-(`recorder.groups.closing`), lists and members (`recorder.reading`).
+Owns: what a group's name means, which members count toward its size, and what counts as on the way to training.
+Refuses: changing a group (`recorder.groups.closing`), lists and members (`recorder.reading`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from recorder.states import GroupState, Purpose
 from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.store.schema import aliases, campaigns, groups, trajectories
+from recorder.store.statement import equals
 
 BY_FUNCTION: Final = (
     "by_function"  # in the settings of an evaluation: a function tells success, and nothing else is told
@@ -61,6 +62,11 @@ def measured() -> ColumnElement[bool]:
     by_function = campaigns.c.settings[BY_FUNCTION].as_string().is_not(None)
     asked = or_(campaigns.c.version_id.is_not(None), by_function)
     return exists().where(campaigns.c.id == groups.c.campaign_id, asked).label("measured")
+
+
+def is_counted() -> ColumnElement[bool]:
+    """Whether a trajectory counts toward the size of its group, as `readiness.counts_toward_size` says."""
+    return and_(~equals(trajectories.c.state, "abandoned"), trajectories.c.selection.is_(None))
 
 
 async def counts(store: Store, alias_id: str, campaign_id: str | None = None) -> dict[GroupState, int]:

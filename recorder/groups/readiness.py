@@ -1,6 +1,7 @@
 """When a group is ready to be judged: contracts.md, 6, as pure functions.
 
-Owns: the rule, and what becomes of a group that is due. Refuses: storage (`recorder.groups.closing`).
+Owns: the rule, and what becomes of a group that is due. Refuses: storage. `recorder.groups.closing` applies the rule,
+`recorder.upkeep.outlook` forecasts by it, and the query of `recorder.upkeep.sweep` finds the groups that are due by it.
 """
 
 from __future__ import annotations
@@ -70,6 +71,14 @@ class Readiness:
 WAIT: Final = Readiness(Verdict.WAIT)
 
 
+@dataclass(frozen=True, slots=True)
+class MemberCounts:
+    """How many members of a group still run, and how many count toward its size."""
+
+    running: int
+    counted: int
+
+
 def usable(state: str, purpose: str, selection: str | None) -> bool:
     """Whether a member can be judged: it ended by itself, nobody chose another in its place, and it may be measured."""
     return state == TrajectoryState.COMPLETED and selection is None and purpose != Purpose.NONE
@@ -108,26 +117,33 @@ def outcome_in(group: GroupFacts, members: Sequence[Member]) -> Readiness:
     return outcome(members, one=one_is_enough(group.baseline, group.campaign_id))
 
 
-def complete(members: Sequence[Member], size: int) -> bool:
+def count_members(members: Sequence[Member]) -> MemberCounts:
+    """The counts that `close_time` asks for."""
+    running = sum(member.state == TrajectoryState.OPEN for member in members)
+    return MemberCounts(running, sum(map(counts_toward_size, members)))
+
+
+def is_full(counts: MemberCounts, size: int) -> bool:
     """Rule (a): the group has `size` members, and every one has ended."""
-    if any(m.state == TrajectoryState.OPEN for m in members):
-        return False
-    return sum(map(counts_toward_size, members)) >= size
+    return not counts.running and counts.counted >= size
+
+
+def close_time(group: GroupFacts, counts: MemberCounts, settings: RecorderSettings) -> float | None:
+    """The moment (unix seconds) from which an open group waits no longer, by contracts.md, 6 (a), (c) and the timeout.
+
+    None: it waits for a member to end. A group without a declared size is full at `settings.group_size`, since nobody
+    joins it any more. A full group closes at once, so its moment is in the past: when its newest member joined.
+    """
+    if is_full(counts, settings.group_size if group.declared_size is None else group.declared_size):
+        return group.joined_at
+    if group.declared_size is not None:
+        return group.last_call_at + settings.group_timeout_s
+    return None if counts.running else group.joined_at + settings.group_window_s
 
 
 def readiness(group: GroupFacts, members: Sequence[Member], at: float, settings: RecorderSettings) -> Readiness:
-    """What an open group becomes at time `at` (unix seconds), by contracts.md, 6 (a), (c) and the timeout.
-
-    One without a declared size is full at `settings.group_size`: nobody joins it any more.
-    """
-    size = settings.group_size if group.declared_size is None else group.declared_size
-    if not (complete(members, size) or _waited(group, members, at, settings)):
+    """What an open group becomes at time `at` (unix seconds)."""
+    closes_at = close_time(group, count_members(members), settings)
+    if closes_at is None or at < closes_at:
         return WAIT
     return outcome_in(group, members)
-
-
-def _waited(group: GroupFacts, members: Sequence[Member], at: float, settings: RecorderSettings) -> bool:
-    if group.declared_size is not None:
-        return at - group.last_call_at >= settings.group_timeout_s
-    running = any(m.state == TrajectoryState.OPEN for m in members)
-    return not running and at - group.joined_at >= settings.group_window_s

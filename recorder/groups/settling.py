@@ -14,6 +14,7 @@ from sqlalchemy import and_, func, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.content.extras import STATED_KIND
+from recorder.content.said import message_text
 from recorder.content.trainable import LeftOut
 from recorder.content.turns import Message, Parent
 from recorder.groups.turn_kinds import CallFacts, Words, kinds_of
@@ -74,8 +75,8 @@ async def _words(conn: AsyncConnection, row: Any) -> Words:
     answer = (await _conversation(conn, row.node_id))[-1:]
     return Words(
         user=likeness.first_user_text(prompt),
-        prompt="\n".join(likeness.text_of(m) for m in prompt),
-        answer=likeness.text_of(answer[0]) if answer else "",
+        prompt="\n".join(message_text(m) for m in prompt),
+        answer=message_text(answer[0]) if answer else "",
     )
 
 

@@ -22,9 +22,10 @@ from recorder.content.turns import TrajectoryRef
 from recorder.ids import new_id
 from recorder.states import CallState, GroupState, Origin, Purpose, TrajectoryState
 from recorder.store import sql
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.store.schema import calls, groups, trajectories
+from recorder.store.sql import now
 
 FORKED: Final = "forked"  # the end of a member that stands for a live run up to the turn
 _UNDECIDED: Final = (GroupState.OPEN, GroupState.READY, GroupState.JUDGING)

@@ -14,9 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.errors import LeaseLost
 from recorder.store import sql
 from recorder.store.changes import quietly
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.store.schema import leases
+from recorder.store.sql import now
 
 CONTROLLER = "controller"
 

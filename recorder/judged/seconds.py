@@ -22,9 +22,10 @@ from recorder.judged import turns
 from recorder.judged.drift import STRONG, Agreement, Judge, agreement, turn
 from recorder.judged.turns import AGREES, DRIFT, Reason, Turn
 from recorder.store import sql
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.store.schema import groups, second_scores, trajectories
+from recorder.store.sql import now
 
 _BESIDE: Final = ("parts",)  # of a second score, no column as it is
 

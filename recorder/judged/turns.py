@@ -18,9 +18,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.ids import new_id
 from recorder.judged.drift import CHEAP, STRONG, Agreement, Judge
 from recorder.store import sql
-from recorder.store.database import now
 from recorder.store.project import Project
 from recorder.store.schema import judge_turns
+from recorder.store.sql import now
 
 Reason = Literal["judge_drift", "judge_agrees", "judges_set"]
 DRIFT: Final = "judge_drift"  # the two agree too little: the strong one scores

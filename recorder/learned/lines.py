@@ -17,7 +17,8 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.learned import intervals
-from recorder.learned.intervals import Interval
+from recorder.learned.campaign_events import Validation, decode_event
+from recorder.learned.campaign_measures import Measure, compute_measure, infer_measure
 from recorder.registry import descent, moves
 from recorder.registry.aliases import AliasView
 from recorder.registry.moves import Move
@@ -29,22 +30,8 @@ from recorder.store.project import Project
 from recorder.store.schema import campaigns, ledger, score_parts, step_groups, step_trajectories, steps
 from recorder.work.scores import REWARD
 
-Source = Literal["validation", "gate", "own runs"]
 _GATES: Final = ("gated", "rejected")  # moves that a gate makes
 _DECISIONS: Final = 20  # newest moves a version that are read
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """What a version was worth. `kind`: the share of successes, of comparisons with version 0 that it won, or the mean
-    reward; `of`: how many attempts, or comparisons.
-    """
-
-    kind: Literal["success", "win rate", "reward"]
-    value: float
-    of: int
-    interval: Interval | None
-    source: Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,22 +151,9 @@ async def _validated(conn: AsyncConnection, alias: AliasView) -> dict[str, Measu
         ledger.c.object_kind == "campaign", ledger.c.object_id.in_(own), ledger.c.code == VALIDATION
     )
     rows = (await conn.execute(query.order_by(ledger.c.id))).scalars()
-    found = {str(said["version"]): measured_by(said) for said in rows if said}
+    newest = {one.version: one for said in rows if isinstance(one := decode_event(VALIDATION, said or {}), Validation)}
+    found = {name: compute_measure(one, infer_measure([one])) for name, one in newest.items()}
     return {name: measure for name, measure in found.items() if measure is not None}
-
-
-def measured_by(said: Mapping[str, Any], kind: str | None = None) -> Measure | None:
-    """What a campaign wrote down of a validation, or of a step's own attempts.
-
-    `kind`: by what it compares versions (success, wins, reward, nothing); None: by whichever a validation has.
-    """
-    of = int(said.get("attempts") or 0)
-    if kind in (None, "success") and (success := said.get("success")) is not None:
-        return Measure("success", success, of, intervals.of_share(success, of), "validation")
-    if kind in (None, "wins") and (won := said.get("win_rate")) is not None:
-        return Measure("win rate", won, of, intervals.of_share(won, of), "validation")
-    reward = said.get("reward") if kind in (None, "reward") else None
-    return Measure("reward", reward, of, None, "validation") if reward is not None else None
 
 
 async def _own(conn: AsyncConnection, alias: AliasView, ids: Collection[str]) -> dict[str, Measure]:

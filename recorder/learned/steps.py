@@ -5,16 +5,20 @@ Owns: this view, and which of the trainer's figures are told by name. Refuses: s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Select, and_, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder.learned.campaign_history import read_measures, read_steps
+from recorder.learned.campaign_measures import Measure, compute_measure, infer_measure
 from recorder.states import StepState
 from recorder.store.project import Project
 from recorder.store.schema import aliases, campaigns, step_groups, step_trajectories, steps, versions
 
+_WRITTEN: Final = 400  # rows of the ledger that are looked at
 _SECONDS: Final = "seconds."  # before a phase's name, in a step's metrics
 
 
@@ -23,7 +27,8 @@ class StepLine:
     """One step. `version`: what it made, if it did; `parent`: what it began from. Times are unix seconds.
 
     `kl` is that between engine and trainer, over tokens of the parent; `seconds` by the trainer's phase; `metrics`: all
-    of the trainer's figures, by its names (docs/training.md).
+    of the trainer's figures, by its names (docs/training.md). `measure`: what its campaign measured of the attempts
+    that were made for it, once the campaign has written that down.
     """
 
     id: str
@@ -46,6 +51,7 @@ class StepLine:
     tokens_per_s: float | None
     seconds: Mapping[str, float]
     metrics: Mapping[str, Any]
+    measure: Measure | None = None
 
 
 async def list_step_lines(
@@ -67,7 +73,27 @@ async def list_step_lines(
     if after is not None:
         asked.append(steps.c.id < after)
     async with project.store.read() as conn:
-        return [_line(row) for row in await conn.execute(query.where(*asked))]
+        rows = list(await conn.execute(query.where(*asked)))
+        measures = await _measures(conn, rows)
+    return [_line(row, measures.get(row.id)) for row in rows]
+
+
+async def _measures(conn: AsyncConnection, rows: Sequence[Any]) -> dict[str, Measure]:
+    """By the steps' ids. A campaign makes one step after the other, and writes of one when it is over: what it writes
+    first after a step began is about that step.
+    """
+    began = [row for row in rows if row.campaign_id is not None]
+    if not began:
+        return {}
+    ids = {row.campaign_id for row in began}
+    written = await read_steps(conn, ids, min(row.started_at for row in began), _WRITTEN)
+    by = await read_measures(conn, ids)
+    found = {}
+    for row in began:
+        event = next((one for at, one in written.get(row.campaign_id, ()) if at >= row.started_at), None)
+        if event is not None and (measure := compute_measure(event, by.get(row.campaign_id) or infer_measure([event]))):
+            found[row.id] = measure
+    return found
 
 
 def _query() -> Select[Any]:
@@ -92,7 +118,7 @@ def _query() -> Select[Any]:
     )
 
 
-def _line(row: Any) -> StepLine:
+def _line(row: Any, measure: Measure | None) -> StepLine:
     told = row.metrics
     return StepLine(
         id=row.id,
@@ -115,6 +141,7 @@ def _line(row: Any) -> StepLine:
         tokens_per_s=told.get("tokens_per_s"),
         seconds={name.removeprefix(_SECONDS): told[name] for name in told if name.startswith(_SECONDS)},
         metrics=told,
+        measure=measure,
     )
 
 

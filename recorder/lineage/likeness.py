@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from recorder.content.canonical import canonical_message, dumps
+from recorder.content.said import message_text, text_parts
 from recorder.content.turns import Message, Parent
 
 MIN_QUOTED_CHARS: Final = 32  # a shorter text may stand in two conversations by chance
@@ -66,8 +67,8 @@ def _without_id(call: Any) -> Any:
 
 def same_but_space(said: Message, told: Message) -> bool:
     """Whether a message is another with the white space at the ends of its text trimmed, or left."""
-    text = text_of(said)
-    return text_of(told) in (text, *_trimmed(text)) and _rest(said) == _rest(told)
+    text = message_text(said)
+    return message_text(told) in (text, *_trimmed(text)) and _rest(said) == _rest(told)
 
 
 def grown(said: Message, told: Message, stops: Sequence[str] = ()) -> int:
@@ -76,7 +77,7 @@ def grown(said: Message, told: Message, stops: Sequence[str] = ()) -> int:
     Agents append their stop string, and notes. Behind what was said there is a new line, one of the call's stop strings
     or the end of a block of code: a text that goes on in another way is another text.
     """
-    text, whole = text_of(told), text_of(said)
+    text, whole = message_text(told), message_text(said)
     if not whole.strip():
         return 0
     fits = [len(start) for start in (whole, *_trimmed(whole)) if text.startswith(start)]
@@ -105,35 +106,18 @@ def _rest(message: Message) -> bytes:
 def quoted(text: str, messages: Iterable[Message]) -> bool:
     """Whether a text, long enough to be no chance, stands in some message."""
     wanted = text.strip()
-    return len(wanted) >= MIN_QUOTED_CHARS and any(wanted in said for m in messages for said in texts(m))
-
-
-def texts(message: Message) -> Iterator[str]:
-    """The texts of a message's content."""
-    content = message.get("content")
-    if isinstance(content, str):
-        yield content
-    elif isinstance(content, Sequence):
-        for part in content:
-            text = part.get("text") if isinstance(part, Mapping) else None
-            if isinstance(text, str):
-                yield text
-
-
-def text_of(message: Message) -> str:
-    """All of a message's text."""
-    return "\n".join(texts(message))
+    return len(wanted) >= MIN_QUOTED_CHARS and any(wanted in said for m in messages for said in text_parts(m))
 
 
 def first_user_text(messages: Iterable[Message]) -> str:
     """What a conversation begins with, after its system messages; "" where nobody asks anything."""
-    return next((text_of(m).strip() for m in messages if m.get("role") == "user"), "")
+    return next((message_text(m).strip() for m in messages if m.get("role") == "user"), "")
 
 
 def about(words: str, messages: Iterable[Message]) -> bool:
     """Whether some user message says these words, and not as a part of longer ones: what an errand is about."""
     return bool(words) and any(
-        _stands_in(words, text) for m in messages if m.get("role") == "user" for text in texts(m)
+        _stands_in(words, text) for m in messages if m.get("role") == "user" for text in text_parts(m)
     )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from recorder.content.said import message_text, text_parts
 from recorder.content.turns import Message
 from recorder.lineage import likeness
 from recorder.states import Confidence
@@ -81,9 +82,9 @@ def written_in(messages: Sequence[Message]) -> list[str]:
     """
     turns = [at for at in range(len(messages) - 1, -1, -1) if messages[at].get("role") == "assistant"]
     for at in turns[: likeness.MOST_LOOKED_AT]:
-        found = dict.fromkeys(_WRITTEN_ID.findall(likeness.text_of(messages[at])[-MOST_READ_CHARS:]))
+        found = dict.fromkeys(_WRITTEN_ID.findall(message_text(messages[at])[-MOST_READ_CHARS:]))
         if found:
-            heard = [text for m in messages[:at] if m.get("role") != "assistant" for text in likeness.texts(m)]
+            heard = [text for m in messages[:at] if m.get("role") != "assistant" for text in text_parts(m)]
             return [id_ for id_ in list(found)[:MOST_WRITTEN] if not any(id_ in text for text in heard)]
     return []
 

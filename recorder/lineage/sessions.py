@@ -23,6 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from recorder.base.lru import Lru
+from recorder.content.said import message_text, text_parts
 from recorder.content.turns import ANYBODY, Message, Parent, Request, TrajectoryRef, Turn, Whose
 from recorder.lineage import likeness, lookup, match
 from recorder.lineage import statements as sql
@@ -119,7 +120,7 @@ def _tasks(one: Said) -> list[str]:
 def _compacted(ex: Executor, asked: Asked, said: Iterable[Said]) -> Seat | None:
     """The run whose answer this conversation quotes, with the same system messages and tools: its summary."""
     for one in said:
-        if one.tools != asked.tools or not likeness.quoted(likeness.text_of(one.answer), asked.messages):
+        if one.tools != asked.tools or not likeness.quoted(message_text(one.answer), asked.messages):
             continue
         if likeness.head(lookup.beginning(ex, one.choice.call_id)) == likeness.head(asked.messages):
             return Seat(trajectory_id=one.trajectory_id, parent=one.choice)
@@ -136,11 +137,11 @@ def _after_an_errand(ex: Executor, asked: Asked, said: Sequence[Said]) -> Seat |
         return None
     answers = Counter(one.trajectory_id for one in said)
     for one in said:
-        title = likeness.text_of(one.answer).strip()
+        title = message_text(one.answer).strip()
         if one.tools is not None or answers[one.trajectory_id] > 1 or not 0 < len(title) <= MOST_TITLE_CHARS:
             continue
         prompt = lookup.beginning(ex, one.choice.call_id)
-        used = any(title in text for m in asked.messages for text in likeness.texts(m))
+        used = any(title in text for m in asked.messages for text in text_parts(m))
         if likeness.about(words, prompt) and not used and likeness.head(prompt) != likeness.head(asked.messages):
             return Seat(trajectory_id=one.trajectory_id)
     return None

@@ -10,8 +10,8 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Text, and_, bindparam, case, exists, func, literal_column, or_, select
 
-from recorder.store.database import now
 from recorder.store.schema import calls, choices, groups, issued, nodes, tool_calls, tool_requests, trajectories
+from recorder.store.sql import now
 from recorder.store.statement import Statement, as_text, equals
 
 AMBIGUOUS_ISSUED: Final = "ambiguous"  # an id that was given out twice proves nothing

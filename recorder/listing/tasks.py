@@ -11,7 +11,7 @@ from typing import Final
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from recorder.lineage import likeness
+from recorder.content.said import message_text
 from recorder.store.schema import calls, nodes
 
 MOST_CHARS: Final = 48
@@ -32,7 +32,7 @@ async def first_words(conn: AsyncConnection, trajectory_ids: Collection[str]) ->
     above = select(up.c.trajectory_id, *columns).select_from(nodes.join(up, nodes.c.id == up.c.parent_id))
     whole = up.union_all(above)
     said = select(whole.c.trajectory_id, whole.c.message).where(whole.c.role == "user").order_by(whole.c.depth.desc())
-    return {row.trajectory_id: _short(likeness.text_of(row.message)) for row in await conn.execute(said)}
+    return {row.trajectory_id: _short(message_text(row.message)) for row in await conn.execute(said)}
 
 
 def _short(text: str) -> str:

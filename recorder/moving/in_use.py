@@ -10,8 +10,9 @@ from sqlalchemy import select
 from recorder.base.urls import shown_store
 from recorder.errors import Conflict
 from recorder.holding.holders import is_dead
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.schema import leases
+from recorder.store.sql import now
 
 
 async def holders_of(store: Store) -> list[str]:

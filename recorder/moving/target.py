@@ -16,10 +16,10 @@ from sqlalchemy import Column, Integer, MetaData, Table, Text, delete, exc, insp
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from recorder import private
 from recorder.base.urls import shown_store
 from recorder.errors import Conflict, StoreError
 from recorder.moving.pages import TABLES, Key
+from recorder.processes import file_modes
 from recorder.search.queue import put_all
 from recorder.store import migrate
 from recorder.store.changes import quietly
@@ -61,7 +61,7 @@ async def open_target(url: str) -> Store:
 
 def _make_folder_of(file: URL) -> None:
     try:
-        private.make_folder(Path(str(file.database)).absolute().parent)
+        file_modes.make_folder(Path(str(file.database)).absolute().parent)
     except OSError as e:
         raise StoreError(f"a store cannot be copied to {shown_store(file)}: {e}") from e
 

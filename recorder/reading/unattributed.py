@@ -14,6 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.content.extras import CLIENT
+from recorder.content.said import text_parts
 from recorder.content.turns import Message
 from recorder.lineage import likeness
 from recorder.reading.never_trained import UNKNOWN, newest_calls
@@ -94,7 +95,7 @@ def _goes_on(earlier: _Alone, later: _Alone) -> bool:
 
 
 def _texts(answer: Message) -> list[str]:
-    return [*likeness.texts(answer), *likeness.asked_of_tools(answer)]
+    return [*text_parts(answer), *likeness.asked_of_tools(answer)]
 
 
 async def _alone(conn: AsyncConnection, project_id: str) -> list[_Alone]:

@@ -1,15 +1,13 @@
-"""Aliases: the stable names agents ask for, and which version each points at.
+"""Aliases: the stable names that agents ask for, and the base that each stands on.
 
-Owns: making an alias with its version 0, moving the alias (promote, roll back, gate, canary), its generation. Refuses:
-loading, probing and draining versions (the proxy's controller), choosing one for a request
-(`proxy.versions.in_service`), which version may be moved to (`recorder.registry.fit`), what was trained as it moves
-(`recorder.registry.descent`).
+Owns: making an alias with its version 0, its settings in the store, its base, reading aliases. Refuses: moving an alias
+to another version (`recorder.registry.alias_moves`), loading, probing and draining versions (the proxy's controller),
+choosing one for a request (`proxy.versions.in_service`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -18,23 +16,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, InvalidId, NotFound
 from recorder.ids import new_id
-from recorder.registry import descent, fit, holdback, moves
-from recorder.registry.holdback import Holdback
-from recorder.registry.moves import Said
 from recorder.states import VersionState
 from recorder.store import ledger, sql
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.store.project import Project
 from recorder.store.schema import aliases, versions
-from recorder.store.schema import ledger as ledger_table
-from recorder.store.transitions import move
+from recorder.store.sql import now
 
-Why = Literal["promote", "rollback", "gate"]
 Baseline = Literal["group", "running"]
 _NAME: Final = re.compile(r"[A-Za-z0-9._:~/-]{1,128}")  # org/model is usual; @ would mean a version
-BY_HAND: Final = "hand"  # who moved an alias: a person, by whatever way
-ROLLED_BACK: Final = "rollback"  # reason of a retired version: its pins are void at once
 _SPOILT: Final = (VersionState.REJECTED, VersionState.ABANDONED)
 
 
@@ -44,7 +35,7 @@ class AliasView:
 
     `baseline`: what its runs' rewards are compared with in training, those of their group or the alias's earlier ones
     (`recorder.work.baselines`). `watched_until` (unix seconds of the database's clock): until then the live version is
-    compared with the previous one, on which `holdback_share` of new runs stays (`recorder.registry.holdback`).
+    compared with the previous one, on which `holdback_share` of new runs stays.
     """
 
     id: str
@@ -62,6 +53,19 @@ class AliasView:
     holdback_share: float = 0.0
     rollback_watch_s: float = 0.0
     watched_until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Holdback:
+    """The share (0..1, 0: none) of new runs that stays on the version before, and for how long."""
+
+    share: float
+    watch_s: float
+
+    @property
+    def columns(self) -> dict[str, float]:
+        """As an alias's row has it."""
+        return {"holdback_share": self.share, "rollback_watch_s": self.watch_s}
 
 
 _COLUMNS: Final = [aliases.c[name] for name in AliasView.__slots__]
@@ -95,7 +99,7 @@ async def ensure_alias(
         said = ({} if baseline is None else {"baseline": baseline}) | (held.columns if held is not None else {})
         if any(getattr(alias, column) != value for column, value in said.items()):
             await conn.execute(update(aliases).where(aliases.c.id == alias.id).values(**said, updated_at=now()))
-        return await _lock(conn, alias.id)
+        return await lock_alias(conn, alias.id)
 
 
 async def _by_name(conn: AsyncConnection, project_id: str, name: str) -> AliasView | None:
@@ -226,165 +230,9 @@ async def get_alias(project: Project, name: str) -> AliasView:
     raise NotFound(f"no alias {name!r} in project {project.id!r}; there is: {there}")
 
 
-async def set_live(
-    store: Store,
-    alias_id: str,
-    version_id: str,
-    *,
-    why: Why,
-    who: str = BY_HAND,
-    reason: str | None = None,
-    figures: Mapping[str, Any] | None = None,
-) -> AliasView:
-    """Make a version live: the old one retires, the generation counts up, what is trained changes with the line, and
-    it is watched where the alias says so.
-
-    The ledger says why (`reason`: in words), who and by which figures. All of it is one transaction. Making the live
-    version live again changes nothing. Raises Conflict for a version that is not fit to serve, and for one that the
-    gate passed (`why`) and whose parent is not live any more: it would leave the line.
-    """
-    async with store.write() as conn:
-        alias = await _lock(conn, alias_id)
-        if alias.live_version_id != version_id:
-            await fit.require_servable(conn, alias, version_id)
-            if why == "gate":
-                await fit.require_child(conn, alias, version_id)
-            await _swap(conn, alias, version_id, why, Said(who, reason, figures))
-        return await _lock(conn, alias_id)
-
-
-async def rollback(
-    store: Store,
-    alias_id: str,
-    *,
-    left: str | None = None,
-    who: str = BY_HAND,
-    reason: str | None = None,
-    figures: Mapping[str, Any] | None = None,
-) -> AliasView:
-    """Go back to the version that was live before: what only the one that is left was trained on is untrained.
-
-    Raises Conflict where there is none, and where another version than `left` is live by now.
-    """
-    async with store.write() as conn:
-        alias = await _lock(conn, alias_id)
-        if alias.previous_version_id is None:
-            raise Conflict(f"alias {alias.name!r} has no earlier version to go back to")
-        if left not in (None, alias.live_version_id):
-            raise Conflict(f"alias {alias.name!r} moved in the meantime: {left} is not live any more")
-        await fit.require_servable(conn, alias, alias.previous_version_id)
-        await _swap(conn, alias, alias.previous_version_id, "rollback", Said(who, reason, figures))
-        return await _lock(conn, alias_id)
-
-
-async def end_watch(
-    store: Store, alias_id: str, version_id: str, *, who: str, figures: Mapping[str, Any] | None = None
-) -> AliasView:
-    """A live version was watched for as long as it was to be, and stays: no run is held back any more.
-
-    Raises Conflict where it is not watched any more.
-    """
-    async with store.write() as conn:
-        alias = await _lock(conn, alias_id)
-        if alias.live_version_id != version_id or alias.watched_until is None:
-            raise Conflict(f"alias {alias.name!r} moved in the meantime: {version_id} is not watched any more")
-        await _point(conn, alias, watched_until=None)
-        await moves.write(conn, alias.project_id, alias.name, version_id, "watch_ended", {}, Said(who, None, figures))
-        return await _lock(conn, alias_id)
-
-
-async def set_canary(
-    store: Store,
-    alias_id: str,
-    version_id: str | None,
-    share: float,
-    *,
-    who: str = BY_HAND,
-    reason: str | None = None,
-    figures: Mapping[str, Any] | None = None,
-) -> AliasView:
-    """Give a gated version, or the canary, a share (0..1) of new groups; None takes the canary out (retired).
-
-    The ledger says who did it and by which figures. What a canary that is taken away was trained on is left out: it was
-    rolled back. Raises Conflict for a version whose
-    parent is not live.
-    """
-    if not 0.0 <= share <= 1.0:
-        raise ValueError(f"canary share {share} is not in 0..1")
-    said = Said(who, reason, figures)
-    async with store.write() as conn:
-        alias = await _lock(conn, alias_id)
-        if alias.canary_version_id not in (None, version_id):
-            await move(conn, versions, alias.canary_version_id, VersionState.RETIRED, reason=ROLLED_BACK)
-            await descent.end(conn, alias.canary_version_id, "left_out", ROLLED_BACK)
-            await moves.write(conn, alias.project_id, alias.name, alias.canary_version_id, "canary_ended", {}, said)
-        if version_id is not None and version_id != alias.canary_version_id:
-            await fit.require_child(conn, alias, version_id)
-            await move(conn, versions, version_id, VersionState.CANARY)
-        if version_id is not None and (version_id, share) != (alias.canary_version_id, alias.canary_share):
-            await moves.write(conn, alias.project_id, alias.name, version_id, "canary", {"share": share}, said)
-        await _point(conn, alias, canary_version_id=version_id, canary_share=share if version_id else 0.0)
-        return await _lock(conn, alias_id)
-
-
-async def drop_canary(conn: AsyncConnection, version_id: str) -> None:
-    """Forget a version as canary wherever it is one: it was rejected."""
-    await conn.execute(
-        update(aliases)
-        .where(aliases.c.canary_version_id == version_id)
-        .values(canary_version_id=None, canary_share=0.0, generation=aliases.c.generation + 1, updated_at=now())
-    )
-
-
-async def _lock(conn: AsyncConnection, alias_id: str) -> AliasView:
+async def lock_alias(conn: AsyncConnection, alias_id: str) -> AliasView:
+    """An alias by its id, locked until the transaction ends (PostgreSQL). Raises NotFound."""
     row = (await conn.execute(select(*_COLUMNS).where(aliases.c.id == alias_id).with_for_update())).first()
     if row is None:
         raise NotFound(f"no alias {alias_id}")
     return sql.view(AliasView, row)
-
-
-async def _swap(
-    conn: AsyncConnection,
-    alias: AliasView,
-    version_id: str,
-    why: Why,
-    said: Said,
-) -> None:
-    if alias.live_version_id is not None:
-        left = ROLLED_BACK if why == "rollback" else None
-        await move(conn, versions, alias.live_version_id, VersionState.RETIRED, reason=left)
-    await move(conn, versions, version_id, VersionState.LIVE, reason=None)
-    before = alias.live_version_id if why != "rollback" else await _lived_before(conn, version_id)
-    canary_ends = alias.canary_version_id == version_id
-    share = {"canary_version_id": None, "canary_share": 0.0} if canary_ends else {}
-    is_watched = why != "rollback" and await holdback.is_held(conn, alias, version_id)
-    until = now() + alias.rollback_watch_s if is_watched else None
-    await _point(conn, alias, live_version_id=version_id, previous_version_id=before, watched_until=until, **share)
-    await descent.move_line(conn, alias.live_version_id, version_id, why=why, who=said.who)
-    await moves.write(
-        conn, alias.project_id, alias.name, version_id, why, {"from": alias.live_version_id, "to": version_id}, said
-    )
-
-
-async def _lived_before(conn: AsyncConnection, version_id: str) -> str | None:
-    """What was live before `version_id` first replaced it: where a second rollback goes, never to what was left."""
-    query = (
-        select(ledger_table.c.detail)
-        .where(
-            ledger_table.c.object_kind == "version",
-            ledger_table.c.object_id == version_id,
-            ledger_table.c.code.in_(("promote", "gate")),
-        )
-        .order_by(ledger_table.c.id.desc())
-        .limit(1)
-    )
-    detail = (await conn.execute(query)).scalar_one_or_none()
-    return detail["from"] if detail else None
-
-
-async def _point(conn: AsyncConnection, alias: AliasView, **values: Any) -> None:
-    await conn.execute(
-        update(aliases)
-        .where(aliases.c.id == alias.id)
-        .values(generation=aliases.c.generation + 1, updated_at=now(), **values)
-    )

@@ -2,7 +2,7 @@
 
 Owns: which groups and runs count as trained (`trained`, `untrained` in the ledger: the newest row of a run counts), and
 what becomes of the groups of a version that is not accepted. All inside the transaction that decides on the version.
-Refuses: deciding (`recorder.registry.aliases` moves the alias, `recorder.registry.versions` a version), and steps
+Refuses: deciding (`recorder.registry.alias_moves` moves the alias, `recorder.registry.versions` a version), and steps
 (`recorder.work.steps`).
 
 What an alias was trained on is what its live version and that one's ancestors were trained on, and nothing else. So

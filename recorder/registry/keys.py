@@ -20,9 +20,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.errors import Conflict, NotFound
 from recorder.ids import new_id
 from recorder.store import sql
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.store.schema import keys
+from recorder.store.sql import now
 
 PREFIX: Final = "hone_"
 SOMEBODY: Final = "somebody on this machine"  # who is at hand where nobody needs a key

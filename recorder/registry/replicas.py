@@ -15,9 +15,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.ids import new_id
 from recorder.store import sql
 from recorder.store.changes import quietly
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.store.schema import proxies, replicas
+from recorder.store.sql import now
 
 PROXY_GONE_S: Final = 30.0  # a proxy not heard of for so long holds nothing any more
 REMEMBERED_S: Final = 86_400.0  # what was not heard of for longer is forgotten

@@ -18,10 +18,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.registry.replicas import PROXY_GONE_S
 from recorder.states import GroupState, TrajectoryState, VersionState
 from recorder.store import ledger
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import aliases, campaigns, groups, proxies, replicas, steps, trajectories, versions
 from recorder.store.schema import ledger as ledger_rows
+from recorder.store.sql import now
 
 FOLDER_REMOVED: Final = "folder_removed"  # of a version: it cannot be made live again
 VALIDATION: Final = "validation"  # of a campaign: what a version was measured at, by scenarios that nobody trains on

@@ -13,8 +13,9 @@ from typing import Final
 from sqlalchemy import delete, insert, select
 
 from recorder.registry.keys import KeyView, in_force
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.schema import sign_ins
+from recorder.store.sql import now
 
 LASTS_S: Final = 12 * 3600.0
 

@@ -1,7 +1,7 @@
 """Versions: immutable LoRA adapters of an alias, from a number in the store to retirement.
 
 Owns: numbers (never used twice), states, ancestry and age, rejecting one. Refuses: the adapter's files (trainer), the
-engine (proxy), making one live (`recorder.registry.aliases`), what it was trained on (`recorder.registry.descent`).
+engine (proxy), making one live (`recorder.registry.alias_moves`), what it was trained on (`recorder.registry.descent`).
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from recorder.errors import Conflict, NotFound
 from recorder.ids import new_id
 from recorder.registry import descent
-from recorder.registry.aliases import drop_canary
+from recorder.registry.alias_moves import drop_canary
 from recorder.registry.descent import Lessons
 from recorder.states import UNDECIDED, GroupState, StepState, TrajectoryState, VersionState
 from recorder.store import ledger, sql
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.store.project import Project
 from recorder.store.schema import aliases, groups, steps, trajectories, versions
+from recorder.store.sql import now
 from recorder.store.transitions import move
 
 _NAME: Final = re.compile(r"(?P<alias>.+)@(?P<number>0|[1-9][0-9]{0,8})")
@@ -190,7 +191,7 @@ async def mark(
     **fields: Any,
 ) -> VersionView:
     """Move a version on and set columns (`verified`, `metrics`, `path` …). Live and canary: see
-    `recorder.registry.aliases`.
+    `recorder.registry.alias_moves`.
 
     Rejected and abandoned are written to the ledger with `reason`, and what the version was trained on is given back.
     Raises Conflict.

@@ -20,6 +20,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, and_, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder.content.said import find_texts, text_parts
 from recorder.content.turns import Message
 from recorder.states import Origin
 from recorder.store.schema import calls, choices, nodes, trajectories
@@ -195,23 +196,12 @@ async def _heard(conn: AsyncConnection, rows: Sequence[Any]) -> dict[str, set[by
 
 
 def _said(message: Message) -> Iterator[str]:
-    yield from _texts(message.get("content"))
-    yield from _texts(message.get("refusal"))
+    yield from text_parts(message)
+    yield from find_texts(message.get("refusal"))
     for call in _each(message.get("tool_calls")):
         asked = call.get("function") or call.get("custom")
         if isinstance(asked, Mapping):
-            yield from _texts([asked.get("name"), asked.get("arguments"), asked.get("input")])
-
-
-def _texts(content: object) -> Iterator[str]:
-    """The texts of a content, whichever form it has."""
-    if isinstance(content, str):
-        yield content
-    elif isinstance(content, Mapping):
-        yield from _texts(content.get("text"))
-    elif isinstance(content, list):
-        for part in content:
-            yield from _texts(part)
+            yield from find_texts([asked.get("name"), asked.get("arguments"), asked.get("input")])
 
 
 def _each(value: object) -> Iterator[Mapping[str, Any]]:

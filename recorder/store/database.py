@@ -1,8 +1,7 @@
 """The store: one database, opened once a process, with short writing and reading transactions.
 
-Owns: engines, pragmas, BEGIN IMMEDIATE, the database's clock; that every commit counts up what it changed
-(`recorder.store.changes`), and the watch that waits for it; reads that end in time. Refuses: knowing any table's
-meaning.
+Owns: engines, pragmas, BEGIN IMMEDIATE; that every commit counts up what it changed (`recorder.store.changes`), and the
+watch that waits for it; reads that end in time. Refuses: knowing any table's meaning.
 
 Inside `Store.write()` nothing may be awaited but SQL: the transaction holds SQLite's only write lock.
 """
@@ -16,11 +15,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from sqlalchemy import Double, event, exc
+from sqlalchemy import event, exc
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.functions import FunctionElement
 
 from recorder.base.urls import shown_store
 from recorder.errors import RolledBack, StoreError, StoreUnavailable, TooSlow
@@ -33,24 +30,6 @@ from recorder.store.statement import json_of
 BUSY_TIMEOUT_S = 30.0
 _LOOK_EVERY: Final = 10_000  # steps of SQLite's machine, a fraction of a millisecond: how often a limit is looked at
 _DEADLINE: Final = "deadline"  # of a connection in the pool
-
-
-class now(FunctionElement[float]):  # noqa: N801 - reads as the SQL function it is
-    """The database's clock, in unix seconds: leases of several machines are compared by one clock."""
-
-    type = Double()
-    inherit_cache = True
-
-
-@compiles(now, "sqlite")
-def _now_sqlite(element: now, compiler: Any, **kw: Any) -> str:
-    return "((julianday('now') - 2440587.5) * 86400.0)"
-
-
-@compiles(now, "postgresql")
-def _now_postgresql(element: now, compiler: Any, **kw: Any) -> str:
-    # the moment a statement came: clock_timestamp() may differ from row to row, so no index is looked into by it
-    return "extract(epoch from statement_timestamp())::double precision"
 
 
 def sqlite_url(data: Path) -> str:

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from recorder import private
 from recorder.errors import StoreError
+from recorder.processes import file_modes
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def make_data_folder(data: Path) -> Path:
     Raises StoreError where it cannot be made, is somebody else's, or cannot be closed.
     """
     try:
-        private.make_folder(data)
+        file_modes.make_folder(data)
         folder = data.resolve()
         _require_ours(folder)
         _mend(folder)
@@ -61,19 +61,19 @@ def share_adapters(data: Path, group: str | None) -> None:
     """
     adapters = data / ADAPTERS
     if group is None:
-        if adapters.is_dir() and private.is_shared(adapters):
-            adapters.chmod(private.FOLDER)
+        if adapters.is_dir() and file_modes.is_shared(adapters):
+            adapters.chmod(file_modes.FOLDER)
             _mend(data)
         return
     try:
         number = int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
-        private.make_folder(adapters)
+        file_modes.make_folder(adapters)
         for path in _within(adapters):
             os.chown(path, -1, number)
-            path.chmod(private.SHARED_FOLDER if path.is_dir() else private.SHARED_FILE)
-        adapters.chmod(private.SHARED_FOLDER | stat.S_ISGID)
+            path.chmod(file_modes.SHARED_FOLDER if path.is_dir() else file_modes.SHARED_FILE)
+        adapters.chmod(file_modes.SHARED_FOLDER | stat.S_ISGID)
         os.chown(data, -1, number)
-        data.chmod(private.FOLDER | stat.S_IXGRP)  # to walk through, not to list
+        data.chmod(file_modes.FOLDER | stat.S_IXGRP)  # to walk through, not to list
     except (KeyError, OSError) as e:
         raise StoreError(
             f"the group {group!r} cannot be given the adapters in {adapters}: {e}. Set engine.adapter_group to a group "
@@ -101,13 +101,13 @@ def _mend(folder: Path) -> None:
     killed program left: it is closed all the same, and not told.
     """
     adapters = folder / ADAPTERS
-    shared = adapters.is_dir() and private.is_shared(adapters)
-    opened = _closed(folder, private.FOLDER | (stat.S_IXGRP if shared else 0))
+    shared = adapters.is_dir() and file_modes.is_shared(adapters)
+    opened = _closed(folder, file_modes.FOLDER | (stat.S_IXGRP if shared else 0))
     for top in _ours(folder):
         group = 0o050 if shared and top == adapters else 0
         for path in _within(top):
             reached = path.parent in opened or _is_open(path.parent)
-            closed = _closed(path, private.FOLDER | group)
+            closed = _closed(path, file_modes.FOLDER | group)
             opened += closed if reached else []
     if opened:
         log.warning(

@@ -24,15 +24,16 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from recorder import private
 from recorder.base.urls import shown_store
 from recorder.errors import SchemaMismatch, StoreError, StoreUnavailable
+from recorder.processes import file_modes
 from recorder.settings import RecorderSettings
 from recorder.store import sql
-from recorder.store.database import Store, now, sqlite_url
+from recorder.store.database import Store, sqlite_url
 from recorder.store.folder import make_data_folder
 from recorder.store.project import Project
 from recorder.store.schema import BESIDE, PLACE, metadata, projects
+from recorder.store.sql import now
 
 DEFAULT_PROJECT: Final = "default"
 # Oldest first; a test holds them to the files in recorder/store/migrations/versions.
@@ -228,7 +229,7 @@ def _run_alembic(connection: Connection) -> None:
 def _make_file(store: Store) -> None:
     """Make SQLite's file the owner's alone before SQLite does: its log and index take their modes from it."""
     if store.is_sqlite and store.url.database:
-        private.appending(Path(store.url.database)).close()
+        file_modes.appending(Path(store.url.database)).close()
 
 
 @asynccontextmanager

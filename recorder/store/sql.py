@@ -1,7 +1,7 @@
 """What SQLite and PostgreSQL spell differently, and rows as views. The only place that asks which database it is.
 
 Owns: insert-or-ignore, insert-or-update, text that both take, a member of stored JSON, a condition kept from the
-indexes, the database's clock as a number, what became of a PostgreSQL transaction, which table refused a row,
+indexes, the database's clock, what became of a PostgreSQL transaction, which table refused a row,
 rows → dataclasses.
 Refuses: any table's meaning.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import ColumnElement, String, Table, func, literal, select, text
+from sqlalchemy import ColumnElement, Double, String, Table, func, literal, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Row
 from sqlalchemy.exc import IntegrityError
@@ -22,13 +22,30 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from recorder.errors import StoreUnavailable
-from recorder.store.database import now
 
 V = TypeVar("V")
 _UNREADABLE = r"\\u(0000|d[89a-f][0-9a-f]{2})"  # as escapes of JSON
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 UNHURRIED: Final = "hone_unhurried"  # option of a connection whose statements may take any time: a migration's
 Insert = sqlite.Insert | postgresql.Insert
+
+
+class now(FunctionElement[float]):  # noqa: N801 - reads as the SQL function it is
+    """The database's clock, in unix seconds: leases of several machines are compared by one clock."""
+
+    type = Double()
+    inherit_cache = True
+
+
+@compiles(now, "sqlite")
+def _now_sqlite(element: now, compiler: Any, **kw: Any) -> str:
+    return "((julianday('now') - 2440587.5) * 86400.0)"
+
+
+@compiles(now, "postgresql")
+def _now_postgresql(element: now, compiler: Any, **kw: Any) -> str:
+    # the moment a statement came: clock_timestamp() may differ from row to row, so no index is looked into by it
+    return "extract(epoch from statement_timestamp())::double precision"
 
 
 def insert(conn: AsyncConnection, table: Table) -> Insert:

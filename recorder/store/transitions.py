@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder import states
 from recorder.errors import Conflict, LeaseLost, NotFound
-from recorder.store.database import now
+from recorder.store.sql import now
 
 MACHINES: Mapping[str, Mapping[Any, frozenset[Any]]] = {
     "trajectories": states.TRAJECTORY,

@@ -19,21 +19,24 @@ from sqlalchemy import func, select
 from recorder.base.terminal import duration
 from recorder.holding import holders, leases
 from recorder.ids import first_id_at
+from recorder.learned.campaign_progress import CampaignProgress, list_campaigns_progress
 from recorder.reading.never_trained import NeverTrained, never_trained
 from recorder.reading.shadow_costs import ShadowCost, shadow_costs
 from recorder.reading.unattributed import ADVICE, Unattributed, unattributed
 from recorder.registry import replicas
-from recorder.registry.aliases import BY_HAND, AliasView, get_aliases
+from recorder.registry.alias_moves import BY_HAND
+from recorder.registry.aliases import AliasView, get_aliases
 from recorder.registry.moves import list_moves
 from recorder.registry.replicas import ProxyView, ReplicaView
 from recorder.registry.versions import VersionView, get_versions
-from recorder.settings import RecorderSettings
-from recorder.states import GroupState, StepState
+from recorder.states import CampaignState, GroupState, StepState
 from recorder.store import sql
 from recorder.store.project import Project
 from recorder.store.schema import steps
 from recorder.telling.figures import Figures, MissingPart, RewardOf, Spent, StepOf, Trouble, Undecided, figures
 from recorder.telling.judges import JudgesStand
+from recorder.telling.stage_facts import read_stages
+from recorder.telling.stages import LoopSettings, StageStatus
 
 RECENT_S: Final = 30.0  # engines and proxies are reported every ten seconds
 HOUR_S: Final = 3600.0
@@ -158,6 +161,7 @@ class Status:
     groups: Mapping[str, int]  # by state
     groups_due_in_s: Mapping[str, float | None]
     waiting: str
+    stages: Sequence[StageStatus]  # recording, judging, and learning of each alias
     trained: int
     left_out: Mapping[str, int]
     groups_left_out: Mapping[str, int]
@@ -165,6 +169,7 @@ class Status:
     rewards: Sequence[RewardOf]
     steps: list[LastStep]
     steps_last_hour: int  # done, of all aliases
+    campaigns: Sequence[CampaignProgress]  # those that are not over
     gate: list[InGate]
     missing_parts: Sequence[MissingPart]
     judges: Sequence[JudgesStand]
@@ -175,9 +180,9 @@ class Status:
     alarms: tuple[str, ...] = ()
 
 
-async def status(project: Project, settings: RecorderSettings) -> Status:
+async def status(project: Project, settings: LoopSettings) -> Status:
     """All of it."""
-    found = await figures(project, settings)
+    found = await figures(project, settings.recorder)
     versions = {v.id: v for v in await get_versions(project)}
     engines = await replicas.list_replicas(project, replicas.REMEMBERED_S)
     proxies = await replicas.proxies_seen(project, replicas.REMEMBERED_S)
@@ -190,7 +195,9 @@ async def status(project: Project, settings: RecorderSettings) -> Status:
         aliases=[_alias(one, versions, found.at) for one in there],
         taken_back=[one for alias in there if (one := await _taken_back(project, alias, found.at))],
         **_learning(found),
+        stages=await read_stages(project, settings, found.waiting),
         steps_last_hour=await _steps_since(project, found.at - HOUR_S),
+        campaigns=await list_campaigns_progress(project, state=CampaignState.RUNNING),
         shadow_answers=await shadow_costs(project, found.at - DAY_S),
         never_trained=[_never_trained(one) for one in await never_trained(project)],
         attribution_missing=[UnattributedClient(**_of(one)) for one in await unattributed(project)],

@@ -14,6 +14,7 @@ from typing import Any, Final
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder.content.said import message_text
 from recorder.states import ToolOutcome
 from recorder.store.project import Project
 from recorder.store.schema import tool_calls
@@ -97,14 +98,11 @@ async def _errors(conn: AsyncConnection, ids: Sequence[str]) -> list[ToolError]:
 
 
 def _error(row: Any) -> ToolError:
-    said = (row.error or _words(row.result))[:SAID_CHARS]
+    said = (row.error or _result_text(row.result))[:SAID_CHARS]
     seconds = row.finished_at - row.started_at
     return ToolError(row.id, row.server, row.tool, row.outcome, row.trajectory_id, row.started_at, seconds, said)
 
 
-def _words(result: object) -> str:
+def _result_text(result: object) -> str:
     """The text of what a server answered, which may be anything."""
-    content = result.get("content") if isinstance(result, dict) else None
-    parts = content if isinstance(content, list) else []
-    texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
-    return "\n".join(texts)
+    return message_text(result) if isinstance(result, dict) and isinstance(result.get("content"), list) else ""

@@ -1,7 +1,7 @@
 """What is waited for: how many groups stand in each state, and when time will move the next of them.
 
 Owns: the question, and its sentence. Refuses: when an open group closes (`recorder.upkeep.outlook`), moving
-anything, and telling what a learner still needs (`trainer.programs.waiting`).
+anything, and what each stage waits for (`recorder.telling.stages`).
 """
 
 from __future__ import annotations

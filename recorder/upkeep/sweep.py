@@ -18,38 +18,34 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import (
-    ColumnElement,
-    FromClause,
     Select,
-    Subquery,
-    Table,
     and_,
     case,
     exists,
     func,
     literal,
-    not_,
     or_,
     select,
-    true,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
 from recorder.groups.closing import Closing, close_trajectories, lock_groups_of, settle
+from recorder.groups.idle_trajectories import DueRule, idle_trajectories
+from recorder.groups.lookup import is_counted
 from recorder.groups.readiness import Verdict
-from recorder.groups.settling import TOOL_FINISHES
 from recorder.holding.presence import PROXY
 from recorder.search.erasing import Merge
 from recorder.search.queue import put
 from recorder.settings import RecorderSettings
-from recorder.states import CallState, GroupState, Origin, TrajectoryState
+from recorder.states import CallState, GroupState, TrajectoryState
 from recorder.store import ledger
 from recorder.store.checkpoint import empty_log
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.store.project import Project
-from recorder.store.schema import attempts, calls, choices, groups, leases, tool_requests, trajectories
+from recorder.store.schema import attempts, calls, groups, leases, trajectories
+from recorder.store.sql import now
 from recorder.store.statement import equals
 from recorder.store.transitions import guarded
 from recorder.upkeep.deletion import deletable, delete_trajectory
@@ -61,8 +57,6 @@ BATCH: Final = 32  # objects a transaction
 MERGE_S: Final = 0.2  # for deleted words to leave the index; what takes longer is left to `recorder.search.filler`
 DAY_S: Final = 86400.0
 STALE_CALL_S: Final = 3600.0  # no answer takes an hour: who should have ended the call, and is not named, is dead
-_FEW: Final = 64
-_NO_LIMIT: Final = 2**62
 _EXPIRES: Final = {GroupState.JUDGING: GroupState.READY, GroupState.TRAINING: GroupState.SCORED}
 
 
@@ -84,75 +78,6 @@ class SweepReport:
         return self != SweepReport()
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """What time changes of one kind: the objects that it will, and when (unix seconds). They await nothing else."""
-
-    table: Table
-    these: Sequence[ColumnElement[bool]]
-    at: ColumnElement[float]
-
-    @property
-    def is_due(self) -> ColumnElement[bool]:
-        """Whether an object's time has come."""
-        return and_(*self.these, self.at <= now())
-
-    def due(self) -> Select[Any]:
-        """The ids of those whose time has come."""
-        return select(self.table.c.id).where(self.is_due)
-
-    def first(self) -> Sequence[ColumnElement[Any]]:
-        """When the first of them is due: the least of these, of those that are not null."""
-        return [select(func.min(self.at)).where(*self.these).scalar_subquery()]
-
-
-@dataclass(frozen=True, slots=True)
-class Idle(Rule):
-    """Open runs, due when they were quiet for one of two times. Which one is the dear question, asked of few of them.
-
-    `soon(run)`: when it is the shorter one (`least_s`, not `most_s`), for a row with a run's id and leaf: what is cheap
-    to ask, and the rest.
-    """
-
-    least_s: float
-    most_s: float
-    soon: Callable[[FromClause], tuple[ColumnElement[bool], ColumnElement[bool]]]
-
-    @property
-    def is_due(self) -> ColumnElement[bool]:
-        """The same by the clock first: no database asks further about a run that was heard of just now."""
-        quiet_since = trajectories.c.last_call_at
-        late = or_(quiet_since <= now() - self.most_s, and_(*self.soon(trajectories)))
-        return and_(*self.these, quiet_since <= now() - self.least_s, late)
-
-    def first(self) -> Sequence[ColumnElement[Any]]:
-        """The one that is quiet for longest, due by `most_s` at the latest; and the first that is due soon.
-
-        A later one that is due soon is due after both. So runs are asked in their order, and only until one is found:
-        first the oldest few, of which one most often is; then what is cheap to ask of all, and the rest in the order of
-        those that it leaves.
-        """
-        few = self._in_order(_FEW)
-        oldest = select(
-            func.min(few.c.last_call_at).label("quiet_since"),
-            func.min(case((and_(*self.soon(few)), few.c.last_call_at))).label("soon"),
-        ).subquery()
-        cheap, _ = self.soon(trajectories)
-        left = self._in_order(_NO_LIMIT, cheap)
-        _, rest = self.soon(left)
-        soon = select(left.c.last_call_at).where(rest).limit(1).scalar_subquery()
-        return [oldest.c.quiet_since + self.most_s, func.coalesce(oldest.c.soon, soon) + self.least_s]
-
-    def _in_order(self, most: int, *conditions: ColumnElement[bool]) -> Subquery:
-        """The runs that meet some conditions too, the one that is quiet for longest first.
-
-        Their limit, also where it is none, keeps both databases from asking further conditions before they are ordered.
-        """
-        columns = (trajectories.c.id, trajectories.c.leaf_call_id, trajectories.c.last_call_at)
-        these = select(*columns).where(*self.these, *conditions)
-        return these.order_by(trajectories.c.last_call_at).limit(most).subquery()
-
-
 def first_due(project_id: str, settings: RecorderSettings) -> Select[Any]:
     """The question when a sweep will next have something to do, for `due_in`.
 
@@ -160,11 +85,11 @@ def first_due(project_id: str, settings: RecorderSettings) -> Select[Any]:
     """
     rules = (
         _lost_calls(project_id),
-        idle_runs(project_id, settings),
+        idle_trajectories(project_id, settings),
         *(_claims(project_id, state) for state in _EXPIRES),
-        _groups(project_id, settings),
-        Rule(attempts, attempt_rows.leased(project_id), attempts.c.lease_expires_at),
-        Rule(attempts, attempt_rows.groupless(project_id), literal(0.0)),
+        _due_groups(project_id, settings),
+        DueRule(attempts, attempt_rows.leased(project_id), attempts.c.lease_expires_at),
+        DueRule(attempts, attempt_rows.groupless(project_id), literal(0.0)),
     )
     return select(now(), *(first for rule in rules for first in rule.first()))
 
@@ -179,7 +104,7 @@ async def due_in(store: Store, question: Select[Any]) -> float:
 async def sweep(project: Project, settings: RecorderSettings) -> SweepReport:
     """Do all that is due in a project now."""
     errored = await _error_lost_calls(project.store, _lost_calls(project.id))
-    idle = idle_runs(project.id, settings).due()
+    idle = idle_trajectories(project.id, settings).due()
 
     async def end(conn: AsyncConnection, trajectory_ids: Sequence[str]) -> int:
         return await _end_idle(conn, idle, trajectory_ids)
@@ -193,7 +118,7 @@ async def sweep(project: Project, settings: RecorderSettings) -> SweepReport:
         verdicts.extend(one.verdict for one in due)
         return len(due)
 
-    await _in_batches(project.store, _groups(project.id, settings).due(), decide)
+    await _in_batches(project.store, _due_groups(project.id, settings).due(), decide)
     return SweepReport(
         calls_errored=errored,
         trajectories_ended=ended,
@@ -233,58 +158,6 @@ async def _any(store: Store, query: Select[Any]) -> bool:
         return (await conn.execute(query.limit(1))).first() is not None
 
 
-def idle_runs(project_id: str, settings: RecorderSettings) -> Idle:
-    """Open live runs that no model is answering, and when each has been quiet for too long.
-
-    That is long while it waits for a tool, or for its first answer.
-    """
-    answering = select(calls.c.trajectory_id).where(calls.c.project_id == project_id, equals(calls.c.state, "open"))
-    these = (
-        trajectories.c.project_id == project_id,
-        trajectories.c.state == TrajectoryState.OPEN,
-        trajectories.c.origin == Origin.LIVE,
-        trajectories.c.id.not_in(answering),  # read once, by its index; asked of each run it takes longer than the rest
-    )
-    answered_s, waiting_s = settings.answered_idle_s, settings.idle_timeout_s
-    answered = and_(*_is_answered(trajectories))
-    patience = case((answered, literal(answered_s)), else_=literal(waiting_s))
-    soon = _is_answered if answered_s <= waiting_s else _is_not_answered
-    least_s, most_s = sorted((answered_s, waiting_s))
-    return Idle(trajectories, these, trajectories.c.last_call_at + patience, least_s, most_s, soon)
-
-
-def _is_answered(run: FromClause) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
-    """Whether an open run has an answer and waits for no tool: both must hold.
-
-    Its newest answer is asked first: of most runs that are at work it asks for a tool. One that asks for none may be an
-    errand's beside a thread that waits, so of every set of tools that the run has calls with, the newest answer counts.
-    """
-    own = calls.alias("own")
-    age = func.row_number().over(partition_by=own.c.tools_blob_id, order_by=(own.c.started_at.desc(), own.c.id.desc()))
-    answered = (own.c.state == CallState.COMPLETE, own.c.superseded_by.is_(None))
-    by_age = select(own.c.id, age.label("age")).where(own.c.trajectory_id == run.c.id, *answered)
-    aged = by_age.correlate(run).subquery("aged")
-    newest = select(aged.c.id).where(aged.c.age == 1)
-    leaf_asks = _asks_for_tools(run, lambda call: call == run.c.leaf_call_id)
-    return (
-        and_(run.c.leaf_call_id.is_not(None), not_(leaf_asks)),
-        not_(_asks_for_tools(run, lambda call: call.in_(newest))),
-    )
-
-
-def _is_not_answered(run: FromClause) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
-    return true(), not_(and_(*_is_answered(run)))
-
-
-def _asks_for_tools(
-    run: FromClause, answer: Callable[[ColumnElement[str]], ColumnElement[bool]]
-) -> ColumnElement[bool]:
-    """Whether an answer asks for a tool; where the tool was forced, an engine says that it just stopped."""
-    said = exists().where(answer(choices.c.call_id), choices.c.finish_reason.in_(TOOL_FINISHES))
-    asked = exists().where(answer(tool_requests.c.call_id))
-    return or_(said.correlate(run), asked.correlate(run))
-
-
 async def _end_idle(conn: AsyncConnection, idle: Select[Any], trajectory_ids: Sequence[str]) -> int:
     await lock_groups_of(conn, trajectory_ids)  # before their members: see there
     still = idle.where(trajectories.c.id.in_(trajectory_ids)).with_for_update(skip_locked=True)
@@ -292,15 +165,14 @@ async def _end_idle(conn: AsyncConnection, idle: Select[Any], trajectory_ids: Se
     return len(await close_trajectories(conn, closings))
 
 
-def _groups(project_id: str, settings: RecorderSettings) -> Rule:
-    """Open groups, and when `groups.readiness` would not let each wait any more, as far as SQL can tell cheaply."""
+def _due_groups(project_id: str, settings: RecorderSettings) -> DueRule:
+    """Open groups, and the moment that `readiness.close_time` tells of each.
+
+    It may miss no group that is due: tests/recorder/upkeep/test_due_groups.py holds both to one another.
+    """
     member = trajectories.c.group_id == groups.c.id
     running = exists().where(member, trajectories.c.state == TrajectoryState.OPEN)
-    counted = (
-        select(func.count())
-        .where(member, trajectories.c.state != TrajectoryState.ABANDONED, trajectories.c.selection.is_(None))
-        .scalar_subquery()
-    )
+    counted = select(func.count()).where(member, is_counted()).scalar_subquery()
     full = and_(~running, counted >= func.coalesce(groups.c.declared_size, settings.group_size))
     declared = groups.c.declared_size.is_not(None)
     these = (groups.c.project_id == project_id, groups.c.state == GroupState.OPEN, or_(declared, ~running))
@@ -309,15 +181,15 @@ def _groups(project_id: str, settings: RecorderSettings) -> Rule:
         (declared, groups.c.last_call_at + settings.group_timeout_s),
         else_=groups.c.joined_at + settings.group_window_s,
     )
-    return Rule(groups, these, at)
+    return DueRule(groups, these, at)
 
 
-def _claims(project_id: str, state: GroupState) -> Rule:
+def _claims(project_id: str, state: GroupState) -> DueRule:
     these = (groups.c.project_id == project_id, groups.c.state == state)
-    return Rule(groups, these, groups.c.lease_expires_at)
+    return DueRule(groups, these, groups.c.lease_expires_at)
 
 
-def _lost_calls(project_id: str) -> Rule:
+def _lost_calls(project_id: str) -> DueRule:
     """Running calls: lost when their process is, which is when its lease is gone."""
     held_until = select(leases.c.lease_expires_at).where(
         leases.c.project_id == calls.c.project_id,
@@ -326,10 +198,10 @@ def _lost_calls(project_id: str) -> Rule:
     )
     known = (calls.c.process.is_not(None), func.coalesce(held_until.scalar_subquery(), literal(0.0)))
     these = (calls.c.project_id == project_id, equals(calls.c.state, "open"))  # the word, as the index has it
-    return Rule(calls, these, case(known, else_=calls.c.started_at + STALE_CALL_S))
+    return DueRule(calls, these, case(known, else_=calls.c.started_at + STALE_CALL_S))
 
 
-async def _error_lost_calls(store: Store, lost: Rule) -> int:
+async def _error_lost_calls(store: Store, lost: DueRule) -> int:
     if not await _any(store, lost.due()):
         return 0
     why = "the proxy that served this call died before it ended"
@@ -361,7 +233,7 @@ async def _delete_old(project: Project, retention_days: float | None) -> int:
     return deleted
 
 
-async def _expire_claims(project: Project, state: GroupState, held: Rule) -> int:
+async def _expire_claims(project: Project, state: GroupState, held: DueRule) -> int:
     if not await _any(project.store, held.due()):
         return 0
     statement = guarded(groups, _EXPIRES[state], expect=state, lease_owner=None, lease_expires_at=None)

@@ -21,11 +21,12 @@ from recorder.errors import Conflict, NotFound
 from recorder.registry import descent
 from recorder.states import GroupState
 from recorder.store import ledger, sql
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.store.project import Project
 from recorder.store.schema import groups, scores
 from recorder.store.schema import ledger as ledger_rows
+from recorder.store.sql import now
 from recorder.store.transitions import move
 from recorder.work.campaigns import ALIAS, REWARD_RECIPE
 

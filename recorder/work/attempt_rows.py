@@ -16,8 +16,8 @@ from recorder.ids import new_id
 from recorder.states import AttemptState, GroupState, Origin, Purpose, TrajectoryState
 from recorder.store import sql
 from recorder.store.changes import quietly
-from recorder.store.database import now
 from recorder.store.schema import attempts, campaigns, groups, scenarios, trajectories
+from recorder.store.sql import now
 from recorder.store.transitions import guarded
 from recorder.work.campaigns import Scenario
 

@@ -25,10 +25,11 @@ from recorder.states import (
     TurnKind,
 )
 from recorder.store import ledger, sql
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.store.project import Project
 from recorder.store.schema import attempts, calls, campaigns, trajectories
+from recorder.store.sql import now
 from recorder.store.transitions import guarded
 from recorder.work.attempt_rows import (
     GROUP_CLOSED,

@@ -18,9 +18,10 @@ from recorder.errors import Conflict, NotFound
 from recorder.ids import check_external, new_id
 from recorder.states import CampaignState, GroupState, Purpose
 from recorder.store import sql
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.store.schema import aliases, attempts, campaigns, groups, leases, scenarios
+from recorder.store.sql import now
 from recorder.store.transitions import move
 
 Split = Literal["train", "val", "test"]

@@ -17,9 +17,10 @@ from recorder.errors import LeaseLost
 from recorder.groups.shadows import waits_for_own
 from recorder.states import GroupState, Purpose, TrajectoryState, VersionState
 from recorder.store.changes import quietly
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.store.schema import aliases, groups, scores, trajectories, versions
+from recorder.store.sql import now
 from recorder.store.statement import equals
 from recorder.store.transitions import guarded, move
 
@@ -151,12 +152,16 @@ class Waiting:
     first_s: float
 
 
-async def waiting_for_training(store: Store, alias_id: str, lacking: Collection[str] = ()) -> Waiting:
-    """The groups of no campaign that `claim_for_training` would find."""
+async def waiting_for_training(
+    store: Store, alias_id: str, lacking: Collection[str] = (), max_age_s: float | None = None
+) -> Waiting:
+    """The groups of no campaign that `claim_for_training` would find; with `max_age_s` none that is too old by it."""
     scored_at = func.coalesce(scores.c.created_at, groups.c.ready_at)
     found = select(func.count(), now() - func.min(scored_at)).select_from(
         groups.outerjoin(scores, scores.c.id == groups.c.current_score_id)
     )
+    if max_age_s is not None:  # as `scores.leave_out_old` leaves them out
+        found = found.where(func.coalesce(groups.c.ready_at, now()) >= now() - max_age_s)
     async with store.read() as conn:
         count, first_s = (await conn.execute(found.where(_trainable(alias_id, None, lacking)))).one()
     return Waiting(int(count), float(first_s or 0.0))

@@ -21,10 +21,11 @@ from recorder.judged.choices import Choice
 from recorder.judged.disputed import is_disputed
 from recorder.states import GroupState
 from recorder.store import ledger, sql
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.store.project import Project
 from recorder.store.schema import calls, feedback, groups, score_parts, trajectories
+from recorder.store.sql import now
 
 PREFERENCE: Final = "preference"  # of the better of two attempts; tags: `loser` and `group`, their ids
 TIE: Final = "tie"  # of one of two runs that are as good as each other; tags: `other` and `group`, their ids

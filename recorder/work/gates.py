@@ -23,8 +23,9 @@ from recorder.ids import new_id
 from recorder.registry.versions import VersionView
 from recorder.states import UNDECIDED, CampaignState
 from recorder.store import sql
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.schema import attempts, campaigns, versions
+from recorder.store.sql import now
 from recorder.store.transitions import try_move
 from recorder.work.campaigns import CampaignView, view
 

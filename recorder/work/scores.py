@@ -25,10 +25,11 @@ from recorder.judged.replies import NewReply
 from recorder.states import GroupState
 from recorder.store import ledger, sql
 from recorder.store.changes import Topic
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.store.project import Project
 from recorder.store.schema import campaigns, groups, score_parts, scores, trajectories
+from recorder.store.sql import now
 from recorder.store.statement import equals
 from recorder.store.transitions import guarded, move
 from recorder.work.claims import GroupClaim, for_training

@@ -21,9 +21,10 @@ from recorder.registry import descent
 from recorder.registry.versions import move_version, undecided_in
 from recorder.states import GroupState, StepState, VersionState
 from recorder.store import ledger, sql
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.store.schema import aliases, campaigns, groups, step_groups, step_trajectories, steps, versions
+from recorder.store.sql import now
 from recorder.store.transitions import guarded, move
 from recorder.work import baselines
 from recorder.work.baselines import Compared

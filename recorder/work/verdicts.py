@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from sqlalchemy import Text, bindparam, exists, select
 
 from recorder.store import sql
-from recorder.store.database import now
 from recorder.store.project import Project
 from recorder.store.schema import trajectories, verdicts
+from recorder.store.sql import now
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from recorder.capture.recorder import Recorder
 from recorder.holding import leases
-from recorder.registry import aliases, versions
+from recorder.registry import alias_moves, aliases, versions
 from recorder.registry.aliases import ensure_alias
 from recorder.registry.replicas import report_replica
 from recorder.search.filling import fill
@@ -121,7 +121,7 @@ class _Maker:
         await self._gate(passes=False)
         await self._learned("week-4", 4)
         await self._promoted()
-        await aliases.rollback(self.store, self.line.alias.id, who="anna", reason="customers were told less")
+        await alias_moves.rollback(self.store, self.line.alias.id, who="anna", reason="customers were told less")
         return "helpdesk@1"
 
     async def _learned(self, name: str, number: int) -> None:
@@ -159,7 +159,7 @@ class _Maker:
 
     async def _promoted(self) -> None:
         version = await self._gate(passes=True)
-        await aliases.set_live(self.store, self.line.alias.id, version, why="gate", who="controller")
+        await alias_moves.set_live(self.store, self.line.alias.id, version, why="gate", who="controller")
         await self._meet_new_version()
 
     async def _meet_new_version(self) -> None:
@@ -169,7 +169,7 @@ class _Maker:
         await self._meet_new_version()
         await self._learned("week-5", 5)
         version = await self._gate(passes=True)
-        await aliases.set_canary(self.store, self.line.alias.id, version, 0.1, who="anna", reason="watch it first")
+        await alias_moves.set_canary(self.store, self.line.alias.id, version, 0.1, who="anna", reason="watch it first")
         return "helpdesk@5"
 
     # --- groups

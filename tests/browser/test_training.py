@@ -6,8 +6,8 @@ import pytest
 from playwright.async_api import Page, expect
 
 from recorder.holding import leases
-from recorder.learned.training import TRAINER
 from recorder.store.project import Project
+from recorder.telling.training import TRAINER
 from tests.browser.visiting import Visitor
 from tests.proxy.running import ALIAS, PROJECT, Proxy
 

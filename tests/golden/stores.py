@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from recorder.learned import campaign_events as events
+from recorder.learned.campaign_events import Alarm, CampaignEnded, SettingChanged
 from recorder.registry.retention import VALIDATION
 from recorder.registry.versions import by_name
 from recorder.settings import RecorderSettings
@@ -20,8 +22,6 @@ from tests.browser import rich
 from tests.browser.rich import Rich
 from tests.recorder.talk import PROJECT
 from tests.trainer.report.played import Played, climbed, played, validated
-from trainer.campaign import history as events
-from trainer.progress import Alarm, Changed, Ended
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,6 @@ async def _told(world: Played) -> None:
     ]
     await world.wrote(events.ALARM, Alarm(2, "length_drift", "note", "answers grew"))
     await world.wrote(events.ALARM, Alarm(3, "reward_hacking", "pause", "success fell", evidence=evidence))
-    await world.wrote(events.CHANGE, Changed(3, "judge.recipe", "plain", "with rules"))
+    await world.wrote(events.CHANGE, SettingChanged(3, "judge.recipe", "plain", "with rules"))
     await campaigns.finish(world.store, world.campaign.id, CampaignState.FINISHED, "steps")
-    await world.wrote(events.ENDED, Ended("orders", "steps", "4 steps done", 4, "helpdesk@3", 100.0))
+    await world.wrote(events.ENDED, CampaignEnded("orders", "steps", "4 steps done", 4, "helpdesk@3", 100.0))

@@ -23,7 +23,7 @@ from recorder.capture.recorder import Recorder
 from recorder.reading.export import raw_lines
 from recorder.registry.aliases import AliasView, ensure_alias
 from recorder.registry.replicas import report_replica
-from recorder.settings import RecorderSettings
+from recorder.settings import LearnSettings, RecorderSettings
 from recorder.store.database import Store
 from recorder.store.project import Project
 from tests.proxy.fake_engine import FakeEngine
@@ -101,6 +101,7 @@ async def serving(
     mcp: Mapping[str, McpServerSettings] | None = None,
     overrides: Mapping[str, Mapping[str, float]] | None = None,
     shadows: Mapping[str, ShadowSettings] | None = None,
+    learn: LearnSettings | None = None,
     stop_timeout_s: float = 1,
     peers: Peers | None = None,
     process: str | None = None,
@@ -122,7 +123,7 @@ async def serving(
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     versions = InService(Project(store, PROJECT), settings, proxy_url=url)
     more: dict[str, Any] = {"fallbacks": fallbacks or {}, "reasoning_parser": reasoning_parser, "mcp": mcp or {}}
-    more |= {"overrides": overrides or {}, "shadows": shadows or {}, "peers": peers}
+    more |= {"overrides": overrides or {}, "shadows": shadows or {}, "peers": peers, "learn": learn or LearnSettings()}
     pages_store = store.limited(settings.pages_timeout_s)
     app = create_app(
         Deps(Project(store, PROJECT), settings, recording, recorder, versions, pages_store=pages_store, **more)

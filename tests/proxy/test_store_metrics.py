@@ -13,7 +13,7 @@ from proxy.store_metrics import StoreMetrics
 from recorder.holding import leases
 from recorder.judged import seconds
 from recorder.judged.seconds import NewSecond, Rule
-from recorder.registry import aliases, replicas, versions
+from recorder.registry import alias_moves, replicas, versions
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
 from recorder.store.database import Store
@@ -81,8 +81,8 @@ async def test_engines_are_counted_by_state_and_moves_by_alias(store: Store) -> 
     for state in (VersionState.WRITTEN, VersionState.LOADED):
         await versions.mark(store, version.id, state)
     await versions.pass_gate(store, version.id, "sane", who="controller")
-    await aliases.set_live(store, alias.id, version.id, why="gate", who="controller")
-    await aliases.rollback(store, alias.id)
+    await alias_moves.set_live(store, alias.id, version.id, why="gate", who="controller")
+    await alias_moves.rollback(store, alias.id)
     found = await read(StoreMetrics(Project(store, PROJECT), RecorderSettings()))
     assert [found["hone_engines", (state,)] for state in ("up", "down", "starting")] == [2, 1, 0]
     assert [found["hone_moves_total", ("helpdesk", move)] for move in ("gate", "rollback", "rejected")] == [1, 1, 0]

@@ -17,7 +17,7 @@ from sqlalchemy import event, select, update
 from recorder.errors import Conflict
 from recorder.holding import leases
 from recorder.holding.leases import Lease
-from recorder.registry import aliases, versions
+from recorder.registry import alias_moves, aliases, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
 from recorder.settings import RecorderSettings
@@ -176,9 +176,9 @@ class Line:
             version = await versions.mark(self.store, version.id, VersionState.GATED)
         match how:
             case "live":
-                await aliases.set_live(self.store, self.alias.id, version.id, why="gate", who="controller")
+                await alias_moves.set_live(self.store, self.alias.id, version.id, why="gate", who="controller")
             case "canary":
-                await aliases.set_canary(self.store, self.alias.id, version.id, 0.1)
+                await alias_moves.set_canary(self.store, self.alias.id, version.id, 0.1)
             case "unloadable":
                 await versions.reject(self.store, version.id, "load_refused: x", lessons="again", who="controller")
             case "bad":
@@ -203,11 +203,11 @@ class Line:
 
     async def promote(self, version_id: str) -> None:
         """By hand."""
-        await aliases.set_live(self.store, self.alias.id, version_id, why="promote")
+        await alias_moves.set_live(self.store, self.alias.id, version_id, why="promote")
 
     async def roll_back(self) -> None:
         """By hand."""
-        await aliases.rollback(self.store, self.alias.id)
+        await alias_moves.rollback(self.store, self.alias.id)
 
     # --- what must hold
 

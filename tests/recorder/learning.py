@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recorder.holding import leases
-from recorder.registry import aliases, versions
+from recorder.registry import alias_moves, aliases, versions
 from recorder.registry.retention import VALIDATION
 from recorder.registry.versions import VersionView
 from recorder.states import VersionState
@@ -84,7 +84,7 @@ class Learned:
     async def accepted(self, number: int, figures: dict[str, Any] | None = None, **of_group: Any) -> VersionView:
         """A step whose version is live."""
         version = await self.gated(number, figures, **of_group)
-        await aliases.set_live(self.store, self.alias_id, version.id, why="gate", who="controller")
+        await alias_moves.set_live(self.store, self.alias_id, version.id, why="gate", who="controller")
         return version
 
     async def campaign(self, **settings: Any) -> str:

@@ -11,9 +11,10 @@ from sqlalchemy import RowMapping, Table, event, insert, select, update
 
 from recorder.registry import aliases
 from recorder.registry.aliases import AliasView
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.store.schema import calls, choices, groups, trajectories
+from recorder.store.sql import now
 from recorder.work import claims, scores
 from recorder.work.claims import GroupClaim
 from recorder.work.scores import NewPart, NewScore

@@ -31,8 +31,9 @@ from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
 from recorder.holding import leases
 from recorder.ids import new_id
+from recorder.learned.campaign_events import CampaignEnded, StepDone, Validation
 from recorder.reading import transcripts
-from recorder.registry import aliases, descent, replicas, versions
+from recorder.registry import alias_moves, aliases, descent, replicas, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
 from recorder.settings import RecorderSettings
@@ -54,7 +55,7 @@ from trainer.evaluating.evaluation import Evaluated
 from trainer.evaluating.program import evaluate
 from trainer.programs.services import Wanted
 from trainer.programs.train import train
-from trainer.progress import Ended, Event, Said, StepDone, Validated
+from trainer.progress import Event, Said
 from trainer.settings import TrainerSettings
 from trainer.step.report import StepReport
 from trainer.track_settings import TrackSettings
@@ -164,7 +165,7 @@ class Ring:
                 if end is not None and not isinstance(end, asyncio.CancelledError):
                     raise end
 
-    async def train(self, settings: Mapping[str, Any], told: Told, **given: Any) -> Ended:
+    async def train(self, settings: Mapping[str, Any], told: Told, **given: Any) -> CampaignEnded:
         """`hone train` on this ring's store: `run_campaign`, and what it takes."""
         assert self.data is not None
         return await run_campaign(self.data, self.url, settings, told, recording=self.recording, **given)
@@ -333,7 +334,7 @@ class Ring:
                     await versions.mark(self.store, version.id, VersionState.LOADED)
                     await versions.mark(self.store, version.id, VersionState.GATED)
                     if self.script.promote:
-                        await aliases.set_live(self.store, self.alias.id, version.id, why="gate")
+                        await alias_moves.set_live(self.store, self.alias.id, version.id, why="gate")
 
 
 def _luck(trajectory: str) -> float:
@@ -405,8 +406,8 @@ class Told:
     def steps(self) -> list[StepDone]:
         return [event for event in self.events if isinstance(event, StepDone)]
 
-    def validations(self) -> list[Validated]:
-        return [event for event in self.events if isinstance(event, Validated)]
+    def validations(self) -> list[Validation]:
+        return [event for event in self.events if isinstance(event, Validation)]
 
     def warnings(self) -> list[str]:
         return [event.text for event in self.events if isinstance(event, Said) and event.warning]
@@ -451,7 +452,7 @@ async def run_campaign(
     track: TrackSettings | None = None,
     recording: RecorderSettings | None = None,
     trainer: TrainerSettings | None = None,
-) -> Ended:
+) -> CampaignEnded:
     """`hone train` with a scripted trainer, or by the settings of the real one. `recording`: the store's."""
     everything = hone_settings(
         data,

@@ -11,9 +11,9 @@ from typing import get_args
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from recorder.learned.campaign_events import StepDone, Validation
 from trainer.health import RULES, Finding, findings
 from trainer.health_settings import HealthSettings, RuleName
-from trainer.progress import StepDone, Validated
 
 
 def step(number: int, reward: float | None = None, **metrics: float) -> StepDone:
@@ -24,8 +24,8 @@ def steps(name: str, values: Sequence[float]) -> list[StepDone]:
     return [step(number, **{name: value}) for number, value in enumerate(values, start=1)]
 
 
-def validations(values: Sequence[float]) -> list[Validated]:
-    return [Validated(number, "v", value, None, 100, 0, 1.0) for number, value in enumerate(values)]
+def validations(values: Sequence[float]) -> list[Validation]:
+    return [Validation(number, "v", value, None, 100, 0, 1.0) for number, value in enumerate(values)]
 
 
 def rewards(values: Sequence[float], spread: float = 0.4) -> list[StepDone]:
@@ -33,12 +33,12 @@ def rewards(values: Sequence[float], spread: float = 0.4) -> list[StepDone]:
 
 
 def said(
-    done: Sequence[StepDone], seen: Sequence[Validated] = (), settings: Mapping[RuleName, HealthSettings] | None = None
+    done: Sequence[StepDone], seen: Sequence[Validation] = (), settings: Mapping[RuleName, HealthSettings] | None = None
 ) -> dict[str, Finding]:
     return {one.rule: one for one in findings(done, seen, settings or {})}
 
 
-def ever(done: Sequence[StepDone], seen: Sequence[Validated] = ()) -> dict[str, int]:
+def ever(done: Sequence[StepDone], seen: Sequence[Validation] = ()) -> dict[str, int]:
     """After which step each rule spoke first."""
     at: dict[str, int] = {}
     for n in range(1, len(done) + 1):
@@ -97,11 +97,12 @@ def test_nothing_converges_while_the_reward_stands_still_too() -> None:
 
 
 def test_a_win_rate_is_looked_at_before_successes_and_a_mean_by_its_spread() -> None:
-    won = [Validated(n, "v", 0.9, 0.9, 100, 0, 1.0, win_rate=rate) for n, rate in enumerate([0.6] * 9 + [0.3] * 3)]
+    won = [Validation(n, "v", 0.9, 0.9, 100, 0, 1.0, win_rate=rate) for n, rate in enumerate([0.6] * 9 + [0.3] * 3)]
     assert "reward_hacking" in ever(rewards([0.5] * 11), won)
     for spread, expected in ({"reward_std": 0.4}, True), ({"reward_std": 40.0}, False), ({}, False):
         means = [
-            Validated(n, "v", None, value, 100, 0, 1.0, figures=spread) for n, value in enumerate([7.0] * 9 + [6.0] * 3)
+            Validation(n, "v", None, value, 100, 0, 1.0, figures=spread)
+            for n, value in enumerate([7.0] * 9 + [6.0] * 3)
         ]
         assert ("reward_hacking" in ever(rewards([0.5] * 11), means)) is expected
 
@@ -184,7 +185,7 @@ def test_parts_that_go_different_ways_are_told_with_both() -> None:
 
 def test_without_figures_no_rule_says_anything() -> None:
     assert findings([], [], {}) == []
-    assert ever([step(n) for n in range(30)], [Validated(n, "v", None, None, 0, 9, 1.0) for n in range(30)]) == {}
+    assert ever([step(n) for n in range(30)], [Validation(n, "v", None, None, 0, 9, 1.0) for n in range(30)]) == {}
 
 
 def test_a_rule_is_silent_after_it_has_spoken_until_it_has_not_held() -> None:

@@ -8,22 +8,8 @@ import json
 import pytest
 from rich.console import Console
 
-from trainer.progress import (
-    Alarm,
-    Changed,
-    Ended,
-    Event,
-    JsonLines,
-    Lines,
-    Said,
-    Several,
-    Status,
-    StepDone,
-    Terminal,
-    Validated,
-    progress,
-    shown,
-)
+from recorder.learned.campaign_events import Alarm, CampaignEnded, SettingChanged, StepDone, Validation
+from trainer.progress import Event, JsonLines, Lines, Said, Several, Status, Terminal, progress, shown
 
 STEP = StepDone(
     step=3, version="helpdesk@3", sampled_by="helpdesk@2", success=0.5, reward=0.25, kl=8e-8, kl_base=None,
@@ -34,14 +20,14 @@ EVENTS: list[Event] = [
     Said("hello"),
     Status(1, "sampling", 3, 64),
     STEP,
-    Validated(4, "helpdesk@4", None, 0.5, 200, 1, 5.0),
-    Ended("helpdesk", "target", "0.95 reached the target 0.95", 4, "helpdesk@4", 60.0, 0.4, 0.98, 200, 199,
+    Validation(4, "helpdesk@4", None, 0.5, 200, 1, 5.0),
+    CampaignEnded("helpdesk", "target", "0.95 reached the target 0.95", 4, "helpdesk@4", 60.0, 0.4, 0.98, 200, 199,
           {"helpdesk@0": 0.4}, 100, {"zero_variance": 3}),
-    Validated(4, "gpt-5", 0.75, 0.5, 8, 0, 5.0, part="test", baseline=True, adversarial=0.5, adversarial_attempts=2),
-    Validated(4, "helpdesk@4", None, None, 20, 0, 5.0, win_rate=0.625),
+    Validation(4, "gpt-5", 0.75, 0.5, 8, 0, 5.0, part="test", baseline=True, adversarial=0.5, adversarial_attempts=2),
+    Validation(4, "helpdesk@4", None, None, 20, 0, 5.0, win_rate=0.625),
     Alarm(4, "length_drift", "pause", "answers grew", {"length": 2.0},
           [{"trajectory": "traj-1", "reward": 1.0, "part": "ruler"}]),
-    Changed(4, "judge.recipe", "a", "b"),
+    SettingChanged(4, "judge.recipe", "a", "b"),
 ]  # fmt: skip
 
 
@@ -60,14 +46,16 @@ def test_json_lines_name_their_event_and_leave_out_the_status() -> None:
     ("event", "text"),
     [
         (STEP, "   3  helpdesk@3        50.0 %   0.250  8.0e-08        –    4321      40    2.0s   0.3s   1.0s   0.1s  "
-               "2 of 64 attempts errored; a note"),
+               "success 37.9 % to 62.1 % of 62 attempts; 2 of 64 attempts errored; a note"),
         (EVENTS[1], "step 1 · sampling 3/64"),
         (EVENTS[3], "validation of helpdesk@4: reward 0.500 over 200 attempts, 1 errored (5.0 s)"),
         (EVENTS[4], "helpdesk target: 0.95 reached the target 0.95 (4 steps, 60 s)\n"
                     "success 40.0 % of 200 → 98.0 % of 199 attempts\nin service: helpdesk@4\n"
                     "trained on 100 trajectories; left out: zero_variance 3"),
-        (EVENTS[5], "test of gpt-5: success 75.0 % over 8 attempts, 50.0 % of 2 that tempt to cheat (5.0 s)"),
-        (EVENTS[6], "validation of helpdesk@4: wins 62.5 % against version 0 over 20 attempts (5.0 s)"),
+        (EVENTS[5], "test of gpt-5: success 75.0 % (40.9 % to 92.9 %) over 8 attempts, "
+                    "50.0 % of 2 that tempt to cheat (5.0 s)"),
+        (EVENTS[6], "validation of helpdesk@4: wins 62.5 % against version 0 (40.9 % to 80.0 %) "
+                    "over 20 attempts (5.0 s)"),
         (EVENTS[7], "length_drift after step 4: answers grew\n  traj-1: reward 1.000, paid by ruler"),
         (EVENTS[8], "changed after step 4: judge.recipe a → b"),
     ],

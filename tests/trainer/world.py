@@ -32,7 +32,7 @@ from recorder.groups.shadows import open_shadow
 from recorder.ids import new_id
 from recorder.reading import transcripts
 from recorder.reading.views import CallView
-from recorder.registry import aliases, versions
+from recorder.registry import alias_moves, aliases, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.fingerprint import base_fingerprint
 from recorder.registry.versions import VersionView
@@ -202,4 +202,4 @@ class World:
         """Do what a proxy's controller does."""
         await versions.mark(self.store, version.id, VersionState.LOADED)
         await versions.mark(self.store, version.id, VersionState.GATED)
-        await aliases.set_live(self.store, self.alias.id, version.id, why="gate")
+        await alias_moves.set_live(self.store, self.alias.id, version.id, why="gate")

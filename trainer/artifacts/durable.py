@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from recorder import private
+from recorder.processes import file_modes
 
 _UNFINISHED = ".unfinished-"
 _RANDOM_BYTES = 8
@@ -22,9 +22,9 @@ _RANDOM_BYTES = 8
 @contextmanager
 def unfinished_folder(parent: Path, owner: str) -> Iterator[Path]:
     """A new folder to fill in `parent`; removed at the end unless `finish` gave it its name."""
-    private.make_folder(parent)
+    file_modes.make_folder(parent)
     folder = parent / f"{_UNFINISHED}{owner}-{secrets.token_hex(_RANDOM_BYTES)}"
-    folder.mkdir(mode=private.FOLDER)
+    folder.mkdir(mode=file_modes.FOLDER)
     try:
         yield folder
     finally:
@@ -33,7 +33,7 @@ def unfinished_folder(parent: Path, owner: str) -> Iterator[Path]:
 
 def finish(folder: Path, name: str) -> Path:
     """Make a folder durable, for those who may read its parent, and give it its name, which must be free."""
-    folder_mode, file_mode = private.modes_in(folder.parent)
+    folder_mode, file_mode = file_modes.modes_in(folder.parent)
     for path in sorted(folder.iterdir()):
         path.chmod(file_mode)
         _fsync(path)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from judge.settings import JudgeSettings, RewardSettings
+from recorder.learned.campaign_events import CampaignMeasure
 from recorder.rubric import criteria
 from recorder.work.campaigns import Split
 from recorder.work.costs import PerRun
@@ -23,7 +24,7 @@ from trainer.agents import answer
 from trainer.campaign.begin import Plan
 from trainer.campaign_settings import BASE, CampaignSettings
 from trainer.measuring.sides import named
-from trainer.measuring.yardstick import Yardstick, chosen
+from trainer.measuring.yardstick import chosen
 from trainer.tasks.drawing import draw
 from trainer.tasks.scenarios import Scenario
 
@@ -103,7 +104,7 @@ def count(plan: Plan, rewards: Sequence[RewardSettings], requests: int = 1, *, m
     if plan.val:
         out.validations, out.baselines = len(_validated_after(plan.settings)), len(named(plan.settings))
     sizes = {scenario.id: _Size.of(scenario) for part in plan.parts.values() for scenario in part}
-    beside = chosen(plan.settings, rewards, validated=bool(plan.val)) is Yardstick.WINS
+    beside = chosen(plan.settings, rewards, validated=bool(plan.val)) is CampaignMeasure.WINS
     for part, scenarios, each in _rounds(plan, against_version_0=beside):
         if part == "train":
             out.training += len(scenarios) * each

@@ -16,6 +16,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from recorder.learned.campaign_events import (
+    BEGUN,
+    CHANGE,
+    ENDED,
+    STEP,
+    CampaignEnded,
+    CampaignMeasure,
+    SettingChanged,
+    StepDone,
+)
+from recorder.learned.campaign_history import CampaignHistory, read_history
 from recorder.registry import versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
@@ -24,9 +35,8 @@ from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.work import campaigns, claims
 from recorder.work.campaigns import CampaignView, GroupStatus, Scenario
-from trainer.campaign import history as course
 from trainer.campaign.figures import figures_of
-from trainer.campaign.history import BEGUN, CHANGE, ENDED, STEP, History, read_history, summary
+from trainer.campaign.history import summary, write_event
 from trainer.campaign.measure import Measured, Measurer
 from trainer.campaign.pausing import Evidence, gained_most, recipe_changed, settings_changed, way_on
 from trainer.campaign.ruling import Ruling
@@ -38,8 +48,7 @@ from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignError, StepFailed
 from trainer.measuring import judges
 from trainer.measuring.sides import Sides
-from trainer.measuring.yardstick import Yardstick
-from trainer.progress import PHASES, Changed, Ended, Progress, Said, Status, StepDone
+from trainer.progress import PHASES, Progress, Said, Status
 from trainer.step.earlier import report_of_earlier, together
 from trainer.step.report import StepReport, StepTrainer
 from trainer.tasks.drawing import draw
@@ -49,7 +58,7 @@ from trainer.tasks.drawing import draw
 class Compared:
     """By what a campaign's versions are compared, and with whom. `averaged`: a mean of its rewards says something."""
 
-    yardstick: Yardstick
+    yardstick: CampaignMeasure
     averaged: bool
     sides: Sides
     recipe: Mapping[str, Any]  # what the judge is told of the reward, to be compared with what it was told before
@@ -103,7 +112,7 @@ class Campaign:
             progress=progress,
         )
 
-    async def run(self) -> Ended:
+    async def run(self) -> CampaignEnded:
         """Run to the end and mark the campaign finished.
 
         Raises `CampaignError` and whatever else of the trainer's errors makes going on impossible.
@@ -113,7 +122,7 @@ class Campaign:
         train, val, test = await self._scenarios()
         s = self._settings
         ruling = Ruling(self._store, self._campaign, s, self._compared.yardstick, train, self._gained, self._progress)
-        await self._begin(history, ruling.in_force)
+        await self._begin(history, ruling)
         await self._validate(history, val, last=False)
         while (stop := await ruling.stop(history)) is None:
             step = history.steps_done + 1
@@ -127,25 +136,22 @@ class Campaign:
             return await self._pause(history, stop, began)
         return await self._end(history, stop, val, test, began)
 
-    async def _begin(self, history: History, in_force: Mapping[str, Any]) -> None:
-        """Write down what this run of the program goes on with, and what is otherwise than before.
-
-        `in_force`: what nobody has set, and rules go by.
-        """
+    async def _begin(self, history: CampaignHistory, ruling: Ruling) -> None:
+        """Write down what this run of the program goes on with, and what is otherwise than before."""
         step, settings = history.steps_done, self._settings.model_dump(mode="json")
         stored = CampaignSettings.model_validate(self._campaign.settings).model_dump(mode="json")
         recipe = dict(self._compared.recipe)
         changes = settings_changed(step, stored, settings)
         if history.begun:
-            changes += recipe_changed(step, history.begun[-1].get("recipe", {}), recipe)
+            changes += recipe_changed(step, history.begun[-1].recipe, recipe)
         for change in changes:
             if change not in history.changes:  # the program was killed before it had taken the new settings over
                 history.changes.append(change)
                 await self._tell(CHANGE, change)
         await campaigns.set_settings(self._store, self._campaign.id, settings)
         paused = self._campaign.reason == StopCode.PAUSED  # as it was found
-        begun = {"step": step, "paused": paused, "recipe": recipe, **in_force}
-        await course.write_row(self._store, self._campaign, BEGUN, begun)
+        begun = ruling.begun(step, recipe, paused=paused)
+        await write_event(self._store, self._campaign, BEGUN, begun)
         history.begun.append(begun)
 
     async def _scenarios(self) -> tuple[list[Scenario], list[Scenario], list[Scenario]]:
@@ -157,8 +163,8 @@ class Campaign:
         )
 
     async def _end(
-        self, history: History, stop: Stop, val: Sequence[Scenario], test: Sequence[Scenario], began: float
-    ) -> Ended:
+        self, history: CampaignHistory, stop: Stop, val: Sequence[Scenario], test: Sequence[Scenario], began: float
+    ) -> CampaignEnded:
         """Measure what serves, leave the best version in service, test it, and mark the campaign finished."""
         await self._validate(history, val, last=True)
         if self._settings.serve == "best":
@@ -168,18 +174,20 @@ class Campaign:
             await self._validator.test(history, test, live)
         return await self._over(history, stop, live, CampaignState.FINISHED, began)
 
-    async def _pause(self, history: History, stop: Stop, began: float) -> Ended:
+    async def _pause(self, history: CampaignHistory, stop: Stop, began: float) -> CampaignEnded:
         """Leave the best version that was validated in service, and say how to go on."""
         live = await self._serve_best(history, f"the campaign was paused: {stop.detail}")
         self._progress.tell(Said(way_on(self._campaign.name, live.name), warning=True))
         return await self._over(history, stop, live, CampaignState.STOPPED, began)
 
-    async def _serve_best(self, history: History, why: str) -> VersionView:
+    async def _serve_best(self, history: CampaignHistory, why: str) -> VersionView:
         return await self._service.serve_best(history.validations, self._compared.yardstick, why)
 
-    async def _over(self, history: History, stop: Stop, live: VersionView, state: CampaignState, began: float) -> Ended:
+    async def _over(
+        self, history: CampaignHistory, stop: Stop, live: VersionView, state: CampaignState, began: float
+    ) -> CampaignEnded:
         ended = summary(self._campaign.name, stop, history, live.name, time.monotonic() - began)
-        await course.write(self._store, self._campaign, ENDED, ended)
+        await write_event(self._store, self._campaign, ENDED, ended)
         # Before the campaign is marked: one that is marked finished is not gone on with, and has all that it leaves.
         campaign = await campaigns.get(self._store, self._campaign.id)
         await self._leave_report(replace(campaign, state=state, reason=stop.code, ended_at=time.time()))
@@ -191,7 +199,7 @@ class Campaign:
         groups = await campaigns.group_states(self._store, self._campaign.id, step, Purpose.TRAIN)
         return gained_most((await self._measurer.load(groups)).scores.values())
 
-    def _refuse_hopeless(self, history: History) -> None:
+    def _refuse_hopeless(self, history: CampaignHistory) -> None:
         """Give up when the newest steps all failed: going on would only cost."""
         last = history.steps[-self._settings.max_rejected :]
         if len(last) == self._settings.max_rejected and all(step.failed for step in last):
@@ -321,11 +329,13 @@ class Campaign:
             note=failure or (report.reason if report and report.reason else ""),
             failed=failure is not None,
             metrics=metrics,
+            measured_attempts=measured.attempts,
+            agent_failures=measured.agent_failures,
         )
 
     # --- validation
 
-    async def _validate(self, history: History, tasks: Sequence[Scenario], *, last: bool) -> None:
+    async def _validate(self, history: CampaignHistory, tasks: Sequence[Scenario], *, last: bool) -> None:
         """Measure the live version where it is time to: before the first step, every `val_every`, after the last."""
         if not tasks:
             return
@@ -344,8 +354,8 @@ class Campaign:
         if self._trainer_to_be.done():
             self._trainer_to_be.result()
 
-    async def _tell(self, code: str, event: StepDone | Changed) -> None:
-        await course.write(self._store, self._campaign, code, event)
+    async def _tell(self, code: str, event: StepDone | SettingChanged) -> None:
+        await write_event(self._store, self._campaign, code, event)
         self._progress.tell(event)
 
     @contextmanager

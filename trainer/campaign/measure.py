@@ -46,6 +46,7 @@ class Measured:
     adversarial: float | None = None
     adversarial_attempts: int = 0
     succeeded: Mapping[str, bool] = field(default_factory=dict)  # by the attempts' ids, as far as success was measured
+    agent_failures: int = 0  # attempts that their agents spoilt, among those that did not succeed
 
     @property
     def value(self) -> float | None:
@@ -87,19 +88,28 @@ class Measurer:
         found = await self._measured([group for group in groups if not group.adversarial])
         apart = await self._measured([group for group in groups if group.adversarial])
         succeeded = {**found.succeeded, **apart.succeeded}
-        return replace(found, adversarial=apart.value, adversarial_attempts=apart.attempts, succeeded=succeeded)
+        return replace(
+            found,
+            adversarial=apart.value,
+            adversarial_attempts=apart.attempts,
+            succeeded=succeeded,
+            agent_failures=found.agent_failures + apart.agent_failures,
+        )
 
     async def _measured(self, groups: Sequence[GroupStatus]) -> Measured:
         by_group = {group.group_id: group.current_score_id for group in groups}
         found = await scores.get_scores(self._store, [id_ for id_ in by_group.values() if id_ is not None])
         rewards = [value for score in found.values() for value in _values(score, REWARD).values()]
         successes: dict[str, bool] = {}
+        failures = 0
         if self._function is not None or self._part is not None:
             for view in await transcripts.load_groups(self._store, list(by_group)):
                 successes |= await self._successes(view, found.get(by_group[view.id] or ""))
+                failures += sum(map(spoilt, view.members))
         success = statistics.fmean(successes.values()) if successes else None
         reward = statistics.fmean(rewards) if rewards else None
-        return Measured(success, reward, len(successes or rewards), succeeded=successes)
+        count = len(successes or rewards)
+        return Measured(success, reward, count, succeeded=successes, agent_failures=failures)
 
     async def _successes(self, view: GroupView, score: StoredScore | None) -> dict[str, bool]:
         parts = _values(score, self._part) if self._part is not None else {}

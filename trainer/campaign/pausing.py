@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from recorder.learned.campaign_events import SettingChanged
 from recorder.work.scores import REWARD, NewPart, StoredScore
-from trainer.progress import Changed
 
 Evidence = Mapping[str, Any]  # {"trajectory", "reward", "part"}
 Gained = Callable[[int], Awaitable[Sequence[Evidence]]]  # of a step
@@ -63,16 +63,16 @@ def way_on(campaign: str, live: str) -> str:
     )
 
 
-def settings_changed(step: int, was: Mapping[str, Any], now: Mapping[str, Any]) -> list[Changed]:
+def settings_changed(step: int, was: Mapping[str, Any], now: Mapping[str, Any]) -> list[SettingChanged]:
     """The campaign's settings that are others than before."""
     names = [name for name in now if name not in _OF_THE_PLACE and was.get(name) != now[name]]
-    return [Changed(step, f"campaign.{name}", _shown(was.get(name)), _shown(now[name])) for name in names]
+    return [SettingChanged(step, f"campaign.{name}", _shown(was.get(name)), _shown(now[name])) for name in names]
 
 
-def recipe_changed(step: int, was: Mapping[str, Any], now: Mapping[str, Any]) -> list[Changed]:
+def recipe_changed(step: int, was: Mapping[str, Any], now: Mapping[str, Any]) -> list[SettingChanged]:
     """What of the judge's recipe is otherwise than before."""
     names = [name for name in now if was.get(name) != now[name]]
-    return [Changed(step, f"judge.{name}", _shown(was.get(name)), _shown(now[name])) for name in names]
+    return [SettingChanged(step, f"judge.{name}", _shown(was.get(name)), _shown(now[name])) for name in names]
 
 
 def _shown(value: Any) -> str:

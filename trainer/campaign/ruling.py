@@ -8,23 +8,33 @@ Refuses: the rules
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from recorder.learned.campaign_events import (
+    ALARM,
+    JUDGE_CHANGED,
+    JUDGED,
+    Alarm,
+    CampaignBegun,
+    CampaignMeasure,
+    StepDone,
+    Validation,
+)
+from recorder.learned.campaign_history import CampaignHistory
+from recorder.learned.campaign_measures import count_measured, measure_spread, measure_value
 from recorder.store.database import Store
 from recorder.work import spending
 from recorder.work.campaigns import CampaignView, Scenario
-from trainer.campaign import history as course
-from trainer.campaign.history import ALARM, JUDGE_CHANGED, JUDGED, History
+from trainer.campaign.history import write_event
 from trainer.campaign.pausing import Gained
 from trainer.campaign.stop import Beat, Rules, Spent, Stop, StopCode, decide
 from trainer.campaign_settings import BASE, CampaignSettings
 from trainer.curves import Measure
 from trainer.health import Finding, findings
 from trainer.measuring import judges
-from trainer.measuring import yardstick as yardsticks
-from trainer.measuring.yardstick import Yardstick
-from trainer.progress import Alarm, Progress, StepDone, Validated
+from trainer.measuring.yardstick import unmet
+from trainer.progress import Progress
 from trainer.tasks.drawing import steps_of_a_pass
 
 PLATEAU_STEPS: Final = 10  # where there is validation and nothing else was said
@@ -39,7 +49,7 @@ class Ruling:
         store: Store,
         campaign: CampaignView,
         settings: CampaignSettings,
-        yardstick: Yardstick,
+        yardstick: CampaignMeasure,
         train: Sequence[Scenario],
         gained: Gained,
         progress: Progress,
@@ -54,20 +64,17 @@ class Ruling:
         self._began = time.monotonic()
         self._minutes_before: float | None = None
 
-    @property
-    def in_force(self) -> dict[str, Any]:
-        """What the rules go by that the settings alone do not say: which measure, the plateau, how long an epoch is."""
-        return {
-            "measure": str(self._yardstick),
-            "plateau_steps": self._plateau_steps,
-            "epoch_steps": self._epoch_steps,
-        }
+    def begun(self, step: int, recipe: Mapping[str, Any], *, paused: bool) -> CampaignBegun:
+        """That a run of the program begins after `step` steps, with what the rules go by and the settings alone do not
+        say: which measure, the plateau, how long an epoch is.
+        """
+        return CampaignBegun(step, paused, recipe, self._yardstick, self._plateau_steps, self._epoch_steps)
 
     @property
     def _plateau_steps(self) -> int | None:
         return self._settings.plateau_steps or (PLATEAU_STEPS if self._settings.val_every is not None else None)
 
-    async def stop(self, history: History) -> Stop | None:
+    async def stop(self, history: CampaignHistory) -> Stop | None:
         """Whether the campaign ends now, and why."""
         if history.tests:  # the program was killed amid them: what was seen at the end is not learnt after
             return Stop(StopCode.STEPS, f"{history.steps_done} steps done, and the test part is measured")
@@ -75,15 +82,15 @@ class Ruling:
         s = self._settings
         seen = history.measured(self._yardstick, regularly=s.val_every is not None)
         newest = history.validations[-1] if history.validations else None
-        missing = yardsticks.unmet(s.goals, newest) if s.goals else []
+        missing = unmet(s.goals, newest) if s.goals else []
         beat = self._beat(history)
         if s.beat is not None and beat is None:
             missing.append(f"{s.beat.baseline} was not measured by the judge of now")
         found = await self._look(history)
-        measures = [self._measure(event, value) for event, value in seen]
+        measures = [one for event in seen if (one := self._measure(event)) is not None]
         return decide(measures, history.steps_done, self._rules(beat), await self._spent(history), missing, found)
 
-    async def _judges(self, history: History) -> None:
+    async def _judges(self, history: CampaignHistory) -> None:
         """Write down who judged the newest step, and tell it where that is somebody new."""
         step = history.steps_done
         by = await judges.judges_of(self._store, self._campaign, step)
@@ -93,13 +100,16 @@ class Ruling:
         row, change = found
         if change is not None:  # told first: a program that is killed in between tells it again
             history.changes.append(change)
-            await course.write(self._store, self._campaign, JUDGE_CHANGED, change)
+            await write_event(self._store, self._campaign, JUDGE_CHANGED, change)
             self._progress.tell(change)
         history.judged.append(row)
-        await course.write_row(self._store, self._campaign, JUDGED, row)
+        await write_event(self._store, self._campaign, JUDGED, row)
 
-    def _measure(self, event: StepDone | Validated, value: float) -> Measure:
-        return Measure(event.step, value, event.attempts, yardsticks.spread_of(event, self._yardstick))
+    def _measure(self, event: StepDone | Validation) -> Measure | None:
+        value = measure_value(event, self._yardstick)
+        if value is None:
+            return None
+        return Measure(event.step, value, count_measured(event), measure_spread(event, self._yardstick))
 
     def _rules(self, beat: Beat | None) -> Rules:
         s = self._settings
@@ -117,18 +127,18 @@ class Ruling:
             max_judge_tokens=s.max_judge_tokens,
         )
 
-    def _beat(self, history: History) -> Beat | None:
+    def _beat(self, history: CampaignHistory) -> Beat | None:
         if (wanted := self._settings.beat) is None:
             return None
-        if wanted.baseline == BASE and self._yardstick is Yardstick.WINS:  # a win rate is a comparison with it already
+        if (
+            wanted.baseline == BASE and self._yardstick is CampaignMeasure.WINS
+        ):  # a win rate is a comparison with it already
             return Beat(BASE, Measure(0, 0.5, _SURELY), wanted.margin)
         against = history.baseline(wanted.baseline, self._yardstick)
-        value = yardsticks.value_of(against, self._yardstick) if against is not None else None
-        if against is None or value is None:
-            return None
-        return Beat(wanted.baseline, self._measure(against, value), wanted.margin)
+        measure = self._measure(against) if against is not None else None
+        return Beat(wanted.baseline, measure, wanted.margin) if measure is not None else None
 
-    async def _spent(self, history: History) -> Spent:
+    async def _spent(self, history: CampaignHistory) -> Spent:
         s = self._settings
         if self._minutes_before is None:
             self._minutes_before = history.seconds / 60
@@ -138,7 +148,7 @@ class Ruling:
         judged = await spending.judged_for(self._store, self._campaign)
         return Spent(minutes, judged.usd, judged.tokens_in + judged.tokens_out)
 
-    async def _look(self, history: History) -> list[Finding]:
+    async def _look(self, history: CampaignHistory) -> list[Finding]:
         """What health says of the newest step since the campaign was last gone on with after a pause, by one judge."""
         since = max(history.answered_until, history.one_judge_from - 1)
         steps = [step for step in history.steps if step.step > since]
@@ -149,9 +159,9 @@ class Ruling:
                 await self._write_down(history, one)
         return found
 
-    async def _write_down(self, history: History, one: Finding) -> None:
+    async def _write_down(self, history: CampaignHistory, one: Finding) -> None:
         evidence = await self._gained(one.step) if one.then == "pause" else []
         alarm = Alarm(one.step, one.rule, one.then, one.detail, one.figures, evidence)
         history.alarms.append(alarm)
-        await course.write(self._store, self._campaign, ALARM, alarm)
+        await write_event(self._store, self._campaign, ALARM, alarm)
         self._progress.tell(alarm)

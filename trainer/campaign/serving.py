@@ -14,25 +14,27 @@ from collections.abc import Sequence
 from typing import Final
 
 from recorder.errors import Conflict
-from recorder.registry import aliases, replicas, versions
-from recorder.registry.aliases import ROLLED_BACK, AliasView
+from recorder.learned.campaign_events import CampaignMeasure, Validation
+from recorder.learned.campaign_measures import measure_value
+from recorder.registry import alias_moves, aliases, replicas, versions
+from recorder.registry.alias_moves import ROLLED_BACK
+from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
 from recorder.states import VersionState
 from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.project import Project
 from trainer.errors import CampaignError
-from trainer.measuring.yardstick import Yardstick, value_of
-from trainer.progress import Progress, Said, Validated
+from trainer.progress import Progress, Said
 
 # A proxy that has not seen the new version by then serves the old one a little longer: its samples are of age 1.
 _SEEN_TIMEOUT_S: Final = 5.0
 _PROXY_GONE_S: Final = 15.0  # a proxy shows every ten seconds that it lives
 
 
-def by_worth(validations: Sequence[Validated], yardstick: Yardstick) -> list[tuple[str, float]]:
+def by_worth(validations: Sequence[Validation], yardstick: CampaignMeasure) -> list[tuple[str, float]]:
     """Versions and what each was last measured at, the best first; of equals the newest."""
-    newest = {one.version: value for one in validations if (value := value_of(one, yardstick)) is not None}
+    newest = {one.version: value for one in validations if (value := measure_value(one, yardstick)) is not None}
     placed = sorted(((value, place, name) for place, (name, value) in enumerate(newest.items())), reverse=True)
     return [(name, value) for value, _, name in placed]
 
@@ -55,7 +57,7 @@ class Service:
         assert alias.live_version_id is not None  # an alias is made with version 0 live
         return await versions.get_version(self._store, alias.live_version_id)
 
-    async def serve_best(self, validations: Sequence[Validated], yardstick: Yardstick, why: str) -> VersionView:
+    async def serve_best(self, validations: Sequence[Validation], yardstick: CampaignMeasure, why: str) -> VersionView:
         """Leave the best validated version in service that can serve; the one that does. Again changes nothing."""
         for name, value in by_worth(validations, yardstick):
             live = await self.live()
@@ -70,7 +72,7 @@ class Service:
 
     async def _move(self, version: VersionView, live: VersionView, value: float, why: str) -> bool:
         try:
-            await aliases.set_live(
+            await alias_moves.set_live(
                 self._store,
                 self._alias.id,
                 version.id,

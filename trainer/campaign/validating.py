@@ -12,6 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from recorder.learned.campaign_events import BASELINE, TEST, CampaignMeasure, Validation
+from recorder.learned.campaign_history import CampaignHistory
+from recorder.learned.campaign_measures import SPREAD
 from recorder.reading.views import GroupView
 from recorder.registry.retention import VALIDATION
 from recorder.registry.versions import VersionView
@@ -19,16 +22,14 @@ from recorder.states import Purpose
 from recorder.store.database import Store
 from recorder.work.campaigns import CampaignView, Scenario
 from recorder.work.scores import REWARD
-from trainer.campaign import history as course
 from trainer.campaign.figures import all_judged, figures_of
-from trainer.campaign.history import BASELINE, TEST, History
-from trainer.campaign.measure import Loaded, Measurer, rewards_of, worths
+from trainer.campaign.history import write_event
+from trainer.campaign.measure import Loaded, Measurer, rewards_of, spoilt, worths
 from trainer.campaign.sampling import Round, Sampler, place_of, refuse_broken_agent
 from trainer.campaign_settings import BASE, CampaignSettings
 from trainer.measuring.sides import Side, Sides, named
 from trainer.measuring.wins import Wins, Worth, counted
-from trainer.measuring.yardstick import SPREAD, Yardstick
-from trainer.progress import Progress, Validated
+from trainer.progress import Progress
 
 _NAMED: Final = {"turns": "health.turns", "tokens": "health.length", "seconds": "health.seconds"}
 
@@ -43,7 +44,7 @@ class Validator:
         settings: CampaignSettings,
         *,
         sides: Sides,
-        yardstick: Yardstick,
+        yardstick: CampaignMeasure,
         averaged: bool,
         sampler: Sampler,
         measurer: Measurer,
@@ -59,14 +60,14 @@ class Validator:
         self._measurer = measurer
         self._progress = progress
 
-    async def validate(self, history: History, tasks: Sequence[Scenario], live: VersionView) -> None:
+    async def validate(self, history: CampaignHistory, tasks: Sequence[Scenario], live: VersionView) -> None:
         """Measure the version in service after the steps that are done."""
         of = self._round(history.steps_done, Purpose.VAL, tasks, self._sides.live)
         done = await self._measure(of, self._sides.live, live.name)
         history.validations.append(done)
         await self._write(VALIDATION, done)
 
-    async def baselines(self, history: History, tasks: Sequence[Scenario], live: VersionView) -> None:
+    async def baselines(self, history: CampaignHistory, tasks: Sequence[Scenario], live: VersionView) -> None:
         """Measure each baseline before the first step, and the one to beat again where another judge judges by now.
 
         What was measured of version 0 itself is not done again.
@@ -86,7 +87,7 @@ class Validator:
             history.baselines.append(done)
             await self._write(BASELINE, done)
 
-    async def test(self, history: History, tasks: Sequence[Scenario], live: VersionView) -> None:
+    async def test(self, history: CampaignHistory, tasks: Sequence[Scenario], live: VersionView) -> None:
         """Measure what serves at the end, version 0 and the baselines with scenarios that nobody has seen before."""
         rivals = [self._sides.of(name) for name in dict.fromkeys([BASE, *named(self._settings)])]
         for side in (self._sides.live, *rivals):
@@ -100,12 +101,12 @@ class Validator:
 
     def _round(self, step: int, purpose: Purpose, tasks: Sequence[Scenario], side: Side, key: str = "") -> Round:
         numbers = side.numbers(self._settings.val_attempts)
-        if self._yardstick is Yardstick.WINS:
+        if self._yardstick is CampaignMeasure.WINS:
             numbers.append(self._sides.beside(side))  # the last of each group is version 0's
         keys = [key, f"side{side.place}" if purpose is Purpose.EVAL else ""]
         return Round(step, purpose, tasks, numbers, "-".join(one for one in keys if one))
 
-    async def _measure(self, of: Round, side: Side, name: str) -> Validated:
+    async def _measure(self, of: Round, side: Side, name: str) -> Validation:
         began = time.monotonic()
         tally = await self._sampler.sample(of)
         refuse_broken_agent(of, tally)
@@ -113,7 +114,7 @@ class Validator:
         measured = await self._measurer.measure(groups)
         ordinary = await self._measurer.load([group for group in groups if not group.adversarial])
         tempting = await self._measurer.load([group for group in groups if group.adversarial])
-        done = Validated(
+        done = Validation(
             step=of.step,
             version=name,
             success=measured.success,
@@ -122,10 +123,11 @@ class Validator:
             errored=sum(tally.failed.values()),
             seconds=time.monotonic() - began,
             figures=self._figures(ordinary),
+            agent_failures=measured.agent_failures,
         )
-        if self._yardstick is Yardstick.NOTHING:  # a mean of RULER's says nothing of those that tempt either
+        if self._yardstick is CampaignMeasure.NOTHING:  # a mean of RULER's says nothing of those that tempt either
             return done
-        if self._yardstick is not Yardstick.WINS:
+        if self._yardstick is not CampaignMeasure.WINS:
             apart_of = measured.adversarial_attempts
             return replace(done, adversarial=measured.adversarial, adversarial_attempts=apart_of)
         won, apart = self._wins(ordinary), self._wins(tempting)
@@ -135,6 +137,9 @@ class Validator:
             attempts=won.compared,
             adversarial=apart.share,
             adversarial_attempts=apart.compared,
+            agent_failures=sum(
+                map(spoilt, (m for loaded in (ordinary, tempting) for v in loaded.views for m in v.members))
+            ),
         )
 
     @property
@@ -156,7 +161,7 @@ class Validator:
             figures |= {name: value for name, value in found.items() if name.startswith("part.")}
         rewards = [p.value for score in scored.values() for p in score.parts if p.part == REWARD and not p.unasked]
         known = [value for value in rewards if value is not None]
-        if self._yardstick is Yardstick.REWARD and len(known) > 1:
+        if self._yardstick is CampaignMeasure.REWARD and len(known) > 1:
             figures[SPREAD] = statistics.stdev(known)
         return figures
 
@@ -170,6 +175,6 @@ class Validator:
         worth = worths(view, rewards)
         return ([one for place, one in worth.items() if 0 <= place < each], worth[each]) if each in worth else None
 
-    async def _write(self, code: str, done: Validated) -> None:
-        await course.write(self._store, self._campaign, code, done)
+    async def _write(self, code: str, done: Validation) -> None:
+        await write_event(self._store, self._campaign, code, done)
         self._progress.tell(done)

@@ -17,7 +17,7 @@ from trainer.commands.requiring import require_judge_model, require_own_choices,
 from trainer.commands.support import log, path_option, run, shares, wanted_services
 
 if TYPE_CHECKING:
-    from trainer.progress import Ended
+    from recorder.learned.campaign_events import CampaignEnded
 
 
 def _listed(_context: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> list[str] | None:
@@ -91,7 +91,7 @@ def train(
         sys.exit(PAUSED)
 
 
-async def _train(context: Context, proxy_url: str | None, resume: str | None, *, fresh: bool) -> Ended:
+async def _train(context: Context, proxy_url: str | None, resume: str | None, *, fresh: bool) -> CampaignEnded:
     from trainer.campaign import begin
     from trainer.programs.train import train as campaign
     from trainer.progress import progress

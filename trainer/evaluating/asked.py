@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from judge.settings import RewardSettings
+from recorder.learned.campaign_events import CampaignMeasure
 from trainer.agents.agent import is_function
 from trainer.campaign.begin import require_agent
 from trainer.campaign_settings import BASE, CampaignSettings
 from trainer.errors import CampaignError
 from trainer.measuring import yardstick
 from trainer.measuring.sides import MOST, Side
-from trainer.measuring.yardstick import Yardstick
 from trainer.tasks import scenarios
 from trainer.tasks.scenarios import Scenario
 
@@ -102,10 +102,12 @@ def measures(settings: CampaignSettings, rewards: Sequence[RewardSettings], vers
         )
     by_reward = yardstick.chosen(settings.model_copy(update={"success": None}), rewards, validated=True)
     found = Measures(
-        settings.success is not None, by_reward is Yardstick.REWARD, by_reward is Yardstick.WINS and versions > 1
+        settings.success is not None,
+        by_reward is CampaignMeasure.REWARD,
+        by_reward is CampaignMeasure.WINS and versions > 1,
     )
     if not (found.success or found.reward or found.wins):
-        alone = by_reward is Yardstick.WINS
+        alone = by_reward is CampaignMeasure.WINS
         why = "of one version alone" if alone else "where RULER is a part of the reward beside others"
         raise CampaignError(
             f"nothing can be measured {why}: RULER's scores compare the runs of one group, and their mean over groups "

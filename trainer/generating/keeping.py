@@ -14,7 +14,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Final
 
-from recorder import private
+from recorder.processes import file_modes
 from trainer.errors import NoTasks, ScenariosInvalid
 from trainer.generating.difficulties import Difficulty, of_scenario
 from trainer.tasks.scenarios import Scenario, line, parse
@@ -59,7 +59,7 @@ class Growing:
 
     def _new(self) -> FileIO:
         try:
-            self._file = self._locked(open(self._path, "xb", buffering=0, opener=private.opener))  # noqa: SIM115
+            self._file = self._locked(open(self._path, "xb", buffering=0, opener=file_modes.opener))  # noqa: SIM115
         except FileExistsError:
             raise self._taken() from None
         folder = os.open(self._path.absolute().parent, os.O_RDONLY)

@@ -11,20 +11,19 @@ asked to score in the other's place, each turn is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import ColumnElement, and_, or_, select
 
 from recorder.judged import seconds, turns
 from recorder.judged.drift import STRONG
+from recorder.learned.campaign_events import JUDGE_CHANGED, SettingChanged, StepJudges
 from recorder.store.database import Store
 from recorder.store.schema import attempts, groups, scores
 from recorder.work.campaigns import CampaignView
-from trainer.progress import Changed
 
-WHAT: Final = "judge_changed"
 AND: Final = " + "  # between the versions of a panel's judges, in a score
 _HASH_CHARS: Final = 12
 
@@ -39,9 +38,6 @@ class Judge:
 
     def __str__(self) -> str:
         return f"{self.version or self.model or 'no model'} by recipe {self.recipe[:_HASH_CHARS]}"
-
-
-Row = Mapping[str, Any]  # of the ledger: {"step", "judges": [[model, version, recipe], …], "turn"}
 
 
 async def judges_of(store: Store, campaign: CampaignView, step: int) -> frozenset[Judge]:
@@ -101,8 +97,8 @@ async def held_against(store: Store, campaign_id: str) -> dict[str, float]:
 
 
 def changed(
-    rows: Sequence[Row], step: int, judges: frozenset[Judge], turn: Turn | None = None
-) -> tuple[Row, Changed | None] | None:
+    rows: Sequence[StepJudges], step: int, judges: frozenset[Judge], turn: Turn | None = None
+) -> tuple[StepJudges, SettingChanged | None] | None:
     """What is written down of a step that was judged by `judges`, and told; None: nothing is new.
 
     `rows`: what was written down of earlier steps. What is told holds after the last step that others judged: this
@@ -113,20 +109,20 @@ def changed(
     taken = turn is not None and turn.number > _turn(rows) and _is_taken(judges, turn, rows)
     if judges <= known and not taken:
         return None
-    row = {"step": step, "judges": [list(astuple(judge)) for judge in sorted(judges)]}
-    row["turn"] = turn.number if taken and turn is not None else _turn(rows)
+    number = turn.number if taken and turn is not None else _turn(rows)
+    row = StepJudges(step, [list(astuple(judge)) for judge in sorted(judges)], number)
     if not known:
         return row, None
     new = judges - known or _by(judges, turn)
     after = step if judges - new else step - 1
-    return row, Changed(after, WHAT, _told(_judges(rows[-1])), _told(new))
+    return row, SettingChanged(after, JUDGE_CHANGED, _told(_judges(rows[-1])), _told(new))
 
 
-def _turn(rows: Sequence[Row]) -> int:
-    return int(rows[-1].get("turn", 0)) if rows else 0
+def _turn(rows: Sequence[StepJudges]) -> int:
+    return rows[-1].turn if rows else 0
 
 
-def _is_taken(judges: frozenset[Judge], turn: Turn, rows: Sequence[Row]) -> bool:
+def _is_taken(judges: frozenset[Judge], turn: Turn, rows: Sequence[StepJudges]) -> bool:
     """Whether who is to score has judged, and somebody else did before."""
     before = frozenset(_judges(rows[-1])) if rows else frozenset[Judge]()
     return bool(_by(judges, turn) and before - _by(before, turn))
@@ -138,8 +134,8 @@ def _by(judges: frozenset[Judge], turn: Turn | None) -> frozenset[Judge]:
     return frozenset(judge for judge in judges if not names.isdisjoint(judge.model.split(AND)))
 
 
-def _judges(row: Row) -> list[Judge]:
-    return [Judge(*one) for one in row["judges"]]
+def _judges(row: StepJudges) -> list[Judge]:
+    return [Judge(*one) for one in row.judges]
 
 
 def _told(judges: Iterable[Judge]) -> str:

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from judge.settings import JudgeSettings
 from proxy.settings.hone import HoneSettings
+from recorder.learned.campaign_events import CampaignMeasure
 from recorder.registry.keys import Scope
 from trainer.campaign.begin import Plan
 from trainer.campaign_settings import CampaignSettings
 from trainer.measuring import sides, yardstick
-from trainer.measuring.yardstick import Yardstick
 
 OF_THE_REWARD: Final = {"model", "temperature", "rubric", "rewards", "missing"}
 
@@ -24,7 +24,7 @@ OF_THE_REWARD: Final = {"model", "temperature", "rubric", "rewards", "missing"}
 class Measure:
     """The yardstick; `averaged`: a mean of rewards over groups says something; `recipe`: what makes the reward."""
 
-    yardstick: Yardstick
+    yardstick: CampaignMeasure
     averaged: bool
     recipe: dict[str, Any]
 
@@ -46,7 +46,7 @@ def recipe_of(campaign: CampaignSettings, settings: HoneSettings) -> JudgeSettin
     return settings.judge.by_recipe(settings.judge.recipe_of(alias, campaign.reward_recipe))
 
 
-def scopes_of(plan: Plan, found: Yardstick) -> list[Scope]:
+def scopes_of(plan: Plan, found: CampaignMeasure) -> list[Scope]:
     """What the agent's key must allow: asking for a version by name needs more than asking for the alias."""
-    asks_by_name = found is Yardstick.WINS or bool(sides.named(plan.settings))
+    asks_by_name = found is CampaignMeasure.WINS or bool(sides.named(plan.settings))
     return [Scope.INFER, Scope.EVAL] if asks_by_name else [Scope.INFER]

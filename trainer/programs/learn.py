@@ -20,6 +20,7 @@ from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.migrate import open_store
 from recorder.store.project import Project
+from recorder.telling.stages import waits_for_campaign
 from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView
 from trainer.errors import AliasBusy
@@ -27,7 +28,7 @@ from trainer.programs.examiner import Examiner
 from trainer.programs.learner import Learner
 from trainer.programs.train import OpenTrainer, open_trainer, opening, trainer_settings
 from trainer.programs.waiting import Patience
-from trainer.progress import Progress, Said, Several, Status
+from trainer.progress import WAITING, Progress, Said, Several, Status
 from trainer.tracking import runs
 from trainer.tracking.tracker import tracked
 
@@ -66,7 +67,7 @@ async def _aliases(project: Project, names: Sequence[str], progress: Progress) -
                 return found
             if not told:
                 missing = ", ".join(sorted(set(names) - {alias.name for alias in there})) or "an alias"
-                progress.tell(Status(0, "waiting", detail=f"for the proxy to declare {missing}"))
+                progress.tell(Status(0, WAITING, detail=f"Learning waits for the proxy to declare {missing}."))
                 told = True
 
 
@@ -94,7 +95,7 @@ async def _learn(
                 await Learner(store, alias, settings, opened, progress, patience).run()
         except AliasBusy as e:
             if not told:
-                progress.tell(Status(0, "waiting", detail=str(e)))
+                progress.tell(Status(0, WAITING, detail=str(e)))
                 told = True
             with suppress(StoreUnavailable):  # the next round says so
                 await holders.until_free(Project(store, alias.project_id), leases.trainer(alias.name))
@@ -105,5 +106,5 @@ async def _learn(
 
 async def _until_over(store: Store, alias: AliasView, campaign: CampaignView, progress: Progress) -> None:
     """Leave the alias to a campaign until nobody runs that any more: it ended, or was killed."""
-    progress.tell(Status(0, "waiting", detail=f"for campaign {campaign.name!r} to end: it trains {alias.name!r} now"))
+    progress.tell(Status(0, WAITING, detail=waits_for_campaign(campaign.name, alias.name)))
     await holders.until_free(Project(store, alias.project_id), campaigns.lease_name(campaign.id))

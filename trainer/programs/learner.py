@@ -2,7 +2,7 @@
 
 Owns: taking a step when one is due, leaving the alias to a campaign, and saying what is waited for: a learner that
 starves says why. No step begins before the last version is decided: so every step goes on from what the one before it
-learned. Refuses: when one is due (`trainer.programs.waiting`), campaigns' groups (`trainer.campaign.loop` trains on
+learned. Refuses: when one is due (`recorder.telling.stages`), campaigns' groups (`trainer.campaign.loop` trains on
 them), scoring, and putting versions into service.
 """
 
@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 
 from recorder.errors import Undecided
-from recorder.registry import versions
+from recorder.learned.campaign_events import StepDone
 from recorder.registry.aliases import AliasView
 from recorder.store.changes import Topic
 from recorder.store.database import Store
@@ -21,8 +21,8 @@ from recorder.work import baselines, campaigns, claims
 from recorder.work.campaigns import CampaignView
 from recorder.work.claims import GroupClaim
 from trainer.errors import StepFailed
-from trainer.programs.waiting import Patience
-from trainer.progress import Progress, Said, Status, StepDone
+from trainer.programs.waiting import LearningStage, Patience
+from trainer.progress import WAITING, Progress, Said, Status
 from trainer.settings import TrainerSettings
 from trainer.step.report import StepTrainer
 
@@ -62,20 +62,15 @@ class Learner:
             while True:
                 await news.wait(within_s)
                 while not (running := await campaigns.running_on(self._store, self._alias.id)):
-                    if not (claimed := await self._claim()):
+                    stage = await self._patience.look()
+                    if not (claimed := await self._claim(stage)):
                         break
                     await self._try_step(claimed)
                 if running:
                     return running[0]
-                await self._say_what_is_missing()
-                due_s = await self._due_s()
+                self._say_what_is_missing(stage)
+                due_s = stage.due_in_s
                 within_s = _JUDGE_CHECK_S if due_s is None else min(_JUDGE_CHECK_S, max(due_s, BREATH_S))
-
-    async def _due_s(self) -> float | None:
-        """In how many seconds a step may begin; None: not before something changes."""
-        if await versions.undecided(self._store, self._alias.id) is not None:
-            return None
-        return await self._patience.in_s()
 
     async def _try_step(self, claimed: Sequence[GroupClaim]) -> None:
         try:
@@ -86,9 +81,9 @@ class Learner:
         except Undecided:  # somebody else's step was faster: the next look sees its version
             return
 
-    async def _claim(self) -> list[GroupClaim]:
-        """The groups of a step, or none while not enough of them wait or the last version is not decided."""
-        if await self._due_s() != 0:
+    async def _claim(self, stage: LearningStage) -> list[GroupClaim]:
+        """The groups of a step, or none while none is due."""
+        if not stage.is_step_due:
             return []
         claimed = await claims.claim_for_training(
             self._store, self._alias.id, self._trainer.owner, self._settings.lease_s, limit=self._settings.max_groups,
@@ -127,10 +122,7 @@ class Learner:
             )
         )
 
-    async def _say_what_is_missing(self) -> None:
-        outlook = await self._patience.outlook()
-        version = await versions.undecided(self._store, self._alias.id)
-        decision = f"for {version.name} to be decided ({version.state}), then " if version else ""
-        if decision + outlook.text != self._said:
-            self._said = decision + outlook.text
-            self._progress.tell(Status(0, "waiting", detail=decision + outlook.told))
+    def _say_what_is_missing(self, stage: LearningStage) -> None:
+        if not stage.is_step_due and stage.status.text != self._said:
+            self._said = stage.status.text
+            self._progress.tell(Status(0, WAITING, detail=stage.detail))

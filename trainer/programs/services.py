@@ -24,9 +24,9 @@ from typing import Any
 
 import httpx
 
-from recorder import private
 from recorder.errors import SchemaMismatch, StoreError
 from recorder.holding import leases, presence
+from recorder.processes import file_modes
 from recorder.registry import aliases, replicas
 from recorder.registry.aliases import AliasView
 from recorder.settings import RecorderSettings
@@ -212,8 +212,8 @@ class _Child:
 
     @classmethod
     async def start(cls, argv: Sequence[str], log: Path, env: Mapping[str, str]) -> _Child:
-        private.make_folder(log.parent)
-        with private.appending(log) as out:
+        file_modes.make_folder(log.parent)
+        with file_modes.appending(log) as out:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "proxy.programs.watch", str(GRACE_S), *argv,
                 env={**os.environ, **env},

@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from proxy.settings.hone import HoneSettings
-from recorder import private
 from recorder.holding import holders, leases
+from recorder.learned.campaign_events import CampaignEnded, CampaignMeasure
+from recorder.learned.campaign_history import read_history
+from recorder.processes import file_modes
 from recorder.registry.aliases import AliasView
 from recorder.store.database import Store
 from recorder.store.project import Project
@@ -27,18 +29,16 @@ from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView
 from trainer.agents.attempts import AttemptRunner
 from trainer.campaign.begin import Plan, begin_or_find, hold, marked, still_ours
-from trainer.campaign.history import read_history
 from trainer.campaign.loop import Campaign, Compared
 from trainer.campaign.measure import Measurer
 from trainer.campaign.sampling import Sampler
 from trainer.errors import AliasBusy
 from trainer.measuring import sides
-from trainer.measuring.yardstick import Yardstick
 from trainer.programs import comparing, left_out
 from trainer.programs.attempting import endpoint_of, start_agents
 from trainer.programs.reporting import failure_reported, leave_report
 from trainer.programs.services import Services, Wanted
-from trainer.progress import Ended, JsonLines, Progress, Said, Several, Status
+from trainer.progress import JsonLines, Progress, Said, Several, Status
 from trainer.settings import TrainerSettings
 from trainer.step.report import StepTrainer
 from trainer.tracking import runs
@@ -60,7 +60,7 @@ OpenTrainer = Callable[[Store, AliasView, HoneSettings], Coroutine[Any, Any, Tra
 
 async def train(
     plan: Plan, everything: HoneSettings, wanted: Wanted, progress: Progress, open_with: OpenTrainer | None = None
-) -> Ended:
+) -> CampaignEnded:
     """Run a campaign to its end, with everything that it needs. `open_with` opens another trainer than the real one.
 
     What is told is also appended to `campaigns/<name>/events.jsonl` in the data folder, whatever `progress` is; at its
@@ -125,8 +125,8 @@ async def train(
         return ended
 
 
-def _warn_of_blind_validation(plan: Plan, yardstick: Yardstick, progress: Progress) -> None:
-    if yardstick is Yardstick.NOTHING and (plan.validates or plan.settings.plateau_steps is not None):
+def _warn_of_blind_validation(plan: Plan, yardstick: CampaignMeasure, progress: Progress) -> None:
+    if yardstick is CampaignMeasure.NOTHING and (plan.validates or plan.settings.plateau_steps is not None):
         text = (
             "nothing can be measured, so neither a target nor a plateau ends this campaign: RULER's scores compare the "
             "runs of one group. Set campaign.success, or give validation scenarios where RULER is the only reward"
@@ -138,8 +138,8 @@ def _warn_of_blind_validation(plan: Plan, yardstick: Yardstick, progress: Progre
 def event_log(data: Path, name: str) -> Iterator[JsonLines]:
     """Where a campaign's events are kept; a campaign that is gone on with appends to them."""
     path = data / "campaigns" / name / "events.jsonl"
-    private.make_folder(path.parent)
-    with open(path, "a", encoding="utf-8", opener=private.opener) as file:
+    file_modes.make_folder(path.parent)
+    with open(path, "a", encoding="utf-8", opener=file_modes.opener) as file:
         yield JsonLines(file)
 
 

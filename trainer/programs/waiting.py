@@ -1,37 +1,52 @@
-"""What a learner waits for, as the store has it: whether a step may begin, when to look again, and what to say.
+"""What a learner waits for, as the store has it: how learning of its alias stands now.
 
-Owns: bringing together what waits, what `[learn]` allows and when groups close. Refuses: the rules
-(`trainer.programs.due`, `recorder.work.budgets`), claiming and training (`trainer.programs.learner`).
+Owns: leaving out what is too old, and asking about one alias as the process that trains it. Refuses: the rule and its
+sentence (`recorder.telling.stages`), claiming and training (`trainer.programs.learner`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
 
-from recorder.groups import lookup
-from recorder.holding import leases, presence
+from recorder.base.terminal import clock_time
 from recorder.registry.aliases import AliasView
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState
-from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.project import Project
-from recorder.upkeep.outlook import next_close_in
-from recorder.work import baselines, budgets, claims, scores, spending
-from recorder.work.budgets import HOUR_S, Held
-from recorder.work.claims import Waiting
-from trainer.programs import due
+from recorder.telling.stage_facts import read_alias
+from recorder.telling.stages import FEWEST, LoopSettings, StageCode, StageState, StageStatus, learning_stage
+from recorder.work import scores
 from trainer.settings import TrainerSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
-    """What is waited for. `text` is the same until something changes; `told` has the times that were true then."""
+class LearningStage:
+    """How learning of an alias stood at a time (the store's clock, unix seconds)."""
 
-    text: str
-    told: str
+    status: StageStatus
+    at: float
+
+    @property
+    def is_step_due(self) -> bool:
+        """Whether a step may begin now."""
+        return self.status.is_step_due
+
+    @property
+    def due_in_s(self) -> float | None:
+        """In how many seconds a step may begin with what is there; 0: now. None: not before something changes."""
+        if self.is_step_due:
+            return 0.0
+        by_time = self.status.state is StageState.PAUSED or self.status.code == StageCode.FIRST_WAIT
+        return max(0.0, self.status.until - self.at) if by_time and self.status.until is not None else None
+
+    @property
+    def detail(self) -> str:
+        """The sentence, and when the next group closes where groups are what is missing."""
+        status = self.status
+        if status.code != StageCode.TOO_FEW_GROUPS or status.until is None:
+            return status.text
+        return f"{status.text} The next group closes at about {clock_time(status.until, self.at)}."
 
 
 class Patience:
@@ -47,51 +62,17 @@ class Patience:
     ) -> None:
         self._store = store
         self._alias = alias
-        self._settings = settings
-        self._learn = learn
-        self._recorder = recorder
+        self._settings = LoopSettings(recorder, learn, settings)
 
-    async def in_s(self) -> float | None:
-        """In how many seconds a step may begin with what waits now; 0: now. None: not before more is scored."""
-        if (max_age_s := self._learn.max_age_s) is not None:
+    async def look(self) -> LearningStage:
+        """How learning stands for the process that trains the alias, between two of its steps."""
+        if (max_age_s := self._settings.learn.max_age_s) is not None:
             stale = (GroupState.SCORED,)
             await scores.leave_out_old(Project(self._store, self._alias.project_id), stale, max_age_s, self._alias.id)
-        waiting = await self._waiting(await baselines.lacking(self._store, self._alias.id))
-        due_s = due.due_in_s(waiting, self._settings)
-        held = await self._held() if due_s is not None else None
-        return max(due_s, held.for_s) if due_s is not None and held is not None else due_s
+        alias, facts = await read_alias(self._store, self._alias, self._settings)
+        between_steps = replace(alias, has_learner=True, step_running=False)
+        return LearningStage(learning_stage(between_steps, facts, self._settings), facts.at)
 
     def least(self) -> int:
         """The fewest groups that a step may be made of."""
-        return min(due.FEWEST, self._settings.min_groups, self._settings.max_groups)
-
-    async def outlook(self) -> Outlook:
-        """What is waited for, in words."""
-        counts = await lookup.counts(self._store, self._alias.id)
-        text = due.waits_for(counts, self._settings)
-        if not counts.get(GroupState.SCORED) and any(counts.get(s) for s in (GroupState.READY, GroupState.UNSCORED)):
-            text += await self._without_judge()
-        held = await self._held() if counts.get(GroupState.SCORED) else None
-        closes_s = None
-        if counts.get(GroupState.OPEN):
-            closes_s = await next_close_in(Project(self._store, self._alias.project_id), self._alias.id, self._recorder)
-        lacking = await baselines.lacking(self._store, self._alias.id)
-        text += due.without_baseline(lacking)
-        waiting = await self._waiting(lacking)
-        told = due.with_times(text, due.due_in_s(waiting, self._settings), closes_s)
-        return Outlook(f"{text}; {held.why}", f"{told}; {held}") if held else Outlook(text, told)
-
-    async def _waiting(self, lacking: Collection[str]) -> Waiting:
-        return await claims.waiting_for_training(self._store, self._alias.id, lacking)
-
-    async def _held(self) -> Held | None:
-        if self._learn.steps_per_hour is None and self._learn.hours is None:
-            return None
-        async with self._store.read() as conn:
-            at = await sql.clock(conn)
-        steps_at = await spending.stepped_since(self._store, self._alias.id, at - HOUR_S)
-        return budgets.training(self._learn, steps_at, at, datetime.now())
-
-    async def _without_judge(self) -> str:
-        judges = await leases.holders(Project(self._store, self._alias.project_id), presence.JUDGE)
-        return "" if judges else "; no judge runs: start one with `hone judge`"
+        return min(FEWEST, self._settings.trainer.min_groups, self._settings.trainer.max_groups)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
+from recorder.learned.campaign_events import Alarm
 from recorder.learned.improvement import Attempted, attempted_by, most_improved
 from recorder.reading.transcripts import load_trajectories
 from recorder.reading.views import TrajectoryView
@@ -17,7 +18,6 @@ from recorder.retelling.standing import version_names
 from recorder.retelling.turns import Asked, Facts, Turn, tell
 from recorder.store.database import Store
 from recorder.work.campaigns import CampaignView
-from trainer.progress import Alarm
 from trainer.report.shapes import Alarmed, Conversation, Pair, Said
 
 PAIRS: Final = 3

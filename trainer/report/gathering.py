@@ -11,6 +11,8 @@ from typing import Any
 
 from recorder import reasons
 from recorder.errors import NotFound
+from recorder.learned.campaign_events import StepDone
+from recorder.learned.campaign_history import CampaignHistory, read_history
 from recorder.registry import versions, writes
 from recorder.registry.aliases import AliasView, get_aliases
 from recorder.registry.versions import VersionView
@@ -20,8 +22,6 @@ from recorder.store.project import Project
 from recorder.work import campaigns
 from recorder.work.campaigns import CampaignView
 from recorder.work.spending import judged_for
-from trainer.campaign.history import History, read_history
-from trainer.progress import StepDone
 from trainer.report import conversations, measured
 from trainer.report.shapes import LeftOut, Pair, Point, Report, Withheld
 from trainer.report.standing import stands
@@ -42,7 +42,7 @@ async def gather(store: Store, campaign: CampaignView) -> Report:
     said, settings = await read_history(store, campaign), campaign.settings
     alias = await _alias(store, campaign)
     held = any(one.id == campaign.id for one in await campaigns.running_on(store, alias.id))
-    kind = measured.kind_of(said.validations, said.steps)
+    kind = said.measure
     seen = [measured.point(one, kind) for one in said.validations]
     chosen = measured.best(said.validations, kind)
     best = measured.point(chosen, kind) if chosen is not None else None
@@ -67,7 +67,7 @@ async def gather(store: Store, campaign: CampaignView) -> Report:
         kind=kind,
         target=settings.get("target"),
         beat=_beat(settings.get("beat")),
-        own=[measured.own(step, kind) for step in said.steps],
+        own=[measured.point(step, kind) for step in said.steps],
         validations=seen,
         baselines=[measured.point(one, kind) for one in said.baselines],
         tests=[measured.point(one, kind) for one in said.tests],
@@ -97,7 +97,7 @@ async def _alias(store: Store, campaign: CampaignView) -> AliasView:
     return next(one for one in await get_aliases(Project(store, campaign.project_id)) if one.id == campaign.alias_id)
 
 
-def _first(said: History) -> str | None:
+def _first(said: CampaignHistory) -> str | None:
     """The version that a campaign began with."""
     if said.validations and said.validations[0].step == 0:
         return said.validations[0].version

@@ -1,17 +1,18 @@
-"""What a campaign was measured at: which figure tells, each model's with its interval, the best, the goals. Pure.
+"""What a campaign measured, as points of its report's curve; the best version, the goals, the health figures. Pure.
 
-Owns: these. Refuses: measuring, and stopping by it (`trainer.campaign`).
+Owns: these. Refuses: the measures themselves (`recorder.learned.campaign_measures`), and stopping by them
+(`trainer.campaign`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from recorder.learned import intervals
+from recorder.learned.campaign_events import CampaignMeasure, StepDone, Validation
+from recorder.learned.campaign_measures import compute_measure, count_errored, count_measured
 from trainer.campaign.serving import by_worth
-from trainer.measuring.yardstick import Yardstick, spread_of, value_of
-from trainer.progress import StepDone, Validated
 from trainer.report.shapes import Goal, Point
 
 # Of a step's metrics: what `trainer.campaign.figures` says of its attempts, and the trainer's own.
@@ -23,41 +24,30 @@ _FIGURES: Final = (
 _TRAINERS: Final = ("entropy", "kl_engine", "kl_base", "clip_fraction")
 
 
-def kind_of(validations: Sequence[Validated], steps: Sequence[StepDone]) -> Yardstick:
-    """Which figure tells how a campaign went: of its validations, else of its steps' own attempts."""
-    seen: Sequence[StepDone | Validated] = validations or steps
-    told = (Yardstick.SUCCESS, Yardstick.WINS, Yardstick.REWARD)
-    return next((k for k in told if any(value_of(one, k) is not None for one in seen)), Yardstick.NOTHING)
+def point(event: StepDone | Validation, kind: CampaignMeasure) -> Point:
+    """What an event measured, as a point of the curve: a validation, or a step's own attempts, which have no wins."""
+    measure = compute_measure(event, kind)
+    sure = measure.interval if measure is not None else None
+    found = Point(
+        step=event.step,
+        version=event.sampled_by if isinstance(event, StepDone) else event.version,
+        value=measure.value if measure is not None else None,
+        attempts=count_measured(event),
+        errored=count_errored(event, kind),
+        low=sure.low if sure is not None else None,
+        high=sure.high if sure is not None else None,
+    )
+    if isinstance(event, StepDone):
+        return found
+    return replace(
+        found,
+        figures=event.figures,
+        adversarial=event.adversarial,
+        adversarial_attempts=event.adversarial_attempts,
+    )
 
 
-def point(one: Validated, kind: Yardstick) -> Point:
-    """A validation as a point of the curve."""
-    value = value_of(one, kind)
-    low, high = _ends(value, one.attempts, kind, spread_of(one, kind))
-    return Point(
-        one.step, one.version, value, one.attempts, one.errored, low, high, one.figures, one.adversarial,
-        one.adversarial_attempts,
-    )  # fmt: skip
-
-
-def own(step: StepDone, kind: Yardstick) -> Point:
-    """A step's own attempts as a point of the same curve; wins are nothing that they have."""
-    value, attempts = value_of(step, kind), step.attempts - step.errored
-    low, high = _ends(value, attempts, kind, spread_of(step, kind))
-    return Point(step.step, step.sampled_by, value, attempts, step.errored, low, high)
-
-
-def _ends(value: float | None, attempts: int, kind: Yardstick, std: float | None) -> tuple[float | None, float | None]:
-    if value is None:
-        return None, None
-    if kind is Yardstick.REWARD:
-        sure = intervals.of_mean(value, std, attempts) if std is not None else None
-    else:
-        sure = intervals.of_share(value, attempts)
-    return (sure.low, sure.high) if sure is not None else (None, None)
-
-
-def best(validations: Sequence[Validated], kind: Yardstick) -> Validated | None:
+def best(validations: Sequence[Validation], kind: CampaignMeasure) -> Validation | None:
     """The newest validation of the version that the campaign calls the best."""
     placed = by_worth(validations, kind)
     return next((one for one in reversed(validations) if placed and one.version == placed[0][0]), None)

@@ -19,9 +19,9 @@ from typing import Final
 import jinja2
 from markupsafe import Markup, escape
 
-from recorder import private
 from recorder.base.terminal import clean, number
 from recorder.charts import Chart, dark_inks, draw
+from recorder.processes import file_modes
 from trainer.report import charts, words
 from trainer.report.shapes import Point, Report
 
@@ -34,7 +34,7 @@ _TRACK: Final = 120.0  # how long the line is on which an interval is shown
 
 def write(report: Report, path: Path) -> None:
     """Write the page, to be read by its owner alone: conversations are on it. Raises OSError."""
-    private.write(path, render(report))
+    file_modes.write(path, render(report))
 
 
 def render(report: Report) -> str:
@@ -51,6 +51,7 @@ def render(report: Report) -> str:
             seconds=_drawn(charts.seconds(report), "seconds"),
             health=[_drawn(chart, f"health{at}") for at, chart in enumerate(charts.health(report))],
             steps=words.ends_of(report.steps, *STEPS),
+            own_points={point.step: point for point in report.own},
             validations=words.ends_of(report.validations, *VALIDATIONS),
         )
     )

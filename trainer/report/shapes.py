@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from recorder.learned.campaign_events import Alarm, CampaignMeasure, SettingChanged, StepDone
 from recorder.states import CampaignState
 from recorder.work.spending import Judged
-from trainer.measuring.yardstick import Yardstick
-from trainer.progress import Alarm, Changed, StepDone
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +130,7 @@ class Report:
     steps_done: int
     most_steps: int | None
     failed_steps: int
-    kind: Yardstick
+    kind: CampaignMeasure
     target: float | None
     beat: str | None  # in words, where a baseline is to be beaten
     own: Sequence[Point]  # of each step's own attempts
@@ -145,7 +144,7 @@ class Report:
     live: str | None
     goals: Sequence[Goal]
     alarms: Sequence[Alarmed]
-    changes: Sequence[Changed]
+    changes: Sequence[SettingChanged]
     judged: Judged
     attempts: int
     errored: int

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from recorder.learned.campaign_events import Alarm, CampaignEnded
 from recorder.states import CampaignState
 from recorder.work.campaigns import CampaignView
-from trainer.progress import Alarm, Ended
 from trainer.report.shapes import Stands
 
 PAUSED: Final = "paused"
@@ -25,7 +25,7 @@ _ENDS: Final[Mapping[str, str]] = {
 }
 
 
-def stands(campaign: CampaignView, ended: Ended | None, alarms: Sequence[Alarm], *, held: bool) -> Stands:
+def stands(campaign: CampaignView, ended: CampaignEnded | None, alarms: Sequence[Alarm], *, held: bool) -> Stands:
     """Of one campaign. `held`: some process runs it now."""
     again = f"`hone train --resume {campaign.name}`"
     if campaign.state is CampaignState.RUNNING:
@@ -42,7 +42,7 @@ def stands(campaign: CampaignView, ended: Ended | None, alarms: Sequence[Alarm],
     return Stands(code, ": ".join(part for part in (_ENDS.get(code, ""), told) if part) or code)
 
 
-def _stopped(campaign: CampaignView, ended: Ended | None, alarms: Sequence[Alarm], again: str) -> Stands:
+def _stopped(campaign: CampaignView, ended: CampaignEnded | None, alarms: Sequence[Alarm], again: str) -> Stands:
     if campaign.reason != PAUSED:
         by_hand = campaign.reason in (None, INTERRUPTED)
         return Stands(INTERRUPTED, "it was stopped by hand" if by_hand else str(campaign.reason), again)

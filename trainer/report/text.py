@@ -85,18 +85,19 @@ def _measured(report: Report) -> Iterator[RenderableType]:
 
 def _points(points: Sequence[Point], report: Report) -> RenderableType:
     head, between, tail = words.ends_of(points, _HEAD, _TAIL)
-    columns = ["after step", "version", "measure", "95 % interval", "attempts", "tempted to cheat"]
+    columns = ["after step", "version", "measure", "95 % interval", "attempts", "errored", "tempted to cheat"]
     rows = [_point(point, report) for point in head]
     rows += [[f"{between} more", *("" for _ in columns[1:])]] if between else []
     rows += [_point(point, report) for point in tail]
     if all(point.adversarial is None for point in points):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
-    return table(columns, rows, right=("after step", "measure", "attempts"))
+    return table(columns, rows, right=("after step", "measure", "attempts", "errored"))
 
 
 def _point(point: Point, report: Report) -> list[str]:
     value, sure = words.measure(point.value, report.kind), words.interval(point, report.kind)
-    return [str(point.step), point.version, value, sure, str(point.attempts), words.adversarial(point, report.kind)]
+    counts = [str(point.attempts), str(point.errored)]
+    return [str(point.step), point.version, value, sure, *counts, words.adversarial(point, report.kind)]
 
 
 def _goals(report: Report) -> Iterator[RenderableType]:

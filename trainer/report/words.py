@@ -10,24 +10,24 @@ from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from recorder.base.terminal import NONE, number, percent
+from recorder.learned.campaign_events import CampaignMeasure
 from recorder.work.spending import Judged
-from trainer.measuring.yardstick import Yardstick
 from trainer.report.shapes import Goal, Point, Report, Withheld
 
 _UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
-_NAMES: Final = {Yardstick.SUCCESS: "success", Yardstick.WINS: "win rate", Yardstick.REWARD: "reward"}
+_NAMES: Final = {CampaignMeasure.SUCCESS: "success", CampaignMeasure.WINS: "win rate", CampaignMeasure.REWARD: "reward"}
 
 T = TypeVar("T")
 
 
-def named(kind: Yardstick) -> str:
+def named(kind: CampaignMeasure) -> str:
     """What a campaign is measured by."""
     return _NAMES.get(kind, "measure")
 
 
-def is_share(kind: Yardstick) -> bool:
+def is_share(kind: CampaignMeasure) -> bool:
     """Whether it lies between 0 and 1, and reads in per cent."""
-    return kind in (Yardstick.SUCCESS, Yardstick.WINS)
+    return kind in (CampaignMeasure.SUCCESS, CampaignMeasure.WINS)
 
 
 def percent_or_number(value: float | None, *, share: bool) -> str:
@@ -35,19 +35,19 @@ def percent_or_number(value: float | None, *, share: bool) -> str:
     return percent(value) if share else number(value)
 
 
-def measure(value: float | None, kind: Yardstick) -> str:
+def measure(value: float | None, kind: CampaignMeasure) -> str:
     """A value of the report's kind."""
     return percent_or_number(value, share=is_share(kind))
 
 
-def interval(point: Point, kind: Yardstick) -> str:
+def interval(point: Point, kind: CampaignMeasure) -> str:
     """Its 95 % interval; a dash where there is none."""
     if point.low is None or point.high is None:
         return NONE
     return f"{measure(point.low, kind)} to {measure(point.high, kind)}"
 
 
-def adversarial(point: Point, kind: Yardstick) -> str:
+def adversarial(point: Point, kind: CampaignMeasure) -> str:
     """Success at scenarios that tempt to cheat."""
     if point.adversarial is None:
         return NONE
@@ -87,7 +87,7 @@ def verdict(report: Report) -> str:
     if best.version == before.version:
         return f"No version measured better than {before.version}, which it began with."
     was, now = measure(before.value, report.kind), measure(best.value, report.kind)
-    of = "comparisons with version 0" if report.kind is Yardstick.WINS else "attempts"
+    of = "comparisons with version 0" if report.kind is CampaignMeasure.WINS else "attempts"
     return f"{named(report.kind).capitalize()} {was} → {now} of {best.attempts} {of}, by {best.version}."
 
 

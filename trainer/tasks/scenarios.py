@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from recorder import private, rubric
+from recorder import rubric
 from recorder.errors import InvalidId, RubricInvalid
 from recorder.ids import check_external
+from recorder.processes import file_modes
 from trainer.errors import NoTasks, ScenariosInvalid
 from trainer.tasks import tables
 from trainer.tasks.objects import Doubled, Fault, Found, Unfit, objects
@@ -79,7 +80,7 @@ def write(path: Path, found: Iterable[Scenario]) -> None:
     """Write a JSONL file that only its owner may read: it has what users asked. Raises `NoTasks` where it is there."""
     try:
         # a lone surrogate becomes its JSON escape: what was recorded is read back as it was
-        with open(path, "x", encoding="utf-8", errors="backslashreplace", opener=private.opener) as file:
+        with open(path, "x", encoding="utf-8", errors="backslashreplace", opener=file_modes.opener) as file:
             file.writelines(line(scenario) + "\n" for scenario in found)
     except FileExistsError:
         raise NoTasks(f"{path} is there already: name another file with --out, or remove it") from None

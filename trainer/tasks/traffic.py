@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from recorder.content.redaction import Redaction
+from recorder.content.said import message_text, parts
 from recorder.content.turns import Message
 from recorder.listing.filters import RunFilter
 from recorder.listing.trajectories import TrajectoryLine, list_trajectories
@@ -147,9 +148,7 @@ def texts_of(message: Message) -> str | None:
         return content
     if not isinstance(content, list) or not content:
         return None
-    texts = [part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None for part in content]
-    known = [text for text in texts if isinstance(text, str)]
-    return "\n".join(known) if len(known) == len(texts) else None
+    return None if any(text is None for text, _ in parts(content)) else message_text(message)
 
 
 def scenarios(tasks: Iterable[Task]) -> list[Scenario]:

@@ -1,4 +1,4 @@
-"""A tracker in a process of its own, fed from a thread.
+"""A tracker in a process of its own, fed from a queue.
 
 Owns: that no tracker holds a step: what is sent waits in a queue, and a tracker that fails, or takes too much, rests
 from then on and has told why once. Refuses: trying again: what it missed is sent when its campaign is gone on with.
@@ -6,19 +6,15 @@ from then on and has told why once. Refuses: trying again: what it missed is sen
 
 from __future__ import annotations
 
-import json
+import asyncio
 import os
 import re
-import subprocess
 import sys
-import threading
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, Final
 
-from recorder.child_env import environment
+from recorder.processes.child_host import ChildError, ChildFailed, ChildHost, ChildSpec, Output
 from trainer.track_settings import TrackerName, TrackSettings
 from trainer.tracking.base import Entry, Run
 from trainer.tracking.sent import Sent
@@ -43,87 +39,74 @@ _LOGIN: Final = re.compile(r"//[^/\s@]+@")
 
 
 class TrackerFailedError(Exception):
-    """What a tracker's process said, or that it is gone."""
+    """What a tracker said."""
 
 
 class Apart:
-    """One tracker. Only `failure` is shared with its thread."""
+    """One tracker. Made where an event loop runs."""
 
     def __init__(self, name: TrackerName, run: Run, settings: TrackSettings, note: Path) -> None:
         self.name = name
         self.failure: str | None = None
-        self._begin = {"begin": asdict(run), "settings": settings.model_dump(mode="json")}
+        self._host = _host(name, {"tracker": name, "run": asdict(run), "settings": settings.model_dump(mode="json")})
         self._note = note
-        self._waiting: SimpleQueue[Entry | dict[str, Any]] = SimpleQueue()
-        self._process: subprocess.Popen[str] | None = None
-        self._thread = threading.Thread(target=self._work, name=f"track {name}", daemon=True)
-        self._thread.start()
+        self._waiting: asyncio.Queue[Entry | dict[str, Any]] = asyncio.Queue()
+        self._task = asyncio.create_task(self._work(), name=f"track {name}")
 
     def put(self, entry: Entry) -> None:
         """Have an event sent, some time."""
         if self._waiting.qsize() >= MOST_WAITING:
             self.failure = self.failure or f"{MOST_WAITING} events wait for it"
         if self.failure is None:
-            self._waiting.put(entry)
+            self._waiting.put_nowait(entry)
 
-    def close(self, reason: str, *, failed: bool, within_s: float) -> None:
+    async def close(self, reason: str, *, failed: bool, within_s: float) -> None:
         """End the run, and wait so long at the most for what is not sent yet."""
-        self._waiting.put({"end": reason, "failed": failed})
-        self._thread.join(within_s)
-        if self._thread.is_alive():
+        self._waiting.put_nowait({"end": reason, "failed": failed})
+        _, late = await asyncio.wait({self._task}, timeout=within_s)
+        if late:
             self.failure = self.failure or f"it had not taken everything {within_s:g} s after the end"
-            self._kill()
-            self._thread.join(within_s)
+            self._task.cancel()
+            await asyncio.wait({self._task})
 
-    def _work(self) -> None:
-        sent = Sent(self._note)
+    async def _work(self) -> None:
         try:
-            self._process = _started(self.name)
-            self._ask(self._begin)
-            while isinstance(entry := self._waiting.get(), Entry):
-                if self.failure is None and entry.key not in sent:
-                    self._ask({"nth": len(sent), "entry": asdict(entry)})
-                    sent.add(entry.key)
-            self._ask(entry)
-        except (TrackerFailedError, OSError) as e:
-            self.failure = self.failure or _LOGIN.sub("//…@", str(e))
+            sent = Sent(self._note)
+            try:
+                await self._send_all(sent)
+            finally:
+                sent.close()
+            await self._host.stop()
+        except (TrackerFailedError, ChildError, OSError) as e:
+            said = str(e) if isinstance(e, TrackerFailedError | ChildFailed | OSError) else "its process ended"
+            self.failure = self.failure or _LOGIN.sub("//…@", said)
         finally:
-            sent.close()
-            self._reap()
+            await self._host.kill()
 
-    def _ask(self, line: dict[str, Any]) -> None:
-        process = self._process
-        assert process is not None
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps(line) + "\n")
-        process.stdin.flush()
-        answer = process.stdout.readline()
-        said = json.loads(answer)["error"] if answer else "its process ended"
+    async def _send_all(self, sent: Sent) -> None:
+        """Send what comes, its end last."""
+        await self._host.ready()
+        while isinstance(entry := await self._waiting.get(), Entry):
+            if self.failure is None and entry.key not in sent:
+                await self._ask({"nth": len(sent), "entry": asdict(entry)})
+                sent.add(entry.key)
+        await self._ask(entry)
+
+    async def _ask(self, request: dict[str, Any]) -> None:
+        if not self._host.is_running:  # it would be started again
+            raise TrackerFailedError("its process ended")
+        said = (await self._host.request(request))["error"]
         if said is not None:
             raise TrackerFailedError(said)
 
-    def _reap(self) -> None:
-        if self._process is None:
-            return
-        if self.failure is not None:
-            self._kill()
-        with suppress(OSError), self._process:  # closes its pipes and waits; it may be gone with a line unread
-            pass
 
-    def _kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-
-
-def _started(name: TrackerName) -> subprocess.Popen[str]:
-    keys = [variable for variable in os.environ if variable.startswith(_OURS)]
-    return subprocess.Popen(  # noqa: S603 - a list, our own Python
-        [sys.executable, "-P", "-m", "trainer.tracking.child", name],  # -P: no module of the working directory
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environment(keys) | _QUIET,
-        start_new_session=True,  # Ctrl-C is the campaign's to hear
+def _host(name: TrackerName, start: dict[str, Any]) -> ChildHost:
+    return ChildHost(
+        ChildSpec(
+            [sys.executable, "-P", "-m", "trainer.tracking.child"],  # -P: no module of the working directory
+            start=start,
+            named_env=[variable for variable in os.environ if variable.startswith(_OURS)],
+            own_env=_QUIET,
+            output=Output.NOWHERE,
+        )
     )

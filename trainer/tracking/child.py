@@ -1,70 +1,75 @@
-"""The process in which one tracker's library runs: `python -m trainer.tracking.child NAME`.
+"""The process in which one tracker's library runs.
 
-Owns: reading what to send, a JSON object a line, and answering each with what went wrong, if anything did. Refuses:
-Hone's store. When its other side is gone it ends the run, and itself soon after.
+Owns: opening the run when it is told to begin, sending what each request holds, and replying with what went wrong, if
+anything did. Refuses: Hone's store. When its other side is gone it ends the run, and itself soon after.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
 import threading
 from collections.abc import Mapping
 from importlib import import_module
 from types import ModuleType
-from typing import Any, TextIO, get_args
+from typing import Any, Final
 
-from trainer.track_settings import TrackerName, TrackSettings
+from recorder.processes.user_code_host import connect, serve_in_turn
+from trainer.track_settings import TrackSettings
 from trainer.tracking.base import Begin, Entry, Run, Tracker
 
-LAST_WORDS_S = 20.0  # for a run whose campaign was killed
+LAST_WORDS_S: Final = 20.0  # for a run whose campaign was killed
 
 
-def main(name: str) -> None:
+def main() -> None:
     """Serve one tracker until its input ends."""
+    connection = connect("Sends a campaign's figures to one tracker for Hone; not to be called by hand.")
     os.umask(0o077)
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever libraries print is no answer
-    sys.modules["tensorboard.compat.notf"] = ModuleType(
-        "tensorboard.compat.notf"
-    )  # TensorBoard then loads no TensorFlow
-    _serve(name, answers)
+    # TensorBoard then loads no TensorFlow
+    sys.modules["tensorboard.compat.notf"] = ModuleType("tensorboard.compat.notf")
+    sender = _Sender()
+    serve_in_turn(connection.messages(), connection.send, sender.begin, sender.answer)
+    sender.close()
 
 
-def _serve(name: str, answers: TextIO) -> None:
-    tracker: Tracker | None = None
-    for line in sys.stdin:
-        asked: dict[str, Any] = json.loads(line)
-        said = None
+class _Sender:
+    """The one tracker of this process, and its run while that is open."""
+
+    def __init__(self) -> None:
+        self._tracker: Tracker | None = None
+
+    def begin(self, start: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            if "begin" in asked:
-                begin: Begin = import_module(f"trainer.tracking.{name}").begin
-                tracker = begin(Run(**asked["begin"]), TrackSettings(**asked["settings"]))
-            elif tracker is not None:
-                tracker = _take(tracker, asked)
+            begin: Begin = import_module(f"trainer.tracking.{start['tracker']}").begin
+            self._tracker = begin(Run(**start["run"]), TrackSettings(**start["settings"]))
         except Exception as e:  # noqa: BLE001 - whatever a foreign library raises is the answer
-            said = f"{type(e).__name__}: {e}"
-        answers.write(json.dumps({"error": said}) + "\n")
-        answers.flush()
-    if tracker is not None:
-        last = threading.Timer(LAST_WORDS_S, os._exit, [1])
-        last.daemon = True
-        last.start()
-        tracker.end("lost", failed=True)
+            return {"failed": f"{type(e).__name__}: {e}"}
+        return {"ready": {}}
 
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            self._take(request)
+        except Exception as e:  # noqa: BLE001 - as above
+            return {"error": f"{type(e).__name__}: {e}"}
+        return {"error": None}
 
-def _take(tracker: Tracker, asked: Mapping[str, Any]) -> Tracker | None:
-    """Do what is asked; None: the run is ended."""
-    if "end" in asked:
-        tracker.end(asked["end"], failed=asked["failed"])
-        return None
-    tracker.log(asked["nth"], Entry(**asked["entry"]))
-    return tracker
+    def _take(self, request: Mapping[str, Any]) -> None:
+        if self._tracker is None:
+            return
+        if "end" in request:
+            self._tracker.end(request["end"], failed=request["failed"])
+            self._tracker = None
+        else:
+            self._tracker.log(request["nth"], Entry(**request["entry"]))
+
+    def close(self) -> None:
+        """End a run that nobody has ended."""
+        if self._tracker is not None:
+            last = threading.Timer(LAST_WORDS_S, os._exit, [1])
+            last.daemon = True
+            last.start()
+            self._tracker.end("lost", failed=True)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=get_args(TrackerName))
-    main(parser.parse_args().name)
+    main()

@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
-from trainer.progress import Alarm, Changed, Ended, Event, StepDone, Validated
+from recorder.learned.campaign_events import Alarm, CampaignEnded, SettingChanged, StepDone, Validation
+from recorder.learned.campaign_measures import compute_measure, count_errored, count_measured, infer_measure
+from trainer.progress import Event
 from trainer.tracking.base import Entry
 
 Figure = tuple[str, float | None]
@@ -24,15 +26,15 @@ def entry(event: Event) -> Entry | None:
     if isinstance(event, StepDone):
         # The learner's steps have the trainer's numbers; 0: there was nothing to learn
         return _entry(f"step {event.step}", event.step, _of_step(event)) if event.step else None
-    if isinstance(event, Validated):
+    if isinstance(event, Validation):
         key = f"validated {event.step} {_measured(event)} {event.version}"
         return _entry(key, event.step, _of_measure(event))
     if isinstance(event, Alarm):
         level = PAUSED if event.then == "pause" else NOTED
         return _entry(f"alarm {event.step} {event.rule}", event.step, [(f"alarm/{event.rule}", level)])
-    if isinstance(event, Changed):
+    if isinstance(event, SettingChanged):
         return _entry(f"changed {event.step} {event.what}", event.step, [("changed", 1.0)])
-    if isinstance(event, Ended):
+    if isinstance(event, CampaignEnded):
         return _entry(f"ended {event.steps} {event.reason}", event.steps, _of_end(event))
     return None
 
@@ -45,8 +47,10 @@ def _entry(key: str, step: int, figures: Iterable[Figure]) -> Entry:
 def _of_step(event: StepDone) -> Iterator[Figure]:
     yield "step/success", event.success
     yield "step/reward", event.reward
+    yield from ((f"step/{name}", value) for name, value in _interval(event))
     yield "step/attempts", event.attempts
-    yield "step/errored", event.errored
+    yield "step/measured", count_measured(event)
+    yield "step/errored", count_errored(event, infer_measure([event]))
     yield "step/trained", event.trained
     yield "step/left_out", sum(event.left_out.values())
     yield "step/failed", event.failed
@@ -55,26 +59,36 @@ def _of_step(event: StepDone) -> Iterator[Figure]:
     yield from ((_of_trainer(name), value) for name, value in event.metrics.items())
 
 
+def _interval(event: StepDone | Validation) -> Iterator[Figure]:
+    """The ends of the 95 % interval of the event's measure: of success, else of wins, else of the reward."""
+    measure = compute_measure(event, infer_measure([event]))
+    if measure is not None and measure.interval is not None:
+        name = measure.kind.replace(" ", "_")
+        yield f"{name}_low", measure.interval.low
+        yield f"{name}_high", measure.interval.high
+
+
 def _of_trainer(name: str) -> str:
     family, dot, rest = name.partition(".")
     return f"{family}/{rest}" if dot and family in _FAMILIES else f"train/{name}"
 
 
-def _measured(event: Validated) -> str:
+def _measured(event: Validation) -> str:
     """Validation is one curve, whatever version serves; a test or a baseline is a model's."""
     if event.baseline and event.part == "val":
         return f"baseline/{event.version}"
     return f"test/{event.version}" if event.part == "test" else "val"
 
 
-def _of_measure(event: Validated) -> Iterator[Figure]:
+def _of_measure(event: Validation) -> Iterator[Figure]:
     what = _measured(event)
     of_attempts: Mapping[str, float | None] = {
         "success": event.success,
         "reward": event.reward,
         "win_rate": event.win_rate,
         "attempts": event.attempts,
-        "errored": event.errored,
+        **dict(_interval(event)),
+        "errored": count_errored(event, infer_measure([event])),
         "took_s": event.seconds,
         "adversarial": event.adversarial,
         "adversarial_attempts": event.adversarial_attempts if event.adversarial is not None else None,
@@ -83,7 +97,7 @@ def _of_measure(event: Validated) -> Iterator[Figure]:
     yield from ((f"{what}/{name}", value) for name, value in of_attempts.items())
 
 
-def _of_end(event: Ended) -> Iterator[Figure]:
+def _of_end(event: CampaignEnded) -> Iterator[Figure]:
     yield "end/success_before", event.success_before
     yield "end/success_after", event.success_after
     yield "end/trained", event.trained

@@ -44,10 +44,15 @@ def names() -> Iterator[Name]:
 _EACH, _MADE = "each step", "each step that made a version"
 
 _STEP: Final = (
-    Name("step/success", SHARE, _EACH, "successes among its attempts, where success is measured"),
+    Name("step/success", SHARE, _EACH, "successes among its measured attempts, where success is measured"),
+    Name("step/success_low", SHARE, _EACH, "lower end of its 95 % interval"),
+    Name("step/success_high", SHARE, _EACH, "upper end of its 95 % interval"),
     Name("step/reward", "reward", _EACH, "mean reward of its attempts"),
+    Name("step/reward_low", "reward", _EACH, "lower end of its 95 % interval, where success is not measured"),
+    Name("step/reward_high", "reward", _EACH, "upper end of its 95 % interval, where success is not measured"),
     Name("step/attempts", "attempts", _EACH, "made for it"),
-    Name("step/errored", "attempts", _EACH, "that errored"),
+    Name("step/measured", "attempts", _EACH, "that ended by themselves and were measured"),
+    Name("step/errored", "attempts", _EACH, "that errored; no mean counts them"),
     Name("step/trained", "attempts", _EACH, "trained on"),
     Name("step/left_out", "attempts", _EACH, "not trained on"),
     Name("step/failed", "0 or 1", _EACH, "1: it failed by a fault, not for want of something to learn"),
@@ -116,11 +121,17 @@ _END: Final = (
 def _measures(of: str, when: str, about: str) -> Iterator[Name]:
     for name, unit, what in (
         ("success", SHARE, f"successes {about}"),
+        ("success_low", SHARE, "lower end of its 95 % interval"),
+        ("success_high", SHARE, "upper end of its 95 % interval"),
         ("reward", "reward", f"mean reward {about}"),
+        ("reward_low", "reward", "lower end of its 95 % interval, where the reward is the measure"),
+        ("reward_high", "reward", "upper end of its 95 % interval, where the reward is the measure"),
         ("reward_std", "reward", "standard deviation of these rewards, where they are the measure"),
         ("win_rate", SHARE, "comparisons with version 0 won, a tie half, where RULER is the only reward"),
-        ("attempts", "attempts", "measured"),
-        ("errored", "attempts", "that errored"),
+        ("win_rate_low", SHARE, "lower end of its 95 % interval"),
+        ("win_rate_high", SHARE, "upper end of its 95 % interval"),
+        ("attempts", "attempts", "that ended by themselves and were measured"),
+        ("errored", "attempts", "that errored; no mean counts them"),
         ("took_s", "seconds", "that measuring took"),
         ("adversarial", SHARE, "successes at scenarios that tempt to cheat"),
         ("adversarial_attempts", "attempts", "at these"),

@@ -9,13 +9,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from recorder.content.said import message_text
+from recorder.learned.campaign_events import Alarm, StepDone
 from recorder.reading import transcripts
 from recorder.reading.views import TrajectoryView
 from recorder.states import Purpose
 from recorder.store.database import Store
 from recorder.work import campaigns, scores
 from recorder.work.scores import REWARD
-from trainer.progress import Alarm, Event, StepDone
+from trainer.progress import Event
 from trainer.tracking.base import Entry
 
 MOST_CHARS: Final = 20_000  # of one transcript: a tracker shows it in a table
@@ -64,7 +66,6 @@ def _conversation(messages: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _said(message: Mapping[str, Any]) -> str:
-    content = message.get("content")
-    text = content if isinstance(content, str) else "" if content is None else json.dumps(content, ensure_ascii=False)
+    text = message_text(message, label=lambda part: json.dumps(part, ensure_ascii=False))
     calls = message.get("tool_calls")
     return f"{text}\n{json.dumps(calls, ensure_ascii=False)}" if calls else text

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from recorder import private
+from recorder.processes import file_modes
 
 
 class Sent:
     """The keys of all events sent."""
 
     def __init__(self, path: Path) -> None:
-        private.make_folder(path.parent)
-        self._file = private.appending(path)
+        file_modes.make_folder(path.parent)
+        self._file = file_modes.appending(path)
         text = path.read_bytes()
         if text and not text.endswith(b"\n"):  # killed while it was written
             self._file.write(b"\n")

@@ -16,7 +16,7 @@ from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.types_pb2 import DT_STRING
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from recorder import private
+from recorder.processes import file_modes
 from trainer.track_settings import TrackSettings
 from trainer.tracking.base import Entry, Run, Tracker
 
@@ -29,9 +29,9 @@ def begin(run: Run, settings: TrackSettings) -> Tracker:
     assert settings.tensorboard is not None  # it is why we were called
     folder = settings.tensorboard / f"{run.name.replace('/', '_')}-{run.id}"  # an alias may be named as org/model
     gone_on_with = folder.is_dir() and any(folder.iterdir())
-    private.make_folder(folder)
+    file_modes.make_folder(folder)
     name = f"events.out.tfevents.{time.time_ns()}.hone.{os.getpid()}"  # its own names would tell the machine's
-    tracker = _File(private.appending(folder / name))
+    tracker = _File(file_modes.appending(folder / name))
     if not gone_on_with:
         rows = [f"| {key} | {value} |" for key, value in run.settings.items()]
         tracker.log(0, Entry("", 0, {}, {"settings": "\n".join(["| setting | value |", "|---|---|", *rows])}))

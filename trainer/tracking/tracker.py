@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from recorder.errors import RecorderError
-from trainer.progress import Ended, Event, Progress, Said
+from recorder.learned.campaign_events import CampaignEnded
+from trainer.progress import Event, Progress, Said
 from trainer.track_settings import TrackerName, TrackSettings
 from trainer.tracking.apart import Apart
 from trainer.tracking.base import Run
@@ -64,7 +65,7 @@ class Tracking:
     def tell(self, event: Event) -> None:
         """Send what the event comes to."""
         self._send(event)
-        if isinstance(event, Ended):
+        if isinstance(event, CampaignEnded):
             self._reason = event.reason
         if self._samples is not None and self._trackers:
             reading = asyncio.get_running_loop().create_task(self._send_samples(self._samples, event))
@@ -78,13 +79,10 @@ class Tracking:
             self._send(event)
 
     async def close(self, reason: str, *, failed: bool, within_s: float) -> None:
-        """End the runs; `reason` is why, where no `Ended` was told."""
+        """End the runs; `reason` is why, where no `CampaignEnded` was told."""
         await asyncio.gather(*self._reading)
-        closing = (
-            asyncio.to_thread(one.close, self._reason or reason, failed=failed, within_s=within_s)
-            for one in self._trackers
-        )
-        await asyncio.gather(*closing)
+        why = self._reason or reason
+        await asyncio.gather(*(one.close(why, failed=failed, within_s=within_s) for one in self._trackers))
         self._tell_failures()
 
     def _send(self, event: Event) -> None:

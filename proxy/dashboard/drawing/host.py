@@ -1,32 +1,31 @@
-"""The process that draws: a chart a line on its standard input, its picture on its standard output.
+"""The process that draws: a chart a request, its picture as the reply.
 
-Owns: the order of questions and answers. Refuses: everything else; it ends when its input does. A chart that
-cannot be drawn ends the process, and what it says then is why.
+Owns: its priority. Refuses: everything else; it ends when the proxy asks no more. A chart that cannot be drawn ends the
+process, and what it says then is why.
 """
 
 from __future__ import annotations
 
 import os
-import sys
-from typing import Final
+from typing import Any, Final
 
 from proxy.dashboard.drawing.wire import answer, asked
 from recorder.charts import draw
+from recorder.processes.user_code_host import connect, serve_in_turn
 
 _NICE: Final = 10  # calls come first
 
 
 def main() -> None:
     """Draw until nobody asks any more."""
-    if sys.argv[1:]:
-        sys.exit("A proxy starts this and asks it for charts; it takes no arguments.")
+    connection = connect("Draws charts for a proxy, which starts it; not to be called by hand.")
     os.nice(_NICE)
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
-    for line in sys.stdin.buffer:
-        dark, chart = asked(line)
-        out.write(answer(draw(chart, dark=dark)))
-        out.flush()
+    serve_in_turn(connection.messages(), connection.send, lambda _: {"ready": {}}, _drawn)
+
+
+def _drawn(request: dict[str, Any]) -> dict[str, Any]:
+    dark, chart = asked(request)
+    return answer(draw(chart, dark=dark))
 
 
 if __name__ == "__main__":

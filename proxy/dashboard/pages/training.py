@@ -1,6 +1,6 @@
 """Training: what it waits for, its steps, its campaigns, and which runs were left out.
 
-Owns: this page. Refuses: the view (`recorder.learned.training`), and training.
+Owns: this page. Refuses: the view (`recorder.telling.training`), and training.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from proxy.dashboard.drawn import of_lessons, of_steps
 from proxy.dashboard.render import render
 from proxy.dashboard.shown import ForPages
 from recorder.learned.steps import list_step_lines
-from recorder.learned.training import STEPS, training
 from recorder.registry.aliases import get_aliases
+from recorder.telling.training import STEPS, training
 
 _LEARN: Final = "learn."  # the settings of budgets and hours
 
@@ -30,7 +30,7 @@ async def training_page(
 ) -> Response[str]:
     """The page; `alias`: its steps and campaigns alone; `after`: steps before that one."""
     alias = alias or None
-    stand = await training(shown.project, shown.recorder_settings, alias)
+    stand = await training(shown.project, shown.stands.loop, alias)
     steps = stand.steps
     if after is not None:
         steps = await list_step_lines(shown.project, alias=alias, after=after, limit=STEPS)

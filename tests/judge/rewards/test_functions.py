@@ -18,7 +18,7 @@ from judge.settings import JudgeSettings
 pytestmark = pytest.mark.slow
 
 CODE = """
-import asyncio, fcntl, os, stat, sys, threading, time
+import asyncio, os, stat, sys, threading, time
 
 print("hello from the import")
 LOADED = os.getpid()
@@ -28,10 +28,10 @@ class Number:
         return 0.25
 
 def pipes():
-    "The ends that one can write to of pipes to Hone, as a hostile or a careless function finds them."
+    "The sockets to Hone, as a hostile or a careless function finds them: an event loop's own do not block."
     for fd in range(3, 64):
         try:
-            if stat.S_ISFIFO(os.fstat(fd).st_mode) and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY:
+            if stat.S_ISSOCK(os.fstat(fd).st_mode) and os.get_blocking(fd):
                 yield fd
         except OSError:
             pass
@@ -273,7 +273,7 @@ async def test_a_process_killed_between_two_calls_is_started_again(pool: Make) -
     functions = pool()
     pid = int((await functions.call("checks:score", trajectory("pid"))).score or 0)
     os.kill(pid, signal.SIGKILL)
-    while functions._all[0]._process and functions._all[0]._process.returncode is None:
+    while functions._all[0]._host.is_running:
         await asyncio.sleep(0.01)
     assert (await functions.call("checks:score", trajectory("number"))).score == 1
 
@@ -303,7 +303,7 @@ async def test_a_users_module_named_like_one_of_ours_is_the_users(pool: Make) ->
         ("broken:score", "No module named 'no_such_module_anywhere'"),
         ("absent:score", "No module named 'absent'"),
         ("checks:absent", "no attribute 'absent'"),
-        ("checks:LOADED", "checks:LOADED is no function"),
+        ("checks:LOADED", "checks:LOADED is a int, not a function"),
     ],
 )
 async def test_functions_that_cannot_be_imported_are_no_fault_of_a_trajectory(
@@ -368,7 +368,7 @@ async def test_a_pool_that_is_closed_while_a_child_starts_leaves_no_child(
         await go_on.wait()
         return started[0]
 
-    monkeypatch.setattr("judge.rewards.functions.asyncio.create_subprocess_exec", slowly)
+    monkeypatch.setattr("recorder.processes.child_host.asyncio.create_subprocess_exec", slowly)
     functions = pool()
     calling = asyncio.ensure_future(functions.call("checks:score", trajectory("number")))
     await begun.wait()

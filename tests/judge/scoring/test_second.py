@@ -25,6 +25,7 @@ from recorder.states import GroupState
 from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.telling.happenings import Happenings, Kind
+from recorder.telling.stages import LoopSettings
 from recorder.telling.status import Status, status
 from recorder.work import scores, spending
 from recorder.work.scores import StoredScore
@@ -91,7 +92,7 @@ async def score_of(store: Store, group_id: str) -> StoredScore:
 
 
 async def stands(store: Store) -> Status:
-    return await status(Project(store, PROJECT), RecorderSettings())
+    return await status(Project(store, PROJECT), LoopSettings())
 
 
 def test_one_group_of_so_many_is_drawn_whoever_draws() -> None:
@@ -245,7 +246,7 @@ async def test_budgets_count_both_judges(store: Store, recorded: Recorded, setti
         await judged_twice(store, recorded, ["a"])
     held = await spending.judging_held(Project(store, PROJECT), learn)
     assert held is not None
-    assert "judge_tokens_per_day" in held.why
+    assert held.code == "judge_tokens_per_day"
 
 
 @pytest.mark.slow

@@ -504,7 +504,7 @@ async def test_a_spent_budget_holds_live_groups_and_no_campaigns(
             await conn.execute(update(groups).where(groups.c.id == planned).values(campaign_id="campaign_1"))
         await until(reaches(store, planned, GroupState.SCORED))
         assert (await state(store, live)).state == GroupState.READY
-    assert "judging waits: learn.judge_tokens_per_day (1) is spent; on in 2" in caplog.text
+    assert "Judging is paused: the judge used its 1 token of the last 24 hours. It resumes at about " in caplog.text
 
 
 async def test_groups_that_are_too_old_are_left_out_and_cost_nothing(

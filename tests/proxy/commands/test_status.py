@@ -16,8 +16,8 @@ from sqlalchemy import update
 from proxy.settings.sections import ProxySettings
 from recorder.holding import leases
 from recorder.holding.holders import holder_name
-from recorder.registry.aliases import ensure_alias, get_aliases, rollback, set_live
-from recorder.registry.holdback import Holdback
+from recorder.registry.alias_moves import rollback, set_live
+from recorder.registry.aliases import Holdback, ensure_alias, get_aliases
 from recorder.registry.replicas import report_proxy, report_replica
 from recorder.registry.versions import mark
 from recorder.settings import RecorderSettings
@@ -173,3 +173,8 @@ def test_status_tells_how_learning_stands(tmp_path: Path) -> None:
     told = hone("status", "--data", str(tmp_path))[1]
     assert "1 group ready for the judge; 1 group scored" in told
     assert "0: 0.5" in told
+    words = " ".join(told.split())
+    assert "recording Recording waits for the next call: nothing is open." in words
+    assert "judging Judging waits for a judge: 1 group is ready and no judge runs." in words
+    assert "learning Learning waits for 4 scored groups: 1 is scored, 1 is ready for the judge. helpdesk" in words
+    assert [one["code"] for one in found["stages"]] == ["recording", "no_judge", "too_few_groups"]

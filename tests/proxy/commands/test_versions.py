@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from recorder.registry.aliases import get_alias, set_canary
+from recorder.registry.alias_moves import set_canary
+from recorder.registry.aliases import get_alias
 from recorder.registry.versions import get_version
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState

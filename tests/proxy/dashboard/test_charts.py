@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from proxy.dashboard.drawing.wire import asked, question
 from proxy.dashboard.drawn import curve, of_lessons, of_steps
 from recorder.charts import Chart, Level, Mark, Series
 from recorder.learned.lessons import Lessons
+from recorder.processes.user_code_host import encoded
 
 ODD = "]]>\n\x00\u202eمرحبا"
 LINES = Chart(ODD, (ODD,), (Series(ODD, (1.0,), (0.5,), (None,)),), levels=(Level(ODD, 0.5),), marks=(Mark(ODD, 0),))
@@ -16,10 +19,10 @@ LINES = Chart(ODD, (ODD,), (Series(ODD, (1.0,), (0.5,), (None,)),), levels=(Leve
 @pytest.mark.parametrize("chart", [LINES, Chart("Nothing", (), ())], ids=["all of it", "empty"])
 @pytest.mark.parametrize("dark", [True, False])
 def test_a_chart_is_asked_for_on_one_line(chart: Chart, dark: bool) -> None:
-    line = question(chart, dark=dark)
+    line = encoded(question(chart, dark=dark))
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
-    assert asked(line) == (dark, chart)
+    assert asked(json.loads(line)) == (dark, chart)
 
 
 def test_reasons_beyond_the_first_few_are_drawn_together() -> None:

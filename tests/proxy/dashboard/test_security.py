@@ -21,11 +21,12 @@ from proxy.dashboard import forms
 from proxy.dashboard.render import HERE
 from proxy.dashboard.tries import ALLOWED
 from recorder.registry import keys
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.migrate import ensure_project
 from recorder.store.project import Project
 from recorder.store.schema import keys as keys_table
 from recorder.store.schema import sign_ins as sign_ins_table
+from recorder.store.sql import now
 from tests.proxy.dashboard.walking import (
     BY_FEEDBACK,
     FORM,

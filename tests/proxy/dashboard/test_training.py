@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -57,7 +58,8 @@ async def test_every_picture_of_the_page_is_there_light_and_dark(proxy: Proxy, l
 
 async def test_where_a_picture_cannot_be_drawn_an_image_in_its_place_says_so(proxy: Proxy, learned: Learned) -> None:
     await learned.accepted(1)
-    proxy.app._drawer._argv = ("false",)  # a process that ends at once
+    host = proxy.app._drawer._host
+    host.spec = replace(host.spec, command=("false",))  # a process that ends at once
     answer = await proxy.http.get("/hone/charts/reward.svg")
     assert (answer.status_code, answer.headers["content-type"]) == (503, "image/svg+xml")
     assert "The table below" in "".join(ElementTree.fromstring(answer.text).itertext())
@@ -79,7 +81,7 @@ async def test_a_campaign_is_shown_with_how_far_it_is_and_when_it_ends(proxy: Pr
 
 
 async def test_older_steps_are_a_page_further(proxy: Proxy, learned: Learned, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recorder.learned.training.STEPS", 1)
+    monkeypatch.setattr("recorder.telling.training.STEPS", 1)
     monkeypatch.setattr("proxy.dashboard.pages.training.STEPS", 1)
     await learned.accepted(1)
     await learned.accepted(2)

@@ -30,7 +30,7 @@ from tests.proxy.gate.test_examine import recorded
 pytestmark = pytest.mark.slow
 
 EACH = 100  # tokens a judging
-SPENT = "sane: no pair is judged any more: learn.judge_tokens_per_day"
+SPENT = "sane: no pair is judged any more: the judge used its"
 
 
 @pytest.fixture(autouse=True)

@@ -8,13 +8,19 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from proxy.programs.news import News
 from proxy.programs.telling import ProgramLine
-from recorder.settings import RecorderSettings
+from recorder.settings import LearnSettings
 from recorder.store.database import Store
 from recorder.store.project import Project
+from recorder.store.schema import steps as step_table
+from recorder.store.sql import now
+from recorder.telling.stages import LoopSettings, StageStatus
 from recorder.telling.waiting import Waiting
+from recorder.work import steps
+from recorder.work.budgets import HOUR_S
 from tests.proxy.until import until
 from tests.recorder.rows import PROJECT, Rows
 
@@ -27,6 +33,7 @@ class Heard:
     def __init__(self) -> None:
         self.told: list[tuple[str, str]] = []
         self.waiting: Waiting | None = None
+        self.stages: Sequence[StageStatus] = ()
 
     def tell(self, event: str, text: str, facts: Mapping[str, Any] = {}) -> None:
         self.told.append((event, text))
@@ -34,8 +41,8 @@ class Heard:
     def programs(self, shown: Sequence[ProgramLine], changed: ProgramLine) -> None:
         raise AssertionError("no program changed")
 
-    def waits(self, waiting: Waiting, at: float) -> None:
-        self.waiting = waiting
+    def waits(self, waiting: Waiting, at: float, stages: Sequence[StageStatus] = ()) -> None:
+        self.waiting, self.stages = waiting, stages
 
     def close(self) -> None:
         pass
@@ -45,7 +52,7 @@ class Heard:
 async def heard(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Heard]:
     monkeypatch.setattr("proxy.programs.news.BREATH_S", 0.01)
     heard = Heard()
-    task = asyncio.create_task(News(Project(store, PROJECT), RecorderSettings(), heard).run())
+    task = asyncio.create_task(News(Project(store, PROJECT), LoopSettings(), heard).run())
     await until(lambda: heard.waiting)
     yield heard
     task.cancel()
@@ -60,3 +67,20 @@ async def test_a_judged_group_is_told_and_what_is_waited_for_with_it(store: Stor
     await until(lambda: heard.told)
     assert heard.told == [("judged", "helpdesk: 1 group judged, 2 runs, reward 0.50 (0.00 to 1.00)")]
     await until(lambda: heard.waiting is not None and heard.waiting.groups == {"scored": 1})
+
+
+async def test_a_pause_that_ends_is_seen_though_nothing_changed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.programs.news.BREATH_S", 0.01)
+    rows = Rows(store)
+    alias = await rows.alias()
+    await rows.scored_group(alias_id=alias.id)
+    step = await steps.begin_step(store, alias.id, str(alias.live_version_id))
+    async with store.write() as conn:  # it began an hour ago but for a second
+        began = update(step_table).where(step_table.c.id == step.id)
+        await conn.execute(began.values(started_at=now() - HOUR_S + 1))
+    heard, settings = Heard(), LoopSettings(learn=LearnSettings(steps_per_hour=1))
+    task = asyncio.create_task(News(Project(store, PROJECT), settings, heard).run())
+    await until(lambda: "steps_per_hour" in [one.code for one in heard.stages])
+    await until(lambda: "too_few_groups" in [one.code for one in heard.stages])
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -25,10 +25,11 @@ from recorder.holding import leases
 from recorder.holding.presence import PROXY
 from recorder.registry.replicas import proxies_seen
 from recorder.settings import RecorderSettings
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.migrate import open_store
 from recorder.store.project import Project
 from recorder.store.schema import calls, trajectories
+from recorder.store.sql import now
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.until import until
 from tests.recorder.rows import PROJECT, Rows

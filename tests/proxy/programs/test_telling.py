@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,15 @@ from rich.console import Console
 
 from proxy.programs import telling as lines
 from proxy.programs.telling import ProgramLine, telling
+from recorder.telling.stages import Stage, StageState, StageStatus
 from recorder.telling.waiting import Waiting
 
 DOWN = ProgramLine("judge", "failed", "ended (exit status 2). Its log: judge.log\nno model is set\nset judge.model")
+PAUSED = "Learning is paused: [learn] hours allow it from 22:00 to 06:00. It resumes at 22:00."
+STAGES = [
+    StageStatus(Stage.RECORDING, None, StageState.RUNNING, "recording", None, "Recording is running: 5 open groups."),
+    StageStatus(Stage.LEARNING, "helpdesk", StageState.PAUSED, "hours", 3600.0, PAUSED),
+]
 WAITS = Waiting(at=100.0, groups={"open": 5}, due={"open": 558.0}, runs_open=2)
 
 
@@ -42,6 +49,32 @@ def test_what_is_waited_for_is_said_when_its_numbers_change(monkeypatch: pytest.
     assert out.getvalue()[10:] == "waiting   5 groups open, the next closes in 07:38\n"
     told.waits(Waiting(at=100.0, groups={"scored": 1}, due={}, runs_open=0), 102.0)
     assert out.getvalue().splitlines()[1].endswith("1 group scored")
+
+
+def test_what_the_stages_wait_for_is_said_below_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "SAID_EVERY_S", 0.0)
+    told, out = made()
+    told.waits(WAITS, 100.0, STAGES)
+    told.waits(WAITS, 101.0, STAGES)
+    assert [line[20:] for line in out.getvalue().splitlines()] == ["5 groups open, the next closes in 07:38", PAUSED]
+    told.waits(WAITS, 102.0, [*STAGES, replace(STAGES[1], alias="other")])
+    assert [line[20:] for line in out.getvalue().splitlines()][3:] == [f"helpdesk: {PAUSED}", f"other: {PAUSED}"]
+
+
+def test_a_terminal_shows_what_the_stages_wait_for() -> None:
+    told, out = made(force_terminal=True)
+    told.waits(WAITS, 100.0, STAGES)
+    told.close()
+    assert PAUSED in out.getvalue()
+
+
+def test_a_program_reads_the_stages() -> None:
+    told, out = made(as_json=True)
+    told.waits(WAITS, 100.0, STAGES)
+    told.waits(WAITS, 100.0, STAGES[:1])
+    first, second = (json.loads(line)["stages"] for line in out.getvalue().splitlines())
+    assert [(one["stage"], one["code"], one["text"]) for one in first][1] == ("learning", "hours", PAUSED)
+    assert len(second) == 1
 
 
 def test_a_log_that_just_said_it_waits_with_the_next() -> None:

@@ -11,10 +11,10 @@ from sqlalchemy import func, select
 from proxy.serving import for_judges
 from recorder.registry import keys
 from recorder.registry.keys import Scope
-from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.store.schema import calls, groups, trajectories
+from recorder.telling.stages import LoopSettings
 from recorder.telling.status import status
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.running import BASE, PROJECT, Proxy, say
@@ -47,7 +47,7 @@ async def test_it_is_answered_by_the_base_and_nothing_of_it_is_traffic(proxy: Pr
     assert await proxy.metric("hone_tokens_total") == 0
     assert await proxy.metric("hone_unrecorded_calls_total") == 0
     assert await proxy.metric("hone_judge_calls_total") == 1
-    told = await status(Project(proxy.store, PROJECT), RecorderSettings())
+    told = await status(Project(proxy.store, PROJECT), LoopSettings())
     assert (told.calls_per_s, told.runs_open) == (0, 0)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from recorder.registry.aliases import ensure_alias, rollback, set_live
-from recorder.registry.holdback import Holdback
+from recorder.registry.alias_moves import rollback, set_live
+from recorder.registry.aliases import Holdback, ensure_alias
 from recorder.registry.replicas import report_replica
 from recorder.registry.versions import VersionView, allocate, mark
 from recorder.states import VersionState

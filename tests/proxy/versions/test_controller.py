@@ -16,7 +16,7 @@ import pytest
 
 from proxy.errors import NoReplica
 from proxy.settings.sections import AliasSettings
-from recorder.registry.aliases import rollback, set_live
+from recorder.registry.alias_moves import rollback, set_live
 from recorder.registry.versions import allocate, mark
 from recorder.states import VersionState
 from recorder.store import ledger

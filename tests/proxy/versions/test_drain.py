@@ -21,7 +21,8 @@ from proxy.versions.in_service import InService
 from recorder.capture.recorder import Recorder
 from recorder.holding import holders, leases
 from recorder.registry import replicas
-from recorder.registry.aliases import ensure_alias, get_alias, rollback
+from recorder.registry.alias_moves import rollback
+from recorder.registry.aliases import ensure_alias, get_alias
 from recorder.registry.fingerprint import base_fingerprint
 from recorder.registry.versions import VersionView
 from recorder.settings import RecorderSettings

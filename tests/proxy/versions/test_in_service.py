@@ -15,8 +15,8 @@ from proxy.versions.in_service import InService
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address, Request, Sampling
 from recorder.registry import replicas
-from recorder.registry.aliases import AliasView, ensure_alias, get_alias, rollback, set_canary, set_live
-from recorder.registry.holdback import Holdback
+from recorder.registry.alias_moves import rollback, set_canary, set_live
+from recorder.registry.aliases import AliasView, Holdback, ensure_alias, get_alias
 from recorder.registry.replicas import ReplicaState
 from recorder.registry.versions import VersionView, allocate, mark
 from recorder.settings import RecorderSettings

@@ -12,7 +12,8 @@ from proxy.settings.sections import AliasSettings
 from proxy.versions import on_trial
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address
-from recorder.registry.aliases import ROLLED_BACK, AliasView, rollback
+from recorder.registry.alias_moves import ROLLED_BACK, rollback
+from recorder.registry.aliases import AliasView
 from recorder.registry.moves import Move, list_moves
 from recorder.registry.versions import VersionView
 from recorder.settings import RecorderSettings

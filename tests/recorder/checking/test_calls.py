@@ -8,8 +8,8 @@ import pytest
 
 from recorder.checking import calls as checks
 from recorder.content.tokens import pack_logprobs
-from recorder.store.database import now
 from recorder.store.schema import calls, choices, trajectories
+from recorder.store.sql import now
 from tests.recorder.checking.sound import LONG, Sound
 
 pytestmark = pytest.mark.slow

@@ -6,8 +6,8 @@ import pytest
 
 from recorder.checking import look
 from recorder.checking.checks import CHECKS, check_store
-from recorder.store.database import now
 from recorder.store.project import Project
+from recorder.store.sql import now
 from recorder.upkeep.deletion import delete_trajectory
 from tests.recorder.checking.sound import Sound
 from tests.recorder.rows import PROJECT

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from recorder.checking import groups as checks
-from recorder.store.database import now
 from recorder.store.schema import attempts, campaigns, groups, scenarios
+from recorder.store.sql import now
 from tests.recorder.checking.sound import Sound
 from tests.recorder.rows import PROJECT
 

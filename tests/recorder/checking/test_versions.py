@@ -6,10 +6,10 @@ import pytest
 
 from recorder.checking import versions as checks
 from recorder.registry import versions
-from recorder.store.database import now
 from recorder.store.schema import aliases, steps
 from recorder.store.schema import ledger as ledger_rows
 from recorder.store.schema import versions as rows
+from recorder.store.sql import now
 from tests.recorder.checking.sound import Sound
 from tests.recorder.rows import PROJECT
 

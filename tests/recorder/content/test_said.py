@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.content.said import ToolCall, kind, parts, thinking, tool_calls
+from recorder.content.said import ToolCall, kind, kind_label, message_text, parts, text_parts, thinking, tool_calls
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -42,8 +42,44 @@ def test_thinking_is_the_first_that_says_something() -> None:
     assert thinking({"reasoning_content": None}) == ""
 
 
+PICTURE = {"type": "image_url", "image_url": {"url": "data:"}}
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (None, ""),
+        ("", ""),
+        ("a", "a"),
+        ([], ""),
+        (["a", {"type": "text", "text": "b"}], "a\nb"),
+        ([{"type": "text", "text": ""}, {"type": "text", "text": "b"}], "\nb"),
+        ([PICTURE, {"type": "input_text", "text": "b"}], "b"),
+        ([{"type": "refusal", "refusal": "no"}], ""),
+        ([5, None, {"text": None}], ""),
+    ],
+)
+def test_the_text_of_a_message_is_that_of_its_parts(content: object, text: str) -> None:
+    assert message_text({"role": "user", "content": content}) == text
+    assert message_text({"content": content}, separator="") == text.replace("\n", "")
+
+
+def test_a_caller_says_what_stands_for_a_part_that_is_no_text() -> None:
+    message = {"content": [{"type": "text", "text": "look"}, PICTURE, 5]}
+    assert message_text(message, label=kind_label) == "look\n[image_url]\n[int]"
+    assert message_text({"content": {"odd": 1}}, label=kind_label) == '{"odd": 1}'
+
+
+@given(st.none() | st.text() | st.lists(st.text() | st.builds(lambda text: {"type": "text", "text": text}, st.text())))
+def test_text_alone_is_the_same_with_labels_and_without(content: object) -> None:
+    message = {"content": content}
+    assert message_text(message, label=kind_label) == message_text(message) == "\n".join(text_parts(message))
+
+
 @given(st.dictionaries(NAMES, JSON))
 def test_no_nonsense_in_a_message_is_an_error(message: dict[str, Any]) -> None:
     assert isinstance(thinking(message), str)
     assert all(isinstance(one.name, str) for one in tool_calls(message))
     assert all(text is None or isinstance(text, str) for text, _ in parts(message.get("content")))
+    assert all(isinstance(text, str) for text in text_parts(message))
+    assert isinstance(message_text(message, label=kind_label), str)

@@ -11,10 +11,10 @@ from recorder.registry import aliases
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState, TrajectoryState
 from recorder.store import ledger
-from recorder.store.database import now
 from recorder.store.project import Project
 from recorder.store.schema import calls, trajectories
 from recorder.store.schema import groups as group_table
+from recorder.store.sql import now
 from tests.recorder.rows import PROJECT, Rows
 
 SETTINGS = RecorderSettings(group_window_s=300)

@@ -7,9 +7,10 @@ import pytest
 from recorder.errors import LeaseLost
 from recorder.holding import leases
 from recorder.holding.leases import Lease
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.store.schema import leases as table
+from recorder.store.sql import now
 from tests.recorder.rows import PROJECT
 
 

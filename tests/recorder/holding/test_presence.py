@@ -12,9 +12,10 @@ from sqlalchemy import update
 from recorder.holding import holders, leases
 from recorder.holding.presence import JUDGE, PROXY, present
 from recorder.store.changes import Topic
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.store.schema import leases as table
+from recorder.store.sql import now
 from tests.recorder.rows import PROJECT
 
 

@@ -8,7 +8,7 @@ from sqlalchemy import update
 from recorder.errors import Conflict, NotFound
 from recorder.learned.lines import line_of
 from recorder.learned.whole import whole_version
-from recorder.registry import aliases, versions
+from recorder.registry import alias_moves, versions
 from recorder.registry.aliases import AliasView, get_alias
 from recorder.store.project import Project
 from recorder.store.schema import score_parts
@@ -31,7 +31,7 @@ async def test_what_is_live_its_ancestors_and_what_came_to_nothing_are_told_apar
     await versions.reject(learned.store, spoilt.id, "kl: too far", lessons="left_out", who="controller")
     await learned.accepted(3)
     waiting = await learned.gated(4)
-    await aliases.set_canary(learned.store, learned.alias_id, waiting.id, 0.25)
+    await alias_moves.set_canary(learned.store, learned.alias_id, waiting.id, 0.25)
     line = await line_of(learned.store, await alias_of(learned))
     assert [(v.number, v.state, v.in_line, v.role, v.share, v.parent) for v in line] == [
         (4, "canary", False, "canary", 0.25, "helpdesk@3"),

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.holding import leases
+from recorder.learned.campaign_progress import list_campaigns_progress
 from recorder.learned.lessons import lessons, spans
-from recorder.learned.progress import campaign_progress
 from recorder.learned.steps import list_step_lines
-from recorder.learned.training import training
-from recorder.settings import RecorderSettings
 from recorder.store import ledger
 from recorder.store.ledger import LedgerRow
 from recorder.store.project import Project
+from recorder.telling.stages import LoopSettings
+from recorder.telling.training import training
 from recorder.work import steps
 from tests.recorder.learning import Learned
 from tests.recorder.rows import PROJECT, Rows
@@ -47,7 +47,7 @@ async def test_a_campaign_is_told_with_each_rule_that_may_end_it(learned: Learne
     campaign = await learned.campaign(target=0.95, target_steps=2, plateau_steps=5, plateau_delta=0.01, val_every=1)
     for step, success in enumerate((0.3, 0.8, 0.7)):
         await learned.validated(campaign, step, f"helpdesk@{step}", success, 10)
-    [told] = await campaign_progress(Project(learned.store, PROJECT))
+    [told] = await list_campaigns_progress(Project(learned.store, PROJECT))
     assert (told.name, told.alias, told.state, told.steps) == ("orders", "helpdesk", "running", 20)
     assert [(one.step, one.version, one.measure.value) for one in told.measured] == [
         (0, "helpdesk@0", 0.3), (1, "helpdesk@1", 0.8), (2, "helpdesk@2", 0.7),
@@ -58,7 +58,7 @@ async def test_a_campaign_is_told_with_each_rule_that_may_end_it(learned: Learne
         ("after 20 steps", "0 done, 20 left"),
     ]
     await learned.validated(campaign, 5, "helpdesk@5", 0.8, 10)
-    [told] = await campaign_progress(Project(learned.store, PROJECT))
+    [told] = await list_campaigns_progress(Project(learned.store, PROJECT))
     assert told.rules[1].now == "best 0.8 after step 1; whenever it shows"
 
 
@@ -68,7 +68,7 @@ async def test_a_campaign_is_told_with_the_rules_that_nobody_set_and_with_its_bu
     await begun(learned, campaign, measure="success", plateau_steps=10, epoch_steps=4)
     await stepped(learned, campaign, seconds={"sampling": 90.0, "training": 60.0})
     await learned.validated(campaign, 1, "helpdesk@1", 0.5, 10)
-    [told] = await campaign_progress(Project(learned.store, PROJECT))
+    [told] = await list_campaigns_progress(Project(learned.store, PROJECT))
     assert [(rule.rule, rule.now) for rule in told.rules] == [
         ("no rise over 0.01 in 10 steps", "best 0.5 after step 1; in 10 steps at the soonest"),
         ("after 20 steps", "0 done, 20 left"),
@@ -86,7 +86,7 @@ async def test_the_mean_of_rulers_scores_is_never_shown_as_a_measure(
     campaign = await learned.campaign(target=0.9)
     await begun(learned, campaign, measure=measure, plateau_steps=None, epoch_steps=1)
     await stepped(learned, campaign, reward=0.75, success=None)
-    [told] = await campaign_progress(Project(learned.store, PROJECT))
+    [told] = await list_campaigns_progress(Project(learned.store, PROJECT))
     assert [(one.measure.kind, one.measure.value) for one in told.measured] == said
 
 
@@ -106,7 +106,7 @@ async def stepped(learned: Learned, campaign: str, **given: Any) -> None:
 
 async def test_a_campaign_without_validations_is_measured_by_its_own_steps(learned: Learned) -> None:
     campaign = await learned.campaign(target=0.9)
-    [fresh] = await campaign_progress(Project(learned.store, PROJECT), "helpdesk")
+    [fresh] = await list_campaigns_progress(Project(learned.store, PROJECT), "helpdesk")
     assert (list(fresh.measured), fresh.rules[0].now) == ([], "nothing measured yet")
     step = {
         "step": 1,
@@ -118,12 +118,12 @@ async def test_a_campaign_without_validations_is_measured_by_its_own_steps(learn
     }
     async with learned.store.write() as conn:
         await ledger.write(conn, [LedgerRow(PROJECT, "campaign", campaign, "step", step)])
-    [told] = await campaign_progress(Project(learned.store, PROJECT))
+    [told] = await list_campaigns_progress(Project(learned.store, PROJECT))
     assert ([(one.version, one.measure.value) for one in told.measured], told.failed_steps) == (
         [("helpdesk@0", 0.5)],
         1,
     )
-    assert await campaign_progress(Project(learned.store, PROJECT), "nobody") == []
+    assert await list_campaigns_progress(Project(learned.store, PROJECT), "nobody") == []
 
 
 async def test_runs_trained_on_and_left_out_are_counted_by_reason(learned: Learned) -> None:
@@ -148,7 +148,7 @@ def test_spans_are_few_of_one_length_and_lose_nothing_that_fits(rows: list[tuple
 async def test_training_says_who_trains_what_is_waited_for_and_what_was_spent(learned: Learned) -> None:
     await learned.gated(1)
     await leases.acquire(Project(learned.store, PROJECT), leases.trainer("helpdesk"), "learner", 60)
-    told = await training(Project(learned.store, PROJECT), RecorderSettings())
+    told = await training(Project(learned.store, PROJECT), LoopSettings())
     assert told.trainers == ["helpdesk"]
     assert told.waits_for == "1 group in a version that is not decided"
     assert (told.budgets.judge_tokens, told.budgets.steps_last_hour) == (0, {"helpdesk": 1})

@@ -7,9 +7,10 @@ import pytest
 from recorder.errors import FilterInvalid
 from recorder.listing.groups import list_groups
 from recorder.listing.words import group_filter
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.store.schema import campaigns
+from recorder.store.sql import now
 from tests.recorder.rows import PROJECT, Rows
 
 

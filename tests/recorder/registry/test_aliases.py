@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from recorder.errors import Conflict, InvalidId, NotFound
-from recorder.registry import aliases, versions
+from recorder.registry import alias_moves, aliases, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
 from recorder.states import VersionState
@@ -99,7 +99,7 @@ async def test_a_fingerprint_that_was_unknown_is_learnt(store: Store) -> None:
 async def test_a_gated_version_goes_live_and_the_old_one_retires(rows: Rows) -> None:
     alias = await rows.alias()
     version = await gated(rows.store, alias)
-    moved = await aliases.set_live(rows.store, alias.id, version.id, why="gate")
+    moved = await alias_moves.set_live(rows.store, alias.id, version.id, why="gate")
     assert (moved.live_version_id, moved.previous_version_id) == (version.id, alias.live_version_id)
     assert moved.generation == alias.generation + 1
     assert (await versions.by_name(Project(rows.store, PROJECT), "helpdesk@1")).state is VersionState.LIVE
@@ -114,7 +114,7 @@ async def test_a_gated_version_goes_live_and_the_old_one_retires(rows: Rows) -> 
 async def test_making_the_live_version_live_changes_nothing(rows: Rows) -> None:
     alias = await rows.alias()
     assert alias.live_version_id is not None
-    assert await aliases.set_live(rows.store, alias.id, alias.live_version_id, why="promote") == alias
+    assert await alias_moves.set_live(rows.store, alias.id, alias.live_version_id, why="promote") == alias
 
 
 @pytest.mark.parametrize("state", [VersionState.REJECTED, VersionState.ABANDONED, VersionState.WRITTEN])
@@ -124,7 +124,7 @@ async def test_a_version_that_did_not_pass_is_never_made_live(rows: Rows, state:
     version = await versions.allocate(rows.store, alias.id, alias.live_version_id)
     await versions.mark(rows.store, version.id, state, "weights are not finite")
     with pytest.raises(Conflict, match=rf"helpdesk@1 is {state} \(weights are not finite\) and cannot be made live"):
-        await aliases.set_live(rows.store, alias.id, version.id, why="promote")
+        await alias_moves.set_live(rows.store, alias.id, version.id, why="promote")
     assert await aliases.get_alias(Project(rows.store, PROJECT), "helpdesk") == alias
     assert await now_live(rows.store, alias) == "helpdesk@0"
 
@@ -133,54 +133,54 @@ async def test_another_aliass_version_is_not_found(rows: Rows) -> None:
     alias, other = await rows.alias(), await rows.alias("other")
     version = await gated(rows.store, other)
     with pytest.raises(NotFound, match="alias 'helpdesk' has no version"):
-        await aliases.set_live(rows.store, alias.id, version.id, why="promote")
+        await alias_moves.set_live(rows.store, alias.id, version.id, why="promote")
     with pytest.raises(NotFound, match="no alias"):
-        await aliases.set_live(rows.store, "nothing", version.id, why="promote")
+        await alias_moves.set_live(rows.store, "nothing", version.id, why="promote")
 
 
 async def test_rolling_back_goes_down_the_line_and_never_to_what_was_left(rows: Rows) -> None:
     alias = await rows.alias()
     for _ in range(2):
         version = await gated(rows.store, await aliases.get_alias(Project(rows.store, PROJECT), "helpdesk"))
-        await aliases.set_live(rows.store, alias.id, version.id, why="gate")
-    await aliases.rollback(rows.store, alias.id)
+        await alias_moves.set_live(rows.store, alias.id, version.id, why="gate")
+    await alias_moves.rollback(rows.store, alias.id)
     assert await now_live(rows.store, alias) == "helpdesk@1"
     left = await versions.by_name(Project(rows.store, PROJECT), "helpdesk@2")
-    assert (left.state, left.reason) == (VersionState.RETIRED, aliases.ROLLED_BACK)
-    await aliases.rollback(rows.store, alias.id)
+    assert (left.state, left.reason) == (VersionState.RETIRED, alias_moves.ROLLED_BACK)
+    await alias_moves.rollback(rows.store, alias.id)
     assert await now_live(rows.store, alias) == "helpdesk@0"
     with pytest.raises(Conflict, match="no earlier version"):
-        await aliases.rollback(rows.store, alias.id)
+        await alias_moves.rollback(rows.store, alias.id)
 
 
 async def test_a_version_rolled_back_may_be_promoted_again(rows: Rows) -> None:
     alias = await rows.alias()
     version = await gated(rows.store, alias)
-    await aliases.set_live(rows.store, alias.id, version.id, why="gate")
-    await aliases.rollback(rows.store, alias.id)
-    again = await aliases.set_live(rows.store, alias.id, version.id, why="promote")
+    await alias_moves.set_live(rows.store, alias.id, version.id, why="gate")
+    await alias_moves.rollback(rows.store, alias.id)
+    again = await alias_moves.set_live(rows.store, alias.id, version.id, why="promote")
     assert again.generation == alias.generation + 3
     assert (await versions.get_version(rows.store, version.id)).reason is None
-    assert (await aliases.rollback(rows.store, alias.id)).live_version_id == alias.live_version_id
+    assert (await alias_moves.rollback(rows.store, alias.id)).live_version_id == alias.live_version_id
 
 
 async def test_a_canary_has_a_share_until_it_is_live_or_taken_away(rows: Rows) -> None:
     alias = await rows.alias()
     first, second = await gated(rows.store, alias), await gated(rows.store, alias)
-    with_canary = await aliases.set_canary(rows.store, alias.id, first.id, 0.1)
+    with_canary = await alias_moves.set_canary(rows.store, alias.id, first.id, 0.1)
     assert (with_canary.canary_version_id, with_canary.canary_share) == (first.id, 0.1)
-    assert (await aliases.set_canary(rows.store, alias.id, first.id, 0.5)).canary_share == 0.5
-    await aliases.set_canary(rows.store, alias.id, second.id, 0.2)
+    assert (await alias_moves.set_canary(rows.store, alias.id, first.id, 0.5)).canary_share == 0.5
+    await alias_moves.set_canary(rows.store, alias.id, second.id, 0.2)
     assert (await versions.get_version(rows.store, first.id)).state is VersionState.RETIRED
-    live = await aliases.set_live(rows.store, alias.id, second.id, why="promote")
+    live = await alias_moves.set_live(rows.store, alias.id, second.id, why="promote")
     assert (live.live_version_id, live.canary_version_id, live.canary_share) == (second.id, None, 0.0)
 
 
 async def test_taking_the_canary_away_retires_it(rows: Rows) -> None:
     alias = await rows.alias()
     version = await gated(rows.store, alias)
-    await aliases.set_canary(rows.store, alias.id, version.id, 0.1)
-    without = await aliases.set_canary(rows.store, alias.id, None, 0.0, figures={"p": 0.01})
+    await alias_moves.set_canary(rows.store, alias.id, version.id, 0.1)
+    without = await alias_moves.set_canary(rows.store, alias.id, None, 0.0, figures={"p": 0.01})
     first, last = await ledger.of(rows.store, "version", version.id)
     assert (first.code, first.detail) == ("canary", {"alias": "helpdesk", "share": 0.1, "who": "hand"})
     assert (last.code, last.detail) == ("canary_ended", {"alias": "helpdesk", "who": "hand", "figures": {"p": 0.01}})
@@ -191,7 +191,7 @@ async def test_taking_the_canary_away_retires_it(rows: Rows) -> None:
 async def test_a_rejected_canary_is_no_canary_any_more(rows: Rows) -> None:
     alias = await rows.alias()
     version = await gated(rows.store, alias)
-    await aliases.set_canary(rows.store, alias.id, version.id, 0.1)
+    await alias_moves.set_canary(rows.store, alias.id, version.id, 0.1)
     await versions.mark(rows.store, version.id, VersionState.REJECTED, "win rate")
     after = await aliases.get_alias(Project(rows.store, PROJECT), "helpdesk")
     assert (after.canary_version_id, after.generation) == (None, alias.generation + 2)
@@ -200,7 +200,7 @@ async def test_a_rejected_canary_is_no_canary_any_more(rows: Rows) -> None:
 async def test_a_share_is_a_share(rows: Rows) -> None:
     alias = await rows.alias()
     with pytest.raises(ValueError, match=r"not in 0\.\.1"):
-        await aliases.set_canary(rows.store, alias.id, None, 1.5)
+        await alias_moves.set_canary(rows.store, alias.id, None, 1.5)
 
 
 async def test_an_unknown_alias_is_met_with_those_that_are_there(rows: Rows) -> None:

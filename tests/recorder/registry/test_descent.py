@@ -14,7 +14,7 @@ import pytest
 
 from recorder.errors import Conflict, LeaseLost, Undecided
 from recorder.holding import holders, leases
-from recorder.registry import aliases, versions
+from recorder.registry import alias_moves, versions
 from recorder.states import GroupState, VersionState
 from recorder.store import ledger
 from recorder.store.changes import Topic
@@ -85,9 +85,9 @@ async def test_a_version_whose_parent_left_is_not_accepted(rows: Rows) -> None:
     assert waiting is not None
     await one.roll_back()
     with pytest.raises(Conflict, match="parent_left"):
-        await aliases.set_live(rows.store, one.alias.id, waiting.id, why="gate")
+        await alias_moves.set_live(rows.store, one.alias.id, waiting.id, why="gate")
     with pytest.raises(Conflict, match="parent_left"):
-        await aliases.set_canary(rows.store, one.alias.id, waiting.id, 0.5)
+        await alias_moves.set_canary(rows.store, one.alias.id, waiting.id, 0.5)
     await one.decide("live")
     assert await states(one) == {"left_out version_rejected": 2, "scored": 1}
     await one.check()
@@ -132,7 +132,7 @@ async def test_what_made_a_version_behave_badly_is_left_out_until_a_person_asks_
 async def test_a_canary_that_is_taken_away_takes_its_groups_with_it(rows: Rows) -> None:
     one = await trained(rows, "canary")
     assert await states(one) == {"tried": 2}
-    await aliases.set_canary(rows.store, one.alias.id, None, 0.0)
+    await alias_moves.set_canary(rows.store, one.alias.id, None, 0.0)
     assert await states(one) == {"left_out version_rejected": 2}
     await one.check()
 
@@ -275,7 +275,7 @@ async def _person(one: Line, luck: random.Random) -> None:
         case "again":
             await one.again()
         case "canary off":
-            await aliases.set_canary(one.store, one.alias.id, None, 0.0)
+            await alias_moves.set_canary(one.store, one.alias.id, None, 0.0)
 
 
 # --- real processes

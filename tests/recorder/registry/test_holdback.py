@@ -6,9 +6,8 @@ import pytest
 from sqlalchemy import insert
 
 from recorder.errors import Conflict
-from recorder.registry import aliases, versions
-from recorder.registry.aliases import AliasView
-from recorder.registry.holdback import Holdback
+from recorder.registry import alias_moves, aliases, versions
+from recorder.registry.aliases import AliasView, Holdback
 from recorder.registry.moves import list_moves
 from recorder.registry.versions import VersionView
 from recorder.states import StepState, VersionState
@@ -36,17 +35,17 @@ async def gated(rows: Rows) -> VersionView:
 
 async def promoted(rows: Rows, version: VersionView | None = None) -> AliasView:
     version = version or await gated(rows)
-    return await aliases.set_live(rows.store, version.alias_id, version.id, why="promote")
+    return await alias_moves.set_live(rows.store, version.alias_id, version.id, why="promote")
 
 
 @pytest.mark.parametrize("why", ["promote", "gate"])
 async def test_a_promoted_version_is_watched_beside_the_one_before_on_the_databases_clock(
-    rows: Rows, why: aliases.Why
+    rows: Rows, why: alias_moves.Why
 ) -> None:
     before = await declared(rows)
     assert before.watched_until is None
     version = await gated(rows)
-    alias = await aliases.set_live(rows.store, before.id, version.id, why=why)
+    alias = await alias_moves.set_live(rows.store, before.id, version.id, why=why)
     assert (alias.previous_version_id, alias.holdback_share) == (before.live_version_id, 0.1)
     async with rows.store.read() as conn:
         at = await sql.clock(conn)
@@ -72,7 +71,7 @@ async def test_a_further_promotion_ends_the_watch_of_the_earlier_one_and_begins_
 async def test_a_rollback_ends_the_watch(rows: Rows) -> None:
     await declared(rows)
     alias = await promoted(rows)
-    assert (await aliases.rollback(rows.store, alias.id)).watched_until is None
+    assert (await alias_moves.rollback(rows.store, alias.id)).watched_until is None
 
 
 async def test_going_back_to_an_earlier_version_by_hand_holds_nothing_back_on_what_is_left(rows: Rows) -> None:
@@ -97,22 +96,24 @@ async def test_a_version_that_was_watched_long_enough_stays_and_a_row_says_so(ro
     await declared(rows)
     alias = await promoted(rows)
     assert alias.live_version_id is not None
-    ended = await aliases.end_watch(rows.store, alias.id, alias.live_version_id, who="controller", figures={"n": 3})
+    ended = await alias_moves.end_watch(rows.store, alias.id, alias.live_version_id, who="controller", figures={"n": 3})
     assert (ended.live_version_id, ended.watched_until) == (alias.live_version_id, None)
     assert ended.generation == alias.generation + 1
     move = (await list_moves(Project(rows.store, PROJECT)))[0]
     assert (move.version, move.move, move.who, move.figures) == ("helpdesk@1", "watch_ended", "controller", {"n": 3})
     with pytest.raises(Conflict, match="not watched any more"):
-        await aliases.end_watch(rows.store, alias.id, alias.live_version_id, who="controller")
+        await alias_moves.end_watch(rows.store, alias.id, alias.live_version_id, who="controller")
 
 
 async def test_a_rollback_by_figures_leaves_only_the_version_that_they_are_of(rows: Rows) -> None:
     await declared(rows)
     first, second = await promoted(rows), await promoted(rows)
     with pytest.raises(Conflict, match="in the meantime"):
-        await aliases.rollback(rows.store, first.id, left=first.live_version_id)
+        await alias_moves.rollback(rows.store, first.id, left=first.live_version_id)
     left = second.live_version_id
-    after = await aliases.rollback(rows.store, first.id, left=left, who="controller", reason="worse", figures={"n": 1})
+    after = await alias_moves.rollback(
+        rows.store, first.id, left=left, who="controller", reason="worse", figures={"n": 1}
+    )
     assert after.live_version_id == first.live_version_id
     move = (await list_moves(Project(rows.store, PROJECT)))[0]
     assert (move.move, move.who, move.why, move.figures) == ("rollback", "controller", "worse", {"n": 1})

@@ -7,9 +7,10 @@ import pytest
 from recorder.errors import Conflict, NotFound
 from recorder.registry import keys
 from recorder.registry.keys import Scope
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.store.schema import keys as table
+from recorder.store.sql import now
 from tests.recorder.rows import PROJECT, Rows
 
 

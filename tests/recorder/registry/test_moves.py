@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recorder.registry import aliases, versions
+from recorder.registry import alias_moves, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.moves import Move, list_moves
 from recorder.registry.versions import VersionView
@@ -29,9 +29,9 @@ async def test_the_way_of_a_version_into_service_and_out_is_told_newest_first(ro
     store, alias = rows.store, await rows.alias()
     version = await loaded(store, alias)
     await versions.pass_gate(store, version.id, "sane", who="controller", figures=FIGURES)
-    await aliases.set_canary(store, alias.id, version.id, 0.1, who="controller")
-    await aliases.set_live(store, alias.id, version.id, why="gate", who="controller", figures=FIGURES)
-    await aliases.rollback(store, alias.id)
+    await alias_moves.set_canary(store, alias.id, version.id, 0.1, who="controller")
+    await alias_moves.set_live(store, alias.id, version.id, why="gate", who="controller", figures=FIGURES)
+    await alias_moves.rollback(store, alias.id)
     moves = await list_moves(Project(store, PROJECT))
     assert told(moves) == [
         ("helpdesk@0", "rollback", "hand", None),
@@ -47,8 +47,8 @@ async def test_a_canary_that_is_taken_away_and_a_version_that_is_rejected_are_to
     store, alias = rows.store, await rows.alias()
     first = await loaded(store, alias)
     await versions.pass_gate(store, first.id, "sane", who="controller")
-    await aliases.set_canary(store, alias.id, first.id, 0.1)
-    await aliases.set_canary(store, alias.id, None, 0.0, figures={"worse_by": ["reward"]})
+    await alias_moves.set_canary(store, alias.id, first.id, 0.1)
+    await alias_moves.set_canary(store, alias.id, None, 0.0, figures={"worse_by": ["reward"]})
     second = await loaded(store, alias)
     await versions.reject(store, second.id, "kl: too far", lessons="left_out", who="controller", figures=FIGURES)
     moves = await list_moves(Project(store, PROJECT), alias="helpdesk", limit=2)
@@ -64,9 +64,9 @@ async def test_a_canary_s_share_that_is_changed_is_told_each_time(rows: Rows) ->
     store, alias = rows.store, await rows.alias()
     version = await loaded(store, alias)
     await versions.pass_gate(store, version.id, "sane", who="controller")
-    await aliases.set_canary(store, alias.id, version.id, 0.1, who="controller")
-    await aliases.set_canary(store, alias.id, version.id, 0.1, who="controller")  # as it is already
-    await aliases.set_canary(store, alias.id, version.id, 0.5, who="key_1", reason="it looks well")
+    await alias_moves.set_canary(store, alias.id, version.id, 0.1, who="controller")
+    await alias_moves.set_canary(store, alias.id, version.id, 0.1, who="controller")  # as it is already
+    await alias_moves.set_canary(store, alias.id, version.id, 0.5, who="key_1", reason="it looks well")
     moves = await list_moves(Project(store, PROJECT), version_ids=[version.id], limit=3)
     assert [(m.move, m.share, m.who, m.why) for m in moves] == [
         ("canary", 0.5, "key_1", "it looks well"),

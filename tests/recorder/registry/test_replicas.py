@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from recorder.registry import replicas
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.store.schema import proxies
+from recorder.store.sql import now
 from tests.recorder.rows import PROJECT, Rows
 
 

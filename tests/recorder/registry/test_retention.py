@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 
 from recorder.errors import Conflict
-from recorder.registry import aliases, replicas, versions
+from recorder.registry import alias_moves, replicas, versions
 from recorder.registry.retention import FOLDER_REMOVED, VALIDATION, known_folders, release_folders
 from recorder.states import VersionState
 from recorder.store import ledger
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.store.project import Project
 from recorder.store.schema import proxies, steps
 from recorder.store.schema import versions as version_rows
+from recorder.store.sql import now
 from recorder.work import campaigns
 from tests.recorder.descending import Line, line
 from tests.recorder.rows import PROJECT, Rows
@@ -141,7 +142,7 @@ async def test_a_version_without_its_folder_is_not_made_live(rows: Rows) -> None
     assert await one.live() == ids[1]
     with pytest.raises(Conflict, match="its folder was removed"):
         await one.promote(ids[0])
-    await aliases.set_live(one.store, one.alias.id, ids[2], why="promote")
+    await alias_moves.set_live(one.store, one.alias.id, ids[2], why="promote")
 
 
 async def test_the_names_of_folders_that_are_known(rows: Rows) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from sqlalchemy import update
 
 from recorder.registry import keys, sign_ins
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.store.schema import keys as keys_table
 from recorder.store.schema import sign_ins as table
+from recorder.store.sql import now
 from tests.recorder.rows import PROJECT, Rows
 
 

@@ -11,8 +11,9 @@ from recorder.reading.transcripts import load_trajectory
 from recorder.reasons import meaning
 from recorder.retelling.run import load_run
 from recorder.retelling.standing import Neighbour, Standing, standing
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.schema import ledger, step_baselines, step_groups, step_trajectories, steps, versions
+from recorder.store.sql import now
 from tests.recorder.rows import PROJECT, Rows
 
 

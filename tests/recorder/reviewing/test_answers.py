@@ -9,9 +9,9 @@ from recorder.reading.labels import Preferred, preferences
 from recorder.reviewing.answers import Answer, answer
 from recorder.reviewing.drawing import Draw, draw_of
 from recorder.store import schema
-from recorder.store.database import now
 from recorder.store.project import Project
 from recorder.store.schema import groups
+from recorder.store.sql import now
 from recorder.work import claims, feedback, scores
 from recorder.work.scores import NewPart
 from tests.recorder.reviewing.waiting import ME, disputed_group

@@ -10,7 +10,7 @@ from sqlalchemy import update
 from recorder.judged import seconds
 from recorder.judged.drift import STRONG, tau
 from recorder.judged.seconds import NewSecond, Rule, Said
-from recorder.registry import aliases, versions
+from recorder.registry import alias_moves, aliases, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
 from recorder.states import VersionState
@@ -46,7 +46,7 @@ async def two_versions(rows: Rows) -> tuple[AliasView, VersionView, VersionView]
     made = await versions.allocate(rows.store, alias.id, base.id)
     for state in (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED):
         await versions.mark(rows.store, made.id, state)
-    await aliases.set_live(rows.store, alias.id, made.id, why="promote", who="test")
+    await alias_moves.set_live(rows.store, alias.id, made.id, why="promote", who="test")
     return await aliases.get_alias(Project(rows.store, PROJECT), alias.name), base, made
 
 

@@ -12,9 +12,10 @@ from recorder.content.turns import Address, Turn
 from recorder.search.erasing import Merge
 from recorder.settings import RecorderSettings
 from recorder.store.checkpoint import empty_log
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.store.schema import groups, said, trajectories, unmerged
+from recorder.store.sql import now
 from recorder.upkeep.deletion import delete_trajectory, erase
 from recorder.upkeep.sweep import sweep
 from tests.recorder.rows import Rows

@@ -13,8 +13,9 @@ from sqlalchemy import insert, literal, select
 from recorder.holding import leases
 from recorder.sqlite.finishing import finished
 from recorder.store import schema
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.project import Project
+from recorder.store.sql import now
 from tests.recorder.rows import PROJECT
 
 pytestmark = pytest.mark.slow

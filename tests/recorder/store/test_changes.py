@@ -21,8 +21,9 @@ from recorder.registry import replicas
 from recorder.states import TrajectoryState
 from recorder.store import changes, schema
 from recorder.store.changes import TOPIC_OF, Topic, quietly, topic_of
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.project import Project
+from recorder.store.sql import now
 from recorder.store.statement import Statement
 from recorder.store.transitions import MACHINES, guarded
 from recorder.work import campaigns, claims

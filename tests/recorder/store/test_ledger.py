@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from recorder.store import ledger
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
 from recorder.store.project import Project
+from recorder.store.sql import now
 from tests.recorder.rows import PROJECT
 
 

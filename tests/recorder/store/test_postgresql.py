@@ -34,11 +34,12 @@ from recorder.states import Confidence, TrajectoryState
 from recorder.store import changes, migrate, sql
 from recorder.store import postgres as postgresql
 from recorder.store.changes import Topic
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.lanes import Executor, StoreLane
 from recorder.store.migrate import HEAD, open_store
 from recorder.store.project import Project
 from recorder.store.schema import blobs, calls, groups, projects, trajectories
+from recorder.store.sql import now
 from recorder.upkeep.sweeper import Sweeper
 from recorder.work import verdicts
 from recorder.work.verdicts import KeptVerdicts, NewVerdicts

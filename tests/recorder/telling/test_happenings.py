@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recorder.registry import replicas, versions
-from recorder.registry.aliases import rollback, set_canary, set_live
+from recorder.registry.alias_moves import rollback, set_canary, set_live
 from recorder.states import VersionState
 from recorder.store.database import Store
 from recorder.store.project import Project

@@ -28,7 +28,7 @@ from recorder.registry import keys
 from recorder.settings import RecorderSettings
 from recorder.states import CallState
 from recorder.store import ledger
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.store.schema import (
     attempts,
@@ -45,6 +45,7 @@ from recorder.store.schema import (
     trajectories,
 )
 from recorder.store.schema import keys as key_rows
+from recorder.store.sql import now
 from recorder.upkeep.deletion import delete_trajectory, erase, run_of
 from recorder.upkeep.sweep import sweep
 from recorder.work import feedback, scores

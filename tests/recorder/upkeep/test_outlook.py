@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.groups.readiness import WAIT, GroupFacts, Member, readiness
+from recorder.groups.readiness import WAIT, GroupFacts, Member, count_members, readiness
 from recorder.settings import RecorderSettings
 from recorder.states import TrajectoryState
-from recorder.store.database import now
 from recorder.store.project import Project
 from recorder.store.schema import trajectories
+from recorder.store.sql import now
 from recorder.upkeep.outlook import closes_at, next_close_in
 from tests.recorder.rows import PROJECT, Rows
 
@@ -59,13 +59,20 @@ async def test_groups_that_a_model_answers_in_are_not_counted_on(rows: Rows) -> 
     assert await outlook(rows, alias) is None
 
 
+async def test_a_group_of_declared_size_waits_for_a_long_run_no_longer_than_its_timeout(rows: Rows) -> None:
+    alias = (await rows.alias()).id
+    group = await rows.group(alias_id=alias, declared_size=1, last_call_at=now() - 3500)
+    await rows.trajectory(group)
+    assert await outlook(rows, alias) == pytest.approx(100, abs=2)
+
+
 @given(st.none() | st.integers(1, 4), st.integers(0, 5), st.floats(0, 1e4), st.floats(0, 1e4))
 def test_it_is_the_time_at_which_the_rule_stops_waiting(
     size: int | None, members: int, joined_at: float, called_at: float
 ) -> None:
     group = GroupFacts(size, joined_at, max(joined_at, called_at))
     ended = [Member(TrajectoryState.COMPLETED)] * members
-    at = closes_at(group, members, None, SETTINGS)
-    assert readiness(group, ended, at + 1, SETTINGS) != WAIT
-    if at > joined_at:
-        assert readiness(group, ended, at - 1, SETTINGS) == WAIT
+    at = closes_at(group, count_members(ended), None, SETTINGS)
+    assert at is not None
+    assert readiness(group, ended, at, SETTINGS) != WAIT
+    assert readiness(group, ended, at - 1, SETTINGS) == WAIT

@@ -13,10 +13,10 @@ from recorder.errors import LeaseLost
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, Purpose
 from recorder.store import ledger
-from recorder.store.database import now
 from recorder.store.project import Project
 from recorder.store.schema import attempts as attempt_table
 from recorder.store.schema import calls, groups, trajectories
+from recorder.store.sql import now
 from recorder.upkeep.sweep import BATCH, STALE_CALL_S, SweepReport, due_in, first_due, sweep
 from recorder.work import attempts, campaigns, claims
 from recorder.work.attempts import NewAttempt

@@ -18,10 +18,10 @@ from recorder.holding import holders, leases
 from recorder.holding.presence import PROXY
 from recorder.settings import RecorderSettings
 from recorder.states import Purpose, TrajectoryState
-from recorder.store.database import now
 from recorder.store.project import Project
 from recorder.store.schema import attempts as attempt_table
 from recorder.store.schema import calls, groups, trajectories
+from recorder.store.sql import now
 from recorder.upkeep import sweeper
 from recorder.upkeep.sweep import STALE_CALL_S, due_in, first_due, sweep
 from recorder.upkeep.sweeper import Sweeper

@@ -8,10 +8,10 @@ from sqlalchemy import select
 from recorder.errors import Conflict, InvalidId, LeaseLost, NotFound
 from recorder.groups.closing import close_group, close_trajectory
 from recorder.states import AttemptState, CallState, Purpose, TrajectoryState
-from recorder.store.database import now
 from recorder.store.project import Project
 from recorder.store.schema import attempts as table
 from recorder.store.schema import groups, trajectories
+from recorder.store.sql import now
 from recorder.work import attempts, campaigns
 from recorder.work.attempts import AttemptView, Ending, NewAttempt
 from recorder.work.campaigns import CampaignView, NewScenario

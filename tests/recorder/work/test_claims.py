@@ -15,9 +15,10 @@ from recorder.errors import LeaseLost
 from recorder.registry import versions
 from recorder.states import Purpose
 from recorder.store import schema
-from recorder.store.database import Store, now
+from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.store.schema import groups
+from recorder.store.sql import now
 from recorder.work import claims, scores
 from recorder.work.claims import GroupClaim
 from tests.recorder.rows import PROJECT, Rows

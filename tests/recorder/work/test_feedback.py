@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from recorder.errors import InvalidId, NotFound
 from recorder.store import ledger
-from recorder.store.database import now
 from recorder.store.project import Project
 from recorder.store.schema import groups
+from recorder.store.sql import now
 from recorder.work import claims, feedback, scores
 from recorder.work.feedback import check_value
 from recorder.work.scores import NewPart, NewScore

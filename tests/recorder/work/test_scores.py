@@ -7,10 +7,10 @@ import pytest
 from recorder.errors import Conflict, NotFound
 from recorder.states import GroupState
 from recorder.store import ledger
-from recorder.store.database import now
 from recorder.store.project import Project
 from recorder.store.schema import groups
 from recorder.store.schema import scores as table
+from recorder.store.sql import now
 from recorder.work import scores
 from recorder.work.claims import GroupClaim, claim_for_judging
 from recorder.work.scores import NewPart, NewScore

@@ -8,12 +8,11 @@ from typing import Any
 from recorder.judged.replies import NewReply
 from recorder.registry import versions
 from recorder.states import Purpose
-from recorder.store.database import now
 from recorder.store.project import Project
 from recorder.store.schema import groups
 from recorder.store.schema import scores as score_table
 from recorder.store.schema import steps as step_table
-from recorder.store.sql import clock
+from recorder.store.sql import clock, now
 from recorder.work import attempts, campaigns, claims, scores, spending, steps, verdicts
 from recorder.work.attempts import NewAttempt
 from recorder.work.campaigns import NewScenario

@@ -19,11 +19,11 @@ from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
 from recorder.states import StepState, VersionState
 from recorder.store import ledger
-from recorder.store.database import now
 from recorder.store.ledger import LedgerRow
 from recorder.store.project import Project
 from recorder.store.schema import groups, step_trajectories
 from recorder.store.schema import steps as table
+from recorder.store.sql import now
 from recorder.work import campaigns, claims, steps
 from recorder.work.claims import GroupClaim
 from recorder.work.steps import StepView

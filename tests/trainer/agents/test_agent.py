@@ -381,7 +381,7 @@ async def test_a_killed_host_takes_its_commands_along(agent: Callable[..., Agent
     running = asyncio.create_task(attempt(host))
     while not (tmp_path / "started").exists():
         await asyncio.sleep(0.01)
-    (own,) = [p for p in _descendants() if "agents/host.py" in " ".join(p.cmdline())]
+    (own,) = [p for p in _descendants() if "processes/user_code_host.py" in " ".join(p.cmdline())]
     os.kill(own.pid, signal.SIGKILL)
     assert (await running).ending is Ending.LOST
     await nothing_sleeps()

@@ -14,14 +14,15 @@ from sqlalchemy import select
 from judge.settings import JudgeSettings
 from recorder.holding import leases
 from recorder.judged import turns
+from recorder.learned.campaign_events import Alarm, SettingChanged, StepDone
+from recorder.learned.campaign_history import read_history
 from recorder.store.project import Project
 from recorder.store.schema import groups, scores
 from recorder.work import campaigns
 from tests.judge.judge_server import Json, JudgeServer, last_text, serve, verdicts
 from tests.trainer.campaign.conftest import RingOf
 from tests.trainer.ring import PROJECT, Ring, Script, Told, write_user_folder
-from trainer.campaign.history import read_history
-from trainer.progress import Alarm, Changed, Event, StepDone
+from trainer.progress import Event
 
 pytestmark = pytest.mark.slow
 
@@ -90,7 +91,7 @@ async def test_a_judge_that_goes_astray_is_replaced_and_comes_back(
     assert WINDOW - 1 <= wrong <= WINDOW - 1 + GROUPS_A_STEP
     assert newest is not None
     assert (newest.number, newest.reason) == (2, turns.AGREES)
-    away, back = [event for event in told.events if isinstance(event, Changed) and event.what == "judge_changed"]
+    away, back = [event for event in told.events if isinstance(event, SettingChanged) and event.what == "judge_changed"]
     assert away.step == 5
     assert back.step == 9
     assert history.one_judge_from == back.step + 1  # no figure of before is averaged with one of after

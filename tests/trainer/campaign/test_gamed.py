@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from recorder.learned.campaign_history import read_history
 from recorder.registry import aliases, versions
 from recorder.registry.fingerprint import base_fingerprint
 from recorder.states import CampaignState
@@ -24,7 +25,6 @@ from recorder.store.project import Project
 from recorder.work import campaigns
 from tests.stores import Stores, stored_in
 from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, write_user_folder
-from trainer.campaign.history import read_history
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # programs, one after the other
 

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from recorder.learned.campaign_events import BEGUN, ENDED
 from recorder.registry import descent, versions
 from recorder.registry.fingerprint import base_fingerprint
 from recorder.states import CampaignState, GroupState, VersionState
@@ -35,7 +36,6 @@ from tests.stores import Stores
 from tests.trainer.campaign.living import Life
 from tests.trainer.ring import PROJECT, Ring, Script, ledger_codes
 from trainer.artifacts import adapters
-from trainer.campaign.history import BEGUN, ENDED
 from trainer.programs.reporting import PAGE
 from trainer.report.gathering import gather
 from trainer.report.shapes import Point, Report

@@ -20,6 +20,8 @@ import pytest
 from sqlalchemy import select
 
 from recorder.holding import leases
+from recorder.learned.campaign_events import CampaignMeasure, StepDone
+from recorder.learned.campaign_measures import compute_measure
 from recorder.registry import keys, versions
 from recorder.states import CampaignState, VersionState
 from recorder.store import ledger
@@ -32,7 +34,6 @@ from tests.trainer.campaign.conftest import RingOf
 from tests.trainer.ring import PROJECT, Ring, Script, Told, run_campaign
 from trainer.agents import attempts as trainer_attempts
 from trainer.errors import AgentUnusable, CampaignBusy, CampaignError, ScenariosInvalid, ServiceUnavailable
-from trainer.progress import StepDone
 
 pytestmark = pytest.mark.slow  # programs and whole campaigns: left out of `make check`
 
@@ -158,6 +159,7 @@ async def test_an_agents_exception_is_errored_and_its_group_goes_on_without(
     await ring.train(user | {"agent": "my_agent:stubborn", "scenarios_per_step": 4, "steps": 1}, told)
     (step,) = told.steps()
     assert (step.attempts, step.errored) == (16, 4)
+    assert (step.measured_attempts, step.agent_failures) == (12, 0)  # a mean of rewards has no failures
     errored = await rows(ring.store, trajectories, trajectories.c.state == "errored")
     assert {row.end_reason for row in errored if row.purpose == "train"} == {"agent_error"}
     left = await rows(ring.store, groups, groups.c.state == "left_out", groups.c.reason == "too_few")
@@ -182,7 +184,12 @@ async def test_an_attempt_the_agent_spoilt_is_a_failure_of_its_version(
     script.skill = lambda number: 1.0
     settings = user | {"agent": "my_agent:stubborn", "success": "my_agent:solved", "steps": 1}
     await ring.train(settings, told)
-    assert told.validations()[0].success == pytest.approx(2 / 3)
+    first = told.validations()[0]
+    assert first.success == pytest.approx(2 / 3)
+    assert (first.attempts, first.errored, first.agent_failures) == (3, 1, 1)
+    found = compute_measure(first, CampaignMeasure.SUCCESS)
+    assert found is not None
+    assert (found.of, found.errored) == (3, 0)  # in the denominator as a failure, so not beside it
 
 
 async def test_an_agent_that_never_calls_its_model_is_told_how_to(

@@ -10,6 +10,8 @@ import pytest
 
 from judge.settings import JudgeSettings
 from recorder.judged.disputed import disputed
+from recorder.learned.campaign_events import Alarm, CampaignMeasure, SettingChanged
+from recorder.learned.campaign_history import read_history
 from recorder.registry import versions
 from recorder.states import CampaignState
 from recorder.store.project import Project
@@ -17,11 +19,8 @@ from recorder.work import campaigns
 from recorder.work.scores import NewPart, StoredScore
 from tests.trainer.campaign.conftest import RingOf
 from tests.trainer.ring import PROJECT, Ring, Script, Told, ledger_codes, run_campaign
-from trainer.campaign.history import read_history
 from trainer.campaign.pausing import gained_most, recipe_changed, settings_changed
 from trainer.errors import CampaignError
-from trainer.measuring.yardstick import Yardstick
-from trainer.progress import Alarm, Changed
 
 CODE = {"kind": "function", "function": "mine:check"}
 
@@ -49,7 +48,7 @@ def test_what_was_changed_is_told_but_not_where_a_campaign_runs() -> None:
     was = {"steps": 3, "cwd": "/a", "goals": [], "target": None}
     now = {"steps": 5, "cwd": "/b", "goals": [], "target": 0.5}
     assert settings_changed(2, was, now) == [
-        Changed(2, "campaign.steps", "3", "5"), Changed(2, "campaign.target", "null", "0.5"),
+        SettingChanged(2, "campaign.steps", "3", "5"), SettingChanged(2, "campaign.target", "null", "0.5"),
     ]  # fmt: skip
     (told,) = recipe_changed(2, {"rubric": "a"}, {"rubric": "b" * 900})
     assert (told.what, told.was, len(told.now)) == ("judge.rubric", "a", 501)
@@ -74,7 +73,7 @@ async def test_a_paused_campaign_keeps_the_best_version_and_is_gone_on_with(
     judge = JudgeSettings.model_validate({"rewards": [CODE]})
     ended = await ring.train({"steps": 5}, again, resume="mine", judge=judge)
     assert (ended.reason, ended.steps) == ("steps", 5)
-    changed = {event.what for event in again.events if isinstance(event, Changed)}
+    changed = {event.what for event in again.events if isinstance(event, SettingChanged)}
     assert changed == {"campaign.steps", "judge.rewards"}
     best = await versions.by_name(Project(ring.store, PROJECT), "helpdesk@1")
     assert (await versions.by_name(Project(ring.store, PROJECT), "helpdesk@4")).parent_id == best.id
@@ -158,7 +157,7 @@ async def test_the_baseline_to_beat_is_measured_again_by_another_judge(
     (campaign,) = await campaigns.list_campaigns(Project(ring.store, PROJECT))
     history = await read_history(ring.store, campaign)
     assert (history.one_judge_from, len(history.changes)) == (2, 1)
-    by_judge, by_label = (history.baseline("gpt-4", of) for of in (Yardstick.REWARD, Yardstick.SUCCESS))
+    by_judge, by_label = (history.baseline("gpt-4", of) for of in (CampaignMeasure.REWARD, CampaignMeasure.SUCCESS))
     assert by_judge is None
     assert by_label is not None
 
@@ -168,7 +167,7 @@ async def test_a_judge_that_changes_is_told_once(ring: Ring, script: Script, use
     script.recipe = lambda group: "new" if int(group.split(".")[1]) >= 3 else "old"
     settings = user | {"steps": 5, "val_every": 1, "name": "mine", "success": "my_agent:solved"}
     await ring.train(settings, told)
-    [change] = [event for event in told.events if isinstance(event, Changed)]
+    [change] = [event for event in told.events if isinstance(event, SettingChanged)]
     assert (change.what, change.step) == ("judge_changed", 2)
     assert (change.was, change.now) == ("no model by recipe old", "no model by recipe new")
     (campaign,) = await campaigns.list_campaigns(Project(ring.store, PROJECT))
@@ -176,4 +175,4 @@ async def test_a_judge_that_changes_is_told_once(ring: Ring, script: Script, use
     assert (codes.count("judge_changed"), codes.count("judged_by")) == (1, 2)
     history = await read_history(ring.store, campaign)
     assert history.one_judge_from == 3
-    assert {event.step for event, _ in history.measured(Yardstick.SUCCESS, regularly=True)} == {3, 4, 5}
+    assert {event.step for event in history.measured(CampaignMeasure.SUCCESS, regularly=True)} == {3, 4, 5}

@@ -8,31 +8,30 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from recorder.registry import aliases, moves, versions
+from recorder.learned.campaign_events import CampaignMeasure, Validation
+from recorder.registry import alias_moves, aliases, moves, versions
 from recorder.states import VersionState
 from recorder.store.project import Project
 from recorder.store.schema import groups, ledger
 from recorder.work import campaigns
 from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, Told
 from trainer.campaign.serving import by_worth
-from trainer.measuring.yardstick import Yardstick
-from trainer.progress import Validated
 
 
-def validated(step: int, success: float | None, *, wins: float | None = None, version: str | None = None) -> Validated:
-    return Validated(step, version or f"helpdesk@{step}", success, None, 20, 0, 1.0, win_rate=wins)
+def validated(step: int, success: float | None, *, wins: float | None = None, version: str | None = None) -> Validation:
+    return Validation(step, version or f"helpdesk@{step}", success, None, 20, 0, 1.0, win_rate=wins)
 
 
 def test_the_best_comes_first_and_of_equals_the_newest() -> None:
     seen = [validated(0, 0.2), validated(1, 0.8), validated(2, 0.8), validated(3, 0.5)]
-    assert [name for name, _ in by_worth(seen, Yardstick.SUCCESS)] == [f"helpdesk@{n}" for n in (2, 1, 3, 0)]
+    assert [name for name, _ in by_worth(seen, CampaignMeasure.SUCCESS)] == [f"helpdesk@{n}" for n in (2, 1, 3, 0)]
 
 
 def test_a_versions_newest_measure_counts_and_only_by_the_yardstick() -> None:
     seen = [validated(0, 0.9), validated(5, 0.1, version="helpdesk@0"), validated(6, None, wins=0.7)]
-    assert by_worth(seen, Yardstick.SUCCESS) == [("helpdesk@0", 0.1)]
-    assert by_worth(seen, Yardstick.WINS) == [("helpdesk@6", 0.7)]
-    assert by_worth(seen, Yardstick.NOTHING) == []
+    assert by_worth(seen, CampaignMeasure.SUCCESS) == [("helpdesk@0", 0.1)]
+    assert by_worth(seen, CampaignMeasure.WINS) == [("helpdesk@6", 0.7)]
+    assert by_worth(seen, CampaignMeasure.NOTHING) == []
 
 
 HILL = {0: 0.25, 1: 0.75}  # by version: the first one learns, those after it forget
@@ -110,7 +109,7 @@ async def test_a_version_that_somebody_took_out_of_service_is_not_brought_back(
     settings = user | {"success": "my_agent:solved", "val_every": 1, "val_attempts": 4, "serve": "last"}
     await ring.train(settings | {"name": "first", "steps": 1}, Told())
     alias = await aliases.get_alias(Project(ring.store, PROJECT), ALIAS)
-    await aliases.rollback(ring.store, alias.id)
+    await alias_moves.rollback(ring.store, alias.id)
     assert (await states(ring))["helpdesk@1"] == (VersionState.RETIRED, "rollback")
     ended = await ring.train(settings | {"serve": "best", "steps": 2}, told)
     assert ended.version not in (None, "helpdesk@1")

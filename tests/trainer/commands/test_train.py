@@ -17,12 +17,12 @@ from click.testing import CliRunner
 
 from proxy.cli import cli
 from recorder.commands.context import Context
+from recorder.learned.campaign_events import CampaignEnded
 from recorder.states import CampaignState
 from recorder.store.project import Project
 from recorder.work import campaigns
 from tests.trainer.ring import PROJECT, Ring, Script, write_user_folder
 from trainer.commands import train as command
-from trainer.progress import Ended
 
 pytestmark = pytest.mark.slow  # programs and whole campaigns: left out of `make check`
 
@@ -101,10 +101,10 @@ async def test_what_goes_wrong_is_one_line_and_the_campaign_remembers_it_and_its
 def test_a_pause_has_an_exit_status_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str, status: int
 ) -> None:
-    async def came_to(context: Context, *_: object, **__: object) -> Ended:
+    async def came_to(context: Context, *_: object, **__: object) -> CampaignEnded:
         settings = context.settings().campaign
         assert (settings.baselines, settings.max_minutes, settings.serve) == (["base"], 5, "best")
-        return Ended("mine", reason, "", 3, "helpdesk@1", 1.0)
+        return CampaignEnded("mine", reason, "", 3, "helpdesk@1", 1.0)
 
     monkeypatch.setattr(command, "_train", came_to)
     arguments = ["train", "--data", str(tmp_path), "--baseline", "base", "--max-minutes", "5"]
@@ -136,7 +136,7 @@ async def test_the_learner_says_what_it_waits_for_and_stops_well_when_told(ring:
     process = hone(tmp_path, "learn", "--alias", "other")
     assert process.stdout is not None
     said = await asyncio.to_thread(process.stdout.readline)
-    assert said == "waiting: for the proxy to declare other\n"
+    assert said == "Learning waits for the proxy to declare other.\n"
     process.terminate()
     _, err = await asyncio.to_thread(process.communicate)
     assert (process.returncode, err) == (0, "stopped; the same command goes on from here\n")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from trainer.measuring.judges import WHAT, Judge, Row, Turn, changed
-from trainer.progress import Changed
+from recorder.learned.campaign_events import JUDGE_CHANGED, SettingChanged, StepJudges, encode_event
+from trainer.measuring.judges import Judge, Turn, changed
 
 OLD, NEW, OTHER = (
     Judge("openai/a", "a-1", "r" * 32),
@@ -14,10 +12,10 @@ OLD, NEW, OTHER = (
 )
 
 
-def course(*steps: set[Judge]) -> list[Changed]:
+def course(*steps: set[Judge]) -> list[SettingChanged]:
     """What is told when steps, from 0 on, were judged so."""
-    rows: list[Row] = []
-    told: list[Changed] = []
+    rows: list[StepJudges] = []
+    told: list[SettingChanged] = []
     for step, judges in enumerate(steps):
         found = changed(rows, step, frozenset(judges))
         if found is not None:
@@ -28,7 +26,7 @@ def course(*steps: set[Judge]) -> list[Changed]:
 
 def test_a_new_version_is_told_once_with_both() -> None:
     [told] = course({OLD}, {OLD}, {NEW}, {NEW}, {NEW})
-    assert (told.step, told.what) == (1, WHAT)
+    assert (told.step, told.what) == (1, JUDGE_CHANGED)
     assert (told.was, told.now) == ("a-1 by recipe rrrrrrrrrrrr", "a-2 by recipe rrrrrrrrrrrr")
 
 
@@ -50,18 +48,19 @@ def test_of_the_first_judge_and_of_steps_without_a_score_nothing_is_told() -> No
 
 
 def test_a_row_is_what_is_read_back() -> None:
-    row: Any = changed([], 3, frozenset({NEW, OLD}))
+    found = changed([], 3, frozenset({NEW, OLD}))
+    assert found is not None
     judges = [["openai/a", "a-1", "r" * 32], ["openai/a", "a-2", "r" * 32]]
-    assert row[0] == {"step": 3, "judges": judges, "turn": 0}
+    assert encode_event(found[0]) == {"step": 3, "judges": judges, "turn": 0}
 
 
 STRONG = Judge("openai/strong", "s-1", "t" * 32)
 
 
-def turned(*steps: tuple[set[Judge], Turn | None]) -> list[Changed]:
+def turned(*steps: tuple[set[Judge], Turn | None]) -> list[SettingChanged]:
     """The same, with which of two judges scores by then."""
-    rows: list[Row] = []
-    told: list[Changed] = []
+    rows: list[StepJudges] = []
+    told: list[SettingChanged] = []
     for step, (judges, turn) in enumerate(steps):
         found = changed(rows, step, frozenset(judges), turn)
         if found is not None:

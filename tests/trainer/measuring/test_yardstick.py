@@ -8,11 +8,11 @@ import pytest
 from pydantic import ValidationError
 
 from judge.settings import RewardSettings
+from recorder.learned.campaign_events import CampaignMeasure, Validation
 from trainer.campaign_settings import CampaignSettings, GoalSettings
 from trainer.errors import CampaignError
 from trainer.measuring import sides
-from trainer.measuring.yardstick import Yardstick, averaged, chosen, refuse_unmeasured, unmet
-from trainer.progress import Validated
+from trainer.measuring.yardstick import averaged, chosen, refuse_unmeasured, unmet
 
 RULER = RewardSettings(kind="ruler")
 CODE = RewardSettings(kind="function", function="mine:check")
@@ -23,8 +23,8 @@ def settings(**given: Any) -> CampaignSettings:
     return CampaignSettings.model_validate(given)
 
 
-def validated(**figures: float) -> Validated:
-    return Validated(
+def validated(**figures: float) -> Validation:
+    return Validation(
         3, "helpdesk@3", 0.5, None, 20, 0, 1.0, figures={k.replace("__", "."): v for k, v in figures.items()}
     )
 
@@ -32,18 +32,18 @@ def validated(**figures: float) -> Validated:
 @pytest.mark.parametrize(
     ("rewards", "given", "has_val", "expected"),
     [
-        ([RULER], {}, True, Yardstick.WINS),
-        ([RULER, VETO], {}, True, Yardstick.WINS),
-        ([RULER], {}, False, Yardstick.NOTHING),
-        ([RULER, CODE], {}, True, Yardstick.NOTHING),
-        ([RULER, CODE], {"success": "check"}, True, Yardstick.SUCCESS),
-        ([CODE], {}, True, Yardstick.REWARD),
-        ([RewardSettings(kind="ruler", weight=0.0), CODE], {}, True, Yardstick.REWARD),
-        ([], {}, True, Yardstick.REWARD),
+        ([RULER], {}, True, CampaignMeasure.WINS),
+        ([RULER, VETO], {}, True, CampaignMeasure.WINS),
+        ([RULER], {}, False, CampaignMeasure.NOTHING),
+        ([RULER, CODE], {}, True, CampaignMeasure.NOTHING),
+        ([RULER, CODE], {"success": "check"}, True, CampaignMeasure.SUCCESS),
+        ([CODE], {}, True, CampaignMeasure.REWARD),
+        ([RewardSettings(kind="ruler", weight=0.0), CODE], {}, True, CampaignMeasure.REWARD),
+        ([], {}, True, CampaignMeasure.REWARD),
     ],
 )
 def test_rulers_scores_are_never_a_measure(
-    rewards: list[RewardSettings], given: dict[str, Any], has_val: bool, expected: Yardstick
+    rewards: list[RewardSettings], given: dict[str, Any], has_val: bool, expected: CampaignMeasure
 ) -> None:
     assert chosen(settings(**given), rewards, validated=has_val) is expected
     assert averaged(rewards) == (not any(one.kind == "ruler" and one.weight for one in rewards))
@@ -51,9 +51,9 @@ def test_rulers_scores_are_never_a_measure(
 
 def test_a_target_that_nothing_measures_is_refused() -> None:
     with pytest.raises(CampaignError, match=r"campaign\.target cannot be reached: RULER"):
-        refuse_unmeasured(settings(target=0.9), Yardstick.NOTHING, validated=True)
-    refuse_unmeasured(settings(target=0.9, val_every=1), Yardstick.WINS, validated=True)
-    refuse_unmeasured(settings(), Yardstick.NOTHING, validated=False)
+        refuse_unmeasured(settings(target=0.9), CampaignMeasure.NOTHING, validated=True)
+    refuse_unmeasured(settings(target=0.9, val_every=1), CampaignMeasure.WINS, validated=True)
+    refuse_unmeasured(settings(), CampaignMeasure.NOTHING, validated=False)
 
 
 @pytest.mark.parametrize(
@@ -66,16 +66,16 @@ def test_a_target_that_nothing_measures_is_refused() -> None:
 )
 def test_what_needs_validation_is_refused_without(given: dict[str, Any], named: str) -> None:
     with pytest.raises(CampaignError, match=named):
-        refuse_unmeasured(settings(**given), Yardstick.SUCCESS, validated=False)
+        refuse_unmeasured(settings(**given), CampaignMeasure.SUCCESS, validated=False)
 
 
 @pytest.mark.parametrize("given", [{"beat": {"baseline": "base"}}, {"goals": [{"metric": "turns", "at_most": 3}]}])
 def test_a_target_that_is_held_to_validations_needs_them_between_steps(given: dict[str, Any]) -> None:
-    for more, yardstick in ((given, Yardstick.SUCCESS), ({}, Yardstick.WINS)):
+    for more, yardstick in ((given, CampaignMeasure.SUCCESS), ({}, CampaignMeasure.WINS)):
         with pytest.raises(CampaignError, match="val_every"):
             refuse_unmeasured(settings(target=0.9, **more), yardstick, validated=True)
         refuse_unmeasured(settings(target=0.9, val_every=2, **more), yardstick, validated=True)
-    refuse_unmeasured(settings(**given), Yardstick.SUCCESS, validated=True)
+    refuse_unmeasured(settings(**given), CampaignMeasure.SUCCESS, validated=True)
 
 
 def test_goals_are_told_where_they_do_not_hold() -> None:

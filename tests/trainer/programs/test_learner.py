@@ -15,7 +15,7 @@ from recorder.content.turns import Address, Attribution, Request, SampledChoice,
 from recorder.groups import lookup
 from recorder.holding import leases
 from recorder.ids import new_id
-from recorder.registry import aliases, versions
+from recorder.registry import alias_moves, versions
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import CallState, Confidence, GroupState, Purpose
 from recorder.store.project import Project
@@ -107,7 +107,7 @@ async def test_a_step_begins_when_enough_scored_groups_wait(ring: Ring) -> None:
     told = Told()
     async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias), min_groups=2):
         await live_group(ring, "first", [0.0, 1.0])
-        await until(lambda: said(told, "for 2 scored groups; there is: 1 scored"))
+        await until(lambda: said(told, "Learning waits for 2 scored groups: 1 is scored."))
         assert not told.steps()
         await live_group(ring, "second", [1.0, 0.0])
         await until(lambda: done(told, 1))
@@ -127,11 +127,14 @@ async def test_no_step_begins_before_the_last_version_is_decided(ring: Ring) -> 
     async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias)):
         await until(lambda: done(told, 1))
         await live_group(ring, "second", [1.0, 0.0])
-        waits = f"for {ALIAS}@1 to be decided (gated), then for 1 scored group; there is: "
-        await until(lambda: said(told, waits + "1 tried in a version that is not decided, 1 scored"))
+        waits = (
+            f"Learning waits for a decision on {ALIAS}@1: it is gated, and no step begins before it is live or given "
+            "up."
+        )
+        await until(lambda: said(told, waits))
         assert len(told.steps()) == 1
         version = await versions.by_name(Project(ring.store, PROJECT), f"{ALIAS}@1")
-        await aliases.set_live(ring.store, ring.alias.id, version.id, why="promote")
+        await alias_moves.set_live(ring.store, ring.alias.id, version.id, why="promote")
         await until(lambda: done(told, 2))
     second = await versions.by_name(Project(ring.store, PROJECT), f"{ALIAS}@2")
     assert second.parent_id == version.id
@@ -142,7 +145,7 @@ async def test_a_learner_makes_way_for_a_campaign(ring: Ring) -> None:
     told = Told()
     learner = learner_of(ring, told, ScriptedTrainer(ring.store, ring.alias))
     learning = asyncio.create_task(learner.run())
-    await until(lambda: said(told, "for 1 scored group; there is: no group yet"))
+    await until(lambda: said(told, "Learning waits for 1 scored group: no group is on its way."))
     lease = await leases.acquire(Project(ring.store, PROJECT), campaigns.lease_name(campaign.id), "train", 60)
     assert (await learning).id == campaign.id
     await live_group(ring, "a", [0.0, 1.0])
@@ -170,7 +173,7 @@ async def test_groups_of_campaigns_and_other_purposes_are_left_alone(ring: Ring)
     async with ring.store.write() as conn:
         await conn.execute(update(groups_table).where(groups_table.c.id == of_campaign).values(campaign_id="camp"))
     async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias)):
-        await until(lambda: said(told, "for 1 scored group; there is: no group yet"))
+        await until(lambda: said(told, "Learning waits for 1 scored group: no group is on its way."))
         await live_group(ring, "live", [0.0, 1.0])
         await until(lambda: done(told, 1))
     assert await lookup.counts(ring.store, ring.alias.id, "camp") == {GroupState.SCORED: 1}
@@ -203,12 +206,12 @@ async def test_a_learner_without_a_judge_says_so(ring: Ring) -> None:
     claim = await claims.claim_one_for_judging(ring.store, group, "judge", 60)
     assert claim is not None
     await claims.give_back(ring.store, claim)
+    ready = "Learning waits for 1 scored group: 1 is ready for the judge."
     async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias)):
-        await until(lambda: said(told, "for 1 scored group; there is: 1 ready for the judge; no judge runs: "
-                                       "start one with `hone judge`"))  # fmt: skip
+        await until(lambda: said(told, f"{ready} No judge runs: start one with `hone judge`."))
     await leases.acquire(Project(ring.store, PROJECT), "judge:here", "here", 60)
     async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias)):
-        await until(lambda: said(told, "for 1 scored group; there is: 1 ready for the judge"))
+        await until(lambda: said(told, ready))
 
 
 async def said(told: Told, detail: str) -> bool:
@@ -223,7 +226,7 @@ async def test_two_groups_are_enough_when_the_first_has_waited_long(ring: Ring) 
     told = Told()
     async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias), min_groups=4, max_wait_s=600):
         first = await live_group(ring, "first", [0.0, 1.0])
-        await until(lambda: said(told, "for 4 scored groups; there is: 1 scored"))
+        await until(lambda: said(told, "Learning waits for 4 scored groups: 1 is scored."))
         async with ring.store.write() as conn:
             await conn.execute(update(score_table).where(score_table.c.group_id == first).values(created_at=0.0))
         await live_group(ring, "second", [0.0, 1.0])
@@ -237,7 +240,10 @@ async def test_when_two_groups_will_be_enough_is_said(ring: Ring) -> None:
         await live_group(ring, name, [0.0, 1.0])
     async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias), min_groups=4):
         await until(
-            lambda: begins(told, "for 4 scored groups; there is: 2 scored; a step on those that are scored in ")
+            lambda: begins(
+                told,
+                "Learning waits for 4 scored groups: 2 are scored. A step begins with those that are scored at about ",
+            )
         )
     assert not told.steps()
 
@@ -249,7 +255,9 @@ async def test_a_step_waits_for_its_budget_and_says_so(ring: Ring) -> None:
         await live_group(ring, "first", [0.0, 1.0])
         await until(lambda: done(told, 1))
         await live_group(ring, "second", [0.0, 1.0])
-        await until(lambda: ends(told, "learn.steps_per_hour (1) is reached; on in "))
+        await until(
+            lambda: ends(told, "Learning is paused: the alias took its 1 step of the last hour. It resumes at about ")
+        )
     assert len(told.steps()) == 1
 
 
@@ -259,7 +267,7 @@ async def test_what_is_too_old_is_not_trained_on(ring: Ring) -> None:
     async with ring.store.write() as conn:
         await conn.execute(update(groups_table).where(groups_table.c.id == old).values(ready_at=0.0))
     async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias), LearnSettings(max_age_s=600)):
-        await until(lambda: said(told, "for 1 scored group; there is: no group yet"))
+        await until(lambda: said(told, "Learning waits for 1 scored group: no group is on its way."))
         await live_group(ring, "fresh", [0.0, 1.0])
         await until(lambda: done(told, 1))
     assert [step.trained for step in told.steps()] == [2]

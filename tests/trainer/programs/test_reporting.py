@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from recorder.learned.campaign_events import CampaignEnded
 from tests.stores import Stores
 from tests.trainer.report.played import climbed, played
 from tests.trainer.ring import Ring, Script, Told, write_user_folder
 from trainer.errors import CampaignError
 from trainer.programs.reporting import PAGE, failure_reported, leave_report
-from trainer.progress import Ended, Said
+from trainer.progress import Said
 
 pytestmark = pytest.mark.slow  # whole campaigns, and pages
 
@@ -38,7 +39,7 @@ async def test_a_campaign_tells_what_it_came_to_and_leaves_its_page_behind(
     said, last = told.events[-2:]
     assert isinstance(said, Said)
     assert str(page) in said.text
-    assert isinstance(last, Ended)  # scripts read it last
+    assert isinstance(last, CampaignEnded)  # scripts read it last
 
 
 async def test_a_failed_campaign_has_its_report_too_and_fails_all_the_same(tmp_path: Path, stores: Stores) -> None:

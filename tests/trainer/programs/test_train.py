@@ -11,12 +11,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import EngineSettings
 from recorder.holding import leases
+from recorder.learned.campaign_events import CampaignEnded
 from recorder.store.project import Project
 from tests.trainer.programs.test_learner import until
 from tests.trainer.ring import Ring, Script, Told, write_user_folder
 from tests.trainer.world import PROJECT, World
 from trainer.programs.train import open_trainer
-from trainer.progress import Ended
 from trainer.settings import TrainerSettings
 from trainer.step.alias_trainer import AliasTrainer
 from trainer.track_settings import TrackSettings
@@ -71,5 +71,5 @@ async def test_transcripts_are_sent_where_that_is_asked_for(tmp_path: Path) -> N
     assert b"user: train " in highest.tensor_proto.string_val[0]
 
 
-async def _steps_or_the_end(told: Told, count: int, running: asyncio.Task[Ended]) -> bool:
+async def _steps_or_the_end(told: Told, count: int, running: asyncio.Task[CampaignEnded]) -> bool:
     return len(told.steps()) >= count or running.done()

@@ -13,6 +13,7 @@ from typing import Any
 
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address
+from recorder.learned.campaign_events import STEP, StepDone, Validation
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.retention import VALIDATION
@@ -29,8 +30,6 @@ from recorder.work.attempts import NewAttempt
 from recorder.work.campaigns import Binding, CampaignView, NewScenario
 from recorder.work.scores import NewPart, NewScore
 from tests.recorder.talk import PROJECT, Talk, user
-from trainer.campaign.history import STEP
-from trainer.progress import StepDone, Validated
 
 SCENARIOS = ("order-1", "order-2", "order-3", "order-4")
 
@@ -123,13 +122,13 @@ def step(number: int, **given: Any) -> StepDone:
     return StepDone(**said | given)
 
 
-def validated(number: int, success: float | None, **given: Any) -> Validated:
+def validated(number: int, success: float | None, **given: Any) -> Validation:
     """A validation of the version after so many steps."""
     said: dict[str, Any] = {
         "step": number, "version": f"helpdesk@{number}", "success": success, "reward": success, "attempts": 64,
         "errored": 0, "seconds": 12.0,
     }  # fmt: skip
-    return Validated(**said | given)
+    return Validation(**said | given)
 
 
 async def climbed(world: Played, steps: int = 6) -> None:

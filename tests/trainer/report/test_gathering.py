@@ -10,6 +10,16 @@ import pytest
 
 from recorder.errors import NotFound
 from recorder.holding import leases
+from recorder.learned.campaign_events import (
+    ALARM,
+    CHANGE,
+    ENDED,
+    STEP,
+    Alarm,
+    CampaignEnded,
+    CampaignMeasure,
+    SettingChanged,
+)
 from recorder.registry import versions
 from recorder.registry.retention import VALIDATION
 from recorder.states import CampaignState
@@ -18,9 +28,6 @@ from recorder.work import campaigns
 from tests.recorder.talk import PROJECT
 from tests.stores import Stores
 from tests.trainer.report.played import Played, climbed, played, step, validated
-from trainer.campaign import history as events
-from trainer.measuring.yardstick import Yardstick
-from trainer.progress import Alarm, Changed, Ended
 from trainer.report import conversations, text, words
 from trainer.report.gathering import find, gather
 from trainer.report.shapes import Report
@@ -41,7 +48,7 @@ async def test_the_best_version_is_told_with_its_interval_beside_the_first_and_w
     await climbed(world, steps=3)
     await world.wrote(VALIDATION, validated(4, 0.3))
     await campaigns.finish(world.store, world.campaign.id, CampaignState.FINISHED, "steps")
-    await world.wrote(events.ENDED, Ended("orders", "steps", "4 steps done", 4, "helpdesk@3", 100.0))
+    await world.wrote(ENDED, CampaignEnded("orders", "steps", "4 steps done", 4, "helpdesk@3", 100.0))
     report = await told(world)
     assert report.best is not None
     assert report.best.low is not None
@@ -62,14 +69,14 @@ async def test_a_campaign_that_has_done_nothing_has_a_report(world: Played) -> N
     report = await told(world)
     assert report.stands.code == "left"
     assert "--resume orders" in report.stands.goes_on
-    assert (report.kind, report.best, report.pairs) == (Yardstick.NOTHING, None, [])
+    assert (report.kind, report.best, report.pairs) == (CampaignMeasure.NOTHING, None, [])
     assert report.notes
     assert "Nothing was validated" in text.summary(report)
 
 
 async def test_one_that_some_process_holds_runs(world: Played) -> None:
     await leases.acquire(Project(world.store, PROJECT), campaigns.lease_name(world.campaign.id), "somebody", 60)
-    await world.wrote(events.STEP, step(1))
+    await world.wrote(STEP, step(1))
     report = await told(world)
     assert (report.stands.code, report.stands.goes_on) == ("running", "")
     assert report.kind == "success"  # of the steps' own attempts
@@ -83,9 +90,9 @@ async def test_a_pause_says_which_rule_spoke_and_shows_what_it_points_to(world: 
         {"trajectory": runs[0], "reward": 1.0, "part": "ruler"},
         {"trajectory": "gone", "reward": None},
     ]
-    await world.wrote(events.ALARM, Alarm(3, "length_drift", "note", "answers grew"))
-    await world.wrote(events.ALARM, Alarm(7, "reward_hacking", "pause", "success fell", evidence=evidence))
-    await world.wrote(events.CHANGE, Changed(7, "judge.recipe", "plain", "with rules"))
+    await world.wrote(ALARM, Alarm(3, "length_drift", "note", "answers grew"))
+    await world.wrote(ALARM, Alarm(7, "reward_hacking", "pause", "success fell", evidence=evidence))
+    await world.wrote(CHANGE, SettingChanged(7, "judge.recipe", "plain", "with rules"))
     await campaigns.finish(world.store, world.campaign.id, CampaignState.STOPPED, "paused")
     report = await told(world)
     assert report.stands.code == "paused"

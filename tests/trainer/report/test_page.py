@@ -10,12 +10,11 @@ from html.parser import HTMLParser
 import pytest
 
 from recorder.base.terminal import clean
+from recorder.learned.campaign_events import Alarm, CampaignMeasure, SettingChanged
 from recorder.states import CampaignState
 from recorder.work.spending import Judged
 from tests.proxy.dashboard.xss import CORPUS
 from tests.trainer.report.played import step, validated
-from trainer.measuring.yardstick import Yardstick
-from trainer.progress import Alarm, Changed
 from trainer.report import measured, page
 from trainer.report.gathering import left_out, seconds
 from trainer.report.shapes import Alarmed, Conversation, Goal, LeftOut, Pair, Report, Said, Stands, Withheld
@@ -36,15 +35,18 @@ def report(
     """A report in which everything is there, `text` wherever somebody else's words are."""
     done = [step(number, note=text, left_out={text: 2}, metrics={"health.length": number, f"part.{text}": 1.0})
             for number in range(1, count + 1)]  # fmt: skip
-    points = [measured.point(validated(number, 0.5, version=text), Yardstick.SUCCESS) for number in range(count + 1)]
+    points = [
+        measured.point(validated(number, 0.5, version=text), CampaignMeasure.SUCCESS) for number in range(count + 1)
+    ]
     talk = Conversation("traj_1", text, 0.5, [Said(text, each, 9) for each in said], 5, 4)
     alarm = Alarm(1, text, "pause", text, evidence=[{"trajectory": text, "reward": text, "part": text}])
     made = Report(
         id="camp_1", name=text, alias=text, state=CampaignState.STOPPED, made_at=2.0, began_at=1.0, ended_at=2.0,
-        stands=Stands("paused", text, text), steps_done=count, most_steps=count, failed_steps=0, kind=Yardstick.SUCCESS,
-        target=0.5, beat=text, own=[measured.own(one, Yardstick.SUCCESS) for one in done], validations=points,
+        stands=Stands("paused", text, text), steps_done=count, most_steps=count, failed_steps=0,
+        kind=CampaignMeasure.SUCCESS, target=0.5, beat=text,
+        own=[measured.point(one, CampaignMeasure.SUCCESS) for one in done], validations=points,
         baselines=points[:1], tests=points[:1], first=text, before=points[0], best=points[0], served=text, live="other",
-        goals=[Goal(text, 1.0, True)], alarms=[Alarmed(alarm, [talk])], changes=[Changed(1, text, text, text)],
+        goals=[Goal(text, 1.0, True)], alarms=[Alarmed(alarm, [talk])], changes=[SettingChanged(1, text, text, text)],
         judged=Judged(1, 1, 2, 0, 3, 0.5, 0, 0), attempts=1, errored=0, trained=1,
         left_out=[*left_out(done), LeftOut(text, 1, text)], withheld=Withheld([text], 2), seconds=seconds(done),
         health=measured.health(done),
@@ -128,8 +130,8 @@ def test_two_hundred_steps_with_long_conversations_stay_a_small_file() -> None:
 
 def test_a_report_of_nothing_is_a_page_that_says_so() -> None:
     empty = report(
-        0, own=(), validations=(), baselines=(), tests=(), before=None, best=None, kind=Yardstick.NOTHING, goals=(),
-        alarms=(), changes=(), pairs=(), left_out=(), seconds={}, health={}, steps=(), target=None, beat=None,
+        0, own=(), validations=(), baselines=(), tests=(), before=None, best=None, kind=CampaignMeasure.NOTHING,
+        goals=(), alarms=(), changes=(), pairs=(), left_out=(), seconds={}, health={}, steps=(), target=None, beat=None,
     )  # fmt: skip
     said = read(page.render(empty))
     assert said.foreign == []

@@ -10,7 +10,7 @@ import torch
 from sqlalchemy import select, update
 
 from recorder.content.trainable import LeftOut
-from recorder.registry import aliases, versions
+from recorder.registry import alias_moves, versions
 from recorder.states import GroupState, Purpose, StepState, VersionState
 from recorder.store import ledger, schema
 from recorder.store.project import Project
@@ -121,7 +121,7 @@ async def test_samples_of_a_version_off_the_line_are_left_out(world: World) -> N
 
 
 async def aliases_back(world: World, version_id: str) -> None:
-    await aliases.set_live(world.store, world.alias.id, version_id, why="rollback")
+    await alias_moves.set_live(world.store, world.alias.id, version_id, why="rollback")
 
 
 async def test_where_nothing_teaches_no_step_begins(world: World) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy import update
 import trainer.policy.update
 from recorder.errors import StoreUnavailable, Undecided
 from recorder.holding import leases
-from recorder.registry import aliases, versions
+from recorder.registry import alias_moves, versions
 from recorder.states import GroupState, StepState, VersionState
 from recorder.store import schema
 from recorder.store.project import Project
@@ -276,7 +276,7 @@ async def test_an_alias_that_moved_while_its_groups_were_read_fails_the_step(
         group_id = await world.group("g2", [1.0, 0.0], seed=2)
 
         async def rolled_back(*args: Any, **kwargs: Any) -> Any:
-            await aliases.rollback(world.store, world.alias.id)
+            await alias_moves.rollback(world.store, world.alias.id)
             return await genuine(*args, **kwargs)
 
         monkeypatch.setattr(steps, "begin_step", rolled_back)

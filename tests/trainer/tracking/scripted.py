@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from trainer.progress import Alarm, Changed, Ended, Event, Said, Status, StepDone, Validated
+from recorder.learned.campaign_events import Alarm, CampaignEnded, SettingChanged, StepDone, Validation
+from trainer.progress import Event, Said, Status
 from trainer.track_settings import TrackSettings
 from trainer.tracking.base import Run
 from trainer.tracking.tracker import tracked
@@ -53,11 +54,11 @@ def step(number: int) -> StepDone:
     )
 
 
-def measured(after: int, version: str, *, part: str = "val", baseline: bool = False) -> Validated:
-    """A validation, a baseline or a test, measured in every way."""
-    return Validated(
-        after, version, 0.5, 0.25, 20, 1, 12.0, part=part, baseline=baseline, win_rate=0.75, figures=_OF_ATTEMPTS,
-        adversarial=0.1, adversarial_attempts=5,
+def measured(after: int, version: str, by: str = "success", *, part: str = "val", baseline: bool = False) -> Validation:
+    """A validation, a baseline or a test. `by`: what it is measured by; what would be measured in its place goes."""
+    return Validation(
+        after, version, 0.5 if by == "success" else None, 0.25, 20, 1, 12.0, part=part, baseline=baseline,
+        win_rate=0.75 if by != "reward" else None, figures=_OF_ATTEMPTS, adversarial=0.1, adversarial_attempts=5,
     )  # fmt: skip
 
 
@@ -66,19 +67,23 @@ def campaign() -> list[Event]:
     return [
         Said(f"begins with {SECRET}"),
         measured(0, "gpt-5", baseline=True),
+        measured(0, "gpt-5-mini", "wins", baseline=True),
+        measured(0, "gpt-5-nano", "reward", baseline=True),
         measured(0, "support@0"),
         Status(1, "sampling", 1, 16),
         step(1),
         step(2),
-        measured(2, "support@2"),
+        measured(2, "support@2", "wins"),
         Alarm(2, "length_drift", "note", SECRET),
         Alarm(2, "reward_hacking", "pause", SECRET, {"rise": 0.3}, [{"trajectory": "t_1", "reward": 1.0}]),
-        Changed(2, "judge", SECRET, SECRET),
-        step(3),
-        measured(3, "support@3"),
+        SettingChanged(2, "judge", SECRET, SECRET),
+        replace(step(3), success=None),
+        measured(3, "support@3", "reward"),
         measured(3, "support@3", part="test"),
+        measured(3, "gpt-5", "wins", part="test", baseline=True),
+        measured(3, "gpt-5-mini", "reward", part="test", baseline=True),
         measured(3, "base", part="test", baseline=True),
-        Ended("support", "target", SECRET, 3, "support@3", 60.0, 0.25, 0.5, 20, 20, {}, 42, {"no_contrast": 6}),
+        CampaignEnded("support", "target", SECRET, 3, "support@3", 60.0, 0.25, 0.5, 20, 20, {}, 42, {"no_contrast": 6}),
     ]
 
 

@@ -13,14 +13,15 @@ from sqlalchemy import func, select
 
 from recorder.holding import leases
 from recorder.ids import first_id_at
+from recorder.learned.campaign_progress import CampaignProgress, list_campaigns_progress
 from recorder.learned.lessons import Lessons, lessons
-from recorder.learned.progress import CampaignProgress, campaign_progress
 from recorder.learned.steps import StepLine, list_step_lines
-from recorder.settings import RecorderSettings
 from recorder.states import StepState
 from recorder.store import sql
 from recorder.store.project import Project
 from recorder.store.schema import aliases, scores, steps
+from recorder.telling.stage_facts import read_stages
+from recorder.telling.stages import LoopSettings, StageStatus
 from recorder.telling.waiting import waiting
 from recorder.work.budgets import DAY_S, HOUR_S
 
@@ -41,10 +42,13 @@ class Budgets:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """`waits_for` in words; `trainers`: the aliases that some process trains now. `lessons`: oldest first."""
+    """`waits_for`: groups by state, in words; `stages`: what each stage waits for. `trainers`: the aliases that some
+    process trains now. `lessons`: oldest first.
+    """
 
     at: float
     waits_for: str
+    stages: Sequence[StageStatus]
     groups: Mapping[str, int]
     trainers: Sequence[str]
     budgets: Budgets
@@ -53,18 +57,21 @@ class Training:
     lessons: Sequence[Lessons]
 
 
-async def training(project: Project, settings: RecorderSettings, alias: str | None = None) -> Training:
+async def training(project: Project, settings: LoopSettings, alias: str | None = None) -> Training:
     """All of it; steps and campaigns of one alias, where one is named."""
-    there = await waiting(project, settings)
+    there = await waiting(project, settings.recorder)
     held = await leases.holders(project, TRAINER)
     return Training(
         at=there.at,
         waits_for=there.sentence(),
+        stages=[
+            one for one in await read_stages(project, settings, there) if alias is None or one.alias in (None, alias)
+        ],
         groups=there.groups,
         trainers=sorted(one.name.removeprefix(TRAINER) for one in held),
         budgets=await _budgets(project),
         steps=await list_step_lines(project, alias=alias, limit=STEPS),
-        campaigns=await campaign_progress(project, alias),
+        campaigns=await list_campaigns_progress(project, alias),
         lessons=await lessons(project),
     )
 

@@ -10,12 +10,12 @@ from typing import Any, Final
 import pytest
 from sqlalchemy import bindparam, select, update
 
+from recorder.groups import idle_trajectories as rules
+from recorder.groups.idle_trajectories import IdleRule, idle_trajectories
 from recorder.settings import RecorderSettings
 from recorder.store import sql
-from recorder.store.database import now
 from recorder.store.schema import choices, tool_requests, trajectories
-from recorder.upkeep import sweep
-from recorder.upkeep.sweep import Idle, idle_runs
+from recorder.store.sql import now
 from tests.recorder.rows import PROJECT, Rows
 
 pytestmark = pytest.mark.slow
@@ -68,13 +68,13 @@ async def _heard_of(rows: Rows, runs: Sequence[Run], at: Sequence[float]) -> Non
         await conn.execute(heard, [{"run": run.id, "at": at} for run, at in zip(runs, at, strict=True)])
 
 
-async def _first(rows: Rows, idle: Idle) -> float | None:
+async def _first(rows: Rows, idle: IdleRule) -> float | None:
     async with rows.store.read() as conn:
         times = (await conn.execute(select(*idle.first()))).one()
     return min((time for time in times if time is not None), default=None)
 
 
-async def _due(rows: Rows, idle: Idle) -> tuple[float, set[str], float]:
+async def _due(rows: Rows, idle: IdleRule) -> tuple[float, set[str], float]:
     """Which are due, between the database's clock before and after."""
     async with rows.store.read() as conn:
         before = await sql.clock(conn)
@@ -87,8 +87,8 @@ async def _due(rows: Rows, idle: Idle) -> tuple[float, set[str], float]:
 async def test_what_is_due_and_when_is_what_every_run_says(
     rows: Rows, monkeypatch: pytest.MonkeyPatch, answered_s: float, waiting_s: float
 ) -> None:
-    monkeypatch.setattr(sweep, "_FEW", 3)
-    idle = idle_runs(PROJECT, RecorderSettings(answered_idle_s=answered_s, idle_timeout_s=waiting_s))
+    monkeypatch.setattr(rules, "_FEW", 3)
+    idle = idle_trajectories(PROJECT, RecorderSettings(answered_idle_s=answered_s, idle_timeout_s=waiting_s))
     assert await _first(rows, idle) is None
     runs = [*await _runs(rows), *await _runs(rows)]
     drawn = random.Random(7)

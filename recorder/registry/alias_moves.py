@@ -1,0 +1,248 @@
+"""Moving an alias from one version to another: promote, roll back, gate, canary, and the watch after a promotion.
+
+Owns: these moves, each one transaction; what a version must be for its alias to move to it (its own, through its gate,
+with a folder, in the line); after which promotions a share of new runs is held back on the version before, and the
+alias is watched. Refuses: drawing runs (`proxy.versions.pins`), comparing them (`proxy.gate`), loading and draining
+versions (the proxy's controller), what was trained as the alias moves (`recorder.registry.descent`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.errors import Conflict, NotFound
+from recorder.registry import descent, moves
+from recorder.registry.aliases import AliasView, lock_alias
+from recorder.registry.moves import Said
+from recorder.states import StepState, VersionState
+from recorder.store.database import Store
+from recorder.store.schema import aliases, steps, versions
+from recorder.store.schema import ledger as ledger_table
+from recorder.store.sql import now
+from recorder.store.transitions import move
+
+Why = Literal["promote", "rollback", "gate"]
+BY_HAND: Final = "hand"  # who moved an alias: a person, by whatever way
+ROLLED_BACK: Final = "rollback"  # reason of a retired version: its pins are void at once
+_SERVABLE: Final = (VersionState.GATED, VersionState.CANARY, VersionState.RETIRED)
+
+
+async def set_live(
+    store: Store,
+    alias_id: str,
+    version_id: str,
+    *,
+    why: Why,
+    who: str = BY_HAND,
+    reason: str | None = None,
+    figures: Mapping[str, Any] | None = None,
+) -> AliasView:
+    """Make a version live: the old one retires, the generation counts up, what is trained changes with the line, and
+    it is watched where the alias says so.
+
+    The ledger says why (`reason`: in words), who and by which figures. All of it is one transaction. Making the live
+    version live again changes nothing. Raises Conflict for a version that is not fit to serve, and for one that the
+    gate passed (`why`) and whose parent is not live any more: it would leave the line.
+    """
+    async with store.write() as conn:
+        alias = await lock_alias(conn, alias_id)
+        if alias.live_version_id != version_id:
+            await require_servable(conn, alias, version_id)
+            if why == "gate":
+                await require_child(conn, alias, version_id)
+            await _swap(conn, alias, version_id, why, Said(who, reason, figures))
+        return await lock_alias(conn, alias_id)
+
+
+async def rollback(
+    store: Store,
+    alias_id: str,
+    *,
+    left: str | None = None,
+    who: str = BY_HAND,
+    reason: str | None = None,
+    figures: Mapping[str, Any] | None = None,
+) -> AliasView:
+    """Go back to the version that was live before: what only the one that is left was trained on is untrained.
+
+    Raises Conflict where there is none, and where another version than `left` is live by now.
+    """
+    async with store.write() as conn:
+        alias = await lock_alias(conn, alias_id)
+        if alias.previous_version_id is None:
+            raise Conflict(f"alias {alias.name!r} has no earlier version to go back to")
+        if left not in (None, alias.live_version_id):
+            raise Conflict(f"alias {alias.name!r} moved in the meantime: {left} is not live any more")
+        await require_servable(conn, alias, alias.previous_version_id)
+        await _swap(conn, alias, alias.previous_version_id, "rollback", Said(who, reason, figures))
+        return await lock_alias(conn, alias_id)
+
+
+async def end_watch(
+    store: Store, alias_id: str, version_id: str, *, who: str, figures: Mapping[str, Any] | None = None
+) -> AliasView:
+    """A live version was watched for as long as it was to be, and stays: no run is held back any more.
+
+    Raises Conflict where it is not watched any more.
+    """
+    async with store.write() as conn:
+        alias = await lock_alias(conn, alias_id)
+        if alias.live_version_id != version_id or alias.watched_until is None:
+            raise Conflict(f"alias {alias.name!r} moved in the meantime: {version_id} is not watched any more")
+        await _point(conn, alias, watched_until=None)
+        await moves.write(conn, alias.project_id, alias.name, version_id, "watch_ended", {}, Said(who, None, figures))
+        return await lock_alias(conn, alias_id)
+
+
+async def set_canary(
+    store: Store,
+    alias_id: str,
+    version_id: str | None,
+    share: float,
+    *,
+    who: str = BY_HAND,
+    reason: str | None = None,
+    figures: Mapping[str, Any] | None = None,
+) -> AliasView:
+    """Give a gated version, or the canary, a share (0..1) of new groups; None takes the canary out (retired).
+
+    The ledger says who did it and by which figures. What a canary that is taken away was trained on is left out: it was
+    rolled back. Raises Conflict for a version whose
+    parent is not live.
+    """
+    if not 0.0 <= share <= 1.0:
+        raise ValueError(f"canary share {share} is not in 0..1")
+    said = Said(who, reason, figures)
+    async with store.write() as conn:
+        alias = await lock_alias(conn, alias_id)
+        if alias.canary_version_id not in (None, version_id):
+            await move(conn, versions, alias.canary_version_id, VersionState.RETIRED, reason=ROLLED_BACK)
+            await descent.end(conn, alias.canary_version_id, "left_out", ROLLED_BACK)
+            await moves.write(conn, alias.project_id, alias.name, alias.canary_version_id, "canary_ended", {}, said)
+        if version_id is not None and version_id != alias.canary_version_id:
+            await require_child(conn, alias, version_id)
+            await move(conn, versions, version_id, VersionState.CANARY)
+        if version_id is not None and (version_id, share) != (alias.canary_version_id, alias.canary_share):
+            await moves.write(conn, alias.project_id, alias.name, version_id, "canary", {"share": share}, said)
+        await _point(conn, alias, canary_version_id=version_id, canary_share=share if version_id else 0.0)
+        return await lock_alias(conn, alias_id)
+
+
+async def drop_canary(conn: AsyncConnection, version_id: str) -> None:
+    """Forget a version as canary wherever it is one: it was rejected."""
+    await conn.execute(
+        update(aliases)
+        .where(aliases.c.canary_version_id == version_id)
+        .values(canary_version_id=None, canary_share=0.0, generation=aliases.c.generation + 1, updated_at=now())
+    )
+
+
+async def _swap(
+    conn: AsyncConnection,
+    alias: AliasView,
+    version_id: str,
+    why: Why,
+    said: Said,
+) -> None:
+    if alias.live_version_id is not None:
+        left = ROLLED_BACK if why == "rollback" else None
+        await move(conn, versions, alias.live_version_id, VersionState.RETIRED, reason=left)
+    await move(conn, versions, version_id, VersionState.LIVE, reason=None)
+    before = alias.live_version_id if why != "rollback" else await _lived_before(conn, version_id)
+    canary_ends = alias.canary_version_id == version_id
+    share = {"canary_version_id": None, "canary_share": 0.0} if canary_ends else {}
+    is_watched = why != "rollback" and await is_held(conn, alias, version_id)
+    until = now() + alias.rollback_watch_s if is_watched else None
+    await _point(conn, alias, live_version_id=version_id, previous_version_id=before, watched_until=until, **share)
+    await descent.move_line(conn, alias.live_version_id, version_id, why=why, who=said.who)
+    await moves.write(
+        conn, alias.project_id, alias.name, version_id, why, {"from": alias.live_version_id, "to": version_id}, said
+    )
+
+
+async def _lived_before(conn: AsyncConnection, version_id: str) -> str | None:
+    """What was live before `version_id` first replaced it: where a second rollback goes, never to what was left."""
+    query = (
+        select(ledger_table.c.detail)
+        .where(
+            ledger_table.c.object_kind == "version",
+            ledger_table.c.object_id == version_id,
+            ledger_table.c.code.in_(("promote", "gate")),
+        )
+        .order_by(ledger_table.c.id.desc())
+        .limit(1)
+    )
+    detail = (await conn.execute(query)).scalar_one_or_none()
+    return detail["from"] if detail else None
+
+
+async def _point(conn: AsyncConnection, alias: AliasView, **values: Any) -> None:
+    await conn.execute(
+        update(aliases)
+        .where(aliases.c.id == alias.id)
+        .values(generation=aliases.c.generation + 1, updated_at=now(), **values)
+    )
+
+
+async def _require_own(conn: AsyncConnection, alias: AliasView, version_id: str) -> tuple[str, str, str | None]:
+    columns = (versions.c.alias_id, versions.c.number, versions.c.state, versions.c.reason)
+    row = (await conn.execute(select(*columns).where(versions.c.id == version_id))).first()
+    if row is None or row.alias_id != alias.id:
+        raise NotFound(f"alias {alias.name!r} has no version {version_id}")
+    return f"{alias.name}@{row.number}", row.state, row.reason
+
+
+async def require_servable(conn: AsyncConnection, alias: AliasView, version_id: str) -> None:
+    """Raise Conflict for a version that did not pass its gate or lost its folder, NotFound for another alias's."""
+    name, state, reason = await _require_own(conn, alias, version_id)
+    if state not in _SERVABLE:
+        because = f" ({reason})" if reason else ""
+        raise Conflict(
+            f"{name} is {state}{because} and cannot be made live: only a version that passed its gate "
+            f"({', '.join(_SERVABLE)}) can. `hone versions` shows which do."
+        )
+    await _require_folder(conn, version_id, name)
+
+
+async def _require_folder(conn: AsyncConnection, version_id: str, name: str) -> None:
+    published = versions.c.manifest_sha256.is_not(None)
+    gone = (versions.c.id == version_id, published, versions.c.path.is_(None))
+    if (await conn.execute(select(versions.c.id).where(*gone))).first() is not None:
+        raise Conflict(
+            f"{name} cannot be made live: its folder was removed, since it was none of the newest "
+            "(trainer.keep_versions). `hone versions` shows the others."
+        )
+
+
+async def require_child(conn: AsyncConnection, alias: AliasView, version_id: str) -> None:
+    """Raise Conflict for a version that was not trained from the live one: it would leave the line."""
+    name, state, _ = await _require_own(conn, alias, version_id)
+    if state == VersionState.RETIRED:
+        raise Conflict(f"{name} was taken out of service in the meantime: only a person makes it live again")
+    query = select(versions.c.parent_id).where(versions.c.id == version_id)
+    if (await conn.execute(query)).scalar_one() != alias.live_version_id:
+        raise Conflict(
+            f"{name} was trained from a version that is not live any more: accepted, it would drop what was learned "
+            "since. It is to be rejected as parent_left."
+        )
+
+
+async def is_held(conn: AsyncConnection, alias: AliasView, version_id: str) -> bool:
+    """Whether runs are held back from a version that takes the place of the alias's live one.
+
+    None are where it goes back to an earlier version: what is left then is what somebody wants nobody to meet. And none
+    from one of a campaign, which was validated on scenarios of its own.
+    """
+    if alias.holdback_share <= 0 or alias.live_version_id is None:
+        return False
+    ancestors = {row.id for row in await conn.execute(descent.lineage(version_id))}
+    return alias.live_version_id in ancestors and not await _is_of_campaign(conn, version_id)
+
+
+async def _is_of_campaign(conn: AsyncConnection, version_id: str) -> bool:
+    made = (steps.c.version_id == version_id, steps.c.state == StepState.DONE, steps.c.campaign_id.is_not(None))
+    return (await conn.execute(select(steps.c.id).where(*made))).first() is not None
