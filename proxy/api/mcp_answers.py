@@ -23,7 +23,7 @@ from recorder.listing.trajectories import TrajectoryLine
 from recorder.reading.views import CallView, FeedbackView, TrajectoryView
 from recorder.registry.versions import VersionView
 from recorder.reviewing.shapes import Entry
-from recorder.work.scores import REWARD, StoredScore
+from recorder.work.scores import StoredScore
 
 MAX_PAGE: Final = 100
 MAX_CHARS: Final = 50_000  # of one answer's messages
@@ -172,8 +172,7 @@ def next_page(found: Sequence[Any], limit: int, offset: int) -> int | None:
 def transcript(view: TrajectoryView, score: StoredScore | None, first: int, max_chars: int) -> Transcript:
     """A run from its message `first` on, until `max_chars` are full."""
     messages, following = _said(view.messages, first, max_chars)
-    parts = [p for p in score.parts if p.trajectory_id == view.id] if score else []
-    parts.sort(key=lambda p: (p.part != REWARD, p.part))
+    parts = score.parts_of(view.id) if score else []
     return _shown(
         Transcript,
         view,

@@ -58,7 +58,7 @@ def group(view: GroupView, score: StoredScore | None, versions: Mapping[str, str
     """A group: its members by reward, and under each what that is made of, with every reason."""
     about = [view.external_id and f"id {view.external_id}", view.version_id and versions.get(view.version_id)]
     about += [f"scenario {view.scenario.id}" if view.scenario else None, f"{len(view.members)} members"]
-    parts = {member.id: _parts_of(member, score) for member in view.members}
+    parts = {member.id: score.parts_of(member.id) if score else [] for member in view.members}
     ordered = sorted(view.members, key=lambda m: -(_reward(parts[m.id]) or 0.0))
     rows = [row for member in ordered for row in _member_rows(member, parts[member.id])]
     columns = ("trajectory", "state", "why", "calls", "part", "value", "weight", "explanation")
@@ -125,17 +125,11 @@ def _trajectory_head(view: TrajectoryView, versions: Mapping[str, str]) -> Rende
 
 
 def _rewards(view: TrajectoryView, score: StoredScore | None) -> RenderableType:
-    own = _parts_of(view, score)
+    own = score.parts_of(view.id) if score else []
     if not own:
         return Text("no reward yet", style="dim")
     rows = [_part_cells(part) for part in own]
     return Group(table(("part", "value", "weight", "explanation"), rows, right=("value",)), _judge(score))
-
-
-def _parts_of(view: TrajectoryView, score: StoredScore | None) -> list[NewPart]:
-    """What a score says of one run: the reward first, then what it is made of."""
-    own = [part for part in score.parts if part.trajectory_id == view.id] if score else []
-    return sorted(own, key=lambda part: (part.part != "reward", part.part))
 
 
 def _part_cells(part: NewPart) -> tuple[object, ...]:

@@ -7,7 +7,7 @@ queries (`recorder.comparing.loading`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -15,31 +15,21 @@ from recorder.comparing.advantages import group_advantages, not_counted
 from recorder.comparing.alignment import MOST_TURNS, align, shared_beginning
 from recorder.comparing.differences import ComparedCall, compared_calls, differences
 from recorder.comparing.turns import Turn
-from recorder.states import GroupState, Origin, Purpose, TrajectoryState
+from recorder.reading.views import TrajectoryRow
+from recorder.states import GroupState
 from recorder.work.baselines import Compared
-from recorder.work.scores import REWARD, NewPart
+from recorder.work.scores import NewPart, rewards_of, split_reward
 
 ONLY_HERE: Final = "only here"
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member(TrajectoryRow):
     """A run of a group as its row tells. `version`: its name."""
 
-    id: str
-    external_id: str | None
-    state: TrajectoryState
-    end_reason: str | None
-    selection: str | None
-    purpose: Purpose
-    origin: Origin
     version: str | None
-    mixed: bool
     tags: Mapping[str, Any]
     call_count: int
-    started_at: float
-    last_call_at: float
-    ended_at: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +171,7 @@ def ranked(
     own: dict[str, list[NewPart]] = {}
     for part in parts:
         own.setdefault(part.trajectory_id, []).append(part)
-    rewards = {part.trajectory_id: part.value for part in parts if part.part == REWARD}
+    rewards = rewards_of(parts)
     advantages, why, rule = _advantages(members, rewards, compared, baseline)
     ordered = sorted(members, key=lambda one: (_last_without(rewards.get(one.id)), one.started_at, one.id))
     found = (
@@ -203,10 +193,15 @@ def _last_without(reward: float | None) -> tuple[bool, float]:
 def _attempt(
     number: int, member: Member, parts: Sequence[NewPart], advantage: float | None, why: str | None
 ) -> Attempt:
-    whole = next((part for part in parts if part.part == REWARD), None)
-    others = tuple(Part(part.part, part.value, part.weight, part.explanation) for part in parts if part is not whole)
-    reward, explanation = (whole.value, whole.explanation) if whole else (None, None)
-    return Attempt(number, member, reward, explanation, others, advantage, None if advantage is not None else why)
+    reward, others = split_reward(parts)
+    value, explanation = (reward.value, reward.explanation) if reward is not None else (None, None)
+    reason = None if advantage is not None else why
+    return Attempt(number, member, value, explanation, parts_shown(others), advantage, reason)
+
+
+def parts_shown(parts: Iterable[NewPart]) -> tuple[Part, ...]:
+    """Parts of a score as they are shown of one attempt."""
+    return tuple(Part(part.part, part.value, part.weight, part.explanation) for part in parts)
 
 
 def _advantages(

@@ -5,21 +5,20 @@ Owns: these views and how many are looked at. Refuses: scoring.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Row, select
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from recorder.comparing.comparison import Part
-from recorder.judged import replies, seconds
+from recorder.comparing.comparison import Part, parts_shown
+from recorder.judged import seconds
 from recorder.judged.prompts import Asked, prompts_of, with_prompts
-from recorder.judged.replies import NewReply
 from recorder.judged.seconds import Second
-from recorder.store import sql
 from recorder.store.database import Store
-from recorder.store.schema import groups, score_parts, scores, trajectories
-from recorder.work.scores import REWARD
+from recorder.store.schema import groups, scores, trajectories
+from recorder.work.scores import NewPart, ScoreRow, load_scores, split_reward
 
 NEWEST: Final = 10  # scores of a group that are shown
 
@@ -51,12 +50,9 @@ class RunPrompt:
     messages: tuple[Message, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Judging:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judging(ScoreRow):
     """One score. `current`: it is the group's. `reply`: what the judge model said, None where none was asked.
-
-    Where several replies made it, they are in `replies`, `reply` is None, and `agreement` is the mean of Kendall's
-    tau-b over each two of them.
 
     `beside`: of the current score, what another judge said of the group, which moved nothing.
 
@@ -67,24 +63,11 @@ class Judging:
 
     id: str
     current: bool
-    recipe_hash: str
-    judge_model: str | None
-    judge_version: str | None
-    prompt_hash: str | None
-    order_seed: int | None
     prompt_kept: bool
     asked: tuple[Message, ...] | None
     run_prompts: tuple[RunPrompt, ...]
-    reply: str | None
-    tokens_in: int
-    tokens_cached: int
-    tokens_out: int
-    cost_usd: float | None
-    latency_s: float | None
     created_at: float
-    agreement: float | None
     runs: tuple[Judged, ...]
-    replies: tuple[NewReply, ...]
     beside: tuple[Second, ...]
 
 
@@ -96,33 +79,33 @@ async def load_judgings(store: Store, group_id: str, prompt: str | None = None, 
     newest = select(scores).where(scores.c.group_id == group_id)
     newest = newest.order_by(scores.c.created_at.desc(), scores.c.id.desc()).limit(NEWEST)
     current = select(groups.c.current_score_id).where(groups.c.id == group_id)
-    parts = select(score_parts, trajectories.c.external_id).join(
-        trajectories, trajectories.c.id == score_parts.c.trajectory_id
-    )
     async with store.read() as conn:
-        rows = list(await conn.execute(newest))
+        found = await load_scores(conn, newest)
         its = (await conn.execute(current)).scalar_one_or_none()
-        wanted = parts.where(score_parts.c.score_id.in_([row.id for row in rows]))
-        of_score: dict[str, dict[tuple[str, str | None], list[Row[Any]]]] = {row.id: {} for row in rows}
-        for part in await conn.execute(wanted.order_by(score_parts.c.trajectory_id, score_parts.c.part)):
-            of_score[part.score_id].setdefault((part.trajectory_id, part.external_id), []).append(part)
-        said = await replies.of_scores(conn, of_score)
-    asked = await prompts_of(store, prompt, reply) if prompt in of_score else []
-    kept = await with_prompts(store, of_score.keys())
+        names = await _external_ids(conn, {part.trajectory_id for score in found for part in score.parts})
+    ids = [score.id for score in found]
+    asked = await prompts_of(store, prompt, reply) if prompt in ids else []
+    kept = await with_prompts(store, ids)
     beside = tuple(await seconds.of_group(store, group_id))
     return [
-        sql.view(
-            Judging,
-            row,
-            current=row.id == its,
-            prompt_kept=row.id in kept or row.prompt_hash is not None,
-            **_asked(asked if row.id == prompt else []),
-            runs=_runs(of_score[row.id]),
-            replies=said.get(row.id, ()),
-            beside=beside if row.id == its else (),
+        Judging(
+            **score.row_fields(),
+            id=score.id,
+            current=score.id == its,
+            prompt_kept=score.id in kept or score.prompt_hash is not None,
+            **_asked(asked if score.id == prompt else []),
+            created_at=score.created_at,
+            runs=_runs(score.parts, names),
+            beside=beside if score.id == its else (),
         )
-        for row in rows
+        for score in found
     ]
+
+
+async def _external_ids(conn: AsyncConnection, ids: Collection[str]) -> dict[str, str | None]:
+    """What callers named these trajectories; those that are deleted are left out."""
+    query = select(trajectories.c.id, trajectories.c.external_id).where(trajectories.c.id.in_(sorted(ids)))
+    return {row.id: row.external_id for row in await conn.execute(query)} if ids else {}
 
 
 def _asked(asked: Sequence[Asked]) -> dict[str, Any]:
@@ -135,13 +118,15 @@ def _messages(asked: Asked) -> tuple[Message, ...]:
     return tuple(Message(message["role"], message["content"]) for message in asked.messages)
 
 
-def _runs(parts: dict[tuple[str, str | None], list[Row[Any]]]) -> tuple[Judged, ...]:
-    found = [_judged(id_, external_id, of_run) for (id_, external_id), of_run in parts.items()]
+def _runs(parts: Sequence[NewPart], names: Mapping[str, str | None]) -> tuple[Judged, ...]:
+    of_run: dict[str, list[NewPart]] = {}
+    for part in parts:
+        of_run.setdefault(part.trajectory_id, []).append(part)
+    found = [_judged(id_, names[id_], own) for id_, own in of_run.items() if id_ in names]
     return tuple(sorted(found, key=lambda one: (one.reward is None, -(one.reward or 0.0), one.trajectory_id)))
 
 
-def _judged(trajectory_id: str, external_id: str | None, parts: list[Row[Any]]) -> Judged:
-    whole = next((part for part in parts if part.part == REWARD), None)
-    others = tuple(Part(part.part, part.value, part.weight, part.explanation) for part in parts if part is not whole)
-    reward, explanation = (whole.value, whole.explanation) if whole is not None else (None, None)
-    return Judged(trajectory_id, external_id, reward, explanation, others)
+def _judged(trajectory_id: str, external_id: str | None, parts: Sequence[NewPart]) -> Judged:
+    reward, others = split_reward(parts)
+    value, explanation = (reward.value, reward.explanation) if reward is not None else (None, None)
+    return Judged(trajectory_id, external_id, value, explanation, parts_shown(others))

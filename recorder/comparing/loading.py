@@ -29,8 +29,8 @@ from recorder.errors import NotFound
 from recorder.judged.disputed import agreement_of_dispute
 from recorder.listing.columns import version_name
 from recorder.reading.transcripts import load_trajectories
-from recorder.reading.views import TrajectoryView
-from recorder.states import GroupState, Origin, Purpose, StepState, TrajectoryState
+from recorder.reading.views import TrajectoryView, read_trajectory
+from recorder.states import GroupState, StepState
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import (
@@ -176,17 +176,7 @@ async def _members(conn: AsyncConnection, group_id: str) -> list[Member]:
     query = query.order_by(trajectories.c.started_at, trajectories.c.id).limit(MOST_MEMBERS)
     rows = list(await conn.execute(query))
     names = await _version_names(conn, {row.version_id for row in rows if row.version_id is not None})
-    return [
-        sql.view(
-            Member,
-            row,
-            state=TrajectoryState(row.state),
-            purpose=Purpose(row.purpose),
-            origin=Origin(row.origin),
-            version=names.get(row.version_id),
-        )
-        for row in rows
-    ]
+    return [read_trajectory(Member, row, version=names.get(row.version_id)) for row in rows]
 
 
 async def _version_names(conn: AsyncConnection, ids: Collection[str]) -> Mapping[str, str]:

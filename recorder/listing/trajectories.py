@@ -19,35 +19,23 @@ from recorder.listing.filters import ALL_RUNS, RunFilter
 from recorder.listing.paging import Page, filled, page_of
 from recorder.listing.reasons import left_out, newest_words
 from recorder.listing.tasks import first_words
-from recorder.states import Origin, Purpose, TrajectoryState
-from recorder.store import sql
+from recorder.reading.views import TrajectoryRow, read_trajectory
 from recorder.store.database import Store
 from recorder.store.ledger import TRAINED
 from recorder.store.project import Project
 from recorder.store.schema import aliases, groups, score_parts, tool_calls, trajectories, versions
 
 
-@dataclass(frozen=True, slots=True)
-class TrajectoryLine:
-    """One run. `reward` is that of its group's current score; times are unix seconds."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrajectoryLine(TrajectoryRow):
+    """One run. `reward` is that of its group's current score."""
 
-    id: str
-    external_id: str | None
     group_id: str | None
     group_external_id: str | None
     alias: str | None
     version: str | None
-    state: TrajectoryState
-    end_reason: str | None
-    purpose: Purpose
-    origin: Origin
-    selection: str | None
-    mixed: bool
     call_count: int
     reward: float | None
-    started_at: float
-    last_call_at: float
-    ended_at: float | None
     session: str | None
     tool_errors: int
     """How many of its tool calls failed."""
@@ -103,12 +91,9 @@ async def _failed_tool_calls(conn: AsyncConnection, ids: Collection[str]) -> dic
 
 
 def _line(row: Any, task: str | None, word: str | None, tool_errors: int) -> TrajectoryLine:
-    return sql.view(
+    return read_trajectory(
         TrajectoryLine,
         row,
-        state=TrajectoryState(row.state),
-        purpose=Purpose(row.purpose),
-        origin=Origin(row.origin),
         tool_errors=tool_errors,
         left_out=left_out(word, row.group_state, row.group_reason),
         trained=word == TRAINED,

@@ -18,8 +18,16 @@ from recorder.content.turns import Message, Parent, Sampling
 from recorder.errors import CorruptRecord
 from recorder.lineage.tree import CallNode, not_selected, path_to
 from recorder.reading.histories import Branch, other_histories
-from recorder.reading.views import CallView, ChoiceView, FeedbackView, ScenarioView, ToolCallView, TrajectoryView
-from recorder.states import CallState, Confidence, Origin, Purpose, ToolOutcome, TrajectoryState, TurnKind
+from recorder.reading.views import (
+    CallView,
+    ChoiceView,
+    FeedbackView,
+    ScenarioView,
+    ToolCallView,
+    TrajectoryView,
+    read_trajectory,
+)
+from recorder.states import CallState, Confidence, ToolOutcome, TurnKind
 from recorder.store import sql
 
 Row = Any  # a SQLAlchemy row: its attributes are the table's columns
@@ -101,12 +109,9 @@ def trajectory_view(row: Row, material: Material) -> TrajectoryView:
     unselected = not_selected(nodes.values(), path)
     calls = [_call_view(call, material, row.id, leaf, unselected) for call in rows]
     tools, messages, end = _conversation(rows, material, leaf)
-    return sql.view(
+    return read_trajectory(
         TrajectoryView,
         row,
-        state=TrajectoryState(row.state),
-        purpose=Purpose(row.purpose),
-        origin=Origin(row.origin),
         tools=tools,
         messages=messages,
         calls=calls,

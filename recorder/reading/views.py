@@ -9,10 +9,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+from sqlalchemy import Row
 
 from recorder.content.turns import Message, Sampling
 from recorder.states import CallState, Confidence, GroupState, Origin, Purpose, ToolOutcome, TrajectoryState, TurnKind
+from recorder.store import sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,33 @@ class HistoryView:
 
 
 @dataclass(frozen=True, slots=True)
-class TrajectoryView:
+class TrajectoryRow:
+    """What every view of a trajectory has of its row. Times are unix seconds."""
+
+    id: str
+    external_id: str | None
+    state: TrajectoryState
+    end_reason: str | None
+    purpose: Purpose
+    origin: Origin
+    selection: str | None
+    mixed: bool
+    started_at: float
+    last_call_at: float
+    ended_at: float | None
+
+
+T = TypeVar("T", bound=TrajectoryRow)
+
+
+def read_trajectory(cls: type[T], row: Row[Any], **others: Any) -> T:
+    """A trajectory of the columns of `trajectories` that carry the names of its fields; `others` are given by hand."""
+    typed = {"state": TrajectoryState(row.state), "purpose": Purpose(row.purpose), "origin": Origin(row.origin)}
+    return sql.view(cls, row, **typed, **others)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrajectoryView(TrajectoryRow):
     """One run of an agent: all its calls, and the path to its last main leaf.
 
     `messages` is the conversation up to and including the leaf's sampled message; where no call is complete, the
@@ -128,24 +157,13 @@ class TrajectoryView:
     selected.
     """
 
-    id: str
     project_id: str
-    external_id: str | None
     group_id: str | None
     alias_id: str | None
-    state: TrajectoryState
-    end_reason: str | None
-    purpose: Purpose
-    origin: Origin
-    selection: str | None
     continues: str | None
     forked_from_call: str | None
     version_id: str | None
-    mixed: bool
     tags: Mapping[str, Any]
-    started_at: float
-    last_call_at: float
-    ended_at: float | None
     tools: Sequence[Mapping[str, Any]] | None  # of the leaf's call
     messages: Sequence[Message]
     calls: Sequence[CallView]  # all branches, in time order

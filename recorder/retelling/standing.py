@@ -31,7 +31,7 @@ from recorder.store.schema import (
     trajectories,
     versions,
 )
-from recorder.work.scores import REWARD, NewPart, StoredScore, get_score
+from recorder.work.scores import NewPart, StoredScore, get_score, split_reward
 
 _PAGE: Final = 200
 _MOST_LINES: Final = 200  # of the ledger: a run that is judged again and again has many
@@ -88,20 +88,10 @@ class JudgesWords:
 class Judged:
     """The current score of the run's group, and its parts about the run: the reward first.
 
-    `words`: what each of several replies says of the run; `agreement`: of those replies.
+    `words`: what each of several replies says of the run.
     """
 
-    id: str
-    recipe: str
-    model: str | None
-    version: str | None
-    reply: str | None
-    tokens_in: int
-    tokens_out: int
-    cost_usd: float | None
-    latency_s: float | None
-    at: float
-    agreement: float | None
+    score: StoredScore
     reward: float | None
     parts: tuple[NewPart, ...]
     words: tuple[JudgesWords, ...]
@@ -192,23 +182,13 @@ async def _alias(conn: AsyncConnection, alias_id: str | None) -> str | None:
 async def _judged(store: Store, trajectory_id: str, score_id: str | None) -> Judged | None:
     if score_id is None:
         return None
-    score: StoredScore = await get_score(store, score_id)
-    own = [part for part in score.parts if part.trajectory_id == trajectory_id]
-    own.sort(key=lambda part: (part.part != REWARD, part.part))
+    score = await get_score(store, score_id)
+    parts = tuple(score.parts_of(trajectory_id))
+    reward, _ = split_reward(parts)
     return Judged(
-        id=score.id,
-        recipe=score.recipe_hash,
-        model=score.judge_model,
-        version=score.judge_version,
-        reply=score.reply,
-        tokens_in=score.tokens_in,
-        tokens_out=score.tokens_out,
-        cost_usd=score.cost_usd,
-        latency_s=score.latency_s,
-        at=score.created_at,
-        reward=next((part.value for part in own if part.part == REWARD), None),
-        agreement=score.agreement,
-        parts=tuple(own),
+        score=score,
+        reward=reward.value if reward is not None else None,
+        parts=parts,
         words=tuple(
             JudgesWords(one.judge_version or one.judge_model, words.score, words.explanation)
             for one in score.replies

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
 from sqlalchemy import Select, exists, func, insert, select
@@ -35,14 +35,6 @@ from recorder.store.transitions import guarded, move
 from recorder.work.claims import GroupClaim, for_training
 
 PAGE: Final = 200  # scores a SELECT: a long read would keep SQLite's log from being reused
-_BESIDE: Final = (
-    "parts",
-    "prompt",
-    "prompts",
-    "run_prompts",
-    "replies",
-    "disputed",
-)  # of a score, no columns of its row
 REWARD: Final = "reward"  # the part that is the combination of the others, and what is trained on
 
 
@@ -63,36 +55,14 @@ class NewPart:
 
 
 @dataclass(frozen=True, slots=True)
-class NewScore:
-    """A judgement of a group, to be written. `prompt_hash` None: nothing was asked (checks alone)."""
+class ScoreRow:
+    """What a judgement of a group came to: its recipe and judge, the replies, and what they cost.
 
-    recipe_hash: str
-    judge_model: str | None = None
-    judge_version: str | None = None
-    prompt_hash: str | None = None
-    order_seed: int | None = None
-    reply: str | None = None
-    tokens_in: int = 0
-    tokens_cached: int = 0  # of those in: what the provider had read before, and charges less for
-    tokens_out: int = 0
-    cost_usd: float | None = None
-    latency_s: float | None = None
-    absolute: bool = False  # the rewards say something outside the group: no ranking moved them
-    parts: Sequence[NewPart] = ()
-    prompt: Messages | None = None  # what the reply answers, where somebody was asked just now
-    prompts: Sequence[Asked] = ()  # the same of each of several requests; `prompt` is None then
-    run_prompts: Mapping[str, Messages] = field(default_factory=dict)  # by trajectory id: what was asked of it alone
-    agreement: float | None = None  # of several replies: the mean tau-b of each two
-    disputed: str | None = None  # why it does not count: the replies disagree, and the group waits for a person
-    replies: Sequence[NewReply] = ()  # each request, where there were several; `reply` is None then
+    `prompt_hash` None: nothing was asked (checks alone). Where several requests made the score, `replies` has each of
+    them and `reply` is None. `tokens_cached`: of those in, what the provider had read before, and charges less for.
+    `agreement`: of several replies, the mean of Kendall's tau-b over each two.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class StoredScore:
-    """A judgement as it was written."""
-
-    id: str
-    group_id: str
     recipe_hash: str
     judge_model: str | None
     judge_version: str | None
@@ -104,11 +74,40 @@ class StoredScore:
     tokens_out: int
     cost_usd: float | None
     latency_s: float | None
+    agreement: float | None
+    replies: Sequence[NewReply]
+
+    def row_fields(self) -> dict[str, Any]:
+        """The fields above by their names, without those that a subclass adds."""
+        return {one.name: getattr(self, one.name) for one in fields(ScoreRow)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewScore(ScoreRow):
+    """A judgement of a group, to be written."""
+
+    absolute: bool = False  # the rewards say something outside the group: no ranking moved them
+    parts: Sequence[NewPart] = ()
+    prompt: Messages | None = None  # what the reply answers, where somebody was asked just now
+    prompts: Sequence[Asked] = ()  # the same of each of several requests; `prompt` is None then
+    run_prompts: Mapping[str, Messages] = field(default_factory=dict)  # by trajectory id: what was asked of it alone
+    disputed: str | None = None  # why it does not count: the replies disagree, and the group waits for a person
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredScore(ScoreRow):
+    """A judgement as it was written."""
+
+    id: str
+    group_id: str
     absolute: bool
     created_at: float
-    parts: tuple[NewPart, ...]
-    agreement: float | None = None
-    replies: tuple[NewReply, ...] = ()
+    parts: Sequence[NewPart]
+
+    def parts_of(self, trajectory_id: str) -> list[NewPart]:
+        """What it says of one trajectory: the reward first, then its parts by name."""
+        own = [part for part in self.parts if part.trajectory_id == trajectory_id]
+        return sorted(own, key=lambda part: (part.part != REWARD, part.part))
 
 
 async def record_score(store: Store, claim: GroupClaim, score: NewScore) -> str:
@@ -178,9 +177,8 @@ async def _insert(
     conn: AsyncConnection, project_id: str, group_id: str, alias_id: str | None, score: NewScore, prompt: bytes | None
 ) -> str:
     score_id = new_id("score")
-    plain = asdict(replace(score, parts=(), prompt=None, prompts=(), run_prompts={}, replies=()))
-    row = {k: _storable(v) for k, v in plain.items() if k not in _BESIDE}
-    of_group = {"project_id": project_id, "group_id": group_id, "alias_id": alias_id}
+    row = {name: _storable(value) for name, value in score.row_fields().items() if name != "replies"}
+    of_group = {"project_id": project_id, "group_id": group_id, "alias_id": alias_id, "absolute": score.absolute}
     await conn.execute(insert(scores).values(id=score_id, created_at=now(), **of_group, **row))
     if score.parts:
         rows = [{k: _storable(v) for k, v in asdict(part).items()} for part in score.parts]
@@ -290,7 +288,7 @@ async def cached(project: Project, recipe_hash: str, prompt_hash: str) -> Stored
         .limit(1)
     )
     async with project.store.read() as conn:
-        found = await _with_parts(conn, list(await conn.execute(query)))
+        found = await load_scores(conn, query)
     return found[0] if found else None
 
 
@@ -308,8 +306,8 @@ async def get_scores(store: Store, score_ids: Collection[str]) -> dict[str, Stor
     ids = list(score_ids)
     for page in (ids[at : at + PAGE] for at in range(0, len(ids), PAGE)):
         async with store.read() as conn:
-            rows = list(await conn.execute(select(scores).where(scores.c.id.in_(page))))
-            found |= {score.id: score for score in await _with_parts(conn, rows)}
+            rows = select(scores).where(scores.c.id.in_(page))
+            found |= {score.id: score for score in await load_scores(conn, rows)}
     return found
 
 
@@ -317,7 +315,7 @@ async def of_group(store: Store, group_id: str) -> list[StoredScore]:
     """Every score a group was ever given, oldest first."""
     query = select(scores).where(scores.c.group_id == group_id).order_by(scores.c.created_at, scores.c.id)
     async with store.read() as conn:
-        return await _with_parts(conn, list(await conn.execute(query)))
+        return await load_scores(conn, query)
 
 
 async def rewards(store: Store, score_id: str) -> dict[str, float | None]:
@@ -332,6 +330,18 @@ async def rewards(store: Store, score_id: str) -> dict[str, float | None]:
 def rewards_of(parts: Iterable[NewPart]) -> dict[str, float | None]:
     """Trajectory id → reward, of a score's parts."""
     return {part.trajectory_id: part.value for part in parts if part.part == REWARD}
+
+
+def split_reward(parts: Iterable[NewPart]) -> tuple[NewPart | None, list[NewPart]]:
+    """Of one trajectory's parts the reward, where it has one, and those that it is made of."""
+    reward: NewPart | None = None
+    others: list[NewPart] = []
+    for part in parts:
+        if part.part == REWARD and reward is None:
+            reward = part
+        else:
+            others.append(part)
+    return reward, others
 
 
 def unasked_of(parts: Iterable[NewPart]) -> set[str]:
@@ -362,11 +372,15 @@ async def judged(store: Store, group_ids: Collection[str]) -> tuple[dict[str, st
     return {id_: scored.get(id_) for id_ in group_ids}, sum(row.state in waits for row in rows)
 
 
-async def _with_parts(conn: AsyncConnection, rows: Sequence[Any]) -> list[StoredScore]:
-    query = select(score_parts).where(score_parts.c.score_id.in_([row.id for row in rows]))
-    parts = list(await conn.execute(query.order_by(score_parts.c.trajectory_id, score_parts.c.part))) if rows else []
+async def load_scores(conn: AsyncConnection, rows: Select[Any]) -> list[StoredScore]:
+    """Scores with their parts and replies, in the order of `rows`: a query for rows of `scores`."""
+    found = list(await conn.execute(rows))
+    ids = [row.id for row in found]
+    if not ids:
+        return []
+    query = select(score_parts).where(score_parts.c.score_id.in_(ids))
     of_score: dict[str, list[NewPart]] = defaultdict(list)
-    for part in parts:
+    for part in await conn.execute(query.order_by(score_parts.c.trajectory_id, score_parts.c.part)):
         of_score[part.score_id].append(sql.view(NewPart, part))
-    said = await replies.of_scores(conn, [row.id for row in rows]) if rows else {}
-    return [sql.view(StoredScore, row, parts=tuple(of_score[row.id]), replies=said.get(row.id, ())) for row in rows]
+    said = await replies.of_scores(conn, ids)
+    return [sql.view(StoredScore, row, parts=tuple(of_score[row.id]), replies=said.get(row.id, ())) for row in found]

@@ -21,10 +21,11 @@ from recorder.store.migrate import open_store
 from recorder.store.project import Project
 from recorder.store.schema import metadata
 from recorder.work import claims, scores
-from recorder.work.scores import NewPart, NewScore
+from recorder.work.scores import NewPart
 from tests.browser.agent import Agent, at, thinking
 from tests.proxy.dashboard.xss import CORPUS
 from tests.recorder.rows import PROJECT, Rows
+from tests.recorder.score_rows import new_score
 
 GROUPS: Final = 6
 ATTEMPTS: Final = 8
@@ -86,7 +87,9 @@ async def _group(store: Store, recorder: Recorder, number: int, texts: Iterator[
         for place, run in enumerate(runs)
         for part in (scores.REWARD, "ruler")
     ]
-    told = NewScore(recipe_hash="recipe", judge_model=next(texts), prompt_hash="prompt", reply=next(texts), parts=parts)
+    told = new_score(
+        recipe_hash="recipe", judge_model=next(texts), prompt_hash="prompt", reply=next(texts), parts=parts
+    )
     split = replace(told, agreement=-0.5, disputed=next(texts)) if disputed else told
     await scores.record_score(store, claim, split)
     return claim.group_id

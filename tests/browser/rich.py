@@ -31,6 +31,7 @@ from recorder.work.scores import NewPart, NewScore
 from tests.browser.agent import Agent, at, thinking
 from tests.recorder.descending import Half, Line
 from tests.recorder.rows import PROJECT, Rows
+from tests.recorder.score_rows import new_score
 from tests.recorder.talk import assistant
 
 LONG_TURNS: Final = 30
@@ -311,7 +312,7 @@ def judgement(runs: Sequence[str]) -> NewScore:
             NewPart(run, "short", 1.0 - value / 2, 0.2, "fewer words than the others"),
         ]
     reply = '{"scores": [' + ", ".join(f'{{"id": {n}, "score": {n / 10}}}' for n in range(len(runs))) + "]}"
-    return NewScore(
+    return new_score(
         recipe_hash="recipe", judge_model="judge-model", judge_version="1", prompt_hash=f"prompt-{runs[0]}",
         order_seed=7, reply=reply, tokens_in=2400, tokens_cached=800, tokens_out=180, cost_usd=0.0031, latency_s=2.4,
         parts=parts,

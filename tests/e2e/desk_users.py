@@ -29,7 +29,8 @@ from recorder.store.changes import Topic
 from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.work.claims import GroupClaim, claim_for_judging
-from recorder.work.scores import NewPart, NewScore, record_score
+from recorder.work.scores import NewPart, record_score
+from tests.recorder.score_rows import new_score
 
 PROJECT = "default"
 USERS = 4
@@ -127,4 +128,4 @@ async def _score(store: Store, claim: GroupClaim) -> None:
     members = (await load_group(store, claim.group_id)).members
     rewards = {member.id: score([dict(message) for message in member.messages])[0] for member in members}
     parts = [NewPart(member_id, "reward", reward) for member_id, reward in rewards.items()]
-    await record_score(store, claim, NewScore("written rules", absolute=True, parts=parts))
+    await record_score(store, claim, new_score("written rules", absolute=True, parts=parts))

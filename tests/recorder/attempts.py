@@ -17,7 +17,8 @@ from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.store.schema import trajectories
 from recorder.work import claims, scores
-from recorder.work.scores import NewPart, NewScore
+from recorder.work.scores import NewPart
+from tests.recorder.score_rows import new_score
 from tests.recorder.talk import PROJECT, Talk, tool_result, user
 
 TASK = "Where is order 4821, and may it still be sent elsewhere?"
@@ -82,7 +83,7 @@ async def scored(store: Store, group_id: str, rewards: dict[str, float | None], 
     parts += [NewPart(id_, "ruler", value, 1.0, f"because of {value}") for id_, value in rewards.items()]
     row: dict[str, Any] = {"recipe_hash": "recipe", "prompt_hash": "hash", "judge_model": "judge-model"}
     row["prompt"] = [{"role": "user", "content": "which is best?"}]
-    return await scores.record_score(store, claim, NewScore(**{**row, "parts": parts, **more}))
+    return await scores.record_score(store, claim, new_score(**{**row, "parts": parts, **more}))
 
 
 async def tagged(store: Store, trajectory_id: str, **values: Any) -> None:

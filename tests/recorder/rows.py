@@ -18,6 +18,7 @@ from recorder.store.sql import now
 from recorder.work import claims, scores
 from recorder.work.claims import GroupClaim
 from recorder.work.scores import NewPart, NewScore
+from tests.recorder.score_rows import new_score
 
 PROJECT = "default"
 
@@ -108,7 +109,7 @@ class Rows:
     async def judgement(self, claim: GroupClaim, **values: Any) -> NewScore:
         ids = await self.members(claim.group_id)
         parts = [NewPart(id_, "reward", index / max(len(ids) - 1, 1)) for index, id_ in enumerate(ids)]
-        return NewScore(**{"recipe_hash": "recipe", "prompt_hash": "prompt", "parts": parts, **values})
+        return new_score(**{"recipe_hash": "recipe", "prompt_hash": "prompt", "parts": parts, **values})
 
     async def members(self, group_id: str) -> list[str]:
         async with self.store.read() as conn:

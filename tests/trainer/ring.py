@@ -45,9 +45,10 @@ from recorder.store.migrate import open_store
 from recorder.store.project import Project
 from recorder.work import claims, scores, steps
 from recorder.work.claims import GroupClaim
-from recorder.work.scores import NewPart, NewScore
+from recorder.work.scores import NewPart
 from tests.judge import rubric_replies
 from tests.judge.judge_server import entries, last_text
+from tests.recorder.score_rows import new_score
 from trainer.campaign import begin
 from trainer.campaign_settings import CampaignSettings
 from trainer.evaluating.asked import ask
@@ -319,7 +320,7 @@ class Ring:
             right = float(member.messages[-1].get("content") == view.scenario.reference)
             parts += [NewPart(member.id, "reward", right), NewPart(member.id, "checked", right, 0.0)]
         recipe = self.script.recipe(view.external_id or "")
-        await scores.record_score(self.store, claim, NewScore(recipe, parts=parts))
+        await scores.record_score(self.store, claim, new_score(recipe, parts=parts))
 
     # --- controller
 

@@ -43,7 +43,8 @@ from recorder.store.migrate import open_store
 from recorder.store.project import Project
 from recorder.work import claims, scores
 from recorder.work.claims import GroupClaim
-from recorder.work.scores import NewPart, NewScore
+from recorder.work.scores import NewPart
+from tests.recorder.score_rows import new_score
 from tests.trainer.building import random_ids
 from trainer.settings import TrainerSettings
 from trainer.step.alias_trainer import AliasTrainer
@@ -124,7 +125,7 @@ class World:
         made_of = {scores.REWARD: None, "checked": 1.0}  # parts and their weights
         each = zip(ids, rewards, strict=True)
         parts = [NewPart(id_, part, reward, weight) for id_, reward in each for part, weight in made_of.items()]
-        await scores.record_score(self.store, claim, NewScore("recipe", parts=parts))
+        await scores.record_score(self.store, claim, new_score("recipe", parts=parts))
         return claim.group_id
 
     async def run(self, group: str, number: int, size: int, seed: int, purpose: Purpose, turns: int) -> str:
@@ -168,7 +169,7 @@ class World:
         assert claim is not None
         ids = [fork.id, *(ref.id for ref in opened.waiting)]
         parts = [NewPart(id_, scores.REWARD, reward) for id_, reward in zip(ids, rewards, strict=True)]
-        await scores.record_score(self.store, claim, NewScore("recipe", parts=parts))
+        await scores.record_score(self.store, claim, new_score("recipe", parts=parts))
         return claim.group_id
 
     async def _again(self, live: CallView, into: TrajectoryRef, sampled: list[int]) -> None:

@@ -20,12 +20,13 @@ from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.store.schema import groups
 from recorder.work import claims, feedback, scores
-from recorder.work.scores import NewPart, NewScore
+from recorder.work.scores import NewPart
 from tests.proxy.dashboard.reading import Page, opened, sent
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, Proxy, serving
 from tests.recorder.attempts import Step, group_of, scored
 from tests.recorder.rows import Rows
+from tests.recorder.score_rows import new_score
 
 pytestmark = pytest.mark.slow
 
@@ -268,7 +269,7 @@ async def test_judges_that_disagree_are_shown_word_by_word_and_a_choice_is_asked
     replies.append(NewReply(2, "openai/2", None, 1.0, None, f"judge_unreadable: {HOSTILE}"))
     parts = [NewPart(id_, "reward", 0.5) for id_ in ids]
     asked = [Asked(None, [{"role": "user", "content": f"<i>which?</i> as {n}"}], n) for n in range(3)]
-    new = NewScore("r", parts=parts, agreement=-0.25, disputed="they disagree", replies=replies, prompts=asked)
+    new = new_score("r", parts=parts, agreement=-0.25, disputed="they disagree", replies=replies, prompts=asked)
     score_id = await scores.record_score(proxy.store, claim, new)
     page = await opened(proxy.http, f"/hone/groups/{group}")
     assert "Too little to count" in page.text

@@ -12,12 +12,13 @@ from recorder.registry.keys import SOMEBODY, Scope
 from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.work import claims, feedback, scores
-from recorder.work.scores import NewPart, NewScore
+from recorder.work.scores import NewPart
 from tests.proxy.dashboard.reading import Form, Page, opened, sent
 from tests.proxy.dashboard.walking import browser
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, Proxy, serving
 from tests.recorder.attempts import Step, group_of
+from tests.recorder.score_rows import new_score
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +35,7 @@ async def disputed(
     claim = await claims.claim_one_for_judging(store, group, "judge", 60)
     assert claim is not None
     parts = [NewPart(id_, "reward", 0.4375, explanation="too kind") for id_ in ids]
-    new = NewScore("r", parts=parts, agreement=-0.25, disputed="they disagree", judge_model="judge-model")
+    new = new_score("r", parts=parts, agreement=-0.25, disputed="they disagree", judge_model="judge-model")
     await scores.record_score(store, claim, new)
     return group, ids
 

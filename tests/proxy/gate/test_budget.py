@@ -23,9 +23,10 @@ from recorder.store.changes import Topic
 from recorder.store.project import Project
 from recorder.work import spending
 from recorder.work.claims import claim_for_judging
-from recorder.work.scores import NewPart, NewScore, record_score
+from recorder.work.scores import NewPart, record_score
 from tests.proxy.controlled import World
 from tests.proxy.gate.test_examine import recorded
+from tests.recorder.score_rows import new_score
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +53,7 @@ async def judging(world: World, learn: LearnSettings) -> AsyncIterator[None]:
                         break
                     members = (await load_group(world.store, claim.group_id)).members
                     parts = [NewPart(m.id, "reward", 0.5) for m in members]
-                    score = NewScore("recipe", judge_model="m", tokens_in=EACH, parts=parts)
+                    score = new_score("recipe", judge_model="m", tokens_in=EACH, parts=parts)
                     await record_score(world.store, claim, score)
 
     async with present(Project(world.store, "default"), JUDGE, "judge", 60):

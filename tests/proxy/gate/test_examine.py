@@ -29,11 +29,12 @@ from recorder.store.changes import Topic
 from recorder.store.project import Project
 from recorder.work import campaigns
 from recorder.work.claims import claim_for_judging, waiting_for_training
-from recorder.work.scores import NewPart, NewScore, record_score
+from recorder.work.scores import NewPart, record_score
 from recorder.work.steps import begin_step, finish_step
 from tests.proxy.adapters import make_adapter
 from tests.proxy.controlled import World, served
 from tests.proxy.scripted_engine import Speech
+from tests.recorder.score_rows import new_score
 from tests.recorder.talk import assistant, choice, request, turn, user
 
 pytestmark = pytest.mark.slow
@@ -159,7 +160,7 @@ async def judging(world: World, reward: Callable[[str], float]) -> AsyncIterator
                 while claim := await claim_for_judging(Project(world.store, "default"), "judge", 60):
                     members = (await load_group(world.store, claim.group_id)).members
                     parts = [NewPart(m.id, "reward", reward(str(m.messages[-1]["content"]))) for m in members]
-                    await record_score(world.store, claim, NewScore("recipe", parts=parts))
+                    await record_score(world.store, claim, new_score("recipe", parts=parts))
 
     async with present(Project(world.store, "default"), JUDGE, "judge", 60):
         task = asyncio.create_task(judge())

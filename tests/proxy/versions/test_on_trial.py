@@ -21,10 +21,11 @@ from recorder.states import GroupState, VersionState
 from recorder.store.project import Project
 from recorder.store.schema import groups, trajectories
 from recorder.work.claims import claim_for_judging
-from recorder.work.scores import NewPart, NewScore, record_score
+from recorder.work.scores import NewPart, record_score
 from tests.proxy.controlled import World, served
 from tests.proxy.until import until
 from tests.recorder.rows import Rows
+from tests.recorder.score_rows import new_score
 from tests.recorder.talk import assistant, choice, request, turn, user
 
 pytestmark = pytest.mark.slow
@@ -60,7 +61,7 @@ async def judged(world: World, new: VersionView, old_id: str, *rewards: float) -
         claim = await claim_for_judging(Project(world.store, "default"), "judge", 60)
         assert claim is not None
         parts = [NewPart(id_, "reward", reward) for id_, reward in zip(ids, rewards, strict=True)]
-        await record_score(world.store, claim, NewScore("recipe", parts=parts))
+        await record_score(world.store, claim, new_score("recipe", parts=parts))
     await recorder.stop()
     assert {row["state"] for row in await rows.all(groups)} == {GroupState.SCORED}
 

@@ -8,10 +8,11 @@ from recorder.judged.replies import NewReply
 from recorder.store.database import Store
 from recorder.store.project import Project
 from recorder.work import claims, feedback, scores
-from recorder.work.scores import NewPart, NewScore
+from recorder.work.scores import NewPart
 from tests.recorder.attempts import Step, group_of, scored
 from tests.recorder.commands.hone import Hone
 from tests.recorder.rows import PROJECT, Rows
+from tests.recorder.score_rows import new_score
 
 
 async def two(store: Store) -> tuple[str, list[str]]:
@@ -61,7 +62,7 @@ def test_of_several_replies_the_prompt_of_one_is_shown(hone: Hone) -> None:
         claim = await claims.claim_one_for_judging(store, group, "judge", 60)
         assert claim is not None
         parts = [NewPart(id_, "reward", 0.5) for id_ in await Rows(store).members(group)]
-        await scores.record_score(store, claim, NewScore("r", parts=parts, replies=replies, prompts=asked))
+        await scores.record_score(store, claim, new_score("r", parts=parts, replies=replies, prompts=asked))
         return group
 
     group = hone.do(judged)

@@ -19,11 +19,12 @@ import pytest
 from recorder.store.database import Store
 from recorder.work import claims, feedback, scores
 from recorder.work.feedback import Feedback
-from recorder.work.scores import NewPart, NewScore
+from recorder.work.scores import NewPart
 from tests.recorder.attempts import group_of
 from tests.recorder.commands.hone import Hone
 from tests.recorder.reviewing.waiting import scored_task, two_versions
 from tests.recorder.rows import Rows
+from tests.recorder.score_rows import new_score
 
 WAITS_S = 60.0
 ASKS = "Which is better?"
@@ -38,7 +39,7 @@ async def waiting(store: Store, runs: int = 2) -> tuple[str, list[str]]:
     claim = await claims.claim_one_for_judging(store, group, "judge", 60)
     assert claim is not None
     parts = [NewPart(id_, "reward", 0.5, explanation="the judge's own words") for id_ in ids]
-    new = NewScore("recipe", parts=parts, agreement=0.1, disputed="they disagree", judge_model="judge-model")
+    new = new_score("recipe", parts=parts, agreement=0.1, disputed="they disagree", judge_model="judge-model")
     await scores.record_score(store, claim, new)
     return group, ids
 

@@ -23,9 +23,10 @@ from recorder.store.ledger import LedgerRow
 from recorder.store.project import Project
 from recorder.store.schema import trajectories
 from recorder.work import claims, feedback, scores
-from recorder.work.scores import NewPart, NewScore
+from recorder.work.scores import NewPart
 from tests.recorder.commands.hone import Hone
 from tests.recorder.rows import PROJECT, Rows
+from tests.recorder.score_rows import new_score
 from tests.recorder.talk import Talk, assistant, choice, tool_result, tool_turn, user
 
 pytestmark = pytest.mark.slow
@@ -59,7 +60,7 @@ async def two_runs(store: Store) -> None:
         NewPart(first, "reward", 0.25, explanation=f"a detour {HOSTILE}"),
         NewPart(second, "reward", 0.75, explanation="straight"),
     ]
-    await scores.record_score(store, claim, NewScore("recipe", judge_model="judge-1", parts=parts))
+    await scores.record_score(store, claim, new_score("recipe", judge_model="judge-1", parts=parts))
 
 
 def test_runs_are_listed_newest_first(hone: Hone) -> None:

@@ -9,8 +9,9 @@ from recorder.states import GroupState
 from recorder.store.project import Project
 from recorder.store.schema import choices, groups, tool_calls, trajectories
 from recorder.work.claims import claim_one_for_judging
-from recorder.work.scores import NewPart, NewScore, record_score
+from recorder.work.scores import NewPart, record_score
 from tests.recorder.rows import PROJECT, Rows
+from tests.recorder.score_rows import new_score
 
 BOTH = ("ver_a", "ver_b")
 
@@ -24,7 +25,7 @@ async def scored(rows: Rows, *, asked: str | None = None) -> list[str]:
     claim = await claim_one_for_judging(rows.store, group_id, "judge", 60)
     assert claim is not None
     parts = [NewPart(member, "reward", float(n)) for n, member in enumerate(members)]
-    await record_score(rows.store, claim, NewScore("recipe", prompt_hash=asked, parts=parts))
+    await record_score(rows.store, claim, new_score("recipe", prompt_hash=asked, parts=parts))
     return members
 
 

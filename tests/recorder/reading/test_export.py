@@ -17,6 +17,7 @@ from recorder.states import CallState, Purpose, TurnKind
 from recorder.store.database import Store
 from recorder.store.project import Project
 from tests.recorder.rows import Rows
+from tests.recorder.score_rows import new_score
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, tool_result, tool_turn, user
 
 FIELDS = {
@@ -118,7 +119,7 @@ async def test_the_reward_of_the_current_score_is_exported_with_what_it_is_made_
     store: Store, talk: Talk, rows: Rows
 ) -> None:
     from recorder.work.claims import claim_for_judging
-    from recorder.work.scores import NewPart, NewScore, record_score
+    from recorder.work.scores import NewPart, record_score
 
     made = [
         await talk.call([user("?")], f"answer {n}", Address(group="g", trajectory=str(n), group_size=2, done=True))
@@ -129,7 +130,7 @@ async def test_the_reward_of_the_current_score_is_exported_with_what_it_is_made_
     assert claim is not None
     parts = [NewPart(id_, "reward", float(n), None, "because") for n, id_ in enumerate(ids)]
     parts += [NewPart(ids[0], "checked", 0.0, 1.0, "wrong order"), NewPart(ids[0], "checked.words", 12.0)]
-    await record_score(store, claim, NewScore(recipe_hash="recipe", parts=parts))
+    await record_score(store, claim, new_score(recipe_hash="recipe", parts=parts))
     lines = {line["trajectory_id"]: line for line in await raw(store)}
     assert {id_: line["reward"] for id_, line in lines.items()} == dict(zip(ids, (0.0, 1.0), strict=True))
     assert lines[ids[0]]["parts"] == [

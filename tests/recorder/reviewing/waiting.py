@@ -19,8 +19,9 @@ from recorder.store.ledger import LedgerRow
 from recorder.store.project import Project
 from recorder.store.schema import trajectories
 from recorder.work import claims, scores
-from recorder.work.scores import NewPart, NewScore
+from recorder.work.scores import NewPart
 from tests.recorder.rows import PROJECT, Rows
+from tests.recorder.score_rows import new_score
 
 ME = "me"
 
@@ -33,7 +34,7 @@ async def disputed_group(rows: Rows, runs: int = 3, *, agreement: float = 0.1, *
     members = await rows.members(group)
     parts = [NewPart(id_, "reward", 0.5) for id_ in members]
     await scores.record_score(
-        rows.store, claim, NewScore("recipe", parts=parts, agreement=agreement, disputed="they disagree")
+        rows.store, claim, new_score("recipe", parts=parts, agreement=agreement, disputed="they disagree")
     )
     return group, members
 
@@ -63,7 +64,7 @@ async def scored_task(
     claim = await claims.claim_one_for_judging(rows.store, group, "judge", 60)
     assert claim is not None
     parts = [NewPart(id_, "reward", value) for id_, value in zip(members, rewards, strict=True)]
-    await scores.record_score(rows.store, claim, NewScore("recipe", parts=parts, absolute=absolute))
+    await scores.record_score(rows.store, claim, new_score("recipe", parts=parts, absolute=absolute))
     return members
 
 
@@ -78,7 +79,7 @@ async def judged_twice(rows: Rows, cheap: Sequence[float], strong: Sequence[floa
     members = await rows.members(group)
     own, other = dict(zip(members, cheap, strict=True)), dict(zip(members, strong, strict=True))
     parts = [NewPart(id_, name, value) for id_, value in own.items() for name in ("reward", "ruler")]
-    await scores.record_score(rows.store, claim, NewScore("recipe", parts=parts))
+    await scores.record_score(rows.store, claim, new_score("recipe", parts=parts))
     said = [Said(id_, "ruler", value) for id_, value in other.items()]
     second = NewSecond("helpdesk", "default", "pair", STRONG, "strong-1", parts=said, tau=tau([own], [other]))
     await seconds.record(Project(rows.store, PROJECT), group, second, DRIFTS)

@@ -15,6 +15,7 @@ from recorder.telling.judging import NO_MODEL, judging
 from recorder.work import claims, scores
 from recorder.work.scores import NewPart, NewScore
 from tests.recorder.rows import PROJECT, Rows
+from tests.recorder.score_rows import new_score
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ async def judged(store: Store, rows: Rows, group: str, *rewards: float | None, *
 async def judgement(rows: Rows, group: str, *rewards: float | None, **values: Any) -> NewScore:
     given = zip(await rows.members(group), rewards, strict=True)
     parts = [NewPart(run, "reward", reward) for run, reward in given]
-    return NewScore("recipe", parts=parts, **values)
+    return new_score("recipe", parts=parts, **values)
 
 
 async def test_nothing_was_judged(store: Store) -> None:

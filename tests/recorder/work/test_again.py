@@ -10,8 +10,9 @@ from recorder.store.project import Project
 from recorder.store.schema import groups
 from recorder.work import again, campaigns, claims, scores
 from recorder.work.again import KEEPING, OF_SCORES, scorable
-from recorder.work.scores import NewPart, NewScore
+from recorder.work.scores import NewPart
 from tests.recorder.rows import PROJECT, Rows
+from tests.recorder.score_rows import new_score
 
 
 async def found(rows: Rows, *, anew: bool = False) -> set[str]:
@@ -63,7 +64,7 @@ async def test_the_current_scores_recipe_counts_and_the_newest_where_the_score_s
     assert await recipe(rows, await rows.ready_group()) is None
     for state in KEEPING:
         await rows.set(groups, group_id, state=state)
-        assert await scores.record_history(rows.store, group_id, NewScore(f"newer {state}"), KEEPING)
+        assert await scores.record_history(rows.store, group_id, new_score(f"newer {state}"), KEEPING)
         assert await recipe(rows, group_id) == f"newer {state}"
     await rows.set(groups, group_id, state="scored")
     assert await recipe(rows, group_id) == "recipe"
@@ -84,12 +85,12 @@ async def test_history_moves_nothing_and_is_only_of_the_groups_own_runs(rows: Ro
     group_id = await rows.scored_group()
     await rows.set(groups, group_id, state="trained")
     before = dict(await rows.get(groups, group_id))
-    score_id = await scores.record_history(rows.store, group_id, NewScore("newer"), KEEPING)
+    score_id = await scores.record_history(rows.store, group_id, new_score("newer"), KEEPING)
     assert [one.id for one in await scores.of_group(rows.store, group_id)][-1] == score_id
-    stranger = NewScore("newest", parts=[NewPart("traj_x", "reward", 1.0)])
+    stranger = new_score("newest", parts=[NewPart("traj_x", "reward", 1.0)])
     with pytest.raises(Conflict, match="has no trajectory traj_x"):
         await scores.record_history(rows.store, group_id, stranger, KEEPING)
-    assert await scores.record_history(rows.store, group_id, NewScore("newest"), [GroupState.TRIED]) is None
+    assert await scores.record_history(rows.store, group_id, new_score("newest"), [GroupState.TRIED]) is None
     assert dict(await rows.get(groups, group_id)) == before
     assert len(await scores.of_group(rows.store, group_id)) == 2
 

@@ -12,8 +12,9 @@ from recorder.store.project import Project
 from recorder.store.schema import groups, scores, trajectories
 from recorder.work import baselines, claims
 from recorder.work.baselines import FEWEST
-from recorder.work.scores import NewPart, NewScore, record_score
+from recorder.work.scores import NewPart, record_score
 from tests.recorder.rows import PROJECT, Rows
+from tests.recorder.score_rows import new_score
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ async def judge(
 ) -> None:
     claim = await claims.claim_one_for_judging(rows.store, group_id, "judge", 60)
     assert claim is not None
-    score = NewScore(recipe, absolute=absolute, parts=[NewPart(run_id, "reward", reward)])
+    score = new_score(recipe, absolute=absolute, parts=[NewPart(run_id, "reward", reward)])
     await record_score(rows.store, claim, score)
 
 

@@ -14,8 +14,9 @@ from recorder.store.schema import groups
 from recorder.store.sql import now
 from recorder.work import claims, feedback, scores
 from recorder.work.feedback import check_value
-from recorder.work.scores import NewPart, NewScore
+from recorder.work.scores import NewPart
 from tests.recorder.rows import PROJECT, Rows
+from tests.recorder.score_rows import new_score
 
 
 async def test_feedback_is_read_back_in_order(rows: Rows) -> None:
@@ -74,7 +75,7 @@ async def liked_group(rows: Rows, alias_id: str | None = None) -> tuple[str, lis
     assert claim is not None
     members = await rows.members(group)
     parts = [NewPart(id_, name, value) for id_ in members for name, value in (("reward", 0.5), ("liked", None))]
-    await scores.record_score(rows.store, claim, NewScore("recipe", parts=parts))
+    await scores.record_score(rows.store, claim, new_score("recipe", parts=parts))
     return group, members
 
 

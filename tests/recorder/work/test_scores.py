@@ -13,8 +13,9 @@ from recorder.store.schema import scores as table
 from recorder.store.sql import now
 from recorder.work import scores
 from recorder.work.claims import GroupClaim, claim_for_judging
-from recorder.work.scores import NewPart, NewScore
+from recorder.work.scores import NewPart
 from tests.recorder.rows import PROJECT, Rows
+from tests.recorder.score_rows import new_score
 
 
 async def claimed(rows: Rows, members: int = 2) -> GroupClaim:
@@ -32,7 +33,7 @@ async def test_a_score_and_its_group_change_together(rows: Rows) -> None:
         NewPart(first, "ruler", 0.5, weight=0.5),
         NewPart(second, "reward", None, explanation="the check timed out"),
     ]
-    score = NewScore(
+    score = new_score(
         "recipe", parts=parts, judge_model="m", judge_version="m-1", prompt_hash="p", order_seed=7, reply="{}",
         tokens_in=10, tokens_out=2, cost_usd=0.01, latency_s=1.5,
     )  # fmt: skip
@@ -71,7 +72,7 @@ async def test_a_score_about_the_wrong_trajectories_is_refused_whole(rows: Rows,
     other = await rows.trajectory(await rows.group())
     parts = [NewPart(first, "reward", 1.0), NewPart(other if fault == "stranger" else first, "reward", 0.0)]
     with pytest.raises(Conflict, match="nothing was scored"):
-        await scores.record_score(rows.store, claim, NewScore("r", parts=parts))
+        await scores.record_score(rows.store, claim, new_score("r", parts=parts))
     assert await rows.all(table) == []
     assert await rows.state(groups, claim.group_id) == "judging"
 
@@ -158,7 +159,7 @@ async def test_text_that_a_database_cannot_hold_is_escaped(rows: Rows) -> None:
     first, _ = await rows.members(claim.group_id)
     odd = "half \ud83d of a \x00 pair"
     parts = [NewPart(first, "reward", 0.5, explanation=odd)]
-    new = NewScore("recipe", judge_version=odd, reply='{"explanation": "\ud83d"}', parts=parts)
+    new = new_score("recipe", judge_version=odd, reply='{"explanation": "\ud83d"}', parts=parts)
     stored = await scores.get_score(rows.store, await scores.record_score(rows.store, claim, new))
     assert stored.parts[0].explanation == stored.judge_version == r"half \ud83d of a \u0000 pair"
     assert stored.reply == r'{"explanation": "\ud83d"}'  # which JSON reads as before

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from recorder.reading.views import TrajectoryView
 from recorder.states import CallState, TrajectoryState, TurnKind
 from recorder.work.scores import NewPart, StoredScore
+from tests.recorder.score_rows import stored_score
 from tests.trainer.building import call, choice, group, trajectory
 from trainer.campaign.figures import all_judged, figures_of, repetition
 
@@ -35,7 +36,7 @@ def said(*texts: str, tools: int = 0) -> list[Mapping[str, Any]]:
 
 def score(parts: Mapping[str, float], name: str = "reward", *, unasked: bool = False) -> StoredScore:
     made = tuple(NewPart(id_, name, value, unasked=unasked) for id_, value in parts.items())
-    return StoredScore("score", "group", "r", None, None, None, None, None, 0, 0, 0, None, None, False, 0.0, made)
+    return stored_score(*made)
 
 
 def of_rewards(parts: Mapping[str, float], success: Mapping[str, bool] | None = None) -> dict[str, float]:

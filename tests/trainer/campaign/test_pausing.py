@@ -17,6 +17,7 @@ from recorder.states import CampaignState
 from recorder.store.project import Project
 from recorder.work import campaigns
 from recorder.work.scores import NewPart, StoredScore
+from tests.recorder.score_rows import stored_score
 from tests.trainer.campaign.conftest import RingOf
 from tests.trainer.ring import PROJECT, Ring, Script, Told, ledger_codes, run_campaign
 from trainer.campaign.pausing import gained_most, recipe_changed, settings_changed
@@ -27,7 +28,7 @@ CODE = {"kind": "function", "function": "mine:check"}
 
 def score(*parts: tuple[str, str, float | None, float | None]) -> StoredScore:
     made = tuple(NewPart(id_, name, value, weight) for id_, name, value, weight in parts)
-    return StoredScore("s", "g", "h", None, None, None, None, None, 0, 0, 0, None, None, True, 0.0, made)
+    return stored_score(*made, absolute=True)
 
 
 def test_what_lay_highest_above_its_group_gained_most_and_its_part_paid() -> None:

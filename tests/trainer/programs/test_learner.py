@@ -23,6 +23,7 @@ from recorder.store.schema import groups as groups_table
 from recorder.store.schema import scores as score_table
 from recorder.work import campaigns, claims
 from recorder.work.claims import GroupClaim
+from tests.recorder.score_rows import new_score
 from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, ScriptedTrainer, Told
 from trainer.errors import StepFailed
 from trainer.programs.learner import Learner
@@ -65,10 +66,10 @@ async def live_group(ring: Ring, name: str, rewards: Sequence[float], purpose: P
 
 
 async def score(ring: Ring, claim: GroupClaim, rewards: dict[str, float]) -> None:
-    from recorder.work.scores import NewPart, NewScore, record_score
+    from recorder.work.scores import NewPart, record_score
 
     parts = [NewPart(member, "reward", value) for member, value in rewards.items()]
-    await record_score(ring.store, claim, NewScore("recipe", parts=parts))
+    await record_score(ring.store, claim, new_score("recipe", parts=parts))
 
 
 @asynccontextmanager

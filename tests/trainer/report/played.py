@@ -28,7 +28,8 @@ from recorder.store.project import Project
 from recorder.work import attempts, campaigns, claims, scores
 from recorder.work.attempts import NewAttempt
 from recorder.work.campaigns import Binding, CampaignView, NewScenario
-from recorder.work.scores import NewPart, NewScore
+from recorder.work.scores import NewPart
+from tests.recorder.score_rows import new_score
 from tests.recorder.talk import PROJECT, Talk, user
 
 SCENARIOS = ("order-1", "order-2", "order-3", "order-4")
@@ -74,7 +75,7 @@ class Played:
         assert claim is not None
         parts = [NewPart(run, "reward", reward) for run, (_, reward) in zip(runs, said, strict=True)]
         given: dict[str, Any] = {"absolute": True, "tokens_in": 100, "tokens_out": 10, "cost_usd": 0.25} | score
-        await scores.record_score(self.store, claim, NewScore("recipe", parts=parts, **given))
+        await scores.record_score(self.store, claim, new_score("recipe", parts=parts, **given))
         return runs
 
     async def _run(self, plan: NewAttempt, asked: str, version: VersionView, text: str) -> str:
