@@ -103,10 +103,12 @@ ROOM_ARROWS: dict[str, dict[str, set[str]]] = {
         "reading": {"content", "lineage", "store", "work"},
         "listing": {"base", "content", "reading", "registry", "search", "store", "work"},
         "comparing": {"content", "judged", "listing", "reading", "store", "work"},
-        "upkeep": {"content", "groups", "holding", "reading", "search", "store", "work"},
         "checking": {"base", "content", "holding", "registry", "store"},
         "retelling": {"comparing", "content", "reading", "store", "work"},
         "learned": {"listing", "reading", "registry", "store", "work"},
+        "upkeep": {
+            "content", "groups", "holding", "learned", "reading", "registry", "search", "store", "work",
+        },
         "telling": {
             "base", "content", "groups", "holding", "judged", "learned", "reading", "registry", "store", "upkeep",
             "work",

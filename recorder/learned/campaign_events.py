@@ -15,12 +15,11 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from recorder.registry.retention import VALIDATION
-
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 STEP: Final = "step"
+VALIDATION: Final = "validation"  # what a version was measured at, by scenarios that nobody trains on
 BASELINE: Final = "baseline"
 TEST: Final = "test"
 ALARM: Final = "alarm"

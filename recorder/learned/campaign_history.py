@@ -20,6 +20,7 @@ from recorder.learned.campaign_events import (
     JUDGE_CHANGED,
     STEP,
     TEST,
+    VALIDATION,
     Alarm,
     CampaignBegun,
     CampaignEnded,
@@ -31,7 +32,6 @@ from recorder.learned.campaign_events import (
     decode_event,
 )
 from recorder.learned.campaign_measures import infer_measure, measure_value
-from recorder.registry.retention import VALIDATION
 from recorder.store import sql
 from recorder.store.database import Store
 from recorder.store.schema import ledger

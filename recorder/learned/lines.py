@@ -17,12 +17,11 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.learned import intervals
-from recorder.learned.campaign_events import Validation, decode_event
+from recorder.learned.campaign_events import VALIDATION, Validation, decode_event
 from recorder.learned.campaign_measures import Measure, compute_measure, infer_measure
 from recorder.registry import descent, moves
 from recorder.registry.aliases import AliasView
 from recorder.registry.moves import Move
-from recorder.registry.retention import VALIDATION
 from recorder.registry.versions import VersionView, list_versions
 from recorder.states import StepState
 from recorder.store.database import Store

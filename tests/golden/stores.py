@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from recorder.learned import campaign_events as events
-from recorder.learned.campaign_events import Alarm, CampaignEnded, SettingChanged
-from recorder.registry.retention import VALIDATION
+from recorder.learned.campaign_events import VALIDATION, Alarm, CampaignEnded, SettingChanged
 from recorder.registry.versions import by_name
 from recorder.settings import RecorderSettings
 from recorder.states import CampaignState

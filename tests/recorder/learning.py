@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from recorder.holding import leases
+from recorder.learned.campaign_events import VALIDATION
 from recorder.registry import alias_moves, aliases, versions
-from recorder.registry.retention import VALIDATION
 from recorder.registry.versions import VersionView
 from recorder.states import VersionState
 from recorder.store import ledger

@@ -9,8 +9,11 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
+from recorder.content import said
+from recorder.content.said import ToolCall
+from recorder.content.turns import Message
 from recorder.groups.readiness import usable
 from recorder.reading.views import CallView, GroupView, TrajectoryView
 from recorder.states import CallState, TurnKind
@@ -88,21 +91,21 @@ def all_judged(views: Iterable[GroupView], scores: Mapping[str, StoredScore]) ->
     return all(view.current_score_id in scores for view in views if view.members)
 
 
-def _answers(attempt: TrajectoryView) -> Iterator[Mapping[str, Any]]:
+def _answers(attempt: TrajectoryView) -> Iterator[Message]:
     return (message for message in attempt.messages if message.get("role") == "assistant")
 
 
-def _tool_calls(attempt: TrajectoryView) -> Iterator[Mapping[str, Any]]:
-    return (call for message in _answers(attempt) for call in message.get("tool_calls") or ())
+def _tool_calls(attempt: TrajectoryView) -> Iterator[ToolCall]:
+    return (call for message in _answers(attempt) for call in said.tool_calls(message))
 
 
 def _said(attempt: TrajectoryView) -> Iterator[str]:
     """What the model said, and asked tools for."""
     for message in _answers(attempt):
-        yield from (text for text in (message.get("reasoning"), message.get("content")) if isinstance(text, str))
+        yield said.thinking(message)
+        yield from said.text_parts(message)
     for call in _tool_calls(attempt):
-        function = call.get("function") or {}
-        yield f"{function.get('name')} {function.get('arguments')}"
+        yield f"{call.name} {call.arguments}"
 
 
 def _rewards(score: StoredScore | None) -> dict[str, float]:

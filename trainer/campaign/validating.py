@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from recorder.learned.campaign_events import BASELINE, TEST, CampaignMeasure, Validation
+from recorder.learned.campaign_events import BASELINE, TEST, VALIDATION, CampaignMeasure, Validation
 from recorder.learned.campaign_history import CampaignHistory
 from recorder.learned.campaign_measures import SPREAD
 from recorder.reading.views import GroupView
-from recorder.registry.retention import VALIDATION
 from recorder.registry.versions import VersionView
 from recorder.states import Purpose
 from recorder.store.database import Store

@@ -1,7 +1,7 @@
 """Folders of versions that nobody needs any more: removed, so that disks do not fill while an alias learns for months.
 
 Owns: removing them, and what a trainer left that died between a folder's last rename and its step's commit. Refuses:
-the rule (`recorder.registry.retention`). For the one process that holds the alias.
+the rule (`recorder.upkeep.retention`). For the one process that holds the alias.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import re
 from pathlib import Path
 
 from recorder.registry.aliases import AliasView
-from recorder.registry.retention import known_folders, release_folders
 from recorder.registry.versions import slug
 from recorder.store.database import Store
+from recorder.upkeep.retention import known_folders, release_folders
 from trainer.artifacts import durable
 from trainer.step.core import Folders
 

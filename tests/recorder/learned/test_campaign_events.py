@@ -13,6 +13,7 @@ from recorder.learned.campaign_events import (
     ENDED,
     JUDGED,
     STEP,
+    VALIDATION,
     CampaignBegun,
     CampaignEnded,
     CampaignEvent,
@@ -23,7 +24,6 @@ from recorder.learned.campaign_events import (
     decode_event,
     encode_event,
 )
-from recorder.registry.retention import VALIDATION
 
 # Rows as they lie in stores. The first form is of before a campaign had parts, baselines, wins and rules of its own.
 FIRST = {

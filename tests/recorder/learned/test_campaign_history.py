@@ -13,6 +13,7 @@ from recorder.learned.campaign_events import (
     ENDED,
     STEP,
     TEST,
+    VALIDATION,
     Alarm,
     CampaignEnded,
     CampaignMeasure,
@@ -21,7 +22,6 @@ from recorder.learned.campaign_events import (
     Validation,
 )
 from recorder.learned.campaign_history import CampaignHistory
-from recorder.registry.retention import VALIDATION
 
 STEP_DONE = StepDone(
     1, "helpdesk@1", "helpdesk@0", 0.5, 0.4, None, None, None, 8, 0, 8, seconds={"sampling": 3.0, "training": 4.0}

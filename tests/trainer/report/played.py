@@ -13,10 +13,9 @@ from typing import Any
 
 from recorder.capture.recorder import Recorder
 from recorder.content.turns import Address
-from recorder.learned.campaign_events import STEP, StepDone, Validation
+from recorder.learned.campaign_events import STEP, VALIDATION, StepDone, Validation
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import AliasView
-from recorder.registry.retention import VALIDATION
 from recorder.registry.versions import VersionView
 from recorder.settings import RecorderSettings
 from recorder.states import Purpose

@@ -15,13 +15,13 @@ from recorder.learned.campaign_events import (
     CHANGE,
     ENDED,
     STEP,
+    VALIDATION,
     Alarm,
     CampaignEnded,
     CampaignMeasure,
     SettingChanged,
 )
 from recorder.registry import versions
-from recorder.registry.retention import VALIDATION
 from recorder.states import CampaignState
 from recorder.store.project import Project
 from recorder.work import campaigns

@@ -8,13 +8,14 @@ A kill in between leaves a folder that no row has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Select, exists, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from recorder.learned.campaign_events import VALIDATION, Validation, decode_event
+from recorder.learned.campaign_measures import infer_measure, measure_value
 from recorder.registry.replicas import PROXY_GONE_S
 from recorder.states import GroupState, TrajectoryState, VersionState
 from recorder.store import ledger
@@ -25,7 +26,6 @@ from recorder.store.schema import ledger as ledger_rows
 from recorder.store.sql import now
 
 FOLDER_REMOVED: Final = "folder_removed"  # of a version: it cannot be made live again
-VALIDATION: Final = "validation"  # of a campaign: what a version was measured at, by scenarios that nobody trains on
 _ENDED: Final = (VersionState.RETIRED, VersionState.REJECTED, VersionState.ABANDONED)
 
 
@@ -69,17 +69,11 @@ async def _best(conn: AsyncConnection, alias: Any) -> str | None:
     query = query.where(ledger_rows.c.object_kind == "campaign", ledger_rows.c.code == VALIDATION)
     query = query.where(campaigns.c.alias_id == alias.id).order_by(campaigns.c.started_at, ledger_rows.c.id)
     rows = list(await conn.execute(query))
-    measured = {
-        row.detail["version"]: measure
-        for row in rows
-        if row.id == rows[-1].id and row.detail is not None and (measure := _measure(row.detail)) is not None
-    }
-    return max(reversed(measured), key=measured.__getitem__, default=None)
-
-
-def _measure(detail: Mapping[str, Any]) -> float | None:
-    found = (detail.get(name) for name in ("success", "win_rate", "reward"))
-    return next((value for value in found if value is not None), None)
+    events = [decode_event(VALIDATION, row.detail) for row in rows if row.id == rows[-1].id and row.detail is not None]
+    validations = [event for event in events if isinstance(event, Validation)]
+    measure = infer_measure(validations)
+    values = {one.version: value for one in validations if (value := measure_value(one, measure)) is not None}
+    return max(reversed(values), key=values.__getitem__, default=None)
 
 
 def _ended(alias: Any, keep: int) -> Select[Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from recorder.errors import Conflict
+from recorder.learned.campaign_events import VALIDATION
 from recorder.registry import alias_moves, replicas, versions
-from recorder.registry.retention import FOLDER_REMOVED, VALIDATION, known_folders, release_folders
 from recorder.states import VersionState
 from recorder.store import ledger
 from recorder.store.database import Store
@@ -15,6 +15,7 @@ from recorder.store.project import Project
 from recorder.store.schema import proxies, steps
 from recorder.store.schema import versions as version_rows
 from recorder.store.sql import now
+from recorder.upkeep.retention import FOLDER_REMOVED, known_folders, release_folders
 from recorder.work import campaigns
 from tests.recorder.descending import Line, line
 from tests.recorder.rows import PROJECT, Rows
