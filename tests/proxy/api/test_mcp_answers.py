@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from hypothesis import given
@@ -11,12 +12,13 @@ from proxy.api.mcp_answers import MAX_PAGE, Transcript, next_page, transcript
 from recorder.content.turns import Message
 from recorder.reading.views import FeedbackView, TrajectoryView
 from recorder.states import Origin, Purpose, TrajectoryState
-from recorder.work.scores import NewPart, StoredScore
+from recorder.work.scores import NewPart
+from tests.recorder.score_rows import stored_score
 
 
 def run(*messages: Message, **more: Any) -> TrajectoryView:
     values: dict[str, Any] = {
-        **dict.fromkeys(TrajectoryView.__slots__, None),
+        **dict.fromkeys((one.name for one in fields(TrajectoryView)), None),
         "id": "traj_1",
         "state": TrajectoryState.COMPLETED,
         "purpose": Purpose.TRAIN,
@@ -28,11 +30,6 @@ def run(*messages: Message, **more: Any) -> TrajectoryView:
         "feedback": [],
     }
     return TrajectoryView(**values | more)
-
-
-def judged(*parts: NewPart) -> StoredScore:
-    values: dict[str, Any] = dict.fromkeys(StoredScore.__slots__, None)
-    return StoredScore(**values | {"parts": parts})
 
 
 def pages(view: TrajectoryView, max_chars: int) -> list[Transcript]:
@@ -70,7 +67,7 @@ def test_what_is_not_text_is_shown_as_json() -> None:
 
 def test_a_run_tells_its_own_score_the_reward_first_and_long_texts_are_cut() -> None:
     long = "x" * 5000
-    score = judged(
+    score = stored_score(
         NewPart("traj_1", "check", 1.0), NewPart("traj_2", "reward", 0.0), NewPart("traj_1", "reward", 0.5, None, long)
     )
     view = run(feedback=[FeedbackView("comment", long, None, long, {}, 101.0)])

@@ -15,6 +15,7 @@ from recorder.reading.views import CallView, ChoiceView, FeedbackView, GroupView
 from recorder.states import CallState, Confidence, GroupState, Origin, Purpose, TrajectoryState, TurnKind
 from recorder.work.scores import NewPart, StoredScore
 from tests.recorder.commands.printing import HOSTILE, harmless, printed, uncoloured
+from tests.recorder.score_rows import stored_score
 
 SYSTEM = {"role": "system", "content": "You help."}
 ASKED = {"role": "user", "content": "Where is order 4821?"}
@@ -102,25 +103,7 @@ def trajectory(**changed: Any) -> TrajectoryView:
 
 
 def score(*parts: NewPart) -> StoredScore:
-    asked: dict[str, Any] = {
-        "judge_version": "judge-model-1",
-        "tokens_in": 10,
-        "tokens_cached": 4,
-        "tokens_out": 5,
-        "absolute": False,
-    }
-    unknown: dict[str, Any] = dict.fromkeys(
-        ("judge_model", "prompt_hash", "order_seed", "reply", "cost_usd", "latency_s")
-    )
-    return StoredScore(
-        id="score_1",
-        group_id="group_1",
-        recipe_hash="r",
-        created_at=0.0,
-        parts=parts,
-        **asked,
-        **unknown,
-    )
+    return stored_score(*parts, judge_version="judge-model-1", tokens_in=10, tokens_cached=4, tokens_out=5)
 
 
 SCORE = score(
