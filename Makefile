@@ -69,7 +69,7 @@ quick: ## the quick tests of what changed since the upstream branch, or the last
 
 # One line a suite; tests/proxy/fuzzed.py says what HONE_FUZZ_CASES does.
 long: setup ## what `make test` leaves out, before a release: the tests marked long; 20,000 cases of each kind of fuzz; a campaign killed at twenty moments; several proxies on one store; all on PostgreSQL; the demo from a wheel; the examples with three seeds each
-	HONE_FUZZ_CASES=20000 $(BIN)/pytest --numprocesses auto --dist worksteal tests/proxy/serving/test_hostile_*.py tests/judge/llm/test_hostile_*.py tests/judge/llm/test_rubric_reader.py tests/judge/rewards/test_rubric_fuzz.py
+	HONE_FUZZ_CASES=20000 $(BIN)/pytest --numprocesses auto --dist worksteal tests/proxy/serving/test_hostile_*.py tests/judge/llm/test_hostile_*.py tests/judge/llm/test_rubric.py tests/judge/rewards/test_rubric_fuzz.py
 	$(BIN)/pytest $(PARALLEL) -m "long and not e2e and not agents" --ignore tests/browser
 	$(BIN)/pytest -m "e2e and long" tests/e2e
 	HONE_KILLS=20 $(BIN)/pytest tests/trainer/campaign/test_killed.py
@@ -107,9 +107,9 @@ lint: setup ## format, lint and check types (with CI=true: only look)
 	$(BIN)/ruff check $(if $(CI),,--fix) .
 	$(BIN)/mypy
 
-map: setup ## print the rooms and the arrows between them from the imports, and write them into CONTRIBUTING.md
-	@$(BIN)/python -m scripts.rooms
-	@$(BIN)/python -m scripts.rooms --write
+map: setup ## print each package's folders and what they import, and write them into CONTRIBUTING.md
+	@$(BIN)/python -m scripts.import_map
+	@$(BIN)/python -m scripts.import_map --write
 
 docs: setup ## build README, docs/ and the examples' pages as one site into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -26,21 +26,20 @@ from statistics import NormalDist
 from typing import Any, Final, TypedDict
 
 from benchmarks.load import machine
-from judge.calibration.against import Calibrated, Held, calibrate
-from judge.calibration.choosing import Choice
+from judge.calibration.comparison import CalibrationResult, JudgeChoice, JudgeResult, calibrate
 from judge.calibration.figures import FIGURES, Figure
-from judge.calibration.labels import Comparison
-from judge.calibration_view import chart
-from judge.errors import Spent
-from judge.llm.model import Answer, Messages
+from judge.calibration.labels import PeopleComparison
+from judge.commands.calibration_view import calibration_chart
+from judge.errors import JudgeUsage
+from judge.llm.judge_model import JudgeAnswer, Messages
 from judge.llm.prompt import SEEDS
 from judge.llm.ruler import Ask
 from judge.settings import JudgeSettings
-from recorder.charts import draw
-from recorder.learned.intervals import Interval
 from recorder.settings import RecorderSettings
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
+from recorder.stats.charts import draw_svg
+from recorder.stats.means import Interval
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project
 from scripts.pages.marks import Marks
 from scripts.pages.table import table
 from tests.judge.judge_server import documents, last_text
@@ -124,13 +123,15 @@ def answers(group: int) -> list[str]:
 def asking(name: str, judge: Scripted) -> Ask:
     """Who is asked in the judge's place."""
 
-    async def ask(messages: Messages) -> Answer:
+    async def ask(messages: Messages) -> JudgeAnswer:
         shown = documents({"messages": messages})[1:]
         verdicts = [
             {"id": one["id"], "explanation": "", "score": judge.score(name, last_text(one), place)}
             for place, one in enumerate(shown)
         ]
-        return Answer(json.dumps({"trajectories": verdicts}), "stop", "scripted", Spent(1000, 0, 100, judge.usd))
+        return JudgeAnswer(
+            json.dumps({"trajectories": verdicts}), "stop", "scripted", JudgeUsage(1000, 0, 100, judge.usd)
+        )
 
     return ask
 
@@ -149,7 +150,7 @@ async def measure(groups: int = GROUPS) -> Found:
                 said = answers(group)
                 await recorded.group(f"g{group}", said)
                 told = {str(run): float(round(seen("people", text, PEOPLE) / STEP)) for run, text in enumerate(said)}
-                labels.append(Comparison(f"g{group}", told))
+                labels.append(PeopleComparison(f"g{group}", told))
             await recorded.stop()
             rng = random.Random(SEED)
             asks = {name: asking(name, judge) for name, judge in JUDGES.items()}
@@ -167,7 +168,7 @@ async def measure(groups: int = GROUPS) -> Found:
     return kept(found)
 
 
-def kept(found: Calibrated) -> Found:
+def kept(found: CalibrationResult) -> Found:
     """What is kept of a calibration: all but times."""
     return Found(
         groups=found.groups,
@@ -215,12 +216,12 @@ def _told(one: dict[str, float]) -> str:
 def picture(found: Found) -> str:
     """The accuracies as `hone calibrate --picture` draws them, as SVG."""
     held = [
-        Held(name, "scripted/model", found["pairs"], found["groups"],
-             {figure: _figure(of[figure]) for figure in FIGURES}, {}, Spent(), 0.0)
+        JudgeResult(name, "scripted/model", found["pairs"], found["groups"],
+             {figure: _figure(of[figure]) for figure in FIGURES}, {}, JudgeUsage(), 0.0)
         for name, of in found["judges"].items()
     ]  # fmt: skip
-    choice = Choice(found["best"], found["taken"], found["more"])
-    return draw(chart(Calibrated(held, choice, TOLERANCE)))
+    choice = JudgeChoice(found["best"], found["taken"], found["more"])
+    return draw_svg(calibration_chart(CalibrationResult(held, choice, TOLERANCE)))
 
 
 def _figure(one: dict[str, float]) -> Figure:

@@ -29,9 +29,9 @@ from typing import Final
 import numpy as np
 
 from benchmarks.load import machine
-from proxy.gate.betting import Floats, log_capital
-from proxy.gate.comparison import ALPHA, LOST, LOST_ALPHA, SECONDS_LOG2, TOKENS_LOG2, Figure, claim
+from proxy.gate.canary import ALPHA, LOST, LOST_ALPHA, SECONDS_LOG2, TOKENS_LOG2, ComparedFigure, null_mean
 from proxy.settings.sections import AliasSettings
+from recorder.stats.sequential_tests import Floats, log_capital
 
 RESULTS = Path(__file__).parent / "results" / "canary.json"
 CANARIES = 2000
@@ -42,7 +42,7 @@ CHUNK = 50  # canaries at a time: a tenth's runs would not fit into memory toget
 GROUP = 8
 SEED = 9
 
-Values = Mapping[Figure, Floats]
+Values = Mapping[ComparedFigure, Floats]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,30 +104,32 @@ def simulate(
     size = (canaries, shape.tasks(runs))
     if shape.members == 1:  # two tasks that have nothing to do with each other
         new, old = (_runs(version, size, 1, rng) for version in (candidate, BEFORE))
-        return {figure: (1 + new[figure] - old[figure])[..., 0] / 2 for figure in Figure}
+        return {figure: (1 + new[figure] - old[figure])[..., 0] / 2 for figure in ComparedFigure}
     is_new = rng.random((*size, shape.members)) < shape.share
     values = _drawn(candidate, is_new, rng)
     if shape.ranked:
-        order = (values[Figure.REWARD] + rng.random(is_new.shape) / 2).argsort(axis=-1).argsort(axis=-1)
-        values = {**values, Figure.REWARD: order / (shape.members - 1)}
+        order = (values[ComparedFigure.REWARD] + rng.random(is_new.shape) / 2).argsort(axis=-1).argsort(axis=-1)
+        values = {**values, ComparedFigure.REWARD: order / (shape.members - 1)}
     return {
-        figure: set_against(values[figure], is_new, claim(figure) if one_side is None else one_side)
-        for figure in Figure
+        figure: set_against(values[figure], is_new, null_mean(figure) if one_side is None else one_side)
+        for figure in ComparedFigure
     }
 
 
-def _drawn(candidate: Version, is_new: np.ndarray, rng: np.random.Generator) -> dict[Figure, Floats]:
+def _drawn(candidate: Version, is_new: np.ndarray, rng: np.random.Generator) -> dict[ComparedFigure, Floats]:
     """The runs' values where each run is of the version that it drew, of one task a group."""
     state = rng.bit_generator.state
     sides = []
     for version in (candidate, BEFORE):  # the same tasks and the same luck: a run is one or the other's
         rng.bit_generator.state = state
         sides.append(_runs(version, is_new.shape[:2], is_new.shape[2], rng))
-    return {figure: np.where(is_new, sides[0][figure], sides[1][figure]) for figure in Figure}
+    return {figure: np.where(is_new, sides[0][figure], sides[1][figure]) for figure in ComparedFigure}
 
 
-def _runs(version: Version, size: tuple[int, int], members: int, rng: np.random.Generator) -> dict[Figure, Floats]:
-    """Values of runs as `proxy.gate.comparison.value` has them: [canaries, tasks, members]."""
+def _runs(
+    version: Version, size: tuple[int, int], members: int, rng: np.random.Generator
+) -> dict[ComparedFigure, Floats]:
+    """Values of runs as `proxy.gate.canary.figure_value` has them: [canaries, tasks, members]."""
     tasks, each = (*size, 1), (*size, members)
     hard = rng.beta(2.0, 2.0, tasks) - 0.5  # by how much a task is easier than the mean one
     reward = rng.random(each) < np.clip(version.reward + hard * 2 * min(version.reward, 1 - version.reward), 0, 1)
@@ -135,11 +137,11 @@ def _runs(version: Version, size: tuple[int, int], members: int, rng: np.random.
     tokens = version.answer_tokens * np.exp(0.6 * rng.standard_normal(tasks) + 0.5 * rng.standard_normal(each))
     call_s = version.call_s * np.exp(0.4 * rng.standard_normal(tasks) + 0.6 * rng.standard_normal(each))
     return {
-        Figure.REWARD: reward.astype(np.float64),
-        Figure.ERRORS: (rng.random(each) >= version.errors).astype(np.float64),
-        Figure.TOOL_FAILURES: 1 - failed,
-        Figure.LENGTH: shortness(tokens, TOKENS_LOG2),
-        Figure.LATENCY: shortness(call_s, SECONDS_LOG2),
+        ComparedFigure.REWARD: reward.astype(np.float64),
+        ComparedFigure.ERRORS: (rng.random(each) >= version.errors).astype(np.float64),
+        ComparedFigure.TOOL_FAILURES: 1 - failed,
+        ComparedFigure.LENGTH: shortness(tokens, TOKENS_LOG2),
+        ComparedFigure.LATENCY: shortness(call_s, SECONDS_LOG2),
     }
 
 
@@ -156,11 +158,11 @@ def set_against(values: Floats, is_new: np.ndarray, neutral: float) -> Floats:
     return np.where((new > 0) & (old > 0), (1 + means[0] - means[1]) / 2, neutral)
 
 
-def found_at(values: Values) -> dict[Figure, Floats]:
+def found_at(values: Values) -> dict[ComparedFigure, Floats]:
     """After how many tasks each canary is rejected by each figure; infinite: never."""
     at = {}
     for figure, seen in values.items():
-        at[figure] = _first(log_capital(seen, at_least=claim(figure)) >= -np.log(ALPHA[figure]))
+        at[figure] = _first(log_capital(seen, at_least=null_mean(figure)) >= -np.log(ALPHA[figure]))
     return at
 
 
@@ -185,10 +187,10 @@ def decided(shape: Shape, candidate: Version, canaries: int, rng: np.random.Gene
 def _decided(shape: Shape, candidate: Version, canaries: int, rng: np.random.Generator) -> tuple[Floats, ...]:
     """When each canary is shown worse, shown not to be, and compared enough; and on how many tasks by the first."""
     values = simulate(shape, candidate, shape.runs(3 * MAX_TASKS), canaries, rng, one_side=np.nan)
-    known = ~np.isnan(values[Figure.REWARD])
-    settled = {figure: np.where(np.isnan(seen), claim(figure), seen) for figure, seen in values.items()}
+    known = ~np.isnan(values[ComparedFigure.REWARD])
+    settled = {figure: np.where(np.isnan(seen), null_mean(figure), seen) for figure, seen in values.items()}
     worse = np.minimum.reduce(list(found_at(settled).values()))
-    lost = np.where(known, 1 - values[Figure.REWARD], LOST)
+    lost = np.where(known, 1 - values[ComparedFigure.REWARD], LOST)
     kept = _first(log_capital(lost, at_least=LOST) >= -np.log(LOST_ALPHA))
     tasks = known.cumsum(axis=-1)
     enough = _first(tasks >= MAX_TASKS)
@@ -198,7 +200,7 @@ def _decided(shape: Shape, candidate: Version, canaries: int, rng: np.random.Gen
 
 def chunks(
     shape: Shape, candidate: Version, runs: int, canaries: int, rng: np.random.Generator
-) -> Iterator[dict[Figure, Floats]]:
+) -> Iterator[dict[ComparedFigure, Floats]]:
     """`found_at` of all canaries, some at a time."""
     for _ in range(0, canaries, CHUNK):
         yield found_at(simulate(shape, candidate, runs, min(CHUNK, canaries), rng))
@@ -207,7 +209,7 @@ def chunks(
 def rejected_alike(shape: Shape, canaries: int, rng: np.random.Generator) -> dict[str, float]:
     """The share of canaries without a difference that is rejected: by each figure, and by any."""
     parts = list(chunks(shape, BEFORE, RUNS, canaries, rng))
-    at = {figure: np.concatenate([part[figure] for part in parts]) for figure in Figure}
+    at = {figure: np.concatenate([part[figure] for part in parts]) for figure in ComparedFigure}
     by = {str(figure): share(np.isfinite(found)) for figure, found in at.items()}
     return {**by, "any": share(np.isfinite(np.minimum.reduce(list(at.values()))))}
 

@@ -24,8 +24,8 @@ from benchmarks.formats import upstream_answers
 from benchmarks.proxy import run_proxy
 from recorder.registry.aliases import ensure_alias
 from recorder.settings import RecorderSettings
-from recorder.store.migrate import DEFAULT_PROJECT, open_store
-from recorder.store.project import Project
+from recorder.store.bootstrap import DEFAULT_PROJECT, open_store
+from recorder.store.database import Project
 from tests.recorder.learning import Learned
 
 STEPS: Final = 20

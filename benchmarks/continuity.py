@@ -32,7 +32,7 @@ import httpx
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from examples.helpdesk.making.conversations import TOOLS, conversations
-from proxy.serving.stitch import Fallback, new_part
+from proxy.serving.prompt_splice import Fallback, new_ids
 from recorder.settings import RecorderSettings
 from tests.templates.rendering import Answer, Message, Templated
 
@@ -169,7 +169,7 @@ async def _continued(
     template: Templated, earlier: Turn, turn: Turn, its_sent: list[int], prompt: list[int], count: Count
 ) -> list[int]:
     try:
-        new = await new_part(template, turn.messages, len(earlier.messages), template.end)
+        new = await new_ids(template, turn.messages, len(earlier.messages), template.end)
     except Fallback:
         count.fallbacks += 1
         return prompt

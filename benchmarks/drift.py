@@ -28,7 +28,7 @@ from typing import Any, Final, TypedDict
 
 from benchmarks.load import machine
 from judge.panel_settings import StrongSettings
-from recorder.judged.drift import CHEAP, STRONG, Judge, agreement, tau, turn
+from recorder.queue.judging.switches import CHEAP, STRONG, Judge, group_tau, mean_agreement, next_judge
 from scripts.pages.marks import Marks
 from scripts.pages.table import table
 
@@ -90,7 +90,7 @@ def pool(agree: float, runs: int, number: int = POOL) -> list[float]:
 def _tau(draw: random.Random, rho: float, runs: int) -> float | None:
     cheap = {str(run): draw.gauss(0, 1) for run in range(runs)}
     strong = {run: rho * worth + math.sqrt(1 - rho * rho) * draw.gauss(0, 1) for run, worth in cheap.items()}
-    return tau([cheap], [strong])
+    return group_tau([cheap], [strong])
 
 
 def looks(taus: Iterator[float], now: Judge, before: Sequence[float] = ()) -> Iterator[tuple[Judge, bool]]:
@@ -98,7 +98,7 @@ def looks(taus: Iterator[float], now: Judge, before: Sequence[float] = ()) -> It
     window = deque(before, maxlen=WINDOW)
     for one in taus:
         window.append(one)
-        now = turn(now, agreement(list(window)), BOUND, WINDOW)
+        now = next_judge(now, mean_agreement(list(window)), BOUND, WINDOW)
         yield now, len(window) == WINDOW and statistics.fmean(window) < BOUND
 
 

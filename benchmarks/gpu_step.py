@@ -34,7 +34,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from benchmarks.load import machine
-from trainer.artifacts.adapters import Origin
+from trainer.artifacts.adapters import AdapterOrigin
 from trainer.batch.rows import Row
 from trainer.batch.weights import GroupRows, WeightedRow, weigh
 from trainer.policy import update
@@ -43,7 +43,7 @@ from trainer.policy.losses import LOSSES
 from trainer.policy.model import Policy, load_policy
 from trainer.policy.optim import Optimizer
 from trainer.settings import TrainerSettings
-from trainer.step.core import Core, Folders, Seconds, Start, Written
+from trainer.step.core import PhaseSeconds, StartVersion, TrainerCore, TrainerFolders, WrittenStep
 
 RESULTS = Path(__file__).parent / "results" / "gpu_step.json"
 GIB = 1024**3
@@ -124,8 +124,10 @@ def sampled_by(
 ) -> list[WeightedRow]:
     """The rows with the policy's own logprobs, so that ratios are near 1 as they are in a real step."""
     random, said = np.random.default_rng(1), list(rows)
-    for one in update.plan(policy, rows, settings).packs:
-        found, _ = update.pack_logprobs(policy, one, update.gather(one, rows, policy.device), settings.logprob_chunk)
+    for one in update.plan_update(policy, rows, settings).packs:
+        found, _ = update.pack_logprobs(
+            policy, one, update.gather_tokens(one, rows, policy.device), settings.logprob_chunk
+        )
         for index, part in zip(
             one.rows, torch.split(found, [rows[i].row.trained_tokens for i in one.rows]), strict=True
         ):
@@ -205,8 +207,8 @@ def _loss_and_gradient(
     policy: Policy, rows: Sequence[WeightedRow], settings: TrainerSettings
 ) -> tuple[float, Tensor, Tensor]:
     total, logprobs = 0.0, []
-    for one in update.plan(policy, rows, settings).packs:
-        tokens = update.gather(one, rows, policy.device)
+    for one in update.plan_update(policy, rows, settings).packs:
+        tokens = update.gather_tokens(one, rows, policy.device)
         found, _ = update.pack_logprobs(policy, one, tokens, settings.logprob_chunk)
         loss = (LOSSES["grpo"](found, tokens.behaviour, tokens.advantages, settings).loss * tokens.weights).sum()
         torch.autograd.backward(loss)
@@ -229,16 +231,16 @@ def _differences(this: tuple[float, Tensor, Tensor], expected: tuple[float, Tens
 
 def whole_steps(base: Path, folder: Path, sizes: Sizes, settings: TrainerSettings) -> dict[str, Any]:
     """Two whole steps of the trainer, from rows to files: the second is the one that is told."""
-    loading = Seconds()
+    loading = PhaseSeconds()
     with loading.phase("base"):
-        core = Core(base, settings, Folders.of(folder / settings.device))
-    core.go_to(Start("v0", None))
+        core = TrainerCore(base, settings, TrainerFolders.of(folder / settings.device))
+    core.go_to(StartVersion("v0", None))
     rows = sampled_by(core.policy, steps_rows(sizes, vocabulary(core.policy)), settings, noise=0.0)
     first, _ = one_step(core, rows, 1)
     told, written = one_step(core, rows, 2)
     core.became("another")
     with loading.phase("version"):
-        core.go_to(Start("v2", written.published.path, written.published.manifest_sha256))
+        core.go_to(StartVersion("v2", written.published.path, written.published.manifest_sha256))
     return {
         "device": settings.device,
         "token_budget": settings.token_budget,
@@ -252,11 +254,11 @@ def whole_steps(base: Path, folder: Path, sizes: Sizes, settings: TrainerSetting
     }
 
 
-def one_step(core: Core, rows: Sequence[WeightedRow], number: int) -> tuple[dict[str, Any], Written]:
+def one_step(core: TrainerCore, rows: Sequence[WeightedRow], number: int) -> tuple[dict[str, Any], WrittenStep]:
     """A step from the version in memory, and what it cost."""
-    seconds = Seconds()
-    made: list[tuple[dict[str, float], Written]] = []
-    origin = Origin("bench", number, f"bench@{number - 1}", "base", None)
+    seconds = PhaseSeconds()
+    made: list[tuple[dict[str, float], WrittenStep]] = []
+    origin = AdapterOrigin("bench", number, f"bench@{number - 1}", "base", None)
     cost = measured(lambda: made.append(core.step(rows, origin, _never, seconds)), core.policy.device)
     core.became(f"v{number}")
     metrics, written = made[0]
@@ -303,8 +305,8 @@ Way = Callable[[Policy, Sequence[WeightedRow], TrainerSettings], object]
 
 
 def _packed(policy: Policy, rows: Sequence[WeightedRow], settings: TrainerSettings) -> None:
-    planned = update.plan(policy, rows, settings)
-    update.train(policy, Optimizer(policy.parameters, settings), planned, settings, _never)
+    planned = update.plan_update(policy, rows, settings)
+    update.train_step(policy, Optimizer(policy.parameters, settings), planned, settings, _never)
 
 
 def _trained(policy: Policy, sizes: Sizes, settings: TrainerSettings, way: Way = _packed) -> dict[str, Any]:
@@ -351,11 +353,11 @@ def long_row(base: Path, settings: TrainerSettings, length: int) -> dict[str, An
     ids = np.random.default_rng(3).integers(3, vocabulary(policy), length)
     rows = [WeightedRow(_as_row("long", ids, np.arange(length) % 1024 >= 512), 0.5, 1.0)]
     optimizer = Optimizer(policy.parameters, chosen)
-    planned = update.plan(policy, rows, chosen)
+    planned = update.plan_update(policy, rows, chosen)
     told: dict[str, Any] = {"tokens": length, "fits": False}
     with suppress(torch.OutOfMemoryError):
-        update.train(policy, optimizer, planned, chosen, _never)  # the first has kernels to choose
-        once = measured(lambda: update.train(policy, optimizer, planned, chosen, _never), policy.device)
+        update.train_step(policy, optimizer, planned, chosen, _never)  # the first has kernels to choose
+        once = measured(lambda: update.train_step(policy, optimizer, planned, chosen, _never), policy.device)
         told |= {"fits": True, **once, "tokens_per_s": round(length / once["s"])}
     return told
 

@@ -28,13 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.load import machine
-from recorder.learned.campaign_events import StepDone, Validation
+from recorder.stats.means import PooledMeasure
+from recorder.views.campaigns.events import StepDone, Validation
 from scripts.pages.marks import Marks
 from scripts.pages.table import table
-from trainer.campaign.stop import Rules, decide
-from trainer.curves import Measure
-from trainer.health import RULES, Seen, speaking
-from trainer.health_settings import HealthSettings, RuleName
+from trainer.campaign.health import RULES, HealthInputs, current_signals
+from trainer.campaign.stop_rules import StopRules, decide_stop
+from trainer.campaign_settings import HealthSettings, RuleName
 
 RESULTS: Final = Path(__file__).parent / "results" / "health.json"
 PAGE: Final = Path(__file__).parents[1] / "docs" / "health.md"
@@ -279,7 +279,7 @@ def first_spoken(
     for done in range(1, len(steps) + 1):
         if len(at) == len(looked_for):
             break
-        for name in speaking(Seen(steps[:done], validations[: done + 1]), settings):
+        for name in current_signals(HealthInputs(steps[:done], validations[: done + 1]), settings):
             at.setdefault(name, done)
     return at
 
@@ -331,9 +331,11 @@ def _ended(rise: float, rng: np.random.Generator) -> float:
     """After how many validations the plateau ends a campaign."""
     start = 0.5 if rise == 0 else 0.1
     chances = [chance for n in range(VALIDATIONS) if (chance := start + rise * n) <= 0.95]
-    measures = [Measure(n, rng.binomial(ATTEMPTS, chance) / ATTEMPTS, ATTEMPTS) for n, chance in enumerate(chances)]
-    rules = Rules(10**6, plateau_steps=10, plateau_delta=0.01)
-    return next((float(n) for n in range(1, len(measures) + 1) if decide(measures[:n], n, rules)), np.inf)
+    measures = [
+        PooledMeasure(n, rng.binomial(ATTEMPTS, chance) / ATTEMPTS, ATTEMPTS) for n, chance in enumerate(chances)
+    ]
+    rules = StopRules(10**6, plateau_steps=10, plateau_delta=0.01)
+    return next((float(n) for n in range(1, len(measures) + 1) if decide_stop(measures[:n], n, rules)), np.inf)
 
 
 def _share(of: Sequence[bool]) -> float:

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Final, TypedDict
 
 from benchmarks.load import machine
+from judge.adversarial.check import VERSION, CheckRequest, check_recipe
+from judge.adversarial.groups import GROUPS
+from judge.adversarial.trick_kinds import KINDS
 from judge.settings import JudgeSettings
-from judge.tricks.check import VERSION, Wanted, check
-from judge.tricks.groups import GROUPS
-from judge.tricks.kinds import KINDS
-from recorder.learned.intervals import of_share
+from recorder.stats.means import share_interval
 from scripts.pages.marks import Marks
 from scripts.pages.table import table
-from tests.judge.tricks.scripted import judge, score_by, sound, tasks
+from tests.judge.adversarial.scripted import judge, score_by, sound, tasks
 
 RESULTS: Final = Path(__file__).parent / "results" / "judge_check.json"
 PAGE: Final = Path(__file__).parents[1] / "docs" / "judging.md"
@@ -50,7 +50,7 @@ async def measure(groups: int) -> Found:
     found = Found(set=VERSION, groups=groups, fooled={}, named={})
     for name in (SOUND, *KINDS):
         score = sound if name == SOUND else score_by(name)
-        checked = await check(SETTINGS, Wanted(groups=groups), ask=judge(score, known))
+        checked = await check_recipe(SETTINGS, CheckRequest(groups=groups), ask=judge(score, known))
         found["fooled"][name] = {one.kind: one.fooled for one in checked.by_model}
         found["named"][name] = [one.kind for one in checked.fooled(0.05)]
     return found
@@ -79,7 +79,7 @@ def tables(found: Found) -> str:
 
 
 def _told(fooled: int, groups: int) -> str:
-    interval = of_share(fooled / groups, groups)
+    interval = share_interval(fooled / groups, groups)
     assert interval is not None
     return f"{fooled} of {groups} ({100 * interval.low:.0f}–{100 * interval.high:.0f} %)"
 

@@ -26,11 +26,11 @@ from statistics import NormalDist
 from typing import Any, Final, TypedDict
 
 from benchmarks.load import machine
-from judge.llm.orders import Turn, ordered
-from judge.llm.reader import Verdict
-from judge.panel.combining import agreement, combined
+from judge.llm.panel import combine_verdicts, reply_agreement
+from judge.llm.prompt import JudgeRequest, shown_order
+from judge.llm.reply_reader import TrajectoryVerdict
 from judge.panel_settings import Combine
-from recorder.agreement import compare
+from recorder.stats.agreement import compare_rewards
 from scripts.pages.marks import Marks
 from scripts.pages.table import table
 
@@ -87,16 +87,16 @@ def interval(values: Sequence[float]) -> Interval:
     return {"mean": round(mean, 4), "low": round(mean - SURE * error, 4), "high": round(mean + SURE * error, 4)}
 
 
-def _tau(truth: Mapping[str, float], replies: Sequence[Mapping[str, Verdict]], how: Combine) -> float:
+def _tau(truth: Mapping[str, float], replies: Sequence[Mapping[str, TrajectoryVerdict]], how: Combine) -> float:
     """How far the score of some replies orders runs as they are."""
-    score = combined([(1.0, reply) for reply in replies], how)
-    return compare(truth, {run: verdict.score for run, verdict in score.items()}).tau or 0.0
+    score = combine_verdicts([(1.0, reply) for reply in replies], how)
+    return compare_rewards(truth, {run: verdict.score for run, verdict in score.items()}).tau or 0.0
 
 
-def _noisy(truth: Mapping[str, float], draw: random.Random) -> dict[str, Verdict]:
+def _noisy(truth: Mapping[str, float], draw: random.Random) -> dict[str, TrajectoryVerdict]:
     """What one judge says who errs: a number from 0 to 1 that rises with what it sees."""
     seen = NormalDist(0, math.hypot(1, NOISE))
-    return {run: Verdict(seen.cdf(worth + draw.gauss(0, NOISE)), "") for run, worth in truth.items()}
+    return {run: TrajectoryVerdict(seen.cdf(worth + draw.gauss(0, NOISE)), "") for run, worth in truth.items()}
 
 
 def panels(groups: int = GROUPS) -> list[Panel]:
@@ -110,7 +110,7 @@ def panels(groups: int = GROUPS) -> list[Panel]:
         for judges, how in PANELS:
             taus[judges, how].append(_tau(truth, replies[:judges], how))
         for judges, found in agree.items():
-            found += [one] if (one := agreement(replies[:judges])) is not None else []
+            found += [one] if (one := reply_agreement(replies[:judges])) is not None else []
     alone = taus[PANELS[0]]
     return [
         {
@@ -131,14 +131,14 @@ def places(groups: int = GROUPS) -> list[Places]:
         keys = [f"run{number}" for number in range(RUNS)]
         truth = dict(zip(random.Random(SEED + seed).sample(keys, RUNS), _even(), strict=True))
         for repeats, taus in found.items():
-            orders = [ordered(keys, seed, Turn(0, repeat, 1, repeats)) for repeat in range(repeats)]
+            orders = [shown_order(keys, seed, JudgeRequest(0, repeat, 1, repeats)) for repeat in range(repeats)]
             taus.append(_tau(truth, [_in_love(truth, order) for order in orders], "mean"))
     return [{"repeats": repeats, "tau": interval(taus)} for repeats, taus in found.items()]
 
 
-def _in_love(truth: Mapping[str, float], order: Sequence[str]) -> dict[str, Verdict]:
+def _in_love(truth: Mapping[str, float], order: Sequence[str]) -> dict[str, TrajectoryVerdict]:
     loved = dict(zip(order, reversed(_even()), strict=True))
-    return {run: Verdict((truth[run] + loved[run]) / 2, "") for run in truth}
+    return {run: TrajectoryVerdict((truth[run] + loved[run]) / 2, "") for run in truth}
 
 
 def _even() -> list[float]:

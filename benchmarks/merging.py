@@ -24,7 +24,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from recorder.search.filling import CALLS
+from recorder.search.indexer import CALLS
 from recorder.store.schema import BESIDE
 
 RESULTS: Final = Path(__file__).parent / "results" / "merging.json"
@@ -74,7 +74,7 @@ def fill(db: sqlite3.Connection, first: int, behind: int, at_once: int) -> list[
 
 
 def erase(db: sqlite3.Connection, number: int, pages: int) -> list[float]:
-    """Documents deleted, and the steps in which their words leave the index (`recorder.search.erasing`)."""
+    """Documents deleted, and the steps in which their words leave the index (`recorder.search.indexer`)."""
     gone = random.Random(0).sample(range(number), GONE)
     step(db, lambda: db.executemany("DELETE FROM said WHERE id = ?", [(one,) for one in gone]))
     merge = "INSERT INTO said_words (said_words, rank) VALUES ('merge', ?)"

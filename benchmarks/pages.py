@@ -29,25 +29,24 @@ from sqlalchemy.engine import Connection
 
 from benchmarks import served_pages
 from benchmarks.stores import turn
-from proxy.commands.standing import standing
+from proxy.commands.status_view import status_json
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import Address
-from recorder.listing.filters import GroupFilter, RunFilter
-from recorder.listing.groups import list_groups
-from recorder.listing.trajectories import list_trajectories
-from recorder.moving.copying import copy_store
-from recorder.moving.target import open_target
+from recorder.maintenance.sweep import next_due_query, seconds_until_due, sweep
+from recorder.maintenance.transfer.store_copy import copy_store
+from recorder.maintenance.transfer.target import open_target
+from recorder.messages.calls import Address
+from recorder.queue.claims import claim_for_judging, next_try_in
 from recorder.registry.aliases import ensure_alias
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState, Purpose, TrajectoryState
 from recorder.store import ledger
-from recorder.store.database import Store
-from recorder.store.migrate import DEFAULT_PROJECT, open_store
-from recorder.store.project import Project
+from recorder.store.bootstrap import DEFAULT_PROJECT, open_store
+from recorder.store.database import Project, Store
 from recorder.store.schema import trajectories
-from recorder.telling.stages import LoopSettings
-from recorder.upkeep.sweep import due_in, first_due, sweep
-from recorder.work.claims import claim_for_judging, next_try_in
+from recorder.views.lists.filters import GroupFilter, TrajectoryFilter
+from recorder.views.lists.groups import list_groups
+from recorder.views.lists.trajectories import list_trajectories
+from recorder.views.status.stages import LoopSettings
 
 RESULTS: Final = Path(__file__).parent / "results" / "pages.json"
 TIMES: Final = 5
@@ -60,25 +59,28 @@ GROW: Final = {"nodes", "blobs", "groups", "trajectories", "calls", "choices", "
 NOBODY: Final = "nobody"
 # What lists are narrowed by: what many meet, and what none does.
 RUNS: Final = (
-    ("those open", RunFilter(states=(TrajectoryState.OPEN,))),
-    ("those that failed or were given up", RunFilter(states=(TrajectoryState.ERRORED, TrajectoryState.ABANDONED))),
-    ("an alias", RunFilter(alias="helpdesk")),
-    ("no alias", RunFilter(alias=NOBODY)),
-    ("a version", RunFilter(version="helpdesk@0")),
-    ("no purpose", RunFilter(purpose=Purpose.EVAL)),
-    ("an attribution", RunFilter(source="lineage")),
-    ("no attribution", RunFilter(source=NOBODY)),
-    ("no session", RunFilter(session=NOBODY)),
-    ("no tag", RunFilter(tags=((NOBODY, None),))),
-    ("a reward", RunFilter(reward_from=0.9)),
-    ("no reward", RunFilter(reward_from=2.0)),
-    ("a time", RunFilter(since=1.0, until=2.0)),
-    ("tool errors", RunFilter(tool_error=True)),
-    ("no tool errors", RunFilter(tool_error=False)),
-    ("a reason", RunFilter(reason="too_few")),
-    ("no reason", RunFilter(reason=NOBODY)),
-    ("no group", RunFilter(group=NOBODY)),
-    ("an alias and no reward", RunFilter(alias="helpdesk", reward_from=2.0)),
+    ("those open", TrajectoryFilter(states=(TrajectoryState.OPEN,))),
+    (
+        "those that failed or were given up",
+        TrajectoryFilter(states=(TrajectoryState.ERRORED, TrajectoryState.ABANDONED)),
+    ),
+    ("an alias", TrajectoryFilter(alias="helpdesk")),
+    ("no alias", TrajectoryFilter(alias=NOBODY)),
+    ("a version", TrajectoryFilter(version="helpdesk@0")),
+    ("no purpose", TrajectoryFilter(purpose=Purpose.EVAL)),
+    ("an attribution", TrajectoryFilter(source="lineage")),
+    ("no attribution", TrajectoryFilter(source=NOBODY)),
+    ("no session", TrajectoryFilter(session=NOBODY)),
+    ("no tag", TrajectoryFilter(tags=((NOBODY, None),))),
+    ("a reward", TrajectoryFilter(reward_from=0.9)),
+    ("no reward", TrajectoryFilter(reward_from=2.0)),
+    ("a time", TrajectoryFilter(since=1.0, until=2.0)),
+    ("tool errors", TrajectoryFilter(tool_error=True)),
+    ("no tool errors", TrajectoryFilter(tool_error=False)),
+    ("a reason", TrajectoryFilter(reason="too_few")),
+    ("no reason", TrajectoryFilter(reason=NOBODY)),
+    ("no group", TrajectoryFilter(group=NOBODY)),
+    ("an alias and no reward", TrajectoryFilter(alias="helpdesk", reward_from=2.0)),
 )
 GROUPS: Final = (
     ("those ready", GroupFilter(states=(GroupState.READY,))),
@@ -109,18 +111,18 @@ class Bench:
 def deeds(on: Bench) -> Iterator[tuple[str, Deed]]:
     """What is done, by name. Those that change the store come last."""
     store, project, settings = on.store, DEFAULT_PROJECT, on.settings
-    question = first_due(project, settings)
-    yield "when something is next due (polled)", lambda: due_in(store, question)
+    question = next_due_query(project, settings)
+    yield "when something is next due (polled)", lambda: seconds_until_due(store, question)
     yield "when a group is next tried (polled)", lambda: next_try_in(Project(store, project))
-    yield "hone status", lambda: standing(Project(store, project), on.data, LoopSettings(settings))
+    yield "hone status", lambda: status_json(Project(store, project), on.data, LoopSettings(settings))
     yield "runs, first page", lambda: list_trajectories(Project(store, project))
     for said, runs in RUNS:
         yield f"runs, first page of {said}", partial(list_trajectories, Project(store, project), runs)
     yield "groups, first page", lambda: list_groups(Project(store, project))
     for said, groups in GROUPS:
         yield f"groups, first page of {said}", partial(list_groups, Project(store, project), groups)
-    yield "ledger, newest", lambda: ledger.latest(Project(store, project))
-    yield "ledger, counted", lambda: ledger.counts(Project(store, project), "trajectory")
+    yield "ledger, newest", lambda: ledger.latest_entries(Project(store, project))
+    yield "ledger, counted", lambda: ledger.count_codes(Project(store, project), "trajectory")
     yield "a turn of a new run", lambda: _record(on, 1)
     yield f"{AT_ONCE} turns of new runs at once", lambda: _record(on, AT_ONCE)
     yield f"{AT_ONCE} runs ended, and their groups closed", lambda: _close(on)

@@ -29,7 +29,7 @@ import uvloop
 from benchmarks import load, rivals
 from benchmarks.formats import Format, formats, upstream_answers
 from proxy.dialects import DIALECTS
-from recorder.store.project import Project
+from recorder.store.database import Project
 
 RESULTS = Path(__file__).parent / "results" / "proxy.json"
 ALONE, HONE = "upstream alone", "Hone"
@@ -42,15 +42,15 @@ def run_proxy(port: int, upstream_port: int, data: str, shared: bool = False, st
 
     `store_url`: its store, where that is no file in `data`.
     """
-    from proxy.programs.app import Deps, create_app
-    from proxy.programs.server import listen, serve
     from proxy.settings.sections import ProxySettings
-    from proxy.versions.in_service import InService
+    from proxy.supervision.app import AppParts, create_app
+    from proxy.supervision.serve import listen, serve
+    from proxy.versions.routing import ServiceRouter
     from recorder.capture.recorder import Recorder
     from recorder.registry.aliases import ensure_alias
     from recorder.registry.replicas import report_replica
     from recorder.settings import RecorderSettings
-    from recorder.store.migrate import open_store
+    from recorder.store.bootstrap import open_store
 
     async def main() -> None:
         recording, settings = RecorderSettings(url=store_url), ProxySettings()
@@ -66,11 +66,11 @@ def run_proxy(port: int, upstream_port: int, data: str, shared: bool = False, st
             detail=None,
             loaded=["bench"],
         )
-        versions = InService(Project(store, "default"), settings)
+        versions = ServiceRouter(Project(store, "default"), settings)
         pages_store = store.limited(settings.pages_timeout_s)
         recorder = Recorder(store, recording)
         app = create_app(
-            Deps(Project(store, "default"), settings, recording, recorder, versions, pages_store=pages_store)
+            AppParts(Project(store, "default"), settings, recording, recorder, versions, pages_store=pages_store)
         )
         await serve(app, listen("127.0.0.1", port, shared=shared))
 

@@ -16,14 +16,12 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from proxy.versions.adapter_files import base_shapes
-from recorder.holding import leases
-from recorder.holding.holders import holder_name
-from recorder.holding.leases import Lease
+from recorder.queue import leases
+from recorder.queue.leases import Lease, holder_name
+from recorder.queue.training import steps
 from recorder.registry.aliases import AliasView, get_alias
-from recorder.registry.versions import VersionView, allocate, get_version
-from recorder.store.database import Store
-from recorder.store.project import Project
-from recorder.work import steps
+from recorder.registry.versions import VersionView, allocate_version, get_version
+from recorder.store.database import Project, Store
 
 PROJECT: Final = "default"
 RANK: Final = 8
@@ -75,15 +73,15 @@ class StubTrainer:
         self._lease: Lease | None = None
 
     async def __aenter__(self) -> StubTrainer:
-        self._lease = await leases.acquire(
-            Project(self._store, PROJECT), leases.trainer(self._name), holder_name(), 60 * LEASE_S
+        self._lease = await leases.acquire_lease(
+            Project(self._store, PROJECT), leases.trainer_lease(self._name), holder_name(), 60 * LEASE_S
         )
         assert self._lease is not None, "another trainer holds the alias"
         return self
 
     async def __aexit__(self, *error: object) -> None:
         assert self._lease is not None
-        await leases.release(self._store, self._lease)
+        await leases.release_lease(self._store, self._lease)
 
     async def alias(self) -> AliasView:
         """The alias as it is now."""
@@ -94,7 +92,7 @@ class StubTrainer:
         alias = await self.alias()
         assert alias.live_version_id is not None
         step = await steps.begin_step(self._store, alias.id, alias.live_version_id, lease=self._lease)
-        version = await allocate(self._store, alias.id, alias.live_version_id, step_id=step.id)
+        version = await allocate_version(self._store, alias.id, alias.live_version_id, step_id=step.id)
         adapters = self._data.resolve() / "adapters"
         folder, digest = write_adapter(
             adapters, f"{self._name}@{version.number}", self._base, os.getpid() + version.number

@@ -31,15 +31,15 @@ from typing import Any
 
 from sqlalchemy import text
 
-from recorder.capture.batch import Batch, Written, write
-from recorder.capture.memory import Memory
+from recorder.capture.batch import Batch, BatchCall, write_batch
+from recorder.capture.cache import CaptureCache
 from recorder.capture.recorder import Recorder
-from recorder.capture.rows import prepare
-from recorder.content.turns import Address, SampledChoice, TrajectoryRef, Turn
+from recorder.capture.rows import prepare_call
+from recorder.messages.calls import Address, RecordedCall, SampledChoice, TrajectoryRef
 from recorder.settings import RecorderSettings
+from recorder.store.bootstrap import open_store
 from recorder.store.database import Store
-from recorder.store.lanes import Lane, StoreLane, lane_for
-from recorder.store.migrate import open_store
+from recorder.store.write_backends import StoreBackend, WriteBackend, choose_backend
 from tests.postgres import Postgres, program
 from tests.recorder import talk
 
@@ -82,13 +82,13 @@ CASES = (
 )
 
 
-def turns_of(case: Case, refs: list[TrajectoryRef], round_number: int) -> list[Turn]:
+def turns_of(case: Case, refs: list[TrajectoryRef], round_number: int) -> list[RecordedCall]:
     """The turns of one round: each trajectory's next call."""
     tools = [{"type": "function", "function": {"name": "f", "description": "x" * case.tools_bytes}}]
     return [turn(case, ref, f"{round_number}.{n}", tools if case.tools_bytes else None) for n, ref in enumerate(refs)]
 
 
-def turn(case: Case, ref: TrajectoryRef, name: str, tools: Any) -> Turn:
+def turn(case: Case, ref: TrajectoryRef, name: str, tools: Any) -> RecordedCall:
     """One call with a history of two turns."""
     messages = [
         {"role": "system", "content": "You are a helpful agent that answers questions about orders."},
@@ -109,12 +109,12 @@ def turn(case: Case, ref: TrajectoryRef, name: str, tools: Any) -> Turn:
     )
 
 
-def lane_of(case: Case, store: Store) -> Lane:
+def lane_of(case: Case, store: Store) -> WriteBackend:
     """How the case reaches the store."""
     return (
-        StoreLane(store)
+        StoreBackend(store)
         if case.lane == "store"
-        else lane_for(store, "power" if case.durability == "power" else "process")
+        else choose_backend(store, "power" if case.durability == "power" else "process")
     )
 
 
@@ -174,12 +174,14 @@ async def size_of(store: Store, folder: Path) -> int:
         return int((await conn.execute(text("select pg_database_size(current_database())"))).scalar_one())
 
 
-def prepared(case: Case, turns: list[Turn], recorder: Recorder, lane: Lane) -> Callable[[], Awaitable[object]]:
+def prepared(
+    case: Case, turns: list[RecordedCall], recorder: Recorder, lane: WriteBackend
+) -> Callable[[], Awaitable[object]]:
     """What is timed for one round."""
     if case.lane == "sql alone":
-        memory = Memory()
-        rows = [Written(prepare(t, b"k" * 32, memory), b"", None, False, False) for t in turns]
-        return lambda: lane.write(lambda ex: write(ex, Batch(GROUP_SIZE, rows)))
+        memory = CaptureCache()
+        rows = [BatchCall(prepare_call(t, b"k" * 32, memory), b"", None, False, False) for t in turns]
+        return lambda: lane.write(lambda ex: write_batch(ex, Batch(GROUP_SIZE, rows)))
     if case.at_once == 1:
         return lambda: recorder.commit(turns[0])
     return lambda: asyncio.gather(*(recorder.commit(t) for t in turns))

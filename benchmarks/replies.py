@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from benchmarks.load import machine
 from judge.errors import ReplyRefused
-from judge.llm.reader import read_reply
-from judge.llm.rubric_reader import read_rubric_reply
-from recorder.documents import MAX_REPLY_CHARS
+from judge.llm.reply_reader import read_reply
+from judge.llm.rubric import read_rubric_reply
+from recorder.llm.json_reply import MAX_REPLY_CHARS
 
 RESULTS = Path(__file__).parent / "results" / "replies.json"
 IDS = ("t-aa", "t-bb")

@@ -36,12 +36,11 @@ from recorder.registry.alias_moves import set_live
 from recorder.registry.aliases import AliasView, get_alias
 from recorder.registry.moves import list_moves
 from recorder.registry.replicas import report_replica
-from recorder.registry.versions import VersionView, allocate, mark
+from recorder.registry.versions import VersionView, allocate_version, mark_version
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
-from recorder.store.database import Store
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project, Store
 from tests.postgres import Postgres
 from tests.stores import stored_in
 
@@ -104,9 +103,9 @@ async def asking(ports: list[int]) -> AsyncIterator[list[Asker]]:
 async def gated(store: Store, alias: AliasView, upstream_port: int) -> VersionView:
     """A version that the static upstream says it holds, and that passed its gate."""
     assert alias.live_version_id is not None
-    version = await allocate(store, alias.id, alias.live_version_id)
+    version = await allocate_version(store, alias.id, alias.live_version_id)
     for state in (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED):
-        version = await mark(store, version.id, state)
+        version = await mark_version(store, version.id, state)
     url, held = f"http://127.0.0.1:{upstream_port}", ["bench", version.engine_name]
     await report_replica(
         Project(store, PROJECT), url, base_model="bench", base_fingerprint="f", state="up", loaded=held

@@ -27,12 +27,11 @@ from benchmarks import load
 from benchmarks.formats import formats, upstream_answers
 from benchmarks.proxy import run_proxy
 from proxy.dashboard.routes import HANDLERS
-from recorder.search.filling import fill
-from recorder.store.database import Store
-from recorder.store.lanes import lane_for
-from recorder.store.migrate import DEFAULT_PROJECT
-from recorder.store.project import Project
+from recorder.search.indexer import index_calls
+from recorder.store.bootstrap import DEFAULT_PROJECT
+from recorder.store.database import Project, Store
 from recorder.store.schema import calls, groups, trajectories
+from recorder.store.write_backends import choose_backend
 
 TIMES: Final = 100  # of each page: its p99 is the slowest but one
 MOST_BYTES: Final = 300_000
@@ -209,10 +208,10 @@ async def _served(folder: Path, store_url: str | None) -> AsyncIterator[int]:
 
 async def _index(store: Store) -> None:
     """What a proxy that runs has long done: all that was said can be found."""
-    lane = lane_for(store, "process")
+    lane = choose_backend(store, "process")
     await lane.start()
     try:
-        while await fill(Project(store, DEFAULT_PROJECT), lane):
+        while await index_calls(Project(store, DEFAULT_PROJECT), lane):
             pass
     finally:
         await lane.stop()

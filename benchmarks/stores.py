@@ -20,15 +20,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import Address, Parent, SampledChoice, TrajectoryRef, Turn
 from recorder.ids import new_id
+from recorder.maintenance.sweep import sweep
+from recorder.messages.calls import Address, ParentCall, RecordedCall, SampledChoice, TrajectoryRef
 from recorder.registry.aliases import ensure_alias
 from recorder.settings import RecorderSettings
 from recorder.states import Confidence
-from recorder.store.database import Store
-from recorder.store.migrate import DEFAULT_PROJECT, open_store
-from recorder.store.project import Project
-from recorder.upkeep.sweep import sweep
+from recorder.store.bootstrap import DEFAULT_PROJECT, open_store
+from recorder.store.database import Project, Store
 from tests.recorder import talk
 
 DAYS: Final = 90.0
@@ -40,7 +39,9 @@ SETTINGS: Final = RecorderSettings(batch_turns=AT_ONCE, commit_timeout_s=600)
 _SYSTEM: Final = {"role": "system", "content": "You are a helpful agent that answers questions about orders."}
 
 
-def turn(alias_id: str, ref: TrajectoryRef, task: int, number: int, parent: Parent | None, *, last: bool) -> Turn:
+def turn(
+    alias_id: str, ref: TrajectoryRef, task: int, number: int, parent: ParentCall | None, *, last: bool
+) -> RecordedCall:
     """Turn `number` of a run at a task, with all that was said before it."""
     messages: list[dict[str, Any]] = [_SYSTEM, {"role": "user", "content": f"Where is my order {task}?"}]
     for earlier in range(number):
@@ -72,7 +73,7 @@ async def _run(recorder: Recorder, alias_id: str, task: int, turns: int) -> None
     for number in range(turns):
         made = turn(alias_id, ref, task, number, parent, last=number == turns - 1)
         await recorder.commit(made)
-        parent = Parent(made.call_id, 0)
+        parent = ParentCall(made.call_id, 0)
 
 
 @contextlib.asynccontextmanager

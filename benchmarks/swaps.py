@@ -36,10 +36,9 @@ from recorder.registry.moves import list_moves
 from recorder.registry.versions import VersionView, get_version
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
+from recorder.store.bootstrap import open_store
 from recorder.store.changes import Topic
-from recorder.store.database import Store
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from tests.e2e.conftest import CONFIG, MODEL, ROOT, Stack, started
 
 RESULTS = Path(__file__).parent / "results" / "swaps.json"

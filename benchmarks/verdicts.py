@@ -22,7 +22,7 @@ from aiohttp import web
 from benchmarks.load import child, cpu_s, free_port, machine
 from judge.settings import JudgeSettings
 from recorder.settings import RecorderSettings
-from recorder.store.migrate import open_store
+from recorder.store.bootstrap import open_store
 from tests.judge.judge_server import JudgeServer
 from tests.judge.many import SIZE, bound_groups, judge_all
 from tests.judge.recorded import Recorded

@@ -20,7 +20,7 @@ from pathlib import Path
 import httpx
 
 from proxy.settings.hone import HoneSettings
-from proxy.settings.loading import load_settings
+from proxy.settings.loader import load_settings
 
 STOP_TIMEOUT_S = 60.0
 

@@ -25,7 +25,7 @@ from recorder.base.errors import MISCONFIGURED, HoneError
 
 
 @dataclass(slots=True)
-class Spent:
+class JudgeUsage:
     """What requests to the judge used up, whether or not a score came of it."""
 
     tokens_in: int = 0
@@ -34,9 +34,9 @@ class Spent:
     cost_usd: float | None = None  # None: the price is not known
     latency_s: float = 0.0
 
-    def __add__(self, other: Spent) -> Spent:
+    def __add__(self, other: JudgeUsage) -> JudgeUsage:
         costs = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
-        return Spent(
+        return JudgeUsage(
             tokens_in=self.tokens_in + other.tokens_in,
             tokens_cached=self.tokens_cached + other.tokens_cached,
             tokens_out=self.tokens_out + other.tokens_out,
@@ -67,11 +67,11 @@ class ReplyRefused(JudgeError):
     """A reply is not one clear score for each id."""
 
 
-class NotAsked(JudgeError):
+class RequestNotSent(JudgeError):
     """A request to the judge was counted in place of being sent."""
 
 
-class CannotJudge(JudgeError):
+class JudgeUnavailable(JudgeError):
     """The group can never be scored."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -82,10 +82,12 @@ class CannotJudge(JudgeError):
 class JudgeFailed(JudgeError):
     """The group cannot be scored now. `wait_s`: when to try again, where that is known."""
 
-    def __init__(self, code: str, message: str, *, spent: Spent | None = None, wait_s: float | None = None) -> None:
+    def __init__(
+        self, code: str, message: str, *, spent: JudgeUsage | None = None, wait_s: float | None = None
+    ) -> None:
         super().__init__(message)
         self.code = code
-        self.spent = spent or Spent()
+        self.spent = spent or JudgeUsage()
         self.wait_s = wait_s
 
 
@@ -96,7 +98,7 @@ class JudgeDown(JudgeFailed):
 class JudgeUnanswered(JudgeFailed):
     """The judge's answers hold no verdict. `exchange`: all messages, prompt and replies, in order."""
 
-    def __init__(self, code: str, message: str, *, spent: Spent, exchange: list[dict[str, str]]) -> None:
+    def __init__(self, code: str, message: str, *, spent: JudgeUsage, exchange: list[dict[str, str]]) -> None:
         super().__init__(code, message, spent=spent)
         self.exchange = exchange
 

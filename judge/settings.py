@@ -33,7 +33,7 @@ from judge.panel_settings import (
     Subscores,
     refuse_reaching_base,
 )
-from recorder.base.rules import Rule, wrong_form
+from recorder.base.rules import Rule, form_error
 
 RUBRIC = """\
 - A trajectory that achieves its goal scores clearly higher than one that does not.
@@ -54,7 +54,7 @@ SET_BY_HONE: Final = frozenset(
 )
 
 
-def base_of(alias: str) -> str:
+def base_model_name(alias: str) -> str:
     """How the model that an alias began with is called."""
     return f"{alias}@0"
 
@@ -135,8 +135,8 @@ class RewardSettings(BaseModel):
             raise ValueError("only a reward of kind 'rule' takes a `value`")
         if self.rule is not None and self.effect == "score":
             raise ValueError('a rule is kept or broken: it needs effect = "veto" or "penalty"')
-        # whether an expression or a schema is one, `judge.scoring.bench` finds out before judging
-        if self.rule is not None and (wrong := wrong_form(self.rule, self.value)):
+        # whether an expression or a schema is one, `judge.scoring.setup` finds out before judging
+        if self.rule is not None and (wrong := form_error(self.rule, self.value)):
             raise ValueError(f"`value` of the rule {self.rule!r} {wrong}")
         self.name = self.name or self.function.rpartition(":")[2] or self.rule or self.kind
         if not NAME.fullmatch(self.name) or self.name == "reward":
@@ -365,8 +365,12 @@ class JudgeSettings(BaseModel):
         """These settings with the base of an alias by its name (`NAME@0`), where they name it; else as they are."""
         if alias is None or not self.asks_base:
             return self
-        named = [one.model_copy(update={"model": base_of(alias)}) if one.model == BASE else one for one in self.panel]
-        return self.model_copy(update={"model": base_of(alias) if self.model == BASE else self.model, "panel": named})
+        named = [
+            one.model_copy(update={"model": base_model_name(alias)}) if one.model == BASE else one for one in self.panel
+        ]
+        return self.model_copy(
+            update={"model": base_model_name(alias) if self.model == BASE else self.model, "panel": named}
+        )
 
     def for_aliases(self, recipes: Mapping[str, str]) -> JudgeSettings:
         """These settings, told by which recipe the runs of an alias are judged (`aliases.NAME.reward_recipe`)."""

@@ -24,6 +24,11 @@ ProxyError
     ├── Unrecorded            501: a generating route that Hone does not record yet
     ├── BadGateway            502: the engine broke off
     └── Unavailable           503: try again after `retry_after_s`
+
+What can go wrong on the far side of the gateway.
+
+UpstreamDown         the MCP server does not answer now; its caller is told, and other servers work on
+  TooManySessions    it does, but not to one caller more
 """
 
 from __future__ import annotations
@@ -57,7 +62,7 @@ class EngineUnreachable(EngineError):
     """The engine does not answer. It may be restarting."""
 
 
-class EngineBroke(EngineError):
+class EngineFailed(EngineError):
     """The engine began an answer and did not end it, or sent something that is no answer."""
 
 
@@ -75,7 +80,7 @@ class AdapterError(ProxyError):
         self.code = code
 
 
-class ClientGone(ProxyError):
+class ClientDisconnected(ProxyError):
     """The caller hung up before its answer was whole."""
 
 
@@ -93,7 +98,7 @@ class CallerError(ProxyError):
         self.code = code or type(self).code
 
 
-class EngineSaid(CallerError):
+class EngineRefused(CallerError):
     """The engine refused the request itself: its status and its words."""
 
     def __init__(
@@ -124,7 +129,7 @@ class Forbidden(CallerError):
     code = "forbidden"
 
 
-class Missing(CallerError):
+class UnknownObject(CallerError):
     """No such model, route or object."""
 
     status = 404
@@ -139,7 +144,7 @@ class WrongMethod(CallerError):
     code = "method_not_allowed"
 
 
-class Conflicting(CallerError):
+class StateConflict(CallerError):
     """The object is not in a state for that."""
 
     status = 409
@@ -173,7 +178,7 @@ class TooMany(CallerError):
         self.retry_after_s = retry_after_s
 
 
-class Unrecorded(CallerError):
+class UnrecordedRoute(CallerError):
     """A generating route that Hone does not record yet."""
 
     status = 501
@@ -196,3 +201,11 @@ class Unavailable(CallerError):
     kind = "server_error"
     code = "unavailable"
     retry_after_s = 1
+
+
+class UpstreamDown(ProxyError):
+    """An MCP server does not answer, or not in time."""
+
+
+class TooManySessions(UpstreamDown):
+    """An MCP server has as many sessions as it may have."""

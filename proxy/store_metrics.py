@@ -18,16 +18,16 @@ from prometheus_client.registry import Collector
 
 from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import StoreError
-from recorder.holding import leases, presence
-from recorder.judged.drift import STRONG
+from recorder.queue import leases
+from recorder.queue.judging.switches import STRONG
 from recorder.registry.moves import count_moves
 from recorder.registry.replicas import ReplicaState, list_replicas
 from recorder.registry.versions import get_versions, parse_name
-from recorder.search.queue import MOST_COUNTED, waiting
+from recorder.search.documents import MOST_COUNTED, count_queued
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState, VersionState
-from recorder.store.project import Project
-from recorder.telling.figures import Figures, figures
+from recorder.store.database import Project
+from recorder.views.status.figures import ProjectFigures, load_figures
 
 EVERY_S: Final = 5.0
 _TRAINER: Final = "trainer:"
@@ -43,7 +43,7 @@ class StoreMetrics(Collector):
     def __init__(self, project: Project, settings: RecorderSettings) -> None:
         self._project = project
         self._settings = settings
-        self._figures: Figures | None = None
+        self._figures: ProjectFigures | None = None
         self._live: dict[str, int] = {}  # alias → number
         self._moves: dict[tuple[str, str], int] = {}
         self._workers: dict[str, int] = {}
@@ -66,16 +66,16 @@ class StoreMetrics(Collector):
         return generate_latest(self._registry)
 
     async def _ask(self) -> None:
-        found = await figures(self._project, self._settings)
-        held = [lease.name for lease in await leases.holders(self._project)]
+        found = await load_figures(self._project, self._settings)
+        held = [lease.name for lease in await leases.list_holders(self._project)]
         self._workers = {
-            "judge": sum(name.startswith(presence.JUDGE) for name in held),
+            "judge": sum(name.startswith(leases.JUDGE) for name in held),
             "trainer": sum(name.startswith(_TRAINER) for name in held),
         }
         live = await get_versions(self._project, [VersionState.LIVE])
         self._live = {version.alias_name: version.number for version in live}
         self._engines = Counter(one.state for one in await list_replicas(self._project))
-        self._unindexed = await waiting(self._project)
+        self._unindexed = await count_queued(self._project)
         self._moves = {(alias, move): 0 for alias in self._live for move in _MOVES}
         self._moves |= await count_moves(self._project)
         self._figures = found
@@ -113,7 +113,7 @@ def _moved(counts: Mapping[tuple[str, str], int]) -> Metric:
     return moves
 
 
-def _of_groups(found: Figures) -> Iterator[Metric]:
+def _of_groups(found: ProjectFigures) -> Iterator[Metric]:
     groups = GaugeMetricFamily("hone_groups", "Groups by state.", labels=["state"])
     for state in GroupState:
         groups.add_metric([state], found.waiting.groups.get(state, 0))
@@ -134,7 +134,7 @@ def _of_groups(found: Figures) -> Iterator[Metric]:
     yield unscored
 
 
-def _of_judges(found: Figures) -> Iterator[Metric]:
+def _of_judges(found: ProjectFigures) -> Iterator[Metric]:
     what = "How far the judge and the strong one agree: mean tau-b over the newest groups that both judged."
     agree = GaugeMetricFamily("hone_judges_agreement", what, labels=["alias", "recipe"])
     drift = GaugeMetricFamily(
@@ -147,7 +147,7 @@ def _of_judges(found: Figures) -> Iterator[Metric]:
     yield from (agree, drift)
 
 
-def _of_learning(found: Figures) -> Iterator[Metric]:
+def _of_learning(found: ProjectFigures) -> Iterator[Metric]:
     reward = GaugeMetricFamily("hone_reward_mean", "Mean reward of the newest runs.", labels=["alias", "version"])
     rewarded = GaugeMetricFamily("hone_rewarded_runs", "How many runs that is over.", labels=["alias", "version"])
     for of in found.rewards:

@@ -66,11 +66,11 @@ class LeaseLost(Conflict):
     """The lease ran out and another owner holds the object."""
 
 
-class Undecided(Conflict):
+class VersionPending(Conflict):
     """A version of the alias is made, and neither live nor given up: no step begins before it is."""
 
 
-class Stale(RecorderError):
+class StalePreparation(RecorderError):
     """What a write was prepared from was deleted meanwhile, or something was: it has to be prepared anew."""
 
     def __init__(self, deletions: Mapping[str, int]) -> None:
@@ -78,7 +78,7 @@ class Stale(RecorderError):
         self.deletions = deletions  # by project, how many it has seen
 
 
-class NotOwn(RecorderError):
+class NotOwner(RecorderError):
     """A run was named that another key made."""
 
 

@@ -31,7 +31,7 @@ def first_id_at(prefix: str, at: float) -> str:
     return prefix + "_" + "".join([_PAIRS[value >> shift & 1023] for shift in _PAIR_SHIFTS])
 
 
-def began_ms(own_id: str) -> int:
+def id_time_ms(own_id: str) -> int:
     """When an id was made (unix milliseconds); 0 where `new_id` did not make it."""
     made = own_id.rpartition("_")[2]
     if len(made) != _LENGTH or not _DIGITS.keys() >= set(made):

@@ -93,6 +93,6 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 
-def meaning(code: str) -> str | None:
+def explain_reason(code: str) -> str | None:
     """The sentence for a code; None for one that says itself what it means."""
     return next((sentences[code] for sentences in REASONS.values() if code in sentences), None)

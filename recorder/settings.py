@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from recorder.base.hours import read_hours
-from recorder.base.patterns import read
+from recorder.base.hours import parse_hours
+from recorder.base.patterns import parse_pattern
 
 
 class RecorderSettings(BaseModel):
@@ -59,7 +59,7 @@ class RecorderSettings(BaseModel):
     @classmethod
     def _readable(cls, entries: list[str]) -> list[str]:
         for entry in entries:
-            read(entry)
+            parse_pattern(entry)
         return entries
 
 
@@ -86,5 +86,5 @@ class LearnSettings(BaseModel):
     @classmethod
     def _hours(cls, text: str | None) -> str | None:
         if text is not None:
-            read_hours(text)
+            parse_hours(text)
         return text

@@ -105,7 +105,7 @@ class Origin(StrEnum):
     IMPORT = "import"
 
 
-class TurnKind(StrEnum):
+class CallKind(StrEnum):
     """Whether a call belongs to the agent's main path or to a side errand."""
 
     MAIN = "main"

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from scripts.rooms import PACKAGES, ROOT, imported_modules
+from scripts.import_map import PACKAGES, ROOT, imported_modules
 
 FOLDERS: Final = (*PACKAGES, "scripts", "examples", "benchmarks", "tests")
 ALWAYS: Final = ("tests/test_imports.py", "tests/test_names.py")

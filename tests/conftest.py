@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import settings
 
-from recorder import pace
+from recorder.llm import rate_limiter
 from tests.postgres import Postgres
 from tests.stores import PostgresStores, SqliteStores, Stores
 
@@ -92,4 +92,4 @@ def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def _no_model_is_held() -> Iterator[None]:
     """A model that a test's server told to wait is held for the whole process, and a later server may get its port."""
     yield
-    pace.shared.cache_clear()
+    rate_limiter.shared_limiter.cache_clear()

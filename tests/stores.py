@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from recorder.settings import RecorderSettings
+from recorder.store.bootstrap import open_store
 from recorder.store.database import Store
-from recorder.store.migrate import open_store
 from tests.postgres import Postgres
 
 _TEMPLATE: Final = "migrated"

@@ -1,7 +1,7 @@
 """Names that no import shows: modules that are run by name, scripts that are run by path. Names in texts: tests/docs.
 
 The commands of `proxy.cli.COMMANDS` are called in tests/proxy/test_cli.py, the trainer is opened by its name in
-tests/trainer/programs/test_train.py, Alembic finds its steps in tests/recorder/store/test_migrate.py.
+tests/trainer/runtime/test_train.py, Alembic finds its steps in tests/recorder/store/test_bootstrap.py.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tests.names import FOLDERS, PACKAGES, ROOT, files, is_name, module, parsed
 # The modules of ours that are run with -m: arguments that end at once, and the exit status that then shows they ran.
 RUN = {
     "proxy.cli": (["--version"], 0),
-    "proxy.dashboard.drawing.host": (["--help"], 0),
-    "proxy.programs.watch": (["5", sys.executable, "-c", "raise SystemExit(7)"], 7),
-    "trainer.tracking.child": (["--help"], 0),
+    "proxy.dashboard.chart_child": (["--help"], 0),
+    "proxy.supervision.watchdog": (["5", sys.executable, "-c", "raise SystemExit(7)"], 7),
+    "trainer.trackers.child": (["--help"], 0),
 }
 
 
@@ -80,7 +80,7 @@ def test_the_host_of_users_code_is_python_3_9_and_imports_the_standard_library_a
 
 
 def test_a_name_is_known_by_its_file_and_its_definition() -> None:
-    assert is_name("recorder.lineage")
+    assert is_name("recorder.capture.lookups")
     assert is_name("proxy.settings.hone.HoneSettings.model_names")
     assert is_name("proxy.settings.sections.ProxySettings.port")
     for stray in ("recorder.no_such_room", "proxy.settings.hone.Nothing", "proxy.cli.main.inner", "proxy.prot"):

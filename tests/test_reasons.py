@@ -6,25 +6,25 @@ import ast
 from collections.abc import Iterator
 from typing import get_args
 
-from judge.errors import CannotJudge, JudgeFailed
-from judge.scoring.score import NEEDS_TWO
-from recorder.content.trainable import LeftOut
+from judge.errors import JudgeFailed, JudgeUnavailable
+from judge.scoring.group_score import NEEDS_TWO
 from recorder.errors import FailureKind
-from recorder.groups.readiness import GroupCode
-from recorder.reasons import REASONS, meaning
-from scripts import rooms
+from recorder.messages.trainability import Exclusion
+from recorder.queue.groups.readiness import GroupCode
+from recorder.reasons import REASONS, explain_reason
+from scripts import import_map
 from trainer.batch.rows import IN_OWN_GROUP, ROW_TOO_LONG
-from trainer.batch.weights import NotTrained
+from trainer.batch.weights import UntrainedChoice
 
 TABLE = [code for sentences in REASONS.values() for code in sentences]
 
 
 def raised_codes() -> Iterator[str]:
     """The codes with which the judge says that a group cannot be scored."""
-    names = {cls.__name__ for cls in (CannotJudge, JudgeFailed)} | {
-        cls.__name__ for cls in (*CannotJudge.__subclasses__(), *JudgeFailed.__subclasses__())
+    names = {cls.__name__ for cls in (JudgeUnavailable, JudgeFailed)} | {
+        cls.__name__ for cls in (*JudgeUnavailable.__subclasses__(), *JudgeFailed.__subclasses__())
     }
-    for file in rooms.files("judge"):
+    for file in import_map.files("judge"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names and node.args:
                 code = node.args[0]
@@ -35,7 +35,7 @@ def raised_codes() -> Iterator[str]:
 
 
 def test_every_code_has_a_sentence() -> None:
-    codes = {*LeftOut, *GroupCode, *NotTrained, NEEDS_TWO, ROW_TOO_LONG, IN_OWN_GROUP, *raised_codes()}
+    codes = {*Exclusion, *GroupCode, *UntrainedChoice, NEEDS_TWO, ROW_TOO_LONG, IN_OWN_GROUP, *raised_codes()}
     assert "judge_down" in codes
     assert not sorted(codes - set(TABLE))
 
@@ -43,8 +43,8 @@ def test_every_code_has_a_sentence() -> None:
 def test_a_code_stands_once_and_a_sentence_is_one() -> None:
     assert len(TABLE) == len(set(TABLE))
     for code in TABLE:
-        sentence = meaning(code)
+        sentence = explain_reason(code)
         assert sentence is not None
         assert sentence[0].isupper() or sentence[0] == "`"
         assert sentence.endswith(".")
-    assert meaning("promote") is None
+    assert explain_reason("promote") is None

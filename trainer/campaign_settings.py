@@ -1,4 +1,8 @@
-"""The `[campaign]` section of hone.toml: which agent attempts which scenarios, how often, and when to stop.
+"""The `[campaign.health]` section of hone.toml: what looks unhealthy in a campaign, and what then happens.
+
+Owns: the rules' names, and what of each may be set. Refuses: the rules and their defaults (`trainer.campaign.health`).
+
+The `[campaign]` section of hone.toml: which agent attempts which scenarios, how often, and when to stop.
 
 Owns: names, units, defaults and their reasons. Refuses: reading any file (`trainer.tasks.scenarios` does).
 """
@@ -10,7 +14,24 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from trainer.health_settings import HealthSettings, RuleName
+RuleName = Literal[
+    "reward_hacking", "converged", "reward_jump", "perfect_scores", "repetition", "length_drift", "tool_drift",
+    "latency_drift", "entropy_collapse", "kl_engine", "zero_variance", "part_divergence", "judge_drift",
+]  # fmt: skip
+
+
+class HealthSettings(BaseModel):
+    """One health rule, by its name: `[campaign.health] length_drift = {at = 3, then = "pause"}` (docs/health.md)."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    at: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """From how much on it speaks, in the rule's unit. Default: the rule's own."""
+    then: Literal["note", "pause", "off"] | None = None
+    """`note`: it is told and written down. `pause`: the campaign stops as well, and can be gone on with. `off`: it is
+    not looked at. Default: the rule's own: `pause` for reward_hacking, the end of the campaign for converged, and
+    `note` for all others."""
+
 
 BASE = "base"  # the baseline that is the alias's version 0
 _HAIR = 1e-6  # shares are written in decimals: 0.7 + 0.2 + 0.1 is not 1

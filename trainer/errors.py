@@ -66,7 +66,7 @@ class VersionNotWritten(TrainerError):
     """What a step made could not be written to disk; nothing of it is left there."""
 
 
-class Interrupted(TrainerError):
+class StepInterrupted(TrainerError):
     """The step was stopped before its update."""
 
 

@@ -1,7 +1,7 @@
 """What a campaign or learner tells while it runs: lines for people, a live status in a terminal, JSON for scripts.
 
 Owns: the three forms, and events that are told and not stored. Refuses: stored events
-(`recorder.learned.campaign_events`), measuring, and any decision.
+(`recorder.views.campaigns.events`), measuring, and any decision.
 """
 
 from __future__ import annotations
@@ -18,16 +18,23 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from recorder.base.json_output import write_json_line
-from recorder.base.terminal import console, number, percent, text
-from recorder.learned.campaign_events import Alarm, CampaignEnded, CampaignMeasure, SettingChanged, StepDone, Validation
-from recorder.learned.campaign_measures import compute_measure, count_errored, count_measured
+from recorder.base.terminal import console, format_number, percent, text
+from recorder.views.campaigns.events import (
+    Alarm,
+    CampaignEnded,
+    CampaignMeasure,
+    SettingChanged,
+    StepDone,
+    Validation,
+)
+from recorder.views.campaigns.measures import compute_measure, count_errored, count_measured
 
 PHASES = ("sampling", "judging", "training", "swapping")
 WAITING = "waiting"  # its detail is a sentence that says for what
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Notice:
     """One thing a person should know."""
 
     text: str
@@ -35,7 +42,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class PhaseStatus:
     """What is being done now; the newest replaces the one before it."""
 
     step: int
@@ -45,7 +52,7 @@ class Status:
     detail: str = ""
 
 
-Event = Said | Status | StepDone | Validation | Alarm | SettingChanged | CampaignEnded
+Event = Notice | PhaseStatus | StepDone | Validation | Alarm | SettingChanged | CampaignEnded
 
 
 class Progress(Protocol):
@@ -55,7 +62,7 @@ class Progress(Protocol):
         """Show one event."""
 
 
-class Several:
+class CompositeProgress:
     """Tells each of several."""
 
     def __init__(self, *all_of_them: Progress) -> None:
@@ -67,7 +74,7 @@ class Several:
             each.tell(event)
 
 
-class JsonLines:
+class JsonProgress:
     """One JSON object a line, its `event` first; status lines are left out."""
 
     def __init__(self, out: TextIO) -> None:
@@ -75,11 +82,11 @@ class JsonLines:
 
     def tell(self, event: Event) -> None:
         """Print the event."""
-        if not isinstance(event, Status):
+        if not isinstance(event, PhaseStatus):
             write_json_line({"event": _NAMES[type(event)], **asdict(event)}, self._out)
 
 
-class Lines:
+class LineProgress:
     """A line an event, for logs and pipes: a status only when its phase changes."""
 
     def __init__(self, console: Console) -> None:
@@ -89,7 +96,7 @@ class Lines:
 
     def tell(self, event: Event) -> None:
         """Print the event."""
-        if isinstance(event, Status):
+        if isinstance(event, PhaseStatus):
             phase = (event.step, event.phase, event.detail)
             if phase != self._phase and event.detail:
                 self._console.print(text(_status(event), "dim"))
@@ -98,10 +105,10 @@ class Lines:
         if isinstance(event, StepDone) and not self._headed:
             self._console.print(text(_HEAD, "bold"))
             self._headed = True
-        self._console.print(shown(event))
+        self._console.print(event_text(event))
 
 
-class Terminal(Lines):
+class TerminalProgress(LineProgress):
     """Lines, and below them a live one with what is being done now."""
 
     def __init__(self, console: Console, live: Live) -> None:
@@ -111,7 +118,7 @@ class Terminal(Lines):
 
     def tell(self, event: Event) -> None:
         """Print the event, or put it into the live line."""
-        if isinstance(event, Status):
+        if isinstance(event, PhaseStatus):
             self._spinner.update(text=text(_status(event)))
             self._live.update(self._spinner)
         else:
@@ -119,24 +126,24 @@ class Terminal(Lines):
 
 
 @contextmanager
-def progress(*, as_json: bool, out: TextIO | None = None) -> Iterator[Progress]:
+def choose_progress(*, as_json: bool, out: TextIO | None = None) -> Iterator[Progress]:
     """The form that suits: JSON where asked for, a live line in a terminal, else plain lines."""
     stream = out or sys.stdout
     if as_json:
-        yield JsonLines(stream)
+        yield JsonProgress(stream)
         return
     screen = console(stream, soft_wrap=True)
     if not screen.is_terminal:
-        yield Lines(screen)
+        yield LineProgress(screen)
         return
     with Live(console=screen, transient=True, refresh_per_second=8) as live:
-        yield Terminal(screen, live)
+        yield TerminalProgress(screen, live)
 
 
 # --- how events read --------------------------------------------------------------------------------------------------
 
 _NAMES: dict[type[Any], str] = {
-    Said: "said", Status: "status", StepDone: "step", Validation: "validated", Alarm: "alarm",
+    Notice: "said", PhaseStatus: "status", StepDone: "step", Validation: "validated", Alarm: "alarm",
     SettingChanged: "changed", CampaignEnded: "ended",
 }  # fmt: skip
 _HEAD = (
@@ -145,11 +152,11 @@ _HEAD = (
 )
 
 
-def shown(event: Event) -> Text:
+def event_text(event: Event) -> Text:
     """An event as one line (or a few) of text."""
-    if isinstance(event, Said):
+    if isinstance(event, Notice):
         return text(event.text, "yellow" if event.warning else "")
-    if isinstance(event, Status):
+    if isinstance(event, PhaseStatus):
         return text(_status(event))
     if isinstance(event, StepDone):
         return text(_step(event))
@@ -162,7 +169,7 @@ def shown(event: Event) -> Text:
     return text(_ended(event), "bold")
 
 
-def _status(event: Status) -> str:
+def _status(event: PhaseStatus) -> str:
     if event.phase == WAITING and event.detail:
         return event.detail
     count = "" if event.done is None else f" {event.done}/{event.total}"
@@ -174,8 +181,8 @@ def _status(event: Status) -> str:
 def _step(event: StepDone) -> str:
     seconds = " ".join(f"{event.seconds.get(phase, 0.0):>5.1f}s" for phase in PHASES)
     numbers = (
-        f"{percent(event.success):>7} {number(event.reward, '.3f'):>7} {number(event.kl, '.1e'):>8}"
-        f" {number(event.kl_base, '.1e'):>8} {number(event.tokens_per_s, '.0f'):>7} {event.trained:>7}"
+        f"{percent(event.success):>7} {format_number(event.reward, '.3f'):>7} {format_number(event.kl, '.1e'):>8}"
+        f" {format_number(event.kl_base, '.1e'):>8} {format_number(event.tokens_per_s, '.0f'):>7} {event.trained:>7}"
     )
     sure = _interval(event, CampaignMeasure.SUCCESS)
     notes = [f"success {sure} of {count_measured(event)} attempts"] if sure else []
@@ -191,7 +198,7 @@ def _validated(event: Validation) -> str:
     elif event.success is not None:
         by, measure = CampaignMeasure.SUCCESS, f"success {percent(event.success)}"
     else:
-        by, measure = CampaignMeasure.REWARD, f"reward {number(event.reward, '.3f')}"
+        by, measure = CampaignMeasure.REWARD, f"reward {format_number(event.reward, '.3f')}"
     sure = _interval(event, by)
     measure += f" ({sure})" if sure else ""
     errored = f", {count} errored" if (count := count_errored(event, by)) else ""
@@ -213,7 +220,7 @@ def _interval(event: StepDone | Validation, by: CampaignMeasure) -> str:
         return ""
     low, high = measure.interval.low, measure.interval.high
     if measure.kind == "reward":
-        return f"{number(low, '.3f')} to {number(high, '.3f')}"
+        return f"{format_number(low, '.3f')} to {format_number(high, '.3f')}"
     return f"{percent(low)} to {percent(high)}"
 
 
@@ -221,7 +228,7 @@ def _alarm(event: Alarm) -> str:
     lines = [f"{event.rule} after step {event.step}: {event.detail}"]
     for one in event.evidence:
         paid = f", paid by {one['part']}" if one.get("part") else ""
-        lines.append(f"  {one['trajectory']}: reward {number(one.get('reward'), '.3f')}{paid}")
+        lines.append(f"  {one['trajectory']}: reward {format_number(one.get('reward'), '.3f')}{paid}")
     return "\n".join(lines)
 
 

@@ -24,7 +24,7 @@ from examples.helpdesk.orders import DEMO_SEED
 from examples.helpdesk.scenarios import DemoFiles
 from examples.helpdesk.surroundings import surroundings
 from examples.running.programs import ROOT, new_run, run_to_its_end
-from proxy.settings.loading import load_settings
+from proxy.settings.loader import load_settings
 
 CONFIG = Path(__file__).parent / "hone.toml"
 RUNS = Path(".hone") / "demo"

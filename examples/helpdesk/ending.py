@@ -19,14 +19,13 @@ from rich.table import Table
 
 from examples.helpdesk.checks import is_right, last_words
 from examples.helpdesk.scenarios import DemoFiles
-from recorder.reading.transcripts import load_group
-from recorder.reading.views import TrajectoryView
+from recorder.queue import campaigns
 from recorder.settings import RecorderSettings
 from recorder.states import Purpose
-from recorder.store.database import Store
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
-from recorder.work import campaigns
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project, Store
+from recorder.views.trajectories.shapes import TrajectoryView
+from recorder.views.trajectories.transcripts import load_group
 
 PROJECT = "default"
 _BAR = 40
@@ -119,7 +118,7 @@ async def _before_and_after(
     store: Store, first_step: int, last_step: int
 ) -> tuple[TrajectoryView, TrajectoryView] | None:
     """One held-out order that the first version got wrong and the last one right, or None."""
-    campaign = await campaigns.find(Project(store, PROJECT), "helpdesk")
+    campaign = await campaigns.find_campaign(Project(store, PROJECT), "helpdesk")
     assert campaign is not None
     first = await _validation(store, campaign.id, first_step)
     last = await _validation(store, campaign.id, last_step)

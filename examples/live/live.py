@@ -34,8 +34,8 @@ from examples.live.telling import Telling
 from examples.live.traffic import arrivals, one_each, repeats, unique
 from examples.live.users import ALIAS, Users, measure, users
 from examples.running.programs import new_run
-from proxy.settings.loading import load_settings
-from proxy.settings.showing import as_environment
+from proxy.settings.display import as_environment
+from proxy.settings.loader import load_settings
 from recorder.settings import RecorderSettings
 
 HERE: Final = Path(__file__).parent

@@ -13,16 +13,15 @@ from typing import Any, Final
 from sqlalchemy import select
 
 from examples.live.users import ALIAS
+from recorder.queue.training.steps import StepView, list_steps
 from recorder.registry.aliases import get_alias
 from recorder.registry.moves import list_moves
 from recorder.settings import RecorderSettings
 from recorder.states import StepState
 from recorder.store import ledger
-from recorder.store.database import Store
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project, Store
 from recorder.store.schema import groups, step_groups, steps
-from recorder.work.steps import StepView, list_steps
 
 PROJECT: Final = "default"
 EVERYTHING: Final = 1_000_000  # rows
@@ -66,7 +65,7 @@ async def read_written(data: Path, recording: RecorderSettings) -> Written:
     try:
         alias = await get_alias(Project(store, PROJECT), ALIAS)
         moves = await list_moves(Project(store, PROJECT), alias=ALIAS, limit=EVERYTHING)
-        entries = await ledger.latest(Project(store, PROJECT), object_kind="trajectory", limit=EVERYTHING)
+        entries = await ledger.latest_entries(Project(store, PROJECT), object_kind="trajectory", limit=EVERYTHING)
         taken = await list_steps(store, alias.id, limit=EVERYTHING)
         return Written(
             [

@@ -13,21 +13,20 @@ from typing import Any, Final
 
 from examples.mcp_rl import facts
 from examples.mcp_rl.warehouse import Item
-from recorder.groups.readiness import usable
-from recorder.learned.intervals import of_share
-from recorder.reading.transcripts import load_groups
-from recorder.reading.views import TrajectoryView
+from recorder.queue import campaigns
+from recorder.queue.groups.readiness import is_usable
 from recorder.settings import RecorderSettings
 from recorder.states import Purpose
-from recorder.store.database import Store
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
-from recorder.work import campaigns
+from recorder.stats.means import share_interval
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project, Store
+from recorder.views.trajectories.shapes import TrajectoryView
+from recorder.views.trajectories.transcripts import load_groups
 from trainer.campaign_settings import CampaignSettings
-from trainer.measuring.sides import Side, of_campaign
+from trainer.measures.arms import Arm, campaign_arms
 
 PROJECT: Final = "default"
-_SIDES: Final = of_campaign(CampaignSettings(), "")  # where there are no further baselines, these are all
+_SIDES: Final = campaign_arms(CampaignSettings(), "")  # where there are no further baselines, these are all
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Right:
         if not self.attempts:
             return {"success": None, "attempts": 0, "low": None, "high": None}
         share = self.right / self.attempts
-        sure = of_share(share, self.attempts)
+        sure = share_interval(share, self.attempts)
         assert sure is not None
         return {
             "success": round(share, 4),
@@ -68,7 +67,7 @@ async def checked(
     by_name = {item.name: item for item in items}
     store = await open_store(data, recording, migrate=False)
     try:
-        campaign = await campaigns.find(Project(store, PROJECT), name)
+        campaign = await campaigns.find_campaign(Project(store, PROJECT), name)
         if campaign is None:
             raise LookupError(f"there is no campaign {name!r} in {data}")
         tested = await _attempts(store, campaign.id, max(steps, default=0), Purpose.EVAL)
@@ -87,11 +86,11 @@ async def _attempts(store: Store, campaign_id: str, step: int, purpose: Purpose)
     """A step's attempts that came to an end, by their group's name."""
     found = await campaigns.group_states(store, campaign_id, step, purpose)
     views = await load_groups(store, [one.group_id for one in found])
-    members = {view.id: [m for m in view.members if usable(m.state, m.purpose, m.selection)] for view in views}
+    members = {view.id: [m for m in view.members if is_usable(m.state, m.purpose, m.selection)] for view in views}
     return {one.external_id: members.get(one.group_id, []) for one in found}
 
 
-def _of(side: Side, tested: Mapping[str, Sequence[TrajectoryView]]) -> list[TrajectoryView]:
+def _of(side: Arm, tested: Mapping[str, Sequence[TrajectoryView]]) -> list[TrajectoryView]:
     """A side's attempts at the test part, whose groups the campaign names so."""
     return [one for group, members in tested.items() if f".test-side{side.place}." in group for one in members]
 

@@ -27,7 +27,7 @@ from examples.running.campaign import PAUSED, CampaignFailed, Project
 from examples.running.command import RUNS, SEEDS, Wanted, interrupted, settings, told, write
 from examples.running.programs import new_run
 from examples.running.summary import Summary, summarize
-from proxy.settings.loading import load_settings
+from proxy.settings.loader import load_settings
 
 NAME: Final = "mcp_rl"
 FOLDER: Final = Path(__file__).parent

@@ -12,7 +12,7 @@ from pathlib import Path
 from examples.running.campaign import CampaignFailed
 from examples.running.programs import free_ports, program
 from proxy.errors import ConfigError
-from proxy.settings.loading import load_settings
+from proxy.settings.loader import load_settings
 
 
 @contextlib.contextmanager

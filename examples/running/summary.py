@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from recorder.learned.intervals import of_share
+from recorder.stats.means import share_interval
 
 Report = Mapping[str, Any]
 Summary = dict[str, Any]
@@ -67,7 +67,7 @@ def share(point: Mapping[str, Any] | None) -> dict[str, Any]:
     if point is None or point["value"] is None:
         return {"success": None, "attempts": 0, "low": None, "high": None}
     value, attempts = point["value"], point["attempts"]
-    sure = of_share(value, attempts)
+    sure = share_interval(value, attempts)
     return {
         "success": _round(value),
         "attempts": attempts,

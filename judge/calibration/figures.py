@@ -1,7 +1,7 @@
 """Figures of a judge against people, each with its 95 % interval by bootstrap over groups.
 
-Owns: the formulas, and the bootstrap. Refuses: pairs (`judge.calibration.pairs`), and which judge is to be taken
-(`judge.calibration.choosing`). Pure: the same seed gives the same intervals.
+Owns: the formulas, and the bootstrap. Refuses: pairs (`judge.calibration.labels`), and which judge is to be taken
+(`judge.calibration.comparison`). Pure: the same seed gives the same intervals.
 
 Pairs of one group are not independent: they share its task, and its runs. So groups are drawn anew, never pairs
 (Field and Welsh 2007). Every figure is a function of counts that add up, so a draw is one product of matrices.
@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from judge.calibration.pairs import (
+from judge.calibration.labels import (
     JUDGE_EARLIER,
     JUDGE_LATER,
     JUDGE_LONGER,
@@ -28,7 +28,7 @@ from judge.calibration.pairs import (
     TABLE,
     Counts,
 )
-from recorder.learned.intervals import Interval
+from recorder.stats.means import Interval
 
 DRAWS: Final = 2_000
 _ENDS: Final = (2.5, 97.5)  # percentiles
@@ -64,7 +64,7 @@ def kappa(counts: Counts) -> Values:
     return _divided(agreed - by_chance, 1 - by_chance)
 
 
-def tau(counts: Counts) -> Values:
+def kendall_tau(counts: Counts) -> Values:
     """Kendall's tau-b (1945) over all pairs: the rank correlation inside groups."""
     table = _table(counts)
     kept = table[..., 0, 0] + table[..., 2, 2]
@@ -84,7 +84,7 @@ def length_bias(counts: Counts) -> Values:
 
 
 FIGURES: Final[Mapping[str, Formula]] = {
-    "tau": tau,
+    "tau": kendall_tau,
     "accuracy": accuracy,
     "kappa": kappa,
     "position_bias": position_bias,
@@ -92,22 +92,22 @@ FIGURES: Final[Mapping[str, Formula]] = {
 }
 
 
-def figures(counts: Counts, seed: int = 0) -> dict[str, Figure]:
+def judge_figures(counts: Counts, seed: int = 0) -> dict[str, Figure]:
     """All figures of one judge; `counts`: [groups, columns]."""
-    summed, drawn = counts.sum(0), draws(counts, seed)
+    summed, drawn = counts.sum(0), bootstrap_counts(counts, seed)
     return {name: _figure(formula(summed), formula(drawn)) for name, formula in FIGURES.items()}
 
 
-def difference(one: Counts, other: Counts, formula: Formula = accuracy, seed: int = 0) -> Figure:
+def figure_difference(one: Counts, other: Counts, formula: Formula = accuracy, seed: int = 0) -> Figure:
     """A figure of one judge less that of another; both [groups, columns], of the same groups in the same order.
 
     The same groups are drawn for both, so what makes a group hard for either counts for neither.
     """
     value = formula(one.sum(0)) - formula(other.sum(0))
-    return _figure(value, formula(draws(one, seed)) - formula(draws(other, seed)))
+    return _figure(value, formula(bootstrap_counts(one, seed)) - formula(bootstrap_counts(other, seed)))
 
 
-def draws(counts: Counts, seed: int) -> Counts:
+def bootstrap_counts(counts: Counts, seed: int) -> Counts:
     """The counts of as many groups, drawn with replacement: [`DRAWS`, columns]."""
     groups = len(counts)
     if groups == 0:

@@ -1,24 +1,36 @@
 """People's labels: comparisons of the runs of groups, out of a file, or of what the record holds.
 
 Owns: the form of a file of labels, and refusing what is none. Refuses: the record's queries
-(`recorder.reading.labels`), judging. No label reaches a judge: it is asked about groups alone.
+(`recorder.views.review.human_labels`), judging. No label reaches a judge: it is asked about groups alone.
+
+Pairs of runs as people and a judge ordered them, counted by group.
+
+Owns: what a pair is, pairs out of scores, and the counts that every figure is made of. Refuses: the figures
+(`judge.calibration.figures`). Pure.
+
+A pair lies inside one group: scores of two groups need not compare. Which of its runs is called the first is nobody's
+choice, so each pair is counted both ways round, and no figure depends on it.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from judge.errors import LabelsInvalid
-from recorder.reading.labels import Preferred
+from recorder.views.review.human_labels import PreferenceLabel
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PeopleComparison:
     """What people said of some runs of a group: numbers that compare with one another, and with no other comparison's.
 
     Group and runs by their ids, or by the names that they were given.
@@ -29,13 +41,15 @@ class Comparison:
     where: str = ""  # the file and line, if it is of one
 
 
-def of_record(preferred: Iterable[Preferred], rated: Mapping[str, Mapping[str, float]]) -> list[Comparison]:
+def recorded_labels(
+    preferred: Iterable[PreferenceLabel], rated: Mapping[str, Mapping[str, float]]
+) -> list[PeopleComparison]:
     """Preferences and ties, and feedback on two or more runs of a group."""
-    pairs = [Comparison(one.group, {one.better: 1.0, one.worse: float(one.tie)}) for one in preferred]
-    return [*pairs, *(Comparison(group, scores) for group, scores in rated.items() if len(scores) > 1)]
+    pairs = [PeopleComparison(one.group, {one.better: 1.0, one.worse: float(one.tie)}) for one in preferred]
+    return [*pairs, *(PeopleComparison(group, scores) for group, scores in rated.items() if len(scores) > 1)]
 
 
-def read(path: Path) -> list[Comparison]:
+def read_labels(path: Path) -> list[PeopleComparison]:
     """The comparisons of a JSONL file: `{"group", "pair": [run, run], "winner": run or null}` a line, null for a tie,
     or `{"group", "scores": {run: number}}`.
 
@@ -51,7 +65,7 @@ def read(path: Path) -> list[Comparison]:
     return found
 
 
-def _comparison(where: str, line: str) -> Comparison:
+def _comparison(where: str, line: str) -> PeopleComparison:
     try:
         one = json.loads(line)
     except (ValueError, RecursionError) as e:
@@ -62,7 +76,9 @@ def _comparison(where: str, line: str) -> Comparison:
         )
     if ("pair" in one) == ("scores" in one):
         raise LabelsInvalid(f"{where}: it must have `pair` and `winner`, or `scores`: one of the two")
-    return Comparison(one["group"], _of_pair(where, one) if "pair" in one else _of_scores(where, one["scores"]), where)
+    return PeopleComparison(
+        one["group"], _of_pair(where, one) if "pair" in one else _of_scores(where, one["scores"]), where
+    )
 
 
 def _of_pair(where: str, one: Mapping[str, Any]) -> dict[str, float]:
@@ -86,3 +102,79 @@ def _of_scores(where: str, scores: object) -> dict[str, float]:
         if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
             raise LabelsInvalid(f"{where}: the score of {run!r:.80} must be a finite number")
     return {run: float(score) for run, score in scores.items()}
+
+
+FIRST, TIE, SECOND = 1, 0, -1  # which of a pair's runs is better, or shown earlier, or longer
+# The columns of counts: 3 x 3 of (people, judge), each of first, tie, second; then how often the judge, and people,
+# preferred the run that was shown earlier (later), and the one that is longer (shorter).
+TABLE: Final = 9
+JUDGE_EARLIER, JUDGE_LATER, PEOPLE_EARLIER, PEOPLE_LATER = range(9, 13)
+JUDGE_LONGER, JUDGE_SHORTER, PEOPLE_LONGER, PEOPLE_SHORTER = range(13, 17)
+COLUMNS: Final = 17
+
+Counts = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledPair:
+    """Two runs of a group. Each field: `FIRST`, `TIE` or `SECOND`.
+
+    `earlier`: which was shown to the judge earlier, `TIE` where that is not known or took turns. `longer`: likewise.
+    """
+
+    group: str
+    people: int
+    judge: int
+    earlier: int = TIE
+    longer: int = TIE
+
+
+def labelled_pairs(
+    group: str,
+    people: Mapping[str, float],
+    judge: Mapping[str, float],
+    *,
+    places: Mapping[str, int] | None = None,
+    lengths: Mapping[str, int] | None = None,
+) -> list[LabelledPair]:
+    """The pairs of a group's runs that both have scored. `places`: at which place the judge was shown each run."""
+    both = sorted(people.keys() & judge.keys())
+    return [
+        LabelledPair(
+            group,
+            _sign(people[a] - people[b]),
+            _sign(judge[a] - judge[b]),
+            _sign(places[b] - places[a]) if places else TIE,
+            _sign(lengths[a] - lengths[b]) if lengths else TIE,
+        )
+        for a, b in combinations(both, 2)
+    ]
+
+
+def _sign(difference: float) -> int:
+    return FIRST if difference > 0 else SECOND if difference < 0 else TIE
+
+
+def count_pairs(pairs: Iterable[LabelledPair]) -> dict[str, Counts]:
+    """The counts of each group: [`COLUMNS`], by its id."""
+    found: dict[str, Counts] = {}
+    for pair in pairs:
+        row = found.setdefault(pair.group, np.zeros(COLUMNS))
+        for people, judge in ((pair.people, pair.judge), (-pair.people, -pair.judge)):
+            row[3 * (1 - people) + (1 - judge)] += 0.5
+        _count(row, pair.judge * pair.earlier, JUDGE_EARLIER, JUDGE_LATER)
+        _count(row, pair.people * pair.earlier, PEOPLE_EARLIER, PEOPLE_LATER)
+        _count(row, pair.judge * pair.longer, JUDGE_LONGER, JUDGE_SHORTER)
+        _count(row, pair.people * pair.longer, PEOPLE_LONGER, PEOPLE_SHORTER)
+    return found
+
+
+def _count(row: Counts, sign: int, above: int, below: int) -> None:
+    if sign:
+        row[above if sign > 0 else below] += 1
+
+
+def stack_counts(by_group: Mapping[str, Counts], groups: Sequence[str]) -> Counts:
+    """Counts as one array, [groups, `COLUMNS`]; a group without pairs has none."""
+    none = np.zeros(COLUMNS)
+    return np.stack([by_group.get(group, none) for group in groups]) if groups else np.zeros((0, COLUMNS))

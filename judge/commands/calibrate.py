@@ -1,7 +1,7 @@
 """`hone calibrate`.
 
 Owns: its flags. Refuses: holding judges against people (`judge.calibration`), how that reads
-(`judge.calibration_view`).
+(`judge.commands.calibration_view`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from recorder.base.json_output import write_json
 from recorder.commands.context import Context
 
 if TYPE_CHECKING:
-    from recorder.store.project import Project
+    from recorder.store.database import Project
 
     pass
 
@@ -52,11 +52,11 @@ def calibrate(
     it was shown earlier, or the longer one: each with its 95 % interval by bootstrap over groups.
     """
     from judge.calibration import labels as files
-    from judge.calibration.against import Calibrated
-    from judge.calibration.against import calibrate as hold
-    from judge.calibration_view import as_json, chart, show, watched
+    from judge.calibration.comparison import CalibrationResult
+    from judge.calibration.comparison import calibrate as hold
+    from judge.commands.calibration_view import calibration_chart, calibration_json, show, watch_progress
     from recorder.commands.support import draw_into, require_folder, run
-    from recorder.reading.labels import preferences, rated
+    from recorder.views.review.human_labels import list_preferences, list_ratings
 
     if labels is not None and feedback is not None:
         raise click.UsageError("--feedback goes without LABELS: name one of the two.")
@@ -64,23 +64,23 @@ def calibrate(
     names = [name for name in dict.fromkeys(one.strip() for one in judges.split(",")) if name]
     if not names:
         raise click.UsageError("--judges names nobody.")
-    of_file = files.read(labels) if labels is not None else None
+    of_file = files.read_labels(labels) if labels is not None else None
     settings = context.settings().judge
 
-    async def held(project: Project) -> Calibrated:
+    async def held(project: Project) -> CalibrationResult:
         told = of_file
         if told is None:
-            rates = await rated(project, feedback) if feedback is not None else {}
-            told = files.of_record(await preferences(project), rates)
+            rates = await list_ratings(project, feedback) if feedback is not None else {}
+            told = files.recorded_labels(await list_preferences(project), rates)
         if not told:
             raise click.UsageError("there is no label: name a file, prefer runs on a group's page, or say --feedback.")
-        with watched() as tell:
+        with watch_progress() as tell:
             return await hold(project, settings, names, told, tolerance, tell)
 
     found = run(context, held)
     if context.json:
-        write_json(as_json(found))
+        write_json(calibration_json(found))
     else:
         show(found)
     if picture is not None:
-        draw_into(chart(found), picture)
+        draw_into(calibration_chart(found), picture)

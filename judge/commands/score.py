@@ -1,7 +1,7 @@
 """`hone score`: one group, those that are open, or all again.
 
-Owns: its flags and exit codes. Refuses: scoring (`judge.scoring`), how it reads (`judge.score_view`,
-`judge.rescore_view`).
+Owns: its flags and exit codes. Refuses: scoring (`judge.scoring`), how it reads (`judge.commands.score_view`,
+`judge.commands.rescore_view`).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from recorder.base.terminal import echo
 from recorder.commands.context import Context
 
 if TYPE_CHECKING:
-    from judge.scoring.again import Tally, Tell
-    from judge.scoring.counting import Counted
+    from judge.scoring.request_count import RequestCount
+    from judge.scoring.rescoring import RescoreTally, Tell
     from proxy.settings.hone import HoneSettings
-    from recorder.store.project import Project
+    from recorder.store.database import Project
 
 
-class Wanted(TypedDict):
+class ScoreSelection(TypedDict):
     """Which groups `hone score --all` is about."""
 
     campaign: str | None
@@ -56,7 +56,7 @@ def score(
     save: bool,
     again: bool,
     every: bool,
-    **wanted: Unpack[Wanted],
+    **wanted: Unpack[ScoreSelection],
 ) -> None:
     """Judge one GROUP (its id, or the name it was given) and show how.
 
@@ -80,7 +80,7 @@ def score(
     if any(wanted.values()):
         raise click.UsageError("--campaign, --alias, --stale and --dry-run go with --all.")
     from judge.errors import JudgeUnanswered
-    from judge.scoring.bench import check_settings
+    from judge.scoring.setup import check_settings
 
     if group is None and not still_open:
         raise click.UsageError("name a group, or say --all, or --open for all that are open.")
@@ -99,28 +99,28 @@ def score(
         raise
 
 
-def _score_all(context: Context, *, again: bool, **wanted: Unpack[Wanted]) -> None:
+def _score_all(context: Context, *, again: bool, **wanted: Unpack[ScoreSelection]) -> None:
     """Exit status 1 where a group failed, 130 where Ctrl-C came first."""
-    from judge.rescore_view import tell, watched
-    from judge.scoring.again import Tally
-    from judge.scoring.bench import check_settings
-    from judge.scoring.counting import Counted
+    from judge.commands.rescore_view import print_rescore, watch_rescore
+    from judge.scoring.request_count import RequestCount
+    from judge.scoring.rescoring import RescoreTally
+    from judge.scoring.setup import check_settings
     from recorder.commands.support import run
 
     settings = context.settings()
     check_settings(settings.judge)
-    tally, counted = Tally(), Counted(settings.judge.max_tokens) if wanted["dry_run"] else None
+    tally, counted = RescoreTally(), RequestCount(settings.judge.max_tokens) if wanted["dry_run"] else None
     try:
-        with watched(tally) as told:
+        with watch_rescore(tally) as told:
             run(
                 context,
                 lambda project: _each(project, settings, tally, counted, told, again, wanted),
             )
     except Exception:
         if tally.over:  # the store went away, say: what was saved is told
-            tell(tally, counted, as_json=context.json)
+            print_rescore(tally, counted, as_json=context.json)
         raise
-    tell(tally, counted, as_json=context.json)
+    print_rescore(tally, counted, as_json=context.json)
     if tally.stopped or tally.failed():
         raise SystemExit(INTERRUPTED if tally.stopped else FAILED)
 
@@ -128,31 +128,31 @@ def _score_all(context: Context, *, again: bool, **wanted: Unpack[Wanted]) -> No
 async def _each(
     project: Project,
     settings: HoneSettings,
-    tally: Tally,
-    counted: Counted | None,
+    tally: RescoreTally,
+    counted: RequestCount | None,
     told: Tell,
     again: bool,
-    wanted: Wanted,
+    wanted: ScoreSelection,
 ) -> None:
-    from judge.scoring.again import choose, count, score_again
-    from judge.scoring.bench import open_bench
+    from judge.scoring.rescoring import choose_groups, count_requests, rescore_groups
+    from judge.scoring.setup import open_bench
 
     keep, ask = counted is None, counted.ask if counted else None
     at_once, lease_s = settings.judge.concurrency, settings.recorder.lease_s
     only = {"campaign": wanted["campaign"], "alias": wanted["alias"]}
     async with open_bench(settings.judge, project, keep=keep, again=again, ask=ask) as bench:
-        groups = await choose(project, bench, **only, only_stale=wanted["stale"], anew=again)
+        groups = await choose_groups(project, bench, **only, only_stale=wanted["stale"], anew=again)
         tally.groups = len(groups)
         with tally.until_stopped():
             if counted:
-                await count(project.store, groups, bench, told, at_once=at_once)
+                await count_requests(project.store, groups, bench, told, at_once=at_once)
             else:
-                await score_again(project.store, groups, bench, told, at_once=at_once, lease_s=lease_s, anew=again)
+                await rescore_groups(project.store, groups, bench, told, at_once=at_once, lease_s=lease_s, anew=again)
 
 
 def _score_one(context: Context, group: str, *, debug: bool, save: bool, again: bool) -> None:
-    from judge.score_view import as_json, show_score
-    from judge.scoring.by_hand import score_one
+    from judge.commands.score_view import score_json, show_score
+    from judge.scoring.manual_score import score_one
     from recorder.commands.support import run
 
     settings = context.settings()
@@ -162,14 +162,14 @@ def _score_one(context: Context, group: str, *, debug: bool, save: bool, again: 
         lambda project: score_one(project, settings.judge, group, lease_s=lease_s, save=save or again, again=again),
     )
     if context.json:
-        write_json(as_json(found, scored, debug=debug))
+        write_json(score_json(found, scored, debug=debug))
     else:
         show_score(found, scored, debug=debug)
 
 
 def _score_open(context: Context, group: str | None, *, debug: bool) -> None:
-    from judge.score_view import as_json, show_open
-    from judge.scoring.by_hand import score_open
+    from judge.commands.score_view import score_json, show_open_score
+    from judge.scoring.manual_score import score_open
     from recorder.commands.support import run
 
     settings = context.settings()
@@ -178,8 +178,8 @@ def _score_open(context: Context, group: str | None, *, debug: bool) -> None:
         if isinstance(scored, str):
             echo(f"group {found.id}: {scored}", err=True)
         elif context.json:
-            shown.append(as_json(found, scored, debug=debug))
+            shown.append(score_json(found, scored, debug=debug))
         else:
-            show_open(found, scored, debug=debug)
+            show_open_score(found, scored, debug=debug)
     if context.json:
         write_json(shown)

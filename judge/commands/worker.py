@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from judge.commands.tricks import check_tricks
+from judge.commands.check import check_tricks
 from recorder.commands.context import Context
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ def judge(click_context: click.Context, only_check: bool) -> None:
 
 def _check(context: Context) -> None:
     """Tell what is right and wrong; exit status 1 where something is wrong."""
-    from judge.scoring.checks import check
+    from judge.scoring.checks import check_judge
     from recorder.commands.support import echo_findings
 
-    echo_findings(asyncio.run(check(context.settings().judge)), as_json=context.json)
+    echo_findings(asyncio.run(check_judge(context.settings().judge)), as_json=context.json)
 
 
 judge.add_command(check_tricks)
@@ -49,21 +49,23 @@ judge.add_command(check_tricks)
 
 async def run_worker(settings: HoneSettings) -> None:
     """Run one judge worker until SIGTERM or SIGINT. Raises JudgeMisconfigured, StoreError, SchemaMismatch."""
-    from judge.scoring.bench import check_settings, open_bench, told_parts
+    from judge.scoring.setup import check_settings, describe_parts, open_bench
     from judge.scoring.worker import JudgeWorker
-    from recorder.processes.signals import stopping
-    from recorder.store.migrate import open_store
-    from recorder.store.project import Project
+    from recorder.processes.signals import call_on_stop
+    from recorder.store.bootstrap import open_store
+    from recorder.store.database import Project
 
     check_settings(settings.judge)
     known = settings.judge.known_recipes()
     stop = asyncio.Event()
-    with stopping(stop.set):
+    with call_on_stop(stop.set):
         store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
         try:
             async with open_bench(settings.judge, Project(store, settings.project)) as bench:
                 worker = JudgeWorker(Project(store, settings.project), bench, settings.recorder, learn=settings.learn)
-                told = "; ".join(f"{name}: {told_parts(settings.judge.by_recipe(name)) or 'nothing'}" for name in known)
+                told = "; ".join(
+                    f"{name}: {describe_parts(settings.judge.by_recipe(name)) or 'nothing'}" for name in known
+                )
                 by, strong = settings.judge.model or "no model", settings.judge.strong
                 by += f", held against {strong.model}" if strong is not None else ""
                 logging.getLogger(__name__).info("judge %s: %s (%s)", worker.owner, told, by)

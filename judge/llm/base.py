@@ -1,8 +1,8 @@
 """The judge `base`: the model that an alias began with (`NAME@0`), asked through a running proxy.
 
 Owns: which alias, where a proxy is, the key for it, and naming the base as the judge's version. Refuses: sending
-(`judge.llm.model`), what is asked, and serving it: the proxy's own route for judges (`proxy.serving.for_judges`), whose
-calls are no traffic.
+(`judge.llm.judge_model`), what is asked, and serving it: the proxy's own route for judges
+(`proxy.serving.judge_calls`), whose calls are no traffic.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any, Final
 from pydantic import SecretStr
 
 from judge.errors import JudgeDown
-from judge.llm.model import Answer, JudgeModel, Messages
+from judge.llm.judge_model import JudgeAnswer, JudgeModel, Messages
 from judge.panel_settings import BASE
-from judge.settings import JudgeSettings, base_of
-from recorder.holding.holders import holder_name
+from judge.settings import JudgeSettings, base_model_name
+from recorder.queue.leases import holder_name
 from recorder.registry import keys, replicas
 from recorder.registry.aliases import AliasView, get_aliases
 from recorder.registry.keys import Scope
 from recorder.store import sql
-from recorder.store.project import Project
+from recorder.store.database import Project
 
 ROUTE: Final = "/hone/v1/judge"  # where LiteLLM adds /chat/completions
 HEARD_S: Final = 30.0  # proxies report every ten seconds; one not heard of for so long is gone
@@ -34,7 +34,7 @@ _FINGERPRINT_CHARS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class BaseEndpoint:
     """An alias's base and where it is asked. `version`: how scores name it. `until`: on the monotonic clock."""
 
     url: str
@@ -44,16 +44,16 @@ class Reached:
     until: float
 
 
-class Bases:
+class BaseEndpoints:
     """Finds the bases of a project's aliases. `close()` at the end: it revokes the key that was made."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
-        self._found: dict[str | None, Reached] = {}
+        self._found: dict[str | None, BaseEndpoint] = {}
         self._key: tuple[str, str, float] | None = None  # its id, its secret, and until when it is used
         self._looking = asyncio.Lock()
 
-    async def find(self, alias: str | None) -> Reached:
+    async def find(self, alias: str | None) -> BaseEndpoint:
         """Where the base of an alias is asked; None: the only one that there is.
 
         Raises:
@@ -72,12 +72,12 @@ class Bases:
     async def close(self) -> None:
         """Take the key back."""
         if self._key is not None:
-            await keys.revoke(self._project, self._key[0])
+            await keys.revoke_key(self._project, self._key[0])
             self._key = None
 
-    async def _look(self, name: str | None) -> Reached:
+    async def _look(self, name: str | None) -> BaseEndpoint:
         alias = _chosen(await get_aliases(self._project), name)
-        seen = await replicas.proxies_seen(self._project, HEARD_S)
+        seen = await replicas.list_live_proxies(self._project, HEARD_S)
         heard = [one for one in seen if one.url]
         if not heard:
             raise JudgeDown(
@@ -86,7 +86,7 @@ class Bases:
                 f"{HEARD_S:.0f} s: start `hone up` or `hone serve`, or set judge.model to a model by its LiteLLM name",
             )
         newest = max(heard, key=lambda one: one.seen_at)
-        return Reached(
+        return BaseEndpoint(
             newest.url.rstrip("/") + ROUTE,
             await self._key_now(),
             alias.name,
@@ -96,14 +96,14 @@ class Bases:
 
     async def _key_now(self) -> str | None:
         """A key where the project has keys: one that may ask for a version by its name, and nothing else."""
-        if self._key is None and not await keys.any_keys(self._project):
+        if self._key is None and not await keys.has_keys(self._project):
             return None
         if self._key is None or time.monotonic() >= self._key[2]:
             await self.close()
             async with self._project.store.read() as conn:
-                expires_at = await sql.clock(conn) + _KEY_LIFE_S
+                expires_at = await sql.format_wait(conn) + _KEY_LIFE_S
             name = f"judge {holder_name()}"
-            made, secret = await keys.mint(self._project, name, [Scope.EVAL], expires_at=expires_at, by="judge")
+            made, secret = await keys.create_key(self._project, name, [Scope.EVAL], expires_at=expires_at, by="judge")
             self._key = made.id, secret, time.monotonic() + _KEY_LIFE_S / 2
         return self._key[1]
 
@@ -112,16 +112,18 @@ class BaseJudge:
     """One alias's base as the judge. One event loop."""
 
     def __init__(
-        self, bases: Bases, alias: str | None, settings: JudgeSettings, reply_format: Mapping[str, Any]
+        self, bases: BaseEndpoints, alias: str | None, settings: JudgeSettings, reply_format: Mapping[str, Any]
     ) -> None:
         self._bases = bases
         self._alias = alias
         self._settings = settings
         self._reply_format = reply_format
-        self._model: tuple[Reached, JudgeModel] | None = None
+        self._model: tuple[BaseEndpoint, JudgeModel] | None = None
 
-    async def ask(self, messages: Messages) -> Answer:
-        """Send one request, which costs nothing but time. Raises JudgeDown, as any judge does, and as `Bases.find`."""
+    async def ask(self, messages: Messages) -> JudgeAnswer:
+        """Send one request, which costs nothing but time. Raises JudgeDown, as any judge does, and as
+        `BaseEndpoints.find`.
+        """
         at = await self._bases.find(self._alias)
         try:
             answer = await self._at(at).ask(messages)
@@ -130,10 +132,10 @@ class BaseJudge:
             raise
         return replace(answer, version=at.version, spent=replace(answer.spent, cost_usd=0.0))
 
-    def _at(self, at: Reached) -> JudgeModel:
+    def _at(self, at: BaseEndpoint) -> JudgeModel:
         if self._model is None or (self._model[0].url, self._model[0].key) != (at.url, at.key):
             own = {
-                "model": f"openai/{base_of(at.alias)}",
+                "model": f"openai/{base_model_name(at.alias)}",
                 "api_base": at.url,
                 "api_key": SecretStr(at.key) if at.key else None,
             }
@@ -157,4 +159,4 @@ def _chosen(there: list[AliasView], name: str | None) -> AliasView:
 def _version(alias: AliasView) -> str:
     """How scores name the base: the version 0 of its alias, the model, and of which weights it is."""
     fingerprint = (alias.base_fingerprint or "").rpartition(":")[2][:_FINGERPRINT_CHARS]
-    return " ".join(one for one in (base_of(alias.name), alias.base_model, fingerprint) if one)
+    return " ".join(one for one in (base_model_name(alias.name), alias.base_model, fingerprint) if one)

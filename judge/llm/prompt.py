@@ -1,8 +1,18 @@
-"""The prompt of a group: what the judge is told, and how its reply finds back to the trajectories.
+"""In which order the runs of a group are shown, over all requests about it.
+
+Owns: which turn of how many a request is, and the order and the key of ids that follow. Pure. Refuses: prompts
+(`judge.llm.prompt`).
+
+A judge may love a place. So the runs are shuffled once, and each request begins further on in that order: the requests
+of one judge show each run in each place equally often, as far as their number allows (cyclic Latin squares). The shifts
+are spread over the whole circle, because a judge that loves places loves neighbouring ones alike.
+
+The prompt of a group: what the judge is told, and how its reply finds back to the trajectories.
 
 Owns: the fixed text, the ids, the frame around the data, and the hash under which a verdict is found again. Refuses:
-the order (`judge.llm.orders`), what is shown of a run (`judge.llm.shown`), how it is written safely (`recorder.fence`)
-and cut to size (`judge.llm.fitting`), requests, replies, the store. All of it is pure.
+the order (`judge.llm.prompt`), what is shown of a run (`judge.llm.group_text`), how it is written safely
+(`recorder.llm.untrusted_text`) and cut to size (`judge.llm.truncation`), requests, replies, the store. All of it is
+pure.
 
 The fixed text comes first and the group's data last, so that a provider's prompt cache hits. The data is one JSON
 document a line between two lines that carry a random nonce. No character of a transcript can end a line, form the
@@ -12,6 +22,7 @@ request's turn, so a stored reply can be read again; the hash depends on none of
 
 from __future__ import annotations
 
+import random
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,11 +31,56 @@ from typing import Any, Final
 
 from judge.errors import PromptTooLong
 from judge.llm import subscores as parts
-from judge.llm.fitting import fit
-from judge.llm.orders import ALONE, Turn, key_of, ordered
-from judge.llm.shown import Group, Json, Run, digest, show_group
+from judge.llm.group_text import Json, PromptGroup, PromptTrajectory, json_digest, show_group
+from judge.llm.truncation import fit_documents
 from judge.panel_settings import SubscoreSettings
-from recorder.fence import json_line
+from recorder.llm.untrusted_text import fence_json
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeRequest:
+    """One request about a group: the `repeat`th time that its `member`th judge is asked, both counted from 0."""
+
+    member: int = 0
+    repeat: int = 0
+    members: int = 1
+    repeats: int = 1
+
+    @property
+    def number(self) -> int:
+        """Its place among all requests about the group: judges take turns."""
+        return self.repeat * self.members + self.member
+
+    @property
+    def of(self) -> int:
+        """How many requests there are about the group."""
+        return self.members * self.repeats
+
+
+ALONE: Final = JudgeRequest()  # the one request about a group
+
+
+def judge_requests(members: int, repeats: int) -> list[JudgeRequest]:
+    """All requests about a group, by their numbers."""
+    return [JudgeRequest(member, repeat, members, repeats) for repeat in range(repeats) for member in range(members)]
+
+
+def shown_order(keys: Sequence[str], seed: int, turn: JudgeRequest) -> list[str]:
+    """The order in which runs are shown.
+
+    Over a judge's repeats, two runs' counts of any place differ by 1 at most, and so do one run's counts of two places:
+    the shifts of a judge lie apart by `len(keys) / repeats`, and those of the judges in between.
+    """
+    shuffled = list(keys)
+    random.Random(seed).shuffle(shuffled)
+    shift = turn.number * len(shuffled) // turn.of
+    return shuffled[shift:] + shuffled[:shift]
+
+
+def id_key(seed: int, turn: JudgeRequest) -> bytes:
+    """What the ids of a request are made with: another one for each, so that no reply answers another request."""
+    return seed.to_bytes(8, "big") + (turn.number.to_bytes(4, "big") if turn.number else b"")
+
 
 VERSION = 3  # counts changes of what a judge reads
 SEEDS = 2**31  # the store keeps a seed in 32 bits
@@ -69,7 +125,7 @@ it. Judge this step alone: how well it serves the task, by what the agent could 
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class GroupPrompt:
     """One request to the judge, and what its ids stand for."""
 
     messages: list[dict[str, str]]
@@ -78,7 +134,7 @@ class Prompt:
     seed: int
     shortened: bool
     too_long: tuple[str, ...] = ()  # the trajectories for which there was no room
-    turn: Turn = ALONE
+    turn: JudgeRequest = ALONE
     subscores: tuple[SubscoreSettings, ...] = ()  # what is asked for each; empty: one score
     nonce: str = ""
 
@@ -89,7 +145,7 @@ class Prompt:
 
 
 def build_prompt(
-    runs: Sequence[Run],
+    runs: Sequence[PromptTrajectory],
     *,
     rubric: str,
     seed: int,
@@ -97,10 +153,10 @@ def build_prompt(
     task_rubric: Any = None,
     alike: bool = False,
     step: bool = False,
-    turn: Turn = ALONE,
+    turn: JudgeRequest = ALONE,
     subscores: Sequence[SubscoreSettings] = (),
     nonce: str | None = None,
-) -> Prompt:
+) -> GroupPrompt:
     """Write the prompt of a group of at least one run.
 
     `seed` (0 ≤ seed < `SEEDS`) and `turn` decide order and ids. `task_rubric` is what the owner of this one task says
@@ -115,19 +171,19 @@ def build_prompt(
     system = _SYSTEM.format(
         rubric=rubric.strip(),
         task=_ALIKE if alike else _SAME,
-        wanted=parts.wanted(subscores),
-        form=parts.form(subscores),
+        wanted=parts.scores_wanted(subscores),
+        form=parts.reply_form(subscores),
     ) + (_STEP if step else "")
     nonce = nonce or secrets.token_hex(8)
-    ids = _ids(sorted(group.own), key_of(seed, turn))
+    ids = _ids(sorted(group.own), id_key(seed, turn))
     room = max_chars - len(system) - len(_user_text([], list(ids.values()), task_rubric, nonce))
     shared, own, shortened = _fitted(group, ids, room, nonce)
-    keys = ordered(list(own), seed, turn)
+    keys = shown_order(list(own), seed, turn)
     text = _user_text([shared, *(own[key] for key in keys)], [ids[key] for key in keys], task_rubric, nonce)
-    return Prompt(
+    return GroupPrompt(
         messages=[{"role": "system", "content": system}, {"role": "user", "content": text}],
         ids={ids[key]: group.members[key] for key in keys},
-        hash=digest([VERSION, system, task_rubric, group.shared, sorted(group.own)]),
+        hash=json_digest([VERSION, system, task_rubric, group.shared, sorted(group.own)]),
         seed=seed,
         shortened=shortened,
         too_long=tuple(member for key, members in group.members.items() if key not in own for member in members),
@@ -137,10 +193,10 @@ def build_prompt(
     )
 
 
-def _fitted(group: Group, ids: Mapping[str, str], room: int, nonce: str) -> tuple[Json, dict[str, Json], bool]:
+def _fitted(group: PromptGroup, ids: Mapping[str, str], room: int, nonce: str) -> tuple[Json, dict[str, Json], bool]:
     """The shared document and, by their keys, those of the trajectories for which there is room."""
     documents = [{"kind": "trajectory", "id": ids[key]} | group.own[key] for key in ids]
-    shared, *own = fit([group.shared, *documents], room, nonce)
+    shared, *own = fit_documents([group.shared, *documents], room, nonce)
     fitted = {key: one for key, one in zip(ids, own, strict=True) if one is not None}
     if shared is None or len(fitted) < min(2, len(documents)):
         raise PromptTooLong(
@@ -153,13 +209,13 @@ def _fitted(group: Group, ids: Mapping[str, str], room: int, nonce: str) -> tupl
 
 
 def _user_text(documents: Iterable[Json], ids: Sequence[str], task_rubric: Any, nonce: str) -> str:
-    about = [] if task_rubric is None else [f"What counts in this task, says its owner: {json_line(task_rubric)}"]
+    about = [] if task_rubric is None else [f"What counts in this task, says its owner: {fence_json(task_rubric)}"]
     return "\n".join(
         [
             *about,
             f"Score these {len(ids)} trajectories, each once: {', '.join(ids)}",
             f"<<<HONE-DATA {nonce}>>>",
-            *(json_line(document) for document in documents),
+            *(fence_json(document) for document in documents),
             f"<<<END-HONE-DATA {nonce}>>>",
         ]
     )

@@ -1,30 +1,157 @@
-"""One request judges one run by all its criteria.
+"""Reading the judge's reply about criteria: met or not for each id, or a precise refusal.
+
+Owns: finding the one JSON object of a reply, checking ids, verdicts and quotes. Refuses guesses: a reply with anything
+beside its object that may be another, a word in the place of true or false, a quote that the response does not hold.
+The message says to the judge what to mend. All of it is pure, and takes a time that grows with the reply alone.
+
+One request judges one run by all its criteria.
 
 Owns: the form of the reply, asking, and the one repair attempt that shows the judge its error. Refuses: how a prompt is
-written (`judge.llm.rubric_prompt`), read (`judge.llm.rubric_reader`) or sent (`judge.llm.model`).
+written (`judge.llm.rubric_prompt`), read (`judge.llm.rubric`) or sent (`judge.llm.judge_model`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from judge.errors import JudgeFailed, JudgeUnanswered, ReplyRefused, Spent
-from judge.llm.model import Answer
+from judge.errors import JudgeFailed, JudgeUnanswered, JudgeUsage, ReplyRefused
+from judge.llm.judge_model import JudgeAnswer
 from judge.llm.rubric_prompt import RubricPrompt
-from judge.llm.rubric_reader import FORM, Met, read_rubric_reply
 from judge.llm.ruler import CUT, MAX_SHOWN_REPLY_CHARS, Ask, require_reply
+
+MAX_REPLY_CHARS: Final = 400_000
+MAX_REASON_CHARS: Final = 1_000
+FORM: Final = '{"criteria": [{"id", "reason", "met"}]}'
+
+_BRACKET: Final = re.compile(r"[{}\[\]]")
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CriterionVerdict:
+    """What was found about one criterion, and why."""
+
+    met: bool
+    reason: str
+    quote: str = ""
+
+
+def read_rubric_reply(
+    reply: str, ids: Sequence[str], response: Sequence[str] | None = None
+) -> dict[str, CriterionVerdict]:
+    """The verdict for each of `ids`. With `response`, a criterion that is met must quote one of these texts.
+
+    Raises:
+        ReplyRefused: there is no verdict, or more than one; ids are missing, twice or unknown; a reason or a verdict is
+            missing; a quote is not in the response.
+    """
+    document = _object_in(_said(reply))
+    if isinstance(document, _DuplicateKeys) or not isinstance(entries := document.get("criteria"), list):
+        raise ReplyRefused(f"there is no JSON object {FORM} in the reply, or it has a key twice")
+    by_id = _by_id(entries, ids)
+    flat = None if response is None else [_flat(text) for text in response]
+    return {name: _met(name, by_id[name], flat) for name in ids}
+
+
+# Finding the object
+
+
+class _DuplicateKeys(dict[str, Any]):
+    """An object in which a key stands twice: no verdict may rest on which of the two counts."""
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    return value if len(value) == len(pairs) else _DuplicateKeys(value)
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_pairs)
+
+
+def _said(reply: str) -> str:
+    """The reply behind its thoughts. They end with the last `</think>`, whether or not a `<think>` began them."""
+    if len(reply) > MAX_REPLY_CHARS:
+        raise ReplyRefused(f"the reply is {len(reply)} characters long; at most {MAX_REPLY_CHARS} are read")
+    said = reply.rpartition("</think>")[2]
+    if not said.strip():
+        raise ReplyRefused("the reply is empty")
+    return said
+
+
+def _object_in(said: str) -> dict[str, Any]:
+    """The one JSON object of the text. Words and code fences around it are passed over; brackets there are not."""
+    start = said.find("{")
+    if start < 0:
+        raise ReplyRefused(f"there is no JSON object {FORM} in the reply")
+    if "<think>" in said[:start]:  # a verdict in there is one that it may have dropped again
+        raise ReplyRefused("the reply ends in the middle of its thoughts")
+    try:
+        document, end = _DECODER.raw_decode(said, start)
+    except (ValueError, RecursionError) as e:
+        raise ReplyRefused("the reply's JSON is broken or cut off; give one JSON object and nothing else") from e
+    if _BRACKET.search(said[:start]) or _BRACKET.search(said, end):
+        raise ReplyRefused("there is more than one JSON object in the reply; give one and nothing else")
+    assert isinstance(document, dict)
+    return document
+
+
+# What it says
+
+
+def _by_id(entries: Sequence[Any], ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    found: dict[str, Mapping[str, Any]] = {}
+    known = set(ids)
+    for number, entry in enumerate(entries, start=1):
+        if not isinstance(entry, dict) or isinstance(entry, _DuplicateKeys):
+            raise ReplyRefused(f"entry {number} is not an object with id, reason and met, each once")
+        name = entry.get("id")
+        if not isinstance(name, str) or name.strip() not in known:
+            raise ReplyRefused(f"entry {number} has the id {name!r:.60}; the ids are {', '.join(ids)}")
+        if name.strip() in found:
+            raise ReplyRefused(f"id {name.strip()} is there twice")
+        found[name.strip()] = entry
+    if absent := [name for name in ids if name not in found]:
+        raise ReplyRefused(f"no verdict for: {', '.join(absent)}")
+    return found
+
+
+def _met(name: str, entry: Mapping[str, Any], response: Sequence[str] | None) -> CriterionVerdict:
+    reason, met, quote = entry.get("reason"), entry.get("met"), entry.get("quote")
+    if not isinstance(reason, str) or not reason.strip():
+        raise ReplyRefused(f"{name} has no reason (a text)")
+    if not isinstance(met, bool):
+        raise ReplyRefused(f"`met` of {name} is {'missing' if met is None else repr(met)[:60]}: write true or false")
+    if response is None or not met:
+        return CriterionVerdict(met, _kept(reason))
+    if not isinstance(quote, str) or not quote.strip():
+        raise ReplyRefused(f"{name} is met and has no quote; where nothing in the response shows it, it is not met")
+    quoted = _flat(quote)  # once: it may be as long as the reply
+    if not any(quoted in text for text in response):
+        raise ReplyRefused(f"the quote of {name} is not in the agent's own messages: {quote!r:.200}")
+    return CriterionVerdict(met, _kept(reason), _kept(quote))
+
+
+def _kept(text: str) -> str:
+    """The text as it can be stored: lone surrogates as their escapes, and not too long."""
+    return text.strip()[:MAX_REASON_CHARS].encode("utf-8", "backslashreplace").decode()
+
+
+def _flat(text: str) -> str:
+    """The text as quotes are compared: white space counts as one space."""
+    return " ".join(text.split())
+
+
+@dataclass(frozen=True, slots=True)
+class RubricVerdicts:
     """What the judge said about one run: a verdict for each criterion, in their order."""
 
-    verdicts: Sequence[Met]
+    verdicts: Sequence[CriterionVerdict]
     version: str | None
-    spent: Spent
+    spent: JudgeUsage
 
 
 def reply_format(*, evidence: bool) -> dict[str, Any]:
@@ -46,7 +173,7 @@ def reply_format(*, evidence: bool) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "verdicts", "strict": True, "schema": schema}}
 
 
-async def check(prompt: RubricPrompt, ask: Ask) -> Checked:
+async def judge_rubric(prompt: RubricPrompt, ask: Ask) -> RubricVerdicts:
     """Ask the judge about a run, and once more where its reply cannot be read.
 
     Raises:
@@ -54,9 +181,9 @@ async def check(prompt: RubricPrompt, ask: Ask) -> Checked:
         JudgeUnanswered: neither reply could be read, or there was none.
     """
     first = await ask(prompt.messages)
-    require_reply(first, prompt.messages, Spent())
+    require_reply(first, prompt.messages, JudgeUsage())
     try:
-        return Checked(await _verdicts(prompt, first), first.version, first.spent)
+        return RubricVerdicts(await _verdicts(prompt, first), first.version, first.spent)
     except ReplyRefused as e:
         why = str(e)
     again = _repair(prompt, first, why)
@@ -68,7 +195,7 @@ async def check(prompt: RubricPrompt, ask: Ask) -> Checked:
     require_reply(second, again, first.spent)
     spent = first.spent + second.spent
     try:
-        return Checked(await _verdicts(prompt, second), second.version, spent)
+        return RubricVerdicts(await _verdicts(prompt, second), second.version, spent)
     except ReplyRefused as e:
         raise JudgeUnanswered(
             "judge_unreadable",
@@ -78,7 +205,7 @@ async def check(prompt: RubricPrompt, ask: Ask) -> Checked:
         ) from e
 
 
-async def _verdicts(prompt: RubricPrompt, answer: Answer) -> list[Met]:
+async def _verdicts(prompt: RubricPrompt, answer: JudgeAnswer) -> list[CriterionVerdict]:
     try:  # a long reply takes a while to read: off the loop, which renews leases
         by_id = await asyncio.to_thread(read_rubric_reply, answer.text, list(prompt.ids), prompt.response)
     except ReplyRefused as e:
@@ -91,7 +218,7 @@ async def _verdicts(prompt: RubricPrompt, answer: Answer) -> list[Met]:
     return [places[place] for place in sorted(places)]
 
 
-def _repair(prompt: RubricPrompt, answer: Answer, why: str) -> list[dict[str, str]]:
+def _repair(prompt: RubricPrompt, answer: JudgeAnswer, why: str) -> list[dict[str, str]]:
     return [
         *prompt.messages,
         {"role": "assistant", "content": answer.text[:MAX_SHOWN_REPLY_CHARS] or "(nothing)"},

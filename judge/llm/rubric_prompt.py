@@ -1,9 +1,9 @@
 """The prompt of one answer and its criteria: what the judge is shown, and how its reply finds back to them.
 
 Owns: the fixed text, the order and ids of the criteria, what is task and what response, and the hash under which a
-verdict is found again. Refuses: what is shown of a run (`judge.llm.shown`), how it is written safely
-(`recorder.fence`) and cut to size (`judge.llm.fitting`), replies (`judge.llm.rubric_reader`), requests, weights: a
-judge that knows what counts most judges otherwise. All of it is pure.
+verdict is found again. Refuses: what is shown of a run (`judge.llm.group_text`), how it is written safely
+(`recorder.llm.untrusted_text`) and cut to size (`judge.llm.truncation`), replies (`judge.llm.rubric`), requests,
+weights: a judge that knows what counts most judges otherwise. All of it is pure.
 
 The data stands in the fence that RULER uses. Criteria are the owner's words and stand before it.
 Their order and ids are drawn anew each time, so that no answer can speak of them; the hash depends on neither.
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from judge.errors import PromptTooLong
-from judge.llm.fitting import fit
-from judge.llm.shown import Json, Run, digest, show_run
-from recorder.fence import json_line
+from judge.llm.group_text import Json, PromptTrajectory, json_digest, show_trajectory
+from judge.llm.truncation import fit_documents
+from recorder.llm.untrusted_text import fence_json
 
 VERSION: Final = 1  # counts changes of this file that change what a judge reads
 
@@ -66,13 +66,19 @@ class RubricPrompt:
     shortened: bool
 
 
-def content_hash(run: Run, texts: Sequence[str], *, evidence: bool) -> str:
+def content_hash(run: PromptTrajectory, texts: Sequence[str], *, evidence: bool) -> str:
     """Equal where the same response to the same task is asked about by the same criteria."""
-    return digest([VERSION, evidence, list(texts), *_parts(run)])
+    return json_digest([VERSION, evidence, list(texts), *_parts(run)])
 
 
 def build_rubric_prompt(
-    run: Run, texts: Sequence[str], *, evidence: bool, max_chars: int, rng: random.Random, nonce: str | None = None
+    run: PromptTrajectory,
+    texts: Sequence[str],
+    *,
+    evidence: bool,
+    max_chars: int,
+    rng: random.Random,
+    nonce: str | None = None,
 ) -> RubricPrompt:
     """Write the prompt of one run and at least one criterion, in an order that `rng` draws.
 
@@ -83,10 +89,10 @@ def build_rubric_prompt(
     places = list(range(len(texts)))
     rng.shuffle(places)
     ids = dict(zip(_ids(len(texts), rng), places, strict=True))
-    criteria = [json_line({"id": id_, "criterion": texts[place]}) for id_, place in ids.items()]
+    criteria = [fence_json({"id": id_, "criterion": texts[place]}) for id_, place in ids.items()]
     task, response = _parts(run)
     room = max_chars - len(system) - len(_user_text(criteria, [], nonce))
-    fitted = [one for one in fit([task, response], room, nonce) if one is not None]
+    fitted = [one for one in fit_documents([task, response], room, nonce) if one is not None]
     if len(fitted) < 2:
         raise PromptTooLong(
             "too_long_to_judge",
@@ -96,7 +102,7 @@ def build_rubric_prompt(
     return RubricPrompt(
         [
             {"role": "system", "content": system},
-            {"role": "user", "content": _user_text(criteria, [json_line(one.document) for one in fitted], nonce)},
+            {"role": "user", "content": _user_text(criteria, [fence_json(one.document) for one in fitted], nonce)},
         ],
         ids,
         list(_own_texts(response)) if evidence else None,
@@ -109,9 +115,9 @@ def _user_text(criteria: Sequence[str], data: Sequence[str], nonce: str) -> str:
     return "\n".join([asked, *criteria, f"<<<HONE-DATA {nonce}>>>", *data, f"<<<END-HONE-DATA {nonce}>>>"])
 
 
-def _parts(run: Run) -> tuple[Json, Json]:
+def _parts(run: PromptTrajectory) -> tuple[Json, Json]:
     """The task and the response: it begins with the first message of the agent's."""
-    messages, histories = show_run(run)
+    messages, histories = show_trajectory(run)
     begins = next((at for at, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
     task = {"kind": "task", "tools": list(run.tools or ()), "messages": messages[:begins]}
     beside = {"histories": histories} if histories else {}

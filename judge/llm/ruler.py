@@ -1,7 +1,8 @@
 """RULER: one request ranks a whole group.
 
 Owns: asking, the one repair attempt that shows the judge its error, and reading a stored reply again instead of asking.
-Refuses: how a prompt is written (`judge.llm.prompt`), read (`judge.llm.reader`) or sent (`judge.llm.model`).
+Refuses: how a prompt is written (`judge.llm.prompt`), read (`judge.llm.reply_reader`) or sent
+(`judge.llm.judge_model`).
 """
 
 from __future__ import annotations
@@ -10,32 +11,32 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from judge.errors import JudgeFailed, JudgeUnanswered, ReplyRefused, Spent
+from judge.errors import JudgeFailed, JudgeUnanswered, JudgeUsage, ReplyRefused
 from judge.llm import subscores
-from judge.llm.model import Answer, Messages
-from judge.llm.prompt import Prompt
-from judge.llm.reader import Verdict, read_reply
+from judge.llm.judge_model import JudgeAnswer, Messages
+from judge.llm.prompt import GroupPrompt
+from judge.llm.reply_reader import TrajectoryVerdict, read_reply
 
 MAX_SHOWN_REPLY_CHARS = 4_000
 SAME = 0.5  # says nothing: no run is better than another
 CUT = "it was cut off at judge.max_tokens; be brief"
 
-Ask = Callable[[Messages], Awaitable[Answer]]
+Ask = Callable[[Messages], Awaitable[JudgeAnswer]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class GroupRuling:
     """What the judge said about a group. `verdicts` by trajectory id; identical ones share theirs."""
 
-    verdicts: Mapping[str, Verdict]
+    verdicts: Mapping[str, TrajectoryVerdict]
     reply: str | None  # None: nobody was asked, or more than one request was made, each with its own
     version: str | None
-    spent: Spent
+    spent: JudgeUsage
     asked: int  # requests: 0, read from the store, or none was needed; 1; 2, with a repair; more, by a panel
     unasked: bool = False  # nobody need be asked: the verdicts tie the group
 
 
-async def rank(prompt: Prompt, ask: Ask) -> Ruling:
+async def rank_group(prompt: GroupPrompt, ask: Ask) -> GroupRuling:
     """Ask the judge about a group, and once more where its reply cannot be read.
 
     Raises:
@@ -43,9 +44,9 @@ async def rank(prompt: Prompt, ask: Ask) -> Ruling:
         JudgeUnanswered: neither reply could be read, or there was none.
     """
     first = await ask(prompt.messages)
-    require_reply(first, prompt.messages, Spent())
+    require_reply(first, prompt.messages, JudgeUsage())
     try:
-        return Ruling(await _verdicts(prompt, first), first.text, first.version, first.spent, asked=1)
+        return GroupRuling(await _verdicts(prompt, first), first.text, first.version, first.spent, asked=1)
     except ReplyRefused as e:
         why = str(e)
     again = _repair(prompt, first, why)
@@ -57,7 +58,7 @@ async def rank(prompt: Prompt, ask: Ask) -> Ruling:
     require_reply(second, again, first.spent)
     spent = first.spent + second.spent
     try:
-        return Ruling(await _verdicts(prompt, second), second.text, second.version, spent, asked=2)
+        return GroupRuling(await _verdicts(prompt, second), second.text, second.version, spent, asked=2)
     except ReplyRefused as e:
         raise JudgeUnanswered(
             "judge_unreadable",
@@ -68,23 +69,25 @@ async def rank(prompt: Prompt, ask: Ask) -> Ruling:
         ) from e
 
 
-def unasked(prompt: Prompt) -> Ruling:
+def identical_ruling(prompt: GroupPrompt) -> GroupRuling:
     """What a judge is not asked: how runs compare that are one and the same. All get the same."""
-    same = Verdict(SAME, "all runs of the group are one and the same: no judge was asked, and all get the same")
+    same = TrajectoryVerdict(
+        SAME, "all runs of the group are one and the same: no judge was asked, and all get the same"
+    )
     verdicts = {member: same for members in prompt.ids.values() for member in members}
-    return Ruling(verdicts, None, None, Spent(), asked=0, unasked=True)
+    return GroupRuling(verdicts, None, None, JudgeUsage(), asked=0, unasked=True)
 
 
-async def recall(prompt: Prompt, reply: str, version: str | None) -> Ruling | None:
+async def recall_ruling(prompt: GroupPrompt, reply: str, version: str | None) -> GroupRuling | None:
     """The ruling that a stored reply to `prompt` holds, None where it cannot be read."""
     try:
         verdicts = _spread(prompt, await _read(prompt, reply))
     except ReplyRefused:
         return None
-    return Ruling(verdicts, reply, version, Spent(), asked=0)
+    return GroupRuling(verdicts, reply, version, JudgeUsage(), asked=0)
 
 
-def require_reply(answer: Answer, messages: Messages, before: Spent) -> None:
+def require_reply(answer: JudgeAnswer, messages: Messages, before: JudgeUsage) -> None:
     """Raise JudgeUnanswered where the judge declined, or its provider cut it off: asking for a repair mends neither."""
     if answer.refusal is not None:
         code, why = "judge_declined", f"the judge declined to judge: {answer.refusal}"
@@ -101,7 +104,7 @@ def require_reply(answer: Answer, messages: Messages, before: Spent) -> None:
     )
 
 
-async def _verdicts(prompt: Prompt, answer: Answer) -> Mapping[str, Verdict]:
+async def _verdicts(prompt: GroupPrompt, answer: JudgeAnswer) -> Mapping[str, TrajectoryVerdict]:
     try:
         by_id = await _read(prompt, answer.text)
     except ReplyRefused as e:
@@ -113,16 +116,16 @@ async def _verdicts(prompt: Prompt, answer: Answer) -> Mapping[str, Verdict]:
     return _spread(prompt, by_id)
 
 
-async def _read(prompt: Prompt, reply: str) -> dict[str, Verdict]:
+async def _read(prompt: GroupPrompt, reply: str) -> dict[str, TrajectoryVerdict]:
     # A long reply takes a while to read: off the loop, which renews leases.
     return await asyncio.to_thread(read_reply, reply, list(prompt.ids), prompt.subscores)
 
 
-def _spread(prompt: Prompt, by_id: Mapping[str, Verdict]) -> dict[str, Verdict]:
+def _spread(prompt: GroupPrompt, by_id: Mapping[str, TrajectoryVerdict]) -> dict[str, TrajectoryVerdict]:
     return {member: by_id[name] for name, members in prompt.ids.items() for member in members}
 
 
-def _repair(prompt: Prompt, answer: Answer, why: str) -> list[dict[str, str]]:
+def _repair(prompt: GroupPrompt, answer: JudgeAnswer, why: str) -> list[dict[str, str]]:
     return [
         *prompt.messages,
         {"role": "assistant", "content": answer.text[:MAX_SHOWN_REPLY_CHARS] or "(nothing)"},
@@ -135,7 +138,7 @@ def _repair(prompt: Prompt, answer: Answer, why: str) -> list[dict[str, str]]:
     ]
 
 
-def _form(prompt: Prompt) -> str:
+def _form(prompt: GroupPrompt) -> str:
     if not prompt.subscores:
         return '{"trajectories": [{"id", "explanation", "score"}]}'
-    return subscores.form(prompt.subscores).partition("\n")[0]
+    return subscores.reply_form(prompt.subscores).partition("\n")[0]

@@ -1,7 +1,7 @@
 """Sub-scores: what a judge is asked for where one number a run would not say why.
 
 Owns: how they stand in the prompt and in the schema of the reply, and the score that they make. Pure. Refuses: reading
-replies (`judge.llm.reader`), settings (`judge.panel_settings`).
+replies (`judge.llm.reply_reader`), settings (`judge.panel_settings`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from judge.llm.model import REPLY_FORMAT
+from judge.llm.judge_model import REPLY_FORMAT
 from judge.panel_settings import SubscoreSettings
 
 
@@ -34,7 +34,7 @@ def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def wanted(subscores: Sequence[SubscoreSettings]) -> str:
+def scores_wanted(subscores: Sequence[SubscoreSettings]) -> str:
     """What the judge is told to give each trajectory, to go into "give each …"."""
     if not subscores:
         return "a score from 0 to 1"
@@ -42,7 +42,7 @@ def wanted(subscores: Sequence[SubscoreSettings]) -> str:
     return f"a score from 0 to 1 in each of these respects, each by itself:\n{told}"
 
 
-def form(subscores: Sequence[SubscoreSettings]) -> str:
+def reply_form(subscores: Sequence[SubscoreSettings]) -> str:
     """The form of the reply, and what to write first."""
     if not subscores:
         return (
@@ -57,7 +57,7 @@ def form(subscores: Sequence[SubscoreSettings]) -> str:
     )
 
 
-def mean(subscores: Sequence[SubscoreSettings], scores: Mapping[str, float]) -> float:
+def mean_score(subscores: Sequence[SubscoreSettings], scores: Mapping[str, float]) -> float:
     """The score that sub-scores make: their mean by weight, within 0..1."""
     heaviest = max(sub.weight for sub in subscores)
     shares = [(sub.weight / heaviest, scores[sub.name]) for sub in subscores]  # so no sum of weights overflows

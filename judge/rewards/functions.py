@@ -21,16 +21,16 @@ from typing import Any
 
 from judge.errors import FunctionsDown
 from judge.settings import JudgeSettings
-from recorder.litellm_edge import without_secrets
+from recorder.llm.litellm_edge import mask_secrets
 from recorder.processes import user_code_host
 from recorder.processes.child_host import ChildError, ChildFailed, ChildHost, ChildSpec, ChildTimeout, ForeignReply
-from recorder.reading.views import TrajectoryView
+from recorder.views.trajectories.shapes import TrajectoryView
 
 HOST = Path(user_code_host.__file__)
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RewardResult:
     """What one call gave: a finite number, or None and why there is none. `extra`: named numbers beside it."""
 
     score: float | None
@@ -38,7 +38,7 @@ class Result:
     extra: Mapping[str, float] = field(default_factory=dict)
 
 
-def for_function(member: TrajectoryView) -> dict[str, Any]:
+def function_input(member: TrajectoryView) -> dict[str, Any]:
     """What a reward function sees of a trajectory, as JSON."""
     scenario = member.scenario
     return {
@@ -82,7 +82,7 @@ class FunctionPool:
         finally:
             self._free.put_nowait(child)
 
-    async def call(self, function: str, trajectory: Mapping[str, Any]) -> Result:
+    async def call(self, function: str, trajectory: Mapping[str, Any]) -> RewardResult:
         """Call one of the functions.
 
         Raises:
@@ -117,7 +117,7 @@ class _Child:
                 start_limit_s=settings.function_start_s,
                 cwd=settings.folder,
                 named_env=settings.function_env,
-                clean=without_secrets,
+                clean=mask_secrets,
             )
         )
         self._whole = True  # whether every function could be imported
@@ -134,12 +134,12 @@ class _Child:
     async def _edited(self) -> bool:
         if not self._whole:  # nobody knows which file would mend what could not be imported
             return True
-        return await asyncio.to_thread(hash_of, self._files, self._settings.folder) != self.code
+        return await asyncio.to_thread(hash_files, self._files, self._settings.folder) != self.code
 
     def _runs(self) -> bool:
         return self._host.is_running and bool(self.code)
 
-    async def call(self, function: str, trajectory: Mapping[str, Any]) -> Result:
+    async def call(self, function: str, trajectory: Mapping[str, Any]) -> RewardResult:
         if not self._runs():  # killed from outside, between two calls
             await self._restart()
         used, self._used = self._used, True
@@ -147,13 +147,13 @@ class _Child:
         try:
             reply = await self._host.request({"function": function, "trajectory": trajectory}, limit_s)
         except ChildTimeout:
-            return Result(None, f"took longer than {limit_s:g} s (judge.function_timeout_s) and was killed")
+            return RewardResult(None, f"took longer than {limit_s:g} s (judge.function_timeout_s) and was killed")
         except ForeignReply as e:
             if used:
                 return await self.call(function, trajectory)
-            return Result(None, f"something wrote into Hone's pipe, and its process was killed: {e}")
+            return RewardResult(None, f"something wrote into Hone's pipe, and its process was killed: {e}")
         except ChildError as e:
-            return Result(None, f"its process died ({e.end})")
+            return RewardResult(None, f"its process died ({e.end})")
         return _result(reply)
 
     async def _restart(self) -> None:
@@ -175,7 +175,7 @@ class _Child:
                 f"{self._why(e)} ({e.end}). See judge.rewards, judge.python and judge.folder.",
             ) from e
         self._files, self._whole = tuple(map(Path, ready["files"])), ready["whole"]
-        self.code = await asyncio.to_thread(hash_of, self._files, self._settings.folder)
+        self.code = await asyncio.to_thread(hash_files, self._files, self._settings.folder)
 
     def _why(self, error: ChildError) -> str:
         match error:
@@ -193,7 +193,7 @@ class _Child:
         await self._host.kill()
 
 
-def hash_of(files: Sequence[Path], folder: Path) -> str:
+def hash_files(files: Sequence[Path], folder: Path) -> str:
     """A hash of files' places in the folder and of their content; a file that is gone has none.
 
     Of one that lies elsewhere (an installed package) the name counts: the same code may be installed anywhere.
@@ -206,8 +206,8 @@ def hash_of(files: Sequence[Path], folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _result(reply: Mapping[str, Any]) -> Result:
+def _result(reply: Mapping[str, Any]) -> RewardResult:
     """What came of a call. `recorder.processes.user_code_host` has checked the numbers and named what is wrong."""
     if "error" in reply:
-        return Result(None, without_secrets(str(reply["error"])))
-    return Result(reply["score"], reply["explanation"], reply["extra"])
+        return RewardResult(None, mask_secrets(str(reply["error"])))
+    return RewardResult(reply["score"], reply["explanation"], reply["extra"])

@@ -1,20 +1,85 @@
-"""The kinds of rewards: the registry.
+"""The kind `feedback`: what users said through the feedback API.
 
-Owns: which there are, and the order in which they are asked. Refuses: what a kind is (`judge.rewards.kind`) and does: a
-new one is a file of its own, one line here, and one word in the `kind` of `judge.settings`.
+Owns: which of what was said counts, and how long a group waits for it. Refuses: storing it (`recorder.queue.feedback`).
+
+The kind `function`: your own code looks at each trajectory by itself.
+
+Refuses: running it, and what it sees (`judge.rewards.functions`).
+
+The kind `rule`: what Hone checks of each trajectory by itself.
+
+Refuses: the rules (`judge.rewards.rules`), and what breaking one costs (`judge.scoring.reward_parts`).
+
+The kinds of rewards: the registry.
+
+Owns: which there are, and the order in which they are asked. Refuses: what a kind is (`judge.rewards.judge_context`)
+and does: a new one is a file of its own, one line here, and one word in the `kind` of `judge.settings`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from judge.rewards.by_feedback import by_feedback
-from judge.rewards.by_function import by_function
-from judge.rewards.by_rubric import by_rubric
-from judge.rewards.by_rule import by_rule
-from judge.rewards.by_ruler import by_ruler
-from judge.rewards.kind import Kind
+from judge.errors import JudgeMisconfigured, PartsMissing
+from judge.rewards.functions import function_input
+from judge.rewards.judge_context import JudgeContext, Kind, KindResult
+from judge.rewards.model_kinds import by_rubric, by_ruler
+from judge.rewards.part import RewardPart
+from judge.rewards.rules import check_rule
+from judge.settings import RewardSettings
+from recorder.views.trajectories.shapes import FeedbackView, GroupView, TrajectoryView
+
+
+async def by_feedback(
+    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: JudgeContext
+) -> KindResult:
+    """What users said through the feedback API: the newest value of that name.
+
+    Raises:
+        PartsMissing: somebody said nothing yet, and `judge.feedback.wait_s` is not over.
+    """
+    parts = {member.id: feedback_part(reward.name, member.feedback) for member in members}
+    left_s = max(m.ended_at or m.last_call_at for m in members) + bench.settings.feedback.wait_s - time.time()
+    if reward.weight > 0 and left_s > 0 and any(part.value is None for part in parts.values()):
+        raise PartsMissing("waiting_for_feedback", f"feedback {reward.name!r} may still come", wait_s=left_s)
+    return KindResult(parts)
+
+
+def feedback_part(name: str, feedback: Sequence[FeedbackView]) -> RewardPart:
+    """The newest feedback of a name as a number; true is 1, false is 0. That it is missing is no run's doing."""
+    named = [said for said in feedback if said.name == name]
+    if not named:
+        return RewardPart(None, f"no feedback {name!r}", of_run=False)
+    newest = max(named, key=lambda said: said.created_at)
+    if not isinstance(newest.value, bool | int | float):
+        return RewardPart(None, f"feedback {name!r} is no number", of_run=False)
+    return RewardPart(float(newest.value), newest.comment, of_run=False)
+
+
+async def by_function(
+    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: JudgeContext
+) -> KindResult:
+    """Your own code looks at each trajectory by itself."""
+    if bench.functions is None:
+        raise JudgeMisconfigured(f"there is no process to run {reward.function} in")
+    code = await bench.functions.code()
+    results = await asyncio.gather(*(bench.functions.call(reward.function, function_input(m)) for m in members))
+    return KindResult(
+        {m.id: RewardPart(r.score, r.explanation, r.extra) for m, r in zip(members, results, strict=True)}, code=code
+    )
+
+
+async def by_rule(
+    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: JudgeContext
+) -> KindResult:
+    """What Hone checks by itself."""
+    assert reward.rule is not None
+    checked = [await asyncio.to_thread(check_rule, reward.rule, reward.value, member) for member in members]
+    return KindResult({member.id: part for member, part in zip(members, checked, strict=True)})
+
 
 # Cheap kinds come first: the judge is not paid for a group that cannot be scored anyway.
 REWARDS: Mapping[str, Kind] = {

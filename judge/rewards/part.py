@@ -1,6 +1,6 @@
 """One part of a reward, as every kind gives it.
 
-Refuses: where parts come from (`judge.rewards.kinds`) and what becomes of them (`judge.scoring.combine`).
+Refuses: where parts come from (`judge.rewards.kinds`) and what becomes of them (`judge.scoring.reward_parts`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RewardPart:
     """One part of a trajectory's reward; `value` None: it could not be had, and `explanation` says why.
 
     `extra`: named numbers that were given beside the value; they are kept, and move nothing. `reasons`: why, by the

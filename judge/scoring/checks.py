@@ -13,15 +13,15 @@ from typing import Any, Final
 
 from judge.errors import FunctionsDown, JudgeMisconfigured
 from judge.panel_settings import BASE
-from judge.rewards.functions import FunctionPool, Result
-from judge.rewards.part import Part
-from judge.scoring.bench import check_settings, told_parts
-from judge.scoring.makeup import in_range
+from judge.rewards.functions import FunctionPool, RewardResult
+from judge.rewards.part import RewardPart
+from judge.scoring.reward_parts import clip_to_range
+from judge.scoring.setup import check_settings, describe_parts
 from judge.settings import DEFAULT, JudgeSettings, RewardSettings
-from recorder import litellm_edge
-from recorder.findings import Finding, Verdict
+from recorder.base.findings import Finding, FindingLevel
+from recorder.llm import litellm_edge
 
-# In the form of `judge.rewards.functions.for_function`.
+# In the form of `judge.rewards.functions.function_input`.
 SAMPLE: dict[str, Any] = {
     "id": "sample",
     "messages": [{"role": "user", "content": "Say hello."}, {"role": "assistant", "content": "Hello."}],
@@ -34,7 +34,7 @@ SAMPLE: dict[str, Any] = {
 
 NO_MODEL: Final = Finding(
     "judge",
-    Verdict.NOTE,
+    FindingLevel.NOTE,
     "a reward is a rubric and judge.model not set: only criteria with a `check` can be judged.",
     "Runs whose scenario has another one are judged when it is set.",
 )
@@ -46,12 +46,12 @@ BASE_IS_ASKED: Final = (
 )
 
 
-async def check(settings: JudgeSettings) -> list[Finding]:
+async def check_judge(settings: JudgeSettings) -> list[Finding]:
     """All that is looked at."""
     try:
         check_settings(settings)
     except JudgeMisconfigured as e:
-        return [Finding("judge", Verdict.WRONG, f"{e}.", "Until then runs are recorded and never judged.")]
+        return [Finding("judge", FindingLevel.WRONG, f"{e}.", "Until then runs are recorded and never judged.")]
     recipes = {name: settings.by_recipe(name) for name in settings.known_recipes()}
     findings = [_parts(name, recipe) for name, recipe in recipes.items()]
     rewards = [reward for recipe in recipes.values() for reward in recipe.in_force()]
@@ -67,11 +67,11 @@ def _parts(name: str, recipe: JudgeSettings) -> Finding:
     """What a recipe's reward is made of."""
     told = "rewards" if name == DEFAULT else f"rewards by the recipe {name!r}"
     if recipe.in_force():
-        return Finding("judge", Verdict.FINE, f"{told} are {told_parts(recipe)}.")
+        return Finding("judge", FindingLevel.FINE, f"{told} are {describe_parts(recipe)}.")
     what = (
         "judge.rewards is empty and judge.model not set: only runs whose alias or campaign names a recipe are judged."
     )
-    return Finding("judge", Verdict.NOTE, what, "Set either, if others are to be judged too.")
+    return Finding("judge", FindingLevel.NOTE, what, "Set either, if others are to be judged too.")
 
 
 def _distinct(recipes: Iterable[JudgeSettings]) -> list[JudgeSettings]:
@@ -96,17 +96,17 @@ def _asked(settings: JudgeSettings, kinds: Set[str]) -> list[JudgeSettings]:
 def _key(settings: JudgeSettings) -> Finding:
     """Whether there is a key for the judge model."""
     if settings.model == BASE:
-        return Finding("judge key", Verdict.FINE, BASE_IS_ASKED)
+        return Finding("judge key", FindingLevel.FINE, BASE_IS_ASKED)
     if settings.api_key is not None:
-        return Finding("judge key", Verdict.FINE, f"{settings.model} is sent judge.api_key.")
+        return Finding("judge key", FindingLevel.FINE, f"{settings.model} is sent judge.api_key.")
     if settings.api_base is not None:
-        return Finding("judge key", Verdict.FINE, f"{settings.model} is asked without a key.")
-    missing = litellm_edge.load().validate_environment(settings.model).get("missing_keys") or []
+        return Finding("judge key", FindingLevel.FINE, f"{settings.model} is asked without a key.")
+    missing = litellm_edge.load_litellm().validate_environment(settings.model).get("missing_keys") or []
     if not missing:
-        return Finding("judge key", Verdict.FINE, f"the key for {settings.model} is in the environment.")
+        return Finding("judge key", FindingLevel.FINE, f"the key for {settings.model} is in the environment.")
     return Finding(
         "judge key",
-        Verdict.WRONG,
+        FindingLevel.WRONG,
         f"{settings.model} needs {', '.join(missing)}, which is not set.",
         "Set it, or judge.api_key (HONE_JUDGE__API_KEY; a panel's members and judge.strong have an `api_key` each).",
     )
@@ -121,18 +121,18 @@ async def _functions(settings: JudgeSettings) -> list[Finding]:
     try:
         return [_answer(reward, await pool.call(reward.function, SAMPLE)) for reward in rewards]
     except FunctionsDown as e:
-        return [Finding("reward functions", Verdict.WRONG, str(e))]
+        return [Finding("reward functions", FindingLevel.WRONG, str(e))]
     finally:
         await pool.close()
 
 
-def _answer(reward: RewardSettings, result: Result) -> Finding:
-    part = in_range(reward, Part(result.score, result.explanation))
+def _answer(reward: RewardSettings, result: RewardResult) -> Finding:
+    part = clip_to_range(reward, RewardPart(result.score, result.explanation))
     if part.value is not None:
-        return Finding("reward functions", Verdict.FINE, f"{reward.function} gives a made-up run {part.value:g}.")
+        return Finding("reward functions", FindingLevel.FINE, f"{reward.function} gives a made-up run {part.value:g}.")
     return Finding(
         "reward functions",
-        Verdict.NOTE,
+        FindingLevel.NOTE,
         f"{reward.function} gives a made-up run no number that counts: {part.explanation}.",
         "If it does so with real runs too, they get no reward.",
     )

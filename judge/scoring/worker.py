@@ -1,7 +1,12 @@
-"""The judge worker: takes groups that are ready, scores them side by side, writes what came of it.
+"""Whether the judge may go on with what comes from live traffic: `[learn]`'s budgets and hours.
 
-Owns: claims and their renewal, backoff, stopping cleanly. It shows in the store that it is there, and sweeps.
-Refuses: how a group is scored (`judge.scoring.score`). A group that cannot be scored is never given a reward: it is
+Owns: saying once what holds it back. Refuses: what that is (`recorder.queue.training.budgets`), the rule
+(`recorder.queue.training.budgets`).
+
+The judge worker: takes groups that are ready, scores them side by side, writes what came of it.
+
+Owns: claims and their renewal, backoff, stopping cleanly. It shows in the store that it is there, and sweeps. Refuses:
+how a group is scored (`judge.scoring.group_score`). A group that cannot be scored is never given a reward: it is
 unscored with the reason and tried again later, or left out with the reason; so is one whose score cannot be written.
 """
 
@@ -16,27 +21,49 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
 
-from judge.errors import CannotJudge, JudgeFailed, Spent
-from judge.rewards.kind import Bench
-from judge.scoring import second
-from judge.scoring.budget import Budget
-from judge.scoring.score import NEEDS_TWO, NEEDS_TWO_WHY, GroupScore, only_compares, score_group
-from judge.scoring.second import Seat, SecondJudge
+from judge.errors import JudgeFailed, JudgeUnavailable, JudgeUsage
+from judge.rewards.judge_context import JudgeContext
+from judge.scoring import cross_check
+from judge.scoring.cross_check import CrossChecker, JudgeAssignment
+from judge.scoring.group_score import NEEDS_TWO, NEEDS_TWO_WHY, GroupScore, is_comparison_only, score_group
 from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import Conflict, StoreError
-from recorder.holding.holders import holder_name
-from recorder.holding.presence import JUDGE, present
-from recorder.reading.transcripts import load_group
-from recorder.reading.views import GroupView
+from recorder.maintenance.sweeper import Sweeper
+from recorder.queue import claims
+from recorder.queue.claims import GroupClaim
+from recorder.queue.judging import scores
+from recorder.queue.judging.rescoring import needs_new_prompt
+from recorder.queue.leases import JUDGE, holder_name, keep_presence
+from recorder.queue.training import budgets
+from recorder.queue.training.budgets import BudgetHold
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState
 from recorder.store import sql
-from recorder.store.changes import News, Topic
-from recorder.store.project import Project
-from recorder.upkeep.sweeper import Sweeper
-from recorder.work import claims, scores
-from recorder.work.again import wants_new_words
-from recorder.work.claims import GroupClaim
+from recorder.store.changes import ChangeSignal, Topic
+from recorder.store.database import Project
+from recorder.views.trajectories.shapes import GroupView
+from recorder.views.trajectories.transcripts import load_group
+
+log = logging.getLogger(__name__)
+
+
+class JudgeBudget:
+    """What one judge may still do."""
+
+    def __init__(self, project: Project, learn: LearnSettings) -> None:
+        self._project = project
+        self._learn = learn
+        self._why: str | None = None
+
+    async def held(self) -> BudgetHold | None:
+        """What keeps the judge from live groups now, told when it begins and when it ends. None: nothing does."""
+        held = await budgets.judging_hold(self._project, self._learn)
+        why = held.why if held else None
+        if why != self._why:
+            log.info(held.sentence("Judging")) if held else log.info("Judging continues.")
+            self._why = why
+        return held
+
 
 RENEWALS_A_LEASE = 3
 HICCUP_S = 1.0  # pause after the store refused something
@@ -46,15 +73,13 @@ _LATE_S = 60.0  # a group may be seen as ready this much later than it says: its
 
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
-class _Done:
+class _ScoredGroup:
     """A group with its score, and who else may be asked about it."""
 
     group: GroupView
-    seat: Seat
+    seat: JudgeAssignment
     scored: GroupScore
 
 
@@ -64,7 +89,7 @@ class JudgeWorker:
     def __init__(
         self,
         project: Project,
-        bench: Bench,
+        bench: JudgeContext,
         recorder: RecorderSettings,
         owner: str | None = None,
         learn: LearnSettings | None = None,
@@ -74,12 +99,12 @@ class JudgeWorker:
         self._bench = bench
         self._recorder = recorder
         self._learn = learn or LearnSettings()
-        self._budget = Budget(project, self._learn)
-        self._second = SecondJudge(project.store)
+        self._budget = JudgeBudget(project, self._learn)
+        self._second = CrossChecker(project.store)
         self._settled = False  # who scores, since these settings are in force
         self._looked_at: float | None = None  # when all ready groups were last looked through, by time.monotonic
         self._running: set[asyncio.Task[None]] = set()
-        self._news = News()
+        self._news = ChangeSignal()
         self._store_away, self._broken, self._no_judge = RateLimitedLog(log), RateLimitedLog(log), RateLimitedLog(log)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -88,7 +113,7 @@ class JudgeWorker:
         lease_s = self._recorder.lease_s
         try:
             async with (
-                present(self._project, JUDGE, self.owner, lease_s),
+                keep_presence(self._project, JUDGE, self.owner, lease_s),
                 Sweeper(self._project, self._recorder, self.owner).running(),
             ):
                 with self._project.store.watch.on(Topic.GROUPS) as self._news:
@@ -105,7 +130,7 @@ class JudgeWorker:
         """Start scoring what is ready, as far as there is room. Returns when to do so again though nothing changes."""
         try:
             if not self._settled:
-                await second.settle(self._project, self._bench.settings)
+                await cross_check.settle_switch(self._project, self._bench.settings)
                 self._settled = True
             await self._leave_out_hopeless()
             held = await self._budget.held()
@@ -131,17 +156,17 @@ class JudgeWorker:
     async def _leave_out_hopeless(self) -> None:
         # A validation makes hundreds of groups of one: one transaction, where each by itself would take one.
         recipes = (self._bench, *self._bench.others.values())
-        if all(only_compares(bench.settings.in_force()) for bench in recipes):
+        if all(is_comparison_only(bench.settings.in_force()) for bench in recipes):
             detail, began = {"detail": NEEDS_TWO_WHY}, time.monotonic()
             # of many that wait only the new ones; one that is missed is left out when it is claimed
             new_s = None if self._looked_at is None else began - self._looked_at + _LATE_S
-            left = await scores.leave_out_lone(self._project, NEEDS_TWO, detail, new_s)
+            left = await scores.exclude_lone_groups(self._project, NEEDS_TWO, detail, new_s)
             self._looked_at = began
             if left:
                 log.info("%d groups are left out: %s", left, NEEDS_TWO_WHY)
         if (max_age_s := self._learn.max_age_s) is not None:
             waiting = (GroupState.READY, GroupState.UNSCORED)
-            left = await scores.leave_out_old(self._project, waiting, max_age_s)
+            left = await scores.exclude_old_groups(self._project, waiting, max_age_s)
             if left:
                 log.info("%d groups are left out: complete for longer than learn.max_age_s", left)
 
@@ -158,7 +183,7 @@ class JudgeWorker:
 
         Then its second judge looks, where there is one: the group has its score by then, and is nobody's.
         """
-        done: _Done | None = None
+        done: _ScoredGroup | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
                 keeper = tasks.create_task(self._keep(claim))
@@ -170,7 +195,7 @@ class JudgeWorker:
                 self._store_away(logging.WARNING, "group %s: the score was dropped: %s", claim.group_id, e)
         except* asyncio.CancelledError:
             with suppress(Conflict, StoreError):  # then its claim runs out by itself
-                await claims.give_back(self._project.store, claim)
+                await claims.return_claim(self._project.store, claim)
         if done is not None:
             await self._second.look(done.group, done.seat, done.scored)
 
@@ -178,23 +203,23 @@ class JudgeWorker:
         while True:
             await asyncio.sleep(self._recorder.lease_s / RENEWALS_A_LEASE)
             try:
-                await claims.renew(self._project.store, claim, self._recorder.lease_s)
+                await claims.renew_claim(self._project.store, claim, self._recorder.lease_s)
             except StoreError as e:
                 self._store_away(logging.WARNING, "group %s: its claim could not be renewed yet: %s", claim.group_id, e)
 
-    async def _score(self, claim: GroupClaim) -> _Done | None:
+    async def _score(self, claim: GroupClaim) -> _ScoredGroup | None:
         """Score a group and hand the score in; None: it has none."""
         try:
             group = await self._persistently(lambda: load_group(self._project.store, claim.group_id))
-            anew = await self._persistently(lambda: wants_new_words(self._project.store, claim.group_id))
+            anew = await self._persistently(lambda: needs_new_prompt(self._project.store, claim.group_id))
             bench = self._bench.afresh() if anew else self._bench
-            seat = await self._persistently(lambda: second.seat(self._project.store, group, bench))
+            seat = await self._persistently(lambda: cross_check.assign_judge(self._project.store, group, bench))
             scored = await score_group(group, seat.scores)
             await self._write(claim, scored)
-        except CannotJudge as e:
-            code, why = e.code, sql.storable(str(e))
+        except JudgeUnavailable as e:
+            code, why = e.code, sql.storable_text(str(e))
             log.warning("group %s is left out: %s", claim.group_id, why)
-            await self._persistently(lambda: scores.leave_out(self._project.store, claim, code, why))
+            await self._persistently(lambda: scores.exclude_group(self._project.store, claim, code, why))
         except JudgeFailed as e:
             await self._unscored(claim, e)
         except (Conflict, StoreError):
@@ -204,8 +229,8 @@ class JudgeWorker:
             self._broken(logging.ERROR, "group %s cannot be scored: this is a fault of Hone", claim.group_id, error=e)
             await self._unscored(claim, JudgeFailed("judge_fault", f"{type(e).__name__}: {e}"))
         else:
-            log.info("group %s scored: %s", claim.group_id, summary(scored))
-            return _Done(group, seat, scored)
+            log.info("group %s scored: %s", claim.group_id, score_summary(scored))
+            return _ScoredGroup(group, seat, scored)
         return None
 
     async def _write(self, claim: GroupClaim, scored: GroupScore) -> None:
@@ -216,7 +241,7 @@ class JudgeWorker:
         except Conflict:
             raise
         except Exception as e:
-            spent = Spent(
+            spent = JudgeUsage(
                 tokens_in=new.tokens_in,
                 tokens_cached=new.tokens_cached,
                 tokens_out=new.tokens_out,
@@ -231,7 +256,7 @@ class JudgeWorker:
         wait_s = failure.wait_s if failure.wait_s is not None else self._backoff_s(claim.tries)
         spent = failure.spent
         detail = {
-            "message": sql.storable(str(failure)),
+            "message": sql.storable_text(str(failure)),
             "tokens_in": spent.tokens_in,
             "tokens_cached": spent.tokens_cached,
             "tokens_out": spent.tokens_out,
@@ -267,7 +292,7 @@ class JudgeWorker:
         await asyncio.gather(*self._running, return_exceptions=True)
 
 
-def summary(scored: GroupScore) -> str:
+def score_summary(scored: GroupScore) -> str:
     """One line about a score."""
     values = [part.value for part in scored.rewards.values() if part.value is not None]
     spread = f"{len(values)} of {len(scored.rewards)} rewarded"

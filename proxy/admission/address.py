@@ -12,10 +12,10 @@ from enum import StrEnum
 from typing import TypeVar
 
 from proxy.errors import BadRequest, Forbidden
-from recorder.content.turns import ANYBODY, Address, Whose
 from recorder.errors import InvalidId
 from recorder.ids import check_external
-from recorder.states import Purpose, TurnKind
+from recorder.messages.calls import ANYBODY, Address, KeyAccess
+from recorder.states import CallKind, Purpose
 
 MAX_TAGS = 32
 MAX_TAG_CHARS = 256
@@ -24,7 +24,7 @@ MAX_GROUP_SIZE = 4096
 E = TypeVar("E", bound=StrEnum)
 
 
-class Source(StrEnum):
+class AddressSource(StrEnum):
     """How a caller named its run, strongest first."""
 
     PATH = "path"
@@ -33,7 +33,7 @@ class Source(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedTrajectory:
     """The run that a path, a key or headers name. `group` alone is a new member of that group."""
 
     trajectory: str | None
@@ -44,23 +44,23 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class StatedAddress:
     """All that a call says about its run. `source` is None where it names none."""
 
     address: Address
-    source: Source | None
+    source: AddressSource | None
 
 
-NOWHERE = Stated(Address(), None)
+NOWHERE = StatedAddress(Address(), None)
 
 
-def parse_named(text: str) -> Named:
+def parse_named(text: str) -> NamedTrajectory:
     """Read what `str(Named)` wrote: the run that a key was minted for."""
     group, _, trajectory = text.rpartition("/")
-    return Named(trajectory, group or None)
+    return NamedTrajectory(trajectory, group or None)
 
 
-def split_path(raw_path: bytes) -> tuple[Named | None, bytes]:
+def split_path(raw_path: bytes) -> tuple[NamedTrajectory | None, bytes]:
     """Take the address off a path: what it names, and the path behind it.
 
     Works on the undecoded path, in which a legal id looks as it is. Raises BadRequest for ids that are not legal,
@@ -71,12 +71,12 @@ def split_path(raw_path: bytes) -> tuple[Named | None, bytes]:
         return None, raw_path
     parts = raw_path.decode("latin-1").split("/")
     if parts[1] == "t":
-        named, rest = Named(_id(parts, 2, "trajectory"), None), parts[3:]
+        named, rest = NamedTrajectory(_id(parts, 2, "trajectory"), None), parts[3:]
     else:
         group = _id(parts, 2, "group")
         if len(parts) < 4 or parts[3] != "t":
             raise BadRequest(f"the path {_shown(raw_path)} names a group alone: write /g/<group>/t/<trajectory>/v1/…")
-        named, rest = Named(_id(parts, 4, "trajectory"), group), parts[5:]
+        named, rest = NamedTrajectory(_id(parts, 4, "trajectory"), group), parts[5:]
     path = ("/" + "/".join(rest)).encode("latin-1")
     _refuse_dots(path)
     return named, path
@@ -103,18 +103,25 @@ def _shown(raw_path: bytes) -> str:
     return repr(raw_path[:160].decode("latin-1"))
 
 
-def stated(path: Named | None, key: Named | None, headers: Mapping[bytes, bytes], whose: Whose = ANYBODY) -> Stated:
+def combine_addresses(
+    path: NamedTrajectory | None,
+    key: NamedTrajectory | None,
+    headers: Mapping[bytes, bytes],
+    whose: KeyAccess = ANYBODY,
+) -> StatedAddress:
     """Put together what path, key and headers say; the stronger source names the run. Raises BadRequest, Forbidden."""
     if key is not None and path is not None and path != key:
         raise Forbidden(f"this key was minted for the run {key}, not for {path}: use it with its own address")
     by_header = _from_headers(headers) if any(name.startswith(b"x-hone-") for name in headers) else None
     if by_header is None:
         if path is None and key is None:
-            return NOWHERE if whose == ANYBODY else Stated(Address(whose=whose), None)
+            return NOWHERE if whose == ANYBODY else StatedAddress(Address(whose=whose), None)
         by_header = NOWHERE.address
-    named, source = (path, Source.PATH) if path else (key, Source.KEY) if key else (None, Source.HEADER)
+    named, source = (
+        (path, AddressSource.PATH) if path else (key, AddressSource.KEY) if key else (None, AddressSource.HEADER)
+    )
     if named is None:
-        named = Named(by_header.trajectory, by_header.group)
+        named = NamedTrajectory(by_header.trajectory, by_header.group)
     address = Address(
         trajectory=named.trajectory,
         group=named.group,
@@ -126,7 +133,7 @@ def stated(path: Named | None, key: Named | None, headers: Mapping[bytes, bytes]
         tags=by_header.tags,
         whose=whose,
     )
-    return Stated(address, source if address.trajectory or address.group else None)
+    return StatedAddress(address, source if address.trajectory or address.group else None)
 
 
 def _from_headers(headers: Mapping[bytes, bytes]) -> Address:
@@ -139,7 +146,7 @@ def _from_headers(headers: Mapping[bytes, bytes]) -> Address:
         group=read("x-hone-group", _checked),
         group_size=read("x-hone-group-size", _size),
         purpose=read("x-hone-purpose", _one_of(Purpose)) or Purpose.TRAIN,
-        turn_kind=read("x-hone-turn", _one_of(TurnKind)),
+        turn_kind=read("x-hone-turn", _one_of(CallKind)),
         done=read("x-hone-done", _flag) or False,
         tags=read("x-hone-tags", _tags) or {},
     )

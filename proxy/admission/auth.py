@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from proxy.admission import pages
-from proxy.admission.address import Named, parse_named
+from proxy.admission.address import NamedTrajectory, parse_named
 from proxy.errors import Forbidden, Unauthorized, Unavailable, WrongMediaType
 from recorder.base.lru import Lru
-from recorder.content.turns import ANYBODY, Whose
 from recorder.errors import StoreError
-from recorder.registry import keys, sign_ins
+from recorder.messages.calls import ANYBODY, KeyAccess
+from recorder.registry import keys
 from recorder.registry.keys import KeyView, Scope
-from recorder.store.project import Project
+from recorder.store.database import Project
 
 REMEMBER_S = 1.0  # how long a verified key, or the absence of keys, is believed without asking the store
 REMEMBERED_KEYS = 10_000
@@ -83,9 +83,9 @@ class Caller:
 
     scopes: frozenset[Scope]
     key: str | None = None  # the key's id
-    run: Named | None = None  # the run that the key was minted for
+    run: NamedTrajectory | None = None  # the run that the key was minted for
     guarded: bool = True  # whether the proxy has keys at all
-    whose: Whose = ANYBODY  # whose runs are its own
+    whose: KeyAccess = ANYBODY  # whose runs are its own
 
     def may(self, scope: Scope) -> bool:
         """Whether the caller has a scope; admin has all."""
@@ -150,7 +150,7 @@ class Guard:
         """Who opens a page: by a key in the headers, or by the cookie of a sign-in."""
         if method not in SAFE_METHODS:
             _require_same_origin(headers)
-        needed, token = pages.page_scope(method, path), pages.token_in(headers)
+        needed, token = pages.page_scope(method, path), pages.sign_in_token(headers)
         if needed is None:
             return Caller(frozenset())
         if secret is not None:
@@ -166,7 +166,7 @@ class Guard:
 
     async def _signed_in(self, token: str) -> Caller:
         try:
-            key = await sign_ins.signed_in(self._project.store, token)
+            key = await keys.find_signed_in_key(self._project.store, token)
         except StoreError as e:
             raise Unavailable(f"the sign-in cannot be checked now: {e}") from e
         if key is None or key.project_id != self._project.id:
@@ -190,7 +190,7 @@ class Guard:
     async def _ask_guarded(self) -> None:
         # A store that does not answer leaves things as they were; before its first answer that is closed.
         with contextlib.suppress(StoreError):
-            self._guarded = await keys.any_keys(self._project)
+            self._guarded = await keys.has_keys(self._project)
         self._guarded_until = time.monotonic() + REMEMBER_S
 
     async def _verified(self, secret: str) -> Caller:
@@ -198,7 +198,7 @@ class Guard:
         if known is not None and time.monotonic() < known[1]:
             return known[0]
         try:
-            key = await keys.verify(self._project.store, secret)
+            key = await keys.verify_secret(self._project.store, secret)
         except StoreError as e:
             if known is not None:
                 return known[0]  # an outage of the store must not lock out who was let in a moment ago
@@ -213,7 +213,7 @@ class Guard:
     def _caller(self, key: KeyView) -> Caller:
         run = parse_named(key.trajectory_id) if key.trajectory_id else None
         at = (run.group or "", str(run.trajectory)) if run is not None else None
-        whose = Whose(key.family, key.may(Scope.ADMIN), self._own_groups, at)
+        whose = KeyAccess(key.family, key.may(Scope.ADMIN), self._own_groups, at)
         return Caller(key.scopes, key=key.id, run=run, whose=whose)
 
 

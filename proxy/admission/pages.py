@@ -52,12 +52,12 @@ def page_scope(method: str, path: str) -> Scope | None:
     return Scope.FEEDBACK if path.endswith(_FEEDBACK) else Scope.ADMIN
 
 
-def token_in(headers: Mapping[bytes, bytes]) -> str | None:
+def sign_in_token(headers: Mapping[bytes, bytes]) -> str | None:
     """What a browser keeps of who is signed in."""
-    return cookie_in(headers, COOKIE)
+    return cookie_value(headers, COOKIE)
 
 
-def cookie_in(headers: Mapping[bytes, bytes], name: str) -> str | None:
+def cookie_value(headers: Mapping[bytes, bytes], name: str) -> str | None:
     """A cookie's value."""
     try:
         found = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(name)
@@ -74,7 +74,7 @@ def sign_in_for(error: Exception, method: str, asked: bytes, headers: Mapping[by
     return f"{SIGN_IN}?onward={quote(asked[:MAX_ONWARD], safe='/')}".encode()
 
 
-def page_of(error: CallerError, path: str) -> bytes:
+def error_page(error: CallerError, path: str) -> bytes:
     """An error as a page: what failed, and where to go on."""
     title = HTTPStatus(error.status).phrase if error.status in HTTPStatus._value2member_map_ else "Error"
     onward = "<a href='/hone/'>Home</a>"

@@ -15,16 +15,16 @@ import orjson
 from litestar.exceptions import HTTPException
 
 from proxy.admission.pages import HEADERS as PAGE_HEADERS
-from proxy.admission.pages import HTML, is_page, page_of
+from proxy.admission.pages import HTML, error_page, is_page
 from proxy.dialects import format_of
 from proxy.errors import (
     BadRequest,
     CallerError,
-    Conflicting,
-    EngineSaid,
-    Missing,
+    EngineRefused,
+    StateConflict,
     TooLarge,
     Unavailable,
+    UnknownObject,
     WrongMethod,
 )
 from proxy.http.asgi import JSON, RawHeaders, Send, respond
@@ -40,44 +40,44 @@ _LESS = (
 )
 
 _TOLD: Mapping[type[Exception], type[CallerError]] = {
-    NotFound: Missing,
-    Conflict: Conflicting,
+    NotFound: UnknownObject,
+    Conflict: StateConflict,
     InvalidId: BadRequest,
     StoreError: Unavailable,
 }
 
 
-def advice(error: CallerError) -> RawHeaders:
+def error_headers(error: CallerError) -> RawHeaders:
     """The headers that go with an error."""
     if error.retry_after_s is not None:
         return [(b"retry-after", b"%d" % error.retry_after_s)]
     return [(b"www-authenticate", b"Bearer")] if error.status == 401 else []
 
 
-def problem(error: CallerError) -> dict[str, Any]:
+def problem_details(error: CallerError) -> dict[str, Any]:
     """An error as problem details."""
     title = HTTPStatus(error.status).phrase if error.status in HTTPStatus._value2member_map_ else "Error"
     shown = {"type": "about:blank", "title": title, "status": error.status, "detail": str(error), "code": error.code}
     return shown if error.param is None else shown | {"param": error.param}
 
 
-def rendered(path: str, error: CallerError) -> tuple[bytes, bytes]:
+def render_error(path: str, error: CallerError) -> tuple[bytes, bytes]:
     """An error as a caller of `path` reads it: body and content type."""
     if path == MCP_PATH:  # no request was read, so it has no id
         told = {"code": -32600 if error.status < 500 else -32603, "message": str(error), "data": {"code": error.code}}
         return orjson.dumps({"jsonrpc": "2.0", "id": None, "error": told}), JSON
     if is_page(path):
-        return page_of(error, path), HTML
+        return error_page(error, path), HTML
     if path.startswith("/hone/"):
-        return orjson.dumps(problem(error)), PROBLEM
+        return orjson.dumps(problem_details(error)), PROBLEM
     return format_of(path).error_body(error), JSON
 
 
-async def say(send: Send, path: str, error: CallerError, headers: RawHeaders | None = None) -> None:
+async def send_error(send: Send, path: str, error: CallerError, headers: RawHeaders | None = None) -> None:
     """Tell a caller of `path` what is wrong."""
-    body, content_type = rendered(path, error)
+    body, content_type = render_error(path, error)
     of_page = PAGE_HEADERS if content_type == HTML else ()
-    await respond(send, error.status, body, content_type, [*(headers or ()), *advice(error), *of_page])
+    await respond(send, error.status, body, content_type, [*(headers or ()), *error_headers(error), *of_page])
 
 
 async def send_json(send: Send, value: object) -> None:
@@ -85,7 +85,7 @@ async def send_json(send: Send, value: object) -> None:
     await respond(send, 200, orjson.dumps(value))
 
 
-def error_of(error: Exception, method: str, path: str) -> CallerError:
+def translate_error(error: Exception, method: str, path: str) -> CallerError:
     """What a caller is told about an exception: of the web framework, of the recorder, or a fault of ours."""
     if isinstance(error, CallerError):
         return error
@@ -99,16 +99,16 @@ def error_of(error: Exception, method: str, path: str) -> CallerError:
     if not isinstance(error, HTTPException):
         log.error("%s %s failed by a fault in Hone", method, path[:200], exc_info=error)
         words = f"a fault in Hone: {type(error).__name__}: {error}. Its log has more."
-        return EngineSaid(words, status=500, kind="server_error")
+        return EngineRefused(words, status=500, kind="server_error")
     status = error.status_code
     if status == 404:
-        return no_route(method, path)
+        return unknown_route(method, path)
     if status == 405:
         return WrongMethod(f"{method} {path[:200]} is not served: /schema lists the methods.")
     if status == 413:
         return TooLarge("the body is larger than `max_body_bytes` in the [proxy] section of hone.toml.")
     detail = f"{error.detail} {_faults(error.extra)}".strip()
-    return BadRequest(detail) if status < 500 else EngineSaid(detail, status=status, kind="server_error")
+    return BadRequest(detail) if status < 500 else EngineRefused(detail, status=status, kind="server_error")
 
 
 def _faults(extra: object) -> str:
@@ -118,6 +118,8 @@ def _faults(extra: object) -> str:
     return "; ".join(f"{fault.get('key')}: {fault.get('message')}" for fault in extra if isinstance(fault, dict))
 
 
-def no_route(method: str, path: str) -> Missing:
+def unknown_route(method: str, path: str) -> UnknownObject:
     """What a caller is told about a route that is not on the list."""
-    return Missing(f"{method} {path[:200]} is no route of Hone: /schema lists its own, `GET /v1/models` the models.")
+    return UnknownObject(
+        f"{method} {path[:200]} is no route of Hone: /schema lists its own, `GET /v1/models` the models."
+    )

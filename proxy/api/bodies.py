@@ -9,14 +9,14 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from recorder.work import feedback
+from recorder.queue import feedback
 
 
-class _Said(BaseModel):
+class _ResponseBody(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
-class Problem(_Said):
+class Problem(_ResponseBody):
     """What is wrong with a request (RFC 9457)."""
 
     type: str
@@ -29,11 +29,11 @@ class Problem(_Said):
     """The field or parameter at fault."""
 
 
-class _Body(BaseModel):
+class _RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
-class NewRun(_Body):
+class CreateTrajectory(_RequestBody):
     """A run to be made: an address for an agent that can be given a base URL, a key for one that can't."""
 
     trajectory: str | None = None
@@ -44,7 +44,7 @@ class NewRun(_Body):
     """How long the key is good. Default: until it is revoked."""
 
 
-class Run(_Said):
+class CreatedTrajectory(_ResponseBody):
     """A run that was made."""
 
     trajectory: str
@@ -59,7 +59,7 @@ class Run(_Said):
     """What `hone keys revoke` takes."""
 
 
-class Done(_Body):
+class EndRequest(_RequestBody):
     """How a run ended."""
 
     state: Literal["completed", "errored", "abandoned"] = "completed"
@@ -68,7 +68,7 @@ class Done(_Body):
     """Why, in a word: it is kept with the run."""
 
 
-class Ended(_Said):
+class EndedTrajectory(_ResponseBody):
     """A run that has ended."""
 
     trajectory_id: str
@@ -77,7 +77,7 @@ class Ended(_Said):
     """How it ended: the state that it already had, where it had ended before."""
 
 
-class Gone(_Said):
+class DeletedTrajectories(_ResponseBody):
     """What was deleted."""
 
     trajectory_ids: list[str]
@@ -89,7 +89,7 @@ class Gone(_Said):
     large; both are emptied soon by themselves."""
 
 
-class NewFeedback(_Body):
+class NewFeedback(_RequestBody):
     """What somebody says about a run, or about one call of it. TensorZero's names work too."""
 
     name: str | None = None
@@ -125,7 +125,7 @@ class NewFeedback(_Body):
         return self.name or self.metric_name or ""
 
 
-class Noted(_Said):
+class RecordedFeedback(_ResponseBody):
     """Feedback that was written."""
 
     feedback_id: str | None

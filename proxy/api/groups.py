@@ -1,7 +1,7 @@
 """Groups over /hone/v1: closed, read back with all their runs, and which pairs of runs wait for a person.
 
-Owns: these routes. Refuses: which group a run joins, what closing makes of one (`recorder.groups`), and what is worth a
-person's minutes (`recorder.reviewing`).
+Owns: these routes. Refuses: which group a run joins, what closing makes of one (`recorder.queue.groups`), and what is
+worth a person's minutes (`recorder.views.review`).
 """
 
 from __future__ import annotations
@@ -11,38 +11,38 @@ from typing import Any
 from litestar import Response, get, post
 from litestar.params import FromQuery
 
-from proxy.api.route_parts import AnyRequest, Id, Injected, answers, as_json, caller_of
-from proxy.api.steering import who
+from proxy.api.actions import caller_id
+from proxy.api.route_parts import AnyRequest, Id, Injected, caller_of, json_response, response_spec
 from proxy.errors import Forbidden
-from recorder.comparing.comparison import Comparison
-from recorder.comparing.judging import Judging, load_judgings
-from recorder.comparing.loading import load_comparison
-from recorder.groups import closing
-from recorder.groups.lookup import find_group
-from recorder.reading.transcripts import load_group
-from recorder.reviewing.queue import Asked, queue
-from recorder.reviewing.shapes import Queue
+from recorder.queue.groups import closure
+from recorder.queue.groups.lookup import find_group
+from recorder.views.comparison.attempts import Comparison
+from recorder.views.comparison.judge_records import ScoreRecord, load_judgings
+from recorder.views.comparison.loader import load_comparison
+from recorder.views.review.queue import QueueRequest, load_queue
+from recorder.views.review.shapes import ReviewQueue
+from recorder.views.trajectories.transcripts import load_group
 
 
-@post("/hone/v1/groups/{group:str}/close", status_code=200, responses=answers(200, closing.GroupOutcome))
+@post("/hone/v1/groups/{group:str}/close", status_code=200, responses=response_spec(200, closure.GroupOutcome))
 async def close_group(hone: Injected, request: AnyRequest, group: Id) -> Response[bytes]:
     """Close a group: no more attempts come, it can be judged."""
     caller = caller_of(request)
     if caller.run is not None:
         raise Forbidden("a key that was minted for a run can't close a group.")
-    return as_json(await closing.close_group(hone.project, group, caller.whose.groups_of))
+    return json_response(await closure.close_group(hone.project, group, caller.whose.groups_of))
 
 
-@get("/hone/v1/groups/{group:str}", responses=answers(200, dict[str, Any]))
+@get("/hone/v1/groups/{group:str}", responses=response_spec(200, dict[str, Any]))
 async def show_group(
     hone: Injected, request: AnyRequest, group: Id, tokens: FromQuery[bool] = False
 ) -> Response[bytes]:
     """A group with all its runs."""
     found = await find_group(hone.project, group, caller_of(request).whose.groups_of)
-    return as_json(await load_group(hone.project.store, found, with_tokens=tokens))
+    return json_response(await load_group(hone.project.store, found, with_tokens=tokens))
 
 
-@get("/hone/v1/groups/{group:str}/comparison", responses=answers(200, Comparison))
+@get("/hone/v1/groups/{group:str}/comparison", responses=response_spec(200, Comparison))
 async def compare_group(
     hone: Injected,
     request: AnyRequest,
@@ -56,10 +56,10 @@ async def compare_group(
     carry again.
     """
     found = await find_group(hone.project, group, caller_of(request).whose.groups_of)
-    return as_json(await load_comparison(hone.project.store, found, left=left, right=right))
+    return json_response(await load_comparison(hone.project.store, found, left=left, right=right))
 
 
-@get("/hone/v1/groups/{group:str}/judging", responses=answers(200, list[Judging]))
+@get("/hone/v1/groups/{group:str}/judging", responses=response_spec(200, list[ScoreRecord]))
 async def show_judging(
     hone: Injected, request: AnyRequest, group: Id, prompt: FromQuery[str | None] = None, reply: FromQuery[int] = 0
 ) -> Response[bytes]:
@@ -69,10 +69,10 @@ async def show_judging(
     made it, the number of the one that answers that.
     """
     found = await find_group(hone.project, group, caller_of(request).whose.groups_of)
-    return as_json(await load_judgings(hone.project.store, found, prompt, reply))
+    return json_response(await load_judgings(hone.project.store, found, prompt, reply))
 
 
-@get("/hone/v1/review", responses=answers(200, Queue))
+@get("/hone/v1/review", responses=response_spec(200, ReviewQueue))
 async def show_review(
     hone: Injected,
     request: AnyRequest,
@@ -89,5 +89,5 @@ async def show_review(
     """
     caller = caller_of(request)
     found = await find_group(hone.project, group, caller.whose.groups_of) if group else None
-    asked = Asked(who(caller), alias or None, found, against or None)
-    return as_json(await queue(hone.project, asked))
+    asked = QueueRequest(caller_id(caller), alias or None, found, against or None)
+    return json_response(await load_queue(hone.project, asked))

@@ -15,15 +15,15 @@ from typing import Any, Final, TypeVar
 import orjson
 from pydantic import BaseModel
 
-from proxy.api.steering import Moved
-from recorder.content.turns import Message
-from recorder.listing.groups import GroupLine
-from recorder.listing.paging import Page
-from recorder.listing.trajectories import TrajectoryLine
-from recorder.reading.views import CallView, FeedbackView, TrajectoryView
+from proxy.api.actions import MovedAlias
+from recorder.messages.calls import Message
+from recorder.queue.judging.scores import StoredScore
 from recorder.registry.versions import VersionView
-from recorder.reviewing.shapes import Entry
-from recorder.work.scores import StoredScore
+from recorder.views.lists.groups import GroupLine
+from recorder.views.lists.paging import Page
+from recorder.views.lists.trajectories import TrajectoryLine
+from recorder.views.review.shapes import QueuedPair
+from recorder.views.trajectories.shapes import CallView, FeedbackView, TrajectoryView
 
 MAX_PAGE: Final = 100
 MAX_CHARS: Final = 50_000  # of one answer's messages
@@ -32,7 +32,7 @@ _MAX_TEXT_CHARS: Final = 2000  # of what a judge or a person said
 M = TypeVar("M", bound=BaseModel)
 
 
-class Runs(BaseModel):
+class TrajectoryList(BaseModel):
     """A page of runs. `next` is what the following page begins before; null: there is none.
 
     `looked_at`: the page is not full, because so many runs were looked at for it, and there are more.
@@ -43,7 +43,7 @@ class Runs(BaseModel):
     looked_at: int | None
 
 
-class Groups(BaseModel):
+class GroupList(BaseModel):
     """A page of groups. `next` is what the following page begins before; null: there is none.
 
     `looked_at`: the page is not full, because so many groups were looked at for it, and there are more.
@@ -54,7 +54,7 @@ class Groups(BaseModel):
     looked_at: int | None
 
 
-class Said(BaseModel):
+class TranscriptMessage(BaseModel):
     """One message. `text` is its content, and what of it is not text as JSON; `cut`: it is longer than is shown."""
 
     index: int
@@ -63,7 +63,7 @@ class Said(BaseModel):
     cut: bool
 
 
-class Asked(BaseModel):
+class CallSummary(BaseModel):
     """One call of a run. `why`: why its first choice may not be trained on."""
 
     id: str
@@ -75,7 +75,7 @@ class Asked(BaseModel):
     why: str | None
 
 
-class Opinion(BaseModel):
+class ScorePart(BaseModel):
     """A part of a run's score, or feedback about it."""
 
     name: str
@@ -95,12 +95,12 @@ class Transcript(BaseModel):
     tags: dict[str, Any]
     started_at: float
     ended_at: float | None
-    messages: list[Said]
+    messages: list[TranscriptMessage]
     next_message: int | None
     """The message that the next page begins with; null: these were the last."""
-    calls: list[Asked]
-    score: list[Opinion]
-    feedback: list[Opinion]
+    calls: list[CallSummary]
+    score: list[ScorePart]
+    feedback: list[ScorePart]
 
 
 class Member(BaseModel):
@@ -119,17 +119,17 @@ class GroupPage(BaseModel):
     judge_model: str | None
 
 
-class Review(BaseModel):
+class ReviewPairs(BaseModel):
     """Pairs of runs that wait for a person's choice, what matters most first.
 
     `disputed`: how many groups wait because judges disagree about them.
     """
 
-    pairs: list[Entry]
+    pairs: list[QueuedPair]
     disputed: int
 
 
-class Version(BaseModel):
+class VersionSummary(BaseModel):
     """One version of an alias. `live` and `canary`: whether agents get it."""
 
     name: str
@@ -142,21 +142,21 @@ class Version(BaseModel):
     created_at: float
 
 
-class Versions(BaseModel):
+class VersionPage(BaseModel):
     """Versions by number, newest first."""
 
-    versions: list[Version]
+    versions: list[VersionSummary]
     next: int | None
 
 
-class Noted(BaseModel):
+class RecordedFeedback(BaseModel):
     """Feedback that was written."""
 
     feedback_id: str
     trajectory_id: str
 
 
-class Move(BaseModel):
+class AliasMove(BaseModel):
     """What is live now, and what was left."""
 
     alias: str
@@ -169,7 +169,7 @@ def next_page(found: Sequence[Any], limit: int, offset: int) -> int | None:
     return offset + limit if len(found) > limit else None
 
 
-def transcript(view: TrajectoryView, score: StoredScore | None, first: int, max_chars: int) -> Transcript:
+def build_transcript(view: TrajectoryView, score: StoredScore | None, first: int, max_chars: int) -> Transcript:
     """A run from its message `first` on, until `max_chars` are full."""
     messages, following = _said(view.messages, first, max_chars)
     parts = score.parts_of(view.id) if score else []
@@ -179,12 +179,12 @@ def transcript(view: TrajectoryView, score: StoredScore | None, first: int, max_
         messages=messages,
         next_message=following,
         calls=[_asked(call) for call in view.calls[-MAX_PAGE:]],
-        score=[Opinion(name=p.part, value=p.value, text=_cut(p.explanation)) for p in parts],
+        score=[ScorePart(name=p.part, value=p.value, text=_cut(p.explanation)) for p in parts],
         feedback=[_opinion(f) for f in view.feedback[-MAX_PAGE:]],
     )
 
 
-def group_page(group_id: str, found: Page[TrajectoryLine], score: StoredScore | None) -> GroupPage:
+def build_group_page(group_id: str, found: Page[TrajectoryLine], score: StoredScore | None) -> GroupPage:
     """A page of a group's members, with what the judge said of each."""
     said = {p.trajectory_id: p.explanation for p in score.parts if p.explanation} if score else {}
     members = [Member(run=line, explanation=_cut(said.get(line.id))) for line in found.lines]
@@ -192,14 +192,14 @@ def group_page(group_id: str, found: Page[TrajectoryLine], score: StoredScore | 
     return GroupPage(id=group_id, members=members, next=found.next, judge_model=judge)
 
 
-def version_line(version: VersionView, live: str | None, canary: str | None) -> Version:
+def summarize_version(version: VersionView, live: str | None, canary: str | None) -> VersionSummary:
     """A version of an alias whose live and canary versions have these ids."""
-    return _shown(Version, version, live=version.id == live, canary=version.id == canary)
+    return _shown(VersionSummary, version, live=version.id == live, canary=version.id == canary)
 
 
-def move(moved: Moved) -> Move:
+def describe_move(moved: MovedAlias) -> AliasMove:
     """An alias that points elsewhere now."""
-    return Move(alias=moved.live.alias_name, live=moved.live.name, left=moved.left)
+    return AliasMove(alias=moved.live.alias_name, live=moved.live.name, left=moved.left)
 
 
 def _shown(model: type[M], source: object, **others: Any) -> M:
@@ -208,15 +208,17 @@ def _shown(model: type[M], source: object, **others: Any) -> M:
     return model(**named, **others)
 
 
-def _said(messages: Sequence[Message], first: int, max_chars: int) -> tuple[list[Said], int | None]:
+def _said(messages: Sequence[Message], first: int, max_chars: int) -> tuple[list[TranscriptMessage], int | None]:
     """Messages from `first` on, until `max_chars` are full, and the next one's index. One too long alone is cut."""
-    shown: list[Said] = []
+    shown: list[TranscriptMessage] = []
     left = max_chars
     for index in range(first, len(messages)):
         text = _text(messages[index])
         if shown and (len(text) > left or len(shown) == MAX_PAGE):
             return shown, index
-        said = Said(index=index, role=str(messages[index].get("role", "")), text=text[:left], cut=len(text) > left)
+        said = TranscriptMessage(
+            index=index, role=str(messages[index].get("role", "")), text=text[:left], cut=len(text) > left
+        )
         shown.append(said)
         left -= len(said.text)
     return shown, None
@@ -236,10 +238,10 @@ def _json(value: object) -> str:
         return repr(value)
 
 
-def _asked(call: CallView) -> Asked:
+def _asked(call: CallView) -> CallSummary:
     first = call.choices[0] if call.choices else None
     return _shown(
-        Asked,
+        CallSummary,
         call,
         finish_reason=first.finish_reason if first else None,
         trainable=first is not None and first.trainable,
@@ -247,9 +249,9 @@ def _asked(call: CallView) -> Asked:
     )
 
 
-def _opinion(said: FeedbackView) -> Opinion:
+def _opinion(said: FeedbackView) -> ScorePart:
     value = _cut(said.value) if isinstance(said.value, str) else said.value
-    return Opinion(name=said.name, value=value, text=_cut(said.comment))
+    return ScorePart(name=said.name, value=value, text=_cut(said.comment))
 
 
 def _cut(text: str | None) -> str | None:

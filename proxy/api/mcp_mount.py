@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from proxy.api.steering import Hone
+from proxy.api.actions import HoneActions
 from proxy.http.asgi import Receive, Scope, Send
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class McpMount:
     """An ASGI app. `async with running():` around serving it."""
 
-    def __init__(self, hone: Hone) -> None:
+    def __init__(self, hone: HoneActions) -> None:
         self._hone = hone
         self._making = asyncio.Lock()
         self._server: HoneMcp | None = None
@@ -61,7 +61,7 @@ class McpMount:
             await self._stop.wait()
 
 
-def _make(hone: Hone) -> HoneMcp:
+def _make(hone: HoneActions) -> HoneMcp:
     from proxy.api.mcp_server import HoneMcp
 
     return HoneMcp(hone)

@@ -1,7 +1,7 @@
 """Hone's own MCP server at `/hone/mcp`: an agent or a person's assistant looks at what was recorded, and steers.
 
 Owns: the tools, what they say of themselves, and their scopes: reading needs `read`, feedback `feedback`, moving
-versions `admin`. Refuses: the doing (`proxy.api.steering`, `recorder`), what the tools answer with
+versions `admin`. Refuses: the doing (`proxy.api.actions`, `recorder`), what the tools answer with
 (`proxy.api.mcp_answers`), and gateway traffic, which is another server.
 
 Each request stands alone, in both eras of the protocol: no session can be taken over.
@@ -23,39 +23,46 @@ from mcp_types import ToolAnnotations
 from pydantic import Field
 
 from proxy.admission.auth import Caller
+from proxy.api.actions import (
+    HoneActions,
+    caller_id,
+    own_trajectory_id,
+    promote_version,
+    roll_back_alias,
+    write_feedback,
+)
 from proxy.api.mcp_answers import (
     MAX_CHARS,
     MAX_PAGE,
+    AliasMove,
+    GroupList,
     GroupPage,
-    Groups,
-    Move,
-    Noted,
-    Review,
-    Runs,
+    RecordedFeedback,
+    ReviewPairs,
+    TrajectoryList,
     Transcript,
-    Version,
-    Versions,
-    group_page,
-    move,
+    VersionPage,
+    VersionSummary,
+    build_group_page,
+    build_transcript,
+    describe_move,
     next_page,
-    transcript,
-    version_line,
+    summarize_version,
 )
-from proxy.api.steering import Hone, note, own_run, promote, roll_back, who
 from proxy.errors import CallerError
 from proxy.http.asgi import Receive, Scope, Send
 from recorder.errors import RecorderError
-from recorder.groups.lookup import find_group
-from recorder.listing.filters import GroupFilter, RunFilter
-from recorder.listing.groups import current_score_of, list_groups
-from recorder.listing.trajectories import list_trajectories
-from recorder.reading.transcripts import find_trajectory, load_trajectory
+from recorder.queue.groups.lookup import find_group
+from recorder.queue.judging.scores import StoredScore, get_score
 from recorder.registry.aliases import get_aliases
 from recorder.registry.keys import Scope as KeyScope
 from recorder.registry.versions import list_versions
-from recorder.reviewing.queue import Asked, queue
 from recorder.states import GroupState, Purpose, TrajectoryState
-from recorder.work.scores import StoredScore, get_score
+from recorder.views.lists.filters import GroupFilter, TrajectoryFilter
+from recorder.views.lists.groups import current_score_of, list_groups
+from recorder.views.lists.trajectories import list_trajectories
+from recorder.views.review.queue import QueueRequest, load_queue
+from recorder.views.trajectories.transcripts import find_trajectory, load_trajectory
 
 PATH: Final = "/hone/mcp"
 MAX_BODY_BYTES: Final = 1024 * 1024
@@ -96,7 +103,7 @@ _MOVES_BACK: Final = ToolAnnotations(
 class HoneMcp:
     """The server as an ASGI app. `async with running():` around serving it, once."""
 
-    def __init__(self, hone: Hone) -> None:
+    def __init__(self, hone: HoneActions) -> None:
         self._hone = hone
         with _logging_left_alone():
             server = MCPServer("hone", title="Hone", instructions=_INSTRUCTIONS, subscriptions=False)
@@ -140,12 +147,12 @@ class HoneMcp:
         alias: Alias = None,
         limit: Page = 20,
         before: Before = None,
-    ) -> Runs:
+    ) -> TrajectoryList:
         """List recorded runs (trajectories), newest first, with their rewards. Needs the scope `read`."""
         hone = self._for(context, KeyScope.READ)
-        wanted = RunFilter(states=tuple(states or ()), purpose=purpose, alias=alias, group=group)
+        wanted = TrajectoryFilter(states=tuple(states or ()), purpose=purpose, alias=alias, group=group)
         found = await list_trajectories(hone.project, wanted, before=before, limit=limit)
-        return Runs(runs=list(found.lines), next=found.next, looked_at=found.looked_at)
+        return TrajectoryList(runs=list(found.lines), next=found.next, looked_at=found.looked_at)
 
     async def read_run(
         self,
@@ -159,7 +166,7 @@ class HoneMcp:
         hone = self._for(context, KeyScope.READ)
         found = await find_trajectory(hone.project, run, group)
         view = await load_trajectory(hone.project.store, found)
-        return transcript(view, await _score_of(hone, view.group_id), from_message, max_chars)
+        return build_transcript(view, await _score_of(hone, view.group_id), from_message, max_chars)
 
     async def list_groups(
         self,
@@ -168,12 +175,12 @@ class HoneMcp:
         alias: Alias = None,
         limit: Page = 20,
         before: Before = None,
-    ) -> Groups:
+    ) -> GroupList:
         """List groups of runs that attempted the same task, newest first. Needs the scope `read`."""
         hone = self._for(context, KeyScope.READ)
         wanted = GroupFilter(states=tuple(states or ()), alias=alias)
         found = await list_groups(hone.project, wanted, before=before, limit=limit)
-        return Groups(groups=list(found.lines), next=found.next, looked_at=found.looked_at)
+        return GroupList(groups=list(found.lines), next=found.next, looked_at=found.looked_at)
 
     async def read_group(
         self, context: Context[Any, Any], group: Name, limit: Page = 20, before: Before = None
@@ -181,34 +188,34 @@ class HoneMcp:
         """Read one group: its runs, their rewards, and what the judge said of each. Needs the scope `read`."""
         hone = self._for(context, KeyScope.READ)
         group_id = await find_group(hone.project, group)
-        members = RunFilter(group=group_id)
+        members = TrajectoryFilter(group=group_id)
         found = await list_trajectories(hone.project, members, before=before, limit=limit)
-        return group_page(group_id, found, await _score_of(hone, group_id))
+        return build_group_page(group_id, found, await _score_of(hone, group_id))
 
     async def list_review(
         self,
         context: Context[Any, Any],
         alias: Alias = None,
         limit: Annotated[int, Field(ge=1, le=MAX_PAGE, description="How many, what matters most first.")] = 20,
-    ) -> Review:
+    ) -> ReviewPairs:
         """List pairs of runs that wait for a person's choice, and why each is worth a look. Needs the scope `read`."""
         hone = self._for(context, KeyScope.READ)
-        found = await queue(hone.project, Asked(who(_caller(context)), alias), limit=limit)
-        return Review(pairs=list(found.entries), disputed=found.disputed)
+        found = await load_queue(hone.project, QueueRequest(caller_id(_caller(context)), alias), limit=limit)
+        return ReviewPairs(pairs=list(found.entries), disputed=found.disputed)
 
     async def list_versions(
         self, context: Context[Any, Any], alias: Alias = None, limit: Page = 20, offset: Offset = 0
-    ) -> Versions:
+    ) -> VersionPage:
         """List the versions of an alias, or of all, newest first, and which are in service. Needs the scope `read`."""
         hone = self._for(context, KeyScope.READ)
-        found: list[Version] = []
+        found: list[VersionSummary] = []
         for one in await get_aliases(hone.project):
             if alias in (None, one.name):
                 listed = await list_versions(hone.project.store, one.id)
-                found += [version_line(v, one.live_version_id, one.canary_version_id) for v in listed]
+                found += [summarize_version(v, one.live_version_id, one.canary_version_id) for v in listed]
         found.sort(key=lambda v: v.created_at, reverse=True)
         page = found[offset : offset + limit + 1]
-        return Versions(versions=page[:limit], next=next_page(page, limit, offset))
+        return VersionPage(versions=page[:limit], next=next_page(page, limit, offset))
 
     # --- steering
 
@@ -221,13 +228,13 @@ class HoneMcp:
         comment: Annotated[str | None, Field(max_length=100_000)] = None,
         call_id: Annotated[str | None, Field(max_length=128, description="The call that is meant.")] = None,
         group: GroupPart = None,
-    ) -> Noted:
+    ) -> RecordedFeedback:
         """Say how a run, or one call of it, went. Needs the scope `feedback`."""
         hone = self._for(context, KeyScope.FEEDBACK)
-        own = await own_run(hone, _caller(context), run, group)
-        written = await note(hone, own, name, value, comment=comment, call_id=call_id)
+        own = await own_trajectory_id(hone, _caller(context), run, group)
+        written = await write_feedback(hone, own, name, value, comment=comment, call_id=call_id)
         assert written is not None, "no dry run was asked for"
-        return Noted(feedback_id=written, trajectory_id=own)
+        return RecordedFeedback(feedback_id=written, trajectory_id=own)
 
     async def promote(
         self,
@@ -235,27 +242,29 @@ class HoneMcp:
         version: Annotated[str, Field(max_length=200, description="Its number, or its name: helpdesk@3.")],
         alias: Annotated[str | None, Field(max_length=200, description="Where there are several.")] = None,
         why: Why = None,
-    ) -> Move:
+    ) -> AliasMove:
         """Make a version live: every agent gets it from now on. Needs the scope `admin`."""
         hone = self._for(context, KeyScope.ADMIN)
-        return move(await promote(hone.project, version, alias, who=who(_caller(context)), why=why))
+        return describe_move(
+            await promote_version(hone.project, version, alias, who=caller_id(_caller(context)), why=why)
+        )
 
     async def roll_back(
         self,
         context: Context[Any, Any],
         alias: Annotated[str | None, Field(max_length=200, description="Where there are several.")] = None,
         why: Why = None,
-    ) -> Move:
+    ) -> AliasMove:
         """Take the canary away; without one, make the version live that was before. Needs the scope `admin`."""
         hone = self._for(context, KeyScope.ADMIN)
-        return move(await roll_back(hone.project, alias, who=who(_caller(context)), why=why))
+        return describe_move(await roll_back_alias(hone.project, alias, who=caller_id(_caller(context)), why=why))
 
-    def _for(self, context: Context[Any, Any], scope: KeyScope) -> Hone:
+    def _for(self, context: Context[Any, Any], scope: KeyScope) -> HoneActions:
         _caller(context).require(scope, "this tool")
         return self._hone
 
 
-async def _score_of(hone: Hone, group_id: str | None) -> StoredScore | None:
+async def _score_of(hone: HoneActions, group_id: str | None) -> StoredScore | None:
     score_id = await current_score_of(hone.project.store, group_id)
     return await get_score(hone.project.store, score_id) if score_id else None
 

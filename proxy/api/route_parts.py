@@ -20,13 +20,13 @@ from litestar.params import PathParameter
 
 from proxy.admission.auth import Caller
 from proxy.admission.replies import PROBLEM
+from proxy.api.actions import HoneActions
 from proxy.api.bodies import Problem
-from proxy.api.steering import Hone
 
 AnyRequest = Request[Any, Any, Any]
 Id = Annotated[str, PathParameter(description="Hone's own id (`traj_…`), or the id that the caller gave.")]
 CallId = Annotated[str, PathParameter(description="What an answer says in `x-hone-call`.")]
-Injected = NamedDependency[Hone]
+Injected = NamedDependency[HoneActions]
 
 PROBLEMS: Final = {
     status: ResponseSpec(
@@ -45,7 +45,7 @@ class BodyOptional(Operation):
             self.request_body.required = False
 
 
-def answers(status: int, body: Any) -> dict[int, ResponseSpec]:
+def response_spec(status: int, body: Any) -> dict[int, ResponseSpec]:
     """What a route answers, for /schema."""
     return PROBLEMS | {status: ResponseSpec(body, description=HTTPStatus(status).phrase, generate_examples=False)}
 
@@ -56,7 +56,7 @@ def caller_of(request: AnyRequest) -> Caller:
     return caller
 
 
-def as_json(value: object) -> Response[bytes]:
+def json_response(value: object) -> Response[bytes]:
     """An answer that is a view of the store, or a list of them; ids and logprobs as lists of numbers."""
     return Response(orjson.dumps(value, default=_listed), media_type="application/json")
 

@@ -1,8 +1,8 @@
 """Hone's own routes, `/hone/v1/…`, together: which there are, and which methods a path is served with.
 
 Owns: the list, what /schema says of it, and what OPTIONS and a 405 tell. Refuses: what the routes do
-(`proxy.api.runs`, `groups`, `versions`, `training`); model traffic.
-(`proxy.api.runs`, `groups`, `versions`, `standing`); model traffic.
+(`proxy.api.trajectories`, `groups`, `versions`, `training`); model traffic.
+(`proxy.api.trajectories`, `groups`, `versions`, `standing`); model traffic.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
-from proxy.api import groups, lists, runs, standing, training, versions
+from proxy.api import groups, lists, status, trajectories, versions
 from proxy.api.route_parts import AnyRequest
 
 HANDLERS: list[HTTPRouteHandler] = [
-    runs.make_run,
-    runs.end_run,
-    runs.end_addressed_run,
-    runs.note_feedback,
-    runs.note_addressed_feedback,
-    lists.show_runs,
+    trajectories.create_trajectory,
+    trajectories.end_trajectory,
+    trajectories.end_addressed_trajectory,
+    trajectories.note_feedback,
+    trajectories.note_addressed_feedback,
+    lists.show_trajectories,
     lists.show_groups,
     groups.close_group,
-    runs.delete_run,
-    runs.show_trajectory,
-    runs.show_call,
+    trajectories.delete_trajectory,
+    trajectories.show_trajectory,
+    trajectories.show_call,
     groups.show_group,
     groups.compare_group,
     groups.show_judging,
@@ -37,13 +37,13 @@ HANDLERS: list[HTTPRouteHandler] = [
     versions.show_versions,
     versions.show_moves,
     versions.show_version,
-    training.show_steps,
-    training.show_training,
-    standing.show_status,
-    standing.show_judge,
-    standing.show_tools,
-    standing.show_settings,
-    standing.show_keys,
+    versions.show_steps,
+    versions.show_training,
+    status.show_status,
+    status.show_judge,
+    status.show_tools,
+    status.show_settings,
+    status.show_keys,
 ]
 # Read by clients' generators and by `scripts.pages.api`: the docstring of a handler is what its route does.
 OPENAPI: Final = OpenAPIConfig(

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from proxy.dialects.base import Reading, Sampled
-from proxy.dialects.completions import CompletionsReading, Prompt, message_of
+from proxy.dialects.base import CallReader, RecordableAnswer
+from proxy.dialects.completions import CompletionsReader, Prompt, prompt_message
 from recorder.base.lru import Lru
-from recorder.content.tokens import ID_BYTES, pack_heard_ids, pack_ids
-from recorder.content.turns import Address, Message
+from recorder.messages.calls import Address, Message
+from recorder.messages.tokens import ID_BYTES, pack_heard_ids, pack_ids
 
 RUNS = 2_000  # addresses remembered: at 20 KB of prompt each, 40 MB
 ENDS = 16  # answers remembered of each: the last ones
@@ -25,7 +25,7 @@ _Key = tuple[str | None, str, type]  # group, trajectory, and whether ids or tex
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
+class _AnswerEnd:
     """Where an answer ended: as many bytes of prompt and answer, what they hash to, and the messages they are."""
 
     length: int
@@ -33,15 +33,15 @@ class _End:
     messages: tuple[Message, ...]
 
 
-class Conversations:
+class ConversationMatcher:
     """One a route. Touches no reading but those of completions, and no call without an address."""
 
     def __init__(self) -> None:
-        self._ends: Lru[_Key, tuple[_End, ...]] = Lru(RUNS)
+        self._ends: Lru[_Key, tuple[_AnswerEnd, ...]] = Lru(RUNS)
 
-    def recognise(self, address: Address, reading: Reading) -> None:
+    def recognise(self, address: Address, reading: CallReader) -> None:
         """Cut the prompt of `reading` where it goes on from an answer at this address."""
-        if not isinstance(reading, CompletionsReading) or address.trajectory is None:
+        if not isinstance(reading, CompletionsReader) or address.trajectory is None:
             return
         ends = self._ends.get((address.group, address.trajectory, type(reading.prompt)))
         prompt = _bytes(reading.prompt)
@@ -51,9 +51,9 @@ class Conversations:
                 reading.request = replace(reading.request, messages=messages)
                 return
 
-    def note(self, address: Address, reading: Reading, sampled: Sampled) -> None:
+    def note(self, address: Address, reading: CallReader, sampled: RecordableAnswer) -> None:
         """Remember the answers to a prompt, by text and by ids: an agent may go on in either."""
-        if not isinstance(reading, CompletionsReading) or address.trajectory is None:
+        if not isinstance(reading, CompletionsReader) or address.trajectory is None:
             return
         said = reading.prompt if isinstance(reading.prompt, str) else None
         for choice in sampled.choices:
@@ -69,7 +69,7 @@ class Conversations:
                 self._add((address.group, address.trajectory, str), whole.encode(), messages)
 
     def _add(self, key: _Key, whole: bytes, messages: Sequence[Message]) -> None:
-        end = _End(len(whole), _digest(whole), tuple(messages))
+        end = _AnswerEnd(len(whole), _digest(whole), tuple(messages))
         self._ends.put(key, (*(self._ends.get(key) or ()), end)[-ENDS:])
 
 
@@ -84,4 +84,4 @@ def _digest(of: bytes) -> bytes:
 def _rest(prompt: Prompt, packed: bytes, length: int) -> list[Message]:
     """What is new, as a message; none where nothing is."""
     rest = packed[length:].decode() if isinstance(prompt, str) else prompt[length // ID_BYTES :]
-    return [message_of(rest)] if rest else []
+    return [prompt_message(rest)] if rest else []

@@ -51,7 +51,7 @@ _PRODUCT: Final = re.compile(rb"\s{0,8}[A-Za-z0-9!#$%&'*+.^_`|~-]{1,48}(?:/[A-Za
 _METADATA: Final = ("session_id", "thread_id", "conversation_id")
 
 
-class Kind(StrEnum):
+class HintKind(StrEnum):
     """What a name is good for."""
 
     SESSION = "session"
@@ -64,7 +64,7 @@ class Kind(StrEnum):
 class Hint:
     """One name that a call carries. `source` is what is recorded as the source of an attribution."""
 
-    kind: Kind
+    kind: HintKind
     source: str  # session_header, metadata, prompt_cache_key, trace, traceparent
     name: str  # of the header or field
     value: str  # at most MAX_SHOWN_CHARS, without control characters
@@ -75,7 +75,7 @@ class Hint:
 
 
 @dataclass(frozen=True, slots=True)
-class Hints:
+class AttributionHints:
     """All that one call lets on, the strongest first. `sub_agent`: it says that a sub-agent makes it."""
 
     found: tuple[Hint, ...] = ()
@@ -83,22 +83,22 @@ class Hints:
 
     def session(self, *, of_header: bool) -> Hint | None:
         """The session that a header, or the body, names."""
-        return next((h for h in self.found if h.kind is Kind.SESSION and h.of_header is of_header), None)
+        return next((h for h in self.found if h.kind is HintKind.SESSION and h.of_header is of_header), None)
 
-    def of(self, kind: Kind) -> tuple[Hint, ...]:
+    def of(self, kind: HintKind) -> tuple[Hint, ...]:
         """The hints of one kind."""
         return tuple(h for h in self.found if h.kind is kind)
 
 
-NO_HINTS: Final = Hints()
+NO_HINTS: Final = AttributionHints()
 
 
-def read_hints(headers: Mapping[bytes, bytes], dialect: str, rest: Mapping[str, Any]) -> Hints:
+def read_hints(headers: Mapping[bytes, bytes], dialect: str, rest: Mapping[str, Any]) -> AttributionHints:
     """What a request's headers (names in lower case) and body, without messages and tools, let on."""
     found = (*_of_headers(headers), *_of_body(dialect, rest), *_of_traces(headers))
     if not found:
         return NO_HINTS
-    return Hints(found, sub_agent=_is_sub_agent(headers))
+    return AttributionHints(found, sub_agent=_is_sub_agent(headers))
 
 
 def client_of(headers: Mapping[bytes, bytes]) -> str | None:
@@ -112,20 +112,20 @@ def _of_headers(headers: Mapping[bytes, bytes]) -> Iterator[Hint]:
     if _is_codex(headers):
         names += [name for name in _CODEX_HEADERS if name in headers]
     for name in names:
-        yield from _hint(Kind.SESSION, "session_header", _spelled(name), _text(headers[name]), of_header=True)
+        yield from _hint(HintKind.SESSION, "session_header", _spelled(name), _text(headers[name]), of_header=True)
     if (trace := headers.get(b"x-litellm-trace-id")) is not None:
-        yield from _hint(Kind.LOOSE, "session_header", "x-litellm-trace-id", _text(trace), of_header=True)
+        yield from _hint(HintKind.LOOSE, "session_header", "x-litellm-trace-id", _text(trace), of_header=True)
 
 
 def _of_body(dialect: str, rest: Mapping[str, Any]) -> Iterator[Hint]:
     metadata = rest.get("metadata")
     if isinstance(metadata, Mapping):
         for name in _METADATA:
-            yield from _hint(Kind.SESSION, "metadata", f"metadata.{name}", metadata.get(name))
+            yield from _hint(HintKind.SESSION, "metadata", f"metadata.{name}", metadata.get(name))
         if dialect == "messages":
-            yield from _hint(Kind.SESSION, "metadata", "metadata.user_id", _claude_session(metadata.get("user_id")))
-    yield from _hint(Kind.SESSION, "metadata", "litellm_session_id", rest.get("litellm_session_id"))
-    yield from _hint(Kind.LOOSE, "prompt_cache_key", "prompt_cache_key", rest.get("prompt_cache_key"))
+            yield from _hint(HintKind.SESSION, "metadata", "metadata.user_id", _claude_session(metadata.get("user_id")))
+    yield from _hint(HintKind.SESSION, "metadata", "litellm_session_id", rest.get("litellm_session_id"))
+    yield from _hint(HintKind.LOOSE, "prompt_cache_key", "prompt_cache_key", rest.get("prompt_cache_key"))
 
 
 def _of_traces(headers: Mapping[bytes, bytes]) -> Iterator[Hint]:
@@ -133,7 +133,7 @@ def _of_traces(headers: Mapping[bytes, bytes]) -> Iterator[Hint]:
         for entry in _text(baggage).split(",")[:64]:
             name, _, value = entry.partition("=")
             if name.strip() == "session.id":
-                yield from _hint(Kind.TRACE, "trace", "baggage.session.id", value.partition(";")[0], of_header=True)
+                yield from _hint(HintKind.TRACE, "trace", "baggage.session.id", value.partition(";")[0], of_header=True)
     if (trace := headers.get(b"traceparent")) is not None:
         yield from read_traceparent(_text(trace))
 
@@ -148,12 +148,12 @@ def read_traceparent(value: object) -> tuple[Hint, ...]:
         return ()
     trace, span = match.groups()
     return (
-        Hint(Kind.SPAN, "traceparent", "traceparent", f"{trace}-{span}", of_header=True),
-        Hint(Kind.TRACE, "trace", "traceparent", trace, of_header=True),
+        Hint(HintKind.SPAN, "traceparent", "traceparent", f"{trace}-{span}", of_header=True),
+        Hint(HintKind.TRACE, "trace", "traceparent", trace, of_header=True),
     )
 
 
-def _hint(kind: Kind, source: str, name: str, value: object, *, of_header: bool = False) -> Iterator[Hint]:
+def _hint(kind: HintKind, source: str, name: str, value: object, *, of_header: bool = False) -> Iterator[Hint]:
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value) if value.bit_length() <= 128 else None
     if isinstance(value, str) and len(value) <= MAX_READ_CHARS and (text := value.strip()):

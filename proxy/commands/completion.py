@@ -60,8 +60,8 @@ def _names(click_context: click.Context) -> tuple[list[str], list[str]]:
 async def _read(context: Context) -> tuple[list[str], list[str]]:
     from recorder.registry.aliases import get_aliases
     from recorder.registry.versions import get_versions
-    from recorder.store.migrate import open_to_look
-    from recorder.store.project import Project
+    from recorder.store.bootstrap import open_to_look
+    from recorder.store.database import Project
 
     settings = context.settings()
     store = await open_to_look(settings.data, settings.recorder)

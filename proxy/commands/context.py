@@ -27,7 +27,7 @@ def ensure_context(ctx: click.Context) -> Context:
 
 
 def _load_settings(config: Path | None, overrides: Mapping[str, object]) -> LoadedSettings:
-    from proxy.settings.loading import load_settings
+    from proxy.settings.loader import load_settings
 
     return load_settings(config, overrides)
 

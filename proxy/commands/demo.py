@@ -29,14 +29,14 @@ def demo(click_context: click.Context, data: Path | None, seed: int | None, keep
 
     Needs the extra [cpu] or [cuda], and downloads nothing.
     """
-    from proxy.commands.doctor import tell
-    from proxy.doctor.environment import Needs, look
-    from recorder.findings import Verdict
+    from proxy.commands.doctor import print_finding
+    from proxy.doctor.environment import EnvironmentNeeds, probe_python
+    from recorder.base.findings import FindingLevel
 
-    found = asyncio.run(look(sys.executable, Needs(engine=True, training=True)))
-    if in_the_way := [one for one in found if one.verdict is Verdict.WRONG]:
+    found = asyncio.run(probe_python(sys.executable, EnvironmentNeeds(engine=True, training=True)))
+    if in_the_way := [one for one in found if one.verdict is FindingLevel.WRONG]:
         for one in in_the_way:
-            tell(one)
+            print_finding(one)
         click_context.exit(FAILED)
     root = examples_root()
     arguments = [*(["--data", str(data)] if data else []), *(["--seed", str(seed)] if seed is not None else [])]

@@ -16,7 +16,7 @@ from recorder.base.json_output import write_json
 from recorder.base.terminal import echo
 
 if TYPE_CHECKING:
-    from recorder.findings import Finding
+    from recorder.base.findings import Finding
 
 _COLOURS: Final = {"fine": "green", "note": "yellow", "wrong": "red", "skipped": "bright_black"}
 
@@ -27,26 +27,26 @@ _COLOURS: Final = {"fine": "green", "note": "yellow", "wrong": "red", "skipped":
 @click.pass_context
 def doctor(click_context: click.Context, engines: tuple[str, ...], models: tuple[str, ...]) -> None:
     """Check all that Hone needs and say what to do. Exit status 1 if something is wrong."""
-    from proxy.doctor.checkup import everything
-    from proxy.programs.run_file import read_run_file
-    from proxy.settings.showing import as_environment
-    from recorder.findings import any_wrong
+    from proxy.doctor.checkup import check_all
+    from proxy.settings.display import as_environment
+    from proxy.supervision.run_file import read_run_file
+    from recorder.base.findings import has_errors
 
     context = ensure_context(click_context)
     override_engine(context, engines, models)
     loaded = context.loaded()
     settings = loaded.settings
     run = read_run_file(settings.data)
-    findings = asyncio.run(everything(settings, run, loaded.file, as_environment(context.overrides)))
+    findings = asyncio.run(check_all(settings, run, loaded.file, as_environment(context.overrides)))
     if context.json:
         write_json(findings)
     else:
         for one in findings:
-            tell(one)
-    click_context.exit(FAILED if any_wrong(findings) else 0)
+            print_finding(one)
+    click_context.exit(FAILED if has_errors(findings) else 0)
 
 
-def tell(one: Finding) -> None:
+def print_finding(one: Finding) -> None:
     """Print one finding, and below it what to do."""
 
     echo((f"{one.verdict:<7}", _COLOURS[one.verdict]), f" {one.check:<16} {one.found}")

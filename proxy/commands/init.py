@@ -1,7 +1,7 @@
 """`hone init`: a first hone.toml, written from what is found on this machine.
 
-Owns: the file and what is printed. Refuses: looking (`proxy.doctor.found`), and the choice
-(`proxy.doctor.first_settings`).
+Owns: the file and what is printed. Refuses: looking (`proxy.doctor.discovery`), and the choice
+(`proxy.doctor.discovery`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from recorder.base.json_output import write_json
 from recorder.base.terminal import echo
 
 if TYPE_CHECKING:
-    from proxy.settings.writing import Line
+    from proxy.settings.toml_writer import SettingLine
 
 
 def _name(_ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
@@ -46,15 +46,14 @@ def init(click_context: click.Context, base: str | None, alias: str, force: bool
 
     Nothing is asked, and no key's value is written.
     """
-    from proxy.doctor.first_settings import HEAD, first_settings
-    from proxy.doctor.found import look_around
-    from proxy.settings.loading import FILE_NAME
-    from proxy.settings.writing import as_toml
+    from proxy.doctor.discovery import HEAD, discover, first_settings
+    from proxy.settings.loader import FILE_NAME
+    from proxy.settings.toml_writer import as_toml
 
     context = ensure_context(click_context)
     file = context.config or Path(FILE_NAME)
     _refuse_to_replace(file, force)
-    found = asyncio.run(look_around())
+    found = asyncio.run(discover())
     lines = first_settings(found, alias, _from_anywhere(base))
     _write(file, as_toml(HEAD, lines))
     written = {".".join(line.path): line.value for line in lines if not line.off}
@@ -95,7 +94,7 @@ def _write(file: Path, text: str) -> None:
         raise ConfigError(f"{file.absolute()} cannot be written: {e.strerror or e}. {where}") from e
 
 
-def _told(line: Line) -> str:
+def _told(line: SettingLine) -> str:
     key = ".".join(line.path)
     if line.off:
         return f"  {key} is not set: {line.found}"

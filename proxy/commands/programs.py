@@ -1,7 +1,7 @@
 """`hone up`, `serve` and `engine`: the commands that stay and work.
 
-Owns: their flags, and logging to the terminal. Refuses: the work (`proxy.programs.up`, `proxy.programs.serve`,
-`proxy.programs.supervise`).
+Owns: their flags, and logging to the terminal. Refuses: the work (`proxy.supervision.up`, `proxy.supervision.serve`,
+`proxy.supervision.supervisor`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from recorder.base.terminal import console, echo
 from recorder.commands.context import Context
 
 if TYPE_CHECKING:
-    from proxy.programs.supervise import Supervisor
     from proxy.settings.hone import HoneSettings
+    from proxy.supervision.supervisor import Supervisor
 
 
 def _log_to_terminal() -> None:
@@ -87,14 +87,14 @@ def serve(
     _log_to_terminal()
     import uvloop
 
-    from proxy.programs.serve import Worker, run
+    from proxy.supervision.serve import WorkerIdentity, run
 
     if worker is not None and meet is not None:
-        uvloop.run(run(loaded.settings, Worker(worker, meet), origin=loaded.origin))
+        uvloop.run(run(loaded.settings, WorkerIdentity(worker, meet), origin=loaded.origin))
     elif loaded.settings.proxy.workers > 1:
-        from proxy.programs.workers import Workers
+        from proxy.supervision.workers import WorkerSupervisor
 
-        asyncio.run(Workers(loaded.settings, config=loaded.file, flags=context.overrides).run())
+        asyncio.run(WorkerSupervisor(loaded.settings, config=loaded.file, flags=context.overrides).run())
     else:
         uvloop.run(run(loaded.settings, origin=loaded.origin))
 
@@ -136,11 +136,10 @@ def _print_engine(settings: HoneSettings) -> None:
 
 
 async def _run_engine(settings: HoneSettings) -> None:
-    from proxy.engine.command import engine_command, engine_key, require_free
-    from proxy.engine.note import noted
-    from proxy.programs.engine import engine_program
-    from proxy.programs.supervise import Supervisor
-    from recorder.processes.signals import stopping
+    from proxy.engine.command import engine_command, engine_key, require_free, write_engine_address
+    from proxy.supervision.supervisor import Supervisor
+    from proxy.supervision.up import engine_program
+    from recorder.processes.signals import call_on_stop
 
     command = engine_command(
         settings.engine, key=engine_key(settings.engine, settings.data), served_names=settings.base_models()
@@ -150,7 +149,7 @@ async def _run_engine(settings: HoneSettings) -> None:
     supervisor = Supervisor(engine_program(settings.engine, command, log))
     stop = asyncio.Event()
     echo(f"starting {settings.engine.base} at {command.url}; its log: {log}")
-    with stopping(stop.set), noted(settings.data, settings.engine):
+    with call_on_stop(stop.set), write_engine_address(settings.data, settings.engine):
         await _until_stopped(supervisor, stop, f"the engine is up at {command.url}")
 
 
@@ -185,15 +184,15 @@ def up(
     What dies is started again. Logs are in the data folder's logs/.
     """
     logging.basicConfig(level=logging.ERROR)  # restarts are shown as states
-    from proxy.programs.telling import telling
-    from proxy.programs.up import Up
+    from proxy.supervision.console import choose_output
+    from proxy.supervision.up import HoneUp
 
     loaded = context.loaded()
-    running = Up(
+    running = HoneUp(
         loaded.settings,
         config=loaded.file,
         flags=context.overrides,
-        telling=telling(console(soft_wrap=True), as_json=context.json),
+        telling=choose_output(console(soft_wrap=True), as_json=context.json),
         with_judge=not no_judge,
         with_learner=not no_learn,
     )

@@ -1,7 +1,7 @@
 """`hone status` and `hone config`: what runs and is in service, and the settings in force.
 
-Owns: printing. Refuses: changing anything, and finding out (`proxy.commands.standing`). Status works whether or not a
-proxy runs, because it asks the store.
+Owns: printing. Refuses: changing anything, and reading the store (`proxy.commands.status_view`). Status works whether
+or not a proxy runs, because it asks the store.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import click
 
 from proxy.errors import ConfigError
 from recorder.base.json_output import write_json
-from recorder.base.terminal import duration, echo, line, number, percent, show, table
+from recorder.base.terminal import build_table, clean_line, echo, format_duration, format_number, percent, show
 from recorder.commands.context import Context
 from recorder.commands.support import run
 
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from proxy.settings.hone import LoadedSettings
-    from recorder.store.project import Project
-    from recorder.telling.stages import LoopSettings
+    from recorder.store.database import Project
+    from recorder.views.status.stages import LoopSettings
+
 
 VERSIONS_SHOWN: Final = 8  # of an alias, in its line of rewards
 
@@ -82,11 +83,11 @@ def config(context: Context, key: str | None, preset: str | None) -> None:
 
 def _settings(loaded: LoadedSettings, wanted: str | None) -> dict[str, dict[str, Any]]:
     """The settings that are at a key or below it, or all. Raises ConfigError where there are none."""
-    from proxy.settings.showing import described, shown
+    from proxy.settings.display import describe_leaves, display_value
 
     found = {
-        key: {"value": shown(key, value), "from": loaded.origin[key], "what": what}
-        for key, value, what in described(loaded.settings)
+        key: {"value": display_value(key, value), "from": loaded.origin[key], "what": what}
+        for key, value, what in describe_leaves(loaded.settings)
         if wanted is None or f"{key}.".startswith(f"{wanted}.")
     }
     if not found:
@@ -107,7 +108,7 @@ def status(context: Context, watch: bool) -> None:
     settings = context.settings()
 
     async def read(project: Project) -> dict[str, Any]:
-        from recorder.telling.stages import LoopSettings
+        from recorder.views.status.stages import LoopSettings
 
         loop = LoopSettings(settings.recorder, settings.learn, settings.trainer)
         return await _read(project, settings.data, loop)
@@ -124,26 +125,30 @@ def status(context: Context, watch: bool) -> None:
 
 def _watch(context: Context, read: Reading) -> None:
     """Show it until Ctrl-C, which is how one ends it: no fault."""
-    from proxy.commands.watching import changing, shown_live
+    pass
 
     def live(found: dict[str, Any]) -> Table:
         return _table([row for row in (*_wrong(found), *_running(found), *_learning(found)) if row[0] in _WATCHED])
 
-    with contextlib.suppress(KeyboardInterrupt), shown_live(None if context.json else live) as show:
-        run(context, lambda project: changing(project.store, partial(read, project), show))
+    from proxy.commands.status_view import open_live_view, watch_view
+
+    with contextlib.suppress(KeyboardInterrupt), open_live_view(None if context.json else live) as show:
+        run(context, lambda project: watch_view(project.store, partial(read, project), show))
 
 
 def _table(rows: Iterable[Row]) -> Table:
     def cells(what: str, told: tuple[str, ...]) -> list[Text]:
-        return [line(what, "red" if what == "alarm" else ""), *map(line, (*told, "")[:2])]
+        return [clean_line(what, "red" if what == "alarm" else ""), *map(clean_line, (*told, "")[:2])]
 
-    return table(("", "", ""), (cells(*row) for row in rows), headed=False)
+    return build_table(("", "", ""), (cells(*row) for row in rows), headed=False)
 
 
 async def _read(project: Project, data: Path, settings: LoopSettings) -> dict[str, Any]:
-    from proxy.commands.standing import standing
+    pass
 
-    return await standing(project, data, settings)
+    from proxy.commands.status_view import status_json
+
+    return await status_json(project, data, settings)
 
 
 def _running(found: dict[str, Any]) -> Iterator[Row]:
@@ -151,26 +156,29 @@ def _running(found: dict[str, Any]) -> Iterator[Row]:
     yield "data", (found["data"],)
     yield "hone up", (_up(found),)
     for one in found["engines"]:
-        heard = f" (not heard of for {duration(one['heard_s_ago'])})" if one["state"] == "unknown" else ""
+        heard = f" (not heard of for {format_duration(one['heard_s_ago'])})" if one["state"] == "unknown" else ""
         yield "engine", (f"{one['url']} {one['state']}{heard}", one["detail"] or ", ".join(one["loaded"]))
     for one in found["proxies"]:
         there = (
-            f"{one['in_flight']} in flight" if one["alive"] else f"dead, heard of {duration(one['heard_s_ago'])} ago"
+            f"{one['in_flight']} in flight"
+            if one["alive"]
+            else f"dead, heard of {format_duration(one['heard_s_ago'])} ago"
         )
         yield "proxy", (one["url"], there)
     for one in found["workers"]:
-        there = "alive" if one["alive"] else f"dead, its lease runs out in {duration(one['lease_left_s'])}"
+        there = "alive" if one["alive"] else f"dead, its lease runs out in {format_duration(one['lease_left_s'])}"
         yield "worker", (one["name"], there)
     for one in found["aliases"]:
         canary = f", canary {one['canary']} ({one['canary_share']:.0%})" if one["canary"] else ""
-        since = "" if one["live_for_s"] is None else f" for {duration(one['live_for_s'])}"
+        since = "" if one["live_for_s"] is None else f" for {format_duration(one['live_for_s'])}"
         yield "alias", (one["name"], f"live {one['live']}{since}{canary}{_watched(one)}")
 
 
 def _watched(alias: dict[str, Any]) -> str:
     if alias["watched_for_s"] is None:
         return ""
-    return f", {alias['held_back_share']:.0%} on {alias['previous']}, compared for {duration(alias['watched_for_s'])}"
+    watched = format_duration(alias["watched_for_s"])
+    return f", {alias['held_back_share']:.0%} on {alias['previous']}, compared for {watched}"
 
 
 def _up(found: dict[str, Any]) -> str:
@@ -191,13 +199,13 @@ def _learning(found: dict[str, Any]) -> Iterator[Row]:
     cost = "price unknown" if spent["cost_usd"] is None else f"${spent['cost_usd']:.4f}"
     yield "judge today", (f"{spent['groups']} groups, {spent['tokens']} tokens, {cost}",)
     for alias, trend in groupby(found["rewards"], key=itemgetter("alias")):
-        shown = [f"{one['version'].rpartition('@')[2]}: {number(one['mean'])}" for one in trend]
+        shown = [f"{one['version'].rpartition('@')[2]}: {format_number(one['mean'])}" for one in trend]
         yield "reward", (f"{alias} by version", ", ".join(shown[-VERSIONS_SHOWN:]))
     for one in found["shadow_answers"]:
         cost = f"{one['prompt_tokens']} tokens read and {one['sampled_tokens']} sampled in 24 h"
         yield "shadow answers", (f"{one['alias']}: {one['answers']}", cost)
     for one in found["steps"]:
-        ago = "" if one["ended_s_ago"] is None else f" {duration(one['ended_s_ago'])} ago"
+        ago = "" if one["ended_s_ago"] is None else f" {format_duration(one['ended_s_ago'])} ago"
         made = one["version"] or one["reason"] or ""
         yield "last step", (f"{one['alias']} {one['number']} {one['state']}{ago}", made)
     for one in found["campaigns"]:
@@ -206,13 +214,13 @@ def _learning(found: dict[str, Any]) -> Iterator[Row]:
         yield "campaign", (f"{one['name']} ({one['alias']}): {one['steps_done']}{most} steps", measured)
     for one in found["gate"]:
         scenarios = f", its scenarios: {one['attempts']}" if one["attempts"] else ""
-        yield "gate", (one["version"], f"{one['state']} for {duration(one['for_s'])}{scenarios}")
+        yield "gate", (one["version"], f"{one['state']} for {format_duration(one['for_s'])}{scenarios}")
 
 
 def _measure(newest: dict[str, Any]) -> str:
     """What a campaign measured last: the mean, its 95 % interval, over how many attempts, and how many errored."""
     one = newest["measure"]
-    shown = number if one["kind"] == "reward" else percent
+    shown = format_number if one["kind"] == "reward" else percent
     sure = f" ({shown(one['interval']['low'])} to {shown(one['interval']['high'])})" if one["interval"] else ""
     of = "comparisons" if one["kind"] == "win rate" else "attempts"
     errored = f", {one['errored']} errored" if one["errored"] else ""

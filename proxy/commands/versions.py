@@ -13,18 +13,18 @@ import click
 
 from proxy.commands import completion
 from recorder.base.json_output import write_json, write_json_line
-from recorder.base.terminal import clock_or_date, echo, line, number, show, table
+from recorder.base.terminal import build_table, clean_line, clock_or_date, echo, format_number, show
 from recorder.commands.context import Context
 from recorder.commands.support import run
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from proxy.api.steering import Moved
+    from proxy.api.actions import MovedAlias
     from recorder.registry.aliases import AliasView
-    from recorder.registry.moves import Move
+    from recorder.registry.moves import VersionMove
     from recorder.registry.versions import VersionView
-    from recorder.store.project import Project
+    from recorder.store.database import Project
 
 _METRICS = {"reward": "reward_mean", "kl": "kl_engine", "tokens": "tokens"}  # column → the trainer's name of it
 _PADDING = (0, 1)
@@ -46,14 +46,14 @@ def versions(context: Context, alias: str | None, moves: bool) -> None:
     for one, its_versions in found:
         columns = ("version", "state", "parent", "verified", "since", *_METRICS, "reason")
         names = {v.id: v.name for v in its_versions}
-        show(table(columns, (_row(one, v, names) for v in its_versions), padding=_PADDING), folded=True)
+        show(build_table(columns, (_row(one, v, names) for v in its_versions), padding=_PADDING), folded=True)
 
 
 def _row(alias: AliasView, version: VersionView, names: dict[str, str]) -> list[Text]:
     parent = names.get(version.parent_id or "", "")
     figures = [_figure(version.metrics.get(name)) for name in _METRICS.values()]
     cells = (parent, version.verified or "", clock_or_date(version.state_at), *figures, version.reason or "")
-    return [line(version.name), line(*_state(alias, version)), *map(line, cells)]
+    return [clean_line(version.name), clean_line(*_state(alias, version)), *map(clean_line, cells)]
 
 
 async def _versions(project: Project, alias: str | None) -> list[tuple[AliasView, list[VersionView]]]:
@@ -64,7 +64,7 @@ async def _versions(project: Project, alias: str | None) -> list[tuple[AliasView
     return [(one, await list_versions(project.store, one.id)) for one in aliases]
 
 
-async def _moves(project: Project, alias: str | None) -> list[Move]:
+async def _moves(project: Project, alias: str | None) -> list[VersionMove]:
     from recorder.registry.aliases import get_alias
     from recorder.registry.moves import list_moves
 
@@ -72,18 +72,18 @@ async def _moves(project: Project, alias: str | None) -> list[Move]:
     return await list_moves(project, alias=one.name if one else None)
 
 
-def _tell_moves(context: Context, found: list[Move]) -> None:
+def _tell_moves(context: Context, found: list[VersionMove]) -> None:
     if context.json:
         write_json([asdict(move) for move in found])
         return
     columns = ("when", "version", "move", "who", "why", "figures")
-    show(table(columns, map(_move_row, found), padding=_PADDING), folded=True)
+    show(build_table(columns, map(_move_row, found), padding=_PADDING), folded=True)
 
 
-def _move_row(move: Move) -> list[Text]:
+def _move_row(move: VersionMove) -> list[Text]:
     figures = " ".join(f"{name}={_figure(value) or value}" for name, value in move.figures.items())
     cells = (clock_or_date(move.at), move.version, move.move, move.who or "", move.why or "", figures)
-    return [line(cell) for cell in cells]
+    return [clean_line(cell) for cell in cells]
 
 
 @click.command()
@@ -93,9 +93,9 @@ def _move_row(move: Move) -> list[Text]:
 @click.pass_obj
 def promote(context: Context, version: str, alias: str | None, why: str | None) -> None:
     """Make VERSION live: its number, or its name (helpdesk@3)."""
-    from proxy.api import steering
+    from proxy.api import actions
 
-    _tell_move(context, run(context, lambda project: steering.promote(project, version, alias, why=why)))
+    _tell_move(context, run(context, lambda project: actions.promote_version(project, version, alias, why=why)))
 
 
 @click.command()
@@ -109,10 +109,10 @@ def canary(context: Context, version: str, percent: float, alias: str | None, wh
 
     `hone rollback` takes it away, `hone promote` makes it live.
     """
-    from proxy.api import steering
+    from proxy.api import actions
 
     part = percent / 100
-    after = run(context, lambda project: steering.share(project, version, part, alias, why=why))
+    after = run(context, lambda project: actions.set_share(project, version, part, alias, why=why))
     name = f"{after.name}@{version.rpartition('@')[2]}"
     if context.json:
         write_json_line({"alias": after.name, "canary": name, "share": after.canary_share})
@@ -129,12 +129,12 @@ def rollback(context: Context, alias: str | None, why: str | None) -> None:
 
     Running trajectories move at once.
     """
-    from proxy.api import steering
+    from proxy.api import actions
 
-    _tell_move(context, run(context, lambda project: steering.roll_back(project, alias, why=why)))
+    _tell_move(context, run(context, lambda project: actions.roll_back_alias(project, alias, why=why)))
 
 
-def _tell_move(context: Context, moved: Moved) -> None:
+def _tell_move(context: Context, moved: MovedAlias) -> None:
     before, after = moved.left, moved.live
     if context.json:
         write_json_line({"alias": after.alias_name, "live": after.name, "left": before})
@@ -176,4 +176,4 @@ def _state(alias: AliasView, version: VersionView) -> tuple[str, str]:
 
 
 def _figure(value: object) -> str:
-    return number(value, ".4g") if isinstance(value, int | float) else ""
+    return format_number(value, ".4g") if isinstance(value, int | float) else ""

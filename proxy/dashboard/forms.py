@@ -19,7 +19,7 @@ from litestar.datastructures import Cookie, FormMultiDict
 from litestar.exceptions import ClientException
 from litestar.status_codes import HTTP_303_SEE_OTHER
 
-from proxy.admission.pages import COOKIE, cookie_in
+from proxy.admission.pages import COOKIE, cookie_value
 from proxy.api.route_parts import AnyRequest
 from proxy.errors import BadRequest, Forbidden, WrongMediaType
 
@@ -29,7 +29,7 @@ VISITOR: Final = "hone_visitor"  # where nobody signs in
 MAX_CHARS: Final = 100_000
 
 
-def cookie(request: AnyRequest, name: str, value: str, lasts_s: int) -> Cookie:
+def set_cookie(request: AnyRequest, name: str, value: str, lasts_s: int) -> Cookie:
     """A cookie that no script reads and no other site sends."""
     secure = request.url.scheme == "https"
     return Cookie(key=name, value=value, path="/hone", max_age=lasts_s, httponly=True, samesite="strict", secure=secure)
@@ -41,10 +41,10 @@ def token_for(request: AnyRequest) -> tuple[str, Cookie | None]:
     if kept is not None:
         return _token(kept), None
     visitor = secrets.token_urlsafe(32)
-    return _token(visitor), cookie(request, VISITOR, visitor, 30 * 86400)
+    return _token(visitor), set_cookie(request, VISITOR, visitor, 30 * 86400)
 
 
-def once() -> str:
+def form_nonce() -> str:
     """For a form whose deed is to be done once, however often it is sent: the value of its field `ONCE`."""
     return secrets.token_urlsafe(16)
 
@@ -55,19 +55,19 @@ def secret_of(request: AnyRequest, *said: str) -> bytes:
     return hmac.digest((_kept(request) or secrets.token_urlsafe(32)).encode(), parts.encode(), "sha256")
 
 
-async def check(request: AnyRequest) -> None:
+async def check_form(request: AnyRequest) -> None:
     """Before a request: refuse a change whose form carries no token of this browser. Raises Forbidden."""
     if request.method != "POST":
         return
     sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if sent != "application/x-www-form-urlencoded":
         raise WrongMediaType(f"the content type is {sent[:80]!r}: the pages' forms are urlencoded.")
-    kept, told = _kept(request), await fields(request)
-    if kept is None or not hmac.compare_digest(_token(kept), text(told, FIELD)):
+    kept, told = _kept(request), await read_fields(request)
+    if kept is None or not hmac.compare_digest(_token(kept), field_text(told, FIELD)):
         raise Forbidden("the form is too old, or of another sign-in: open its page again, and send it from there.")
 
 
-async def fields(request: AnyRequest) -> FormMultiDict:
+async def read_fields(request: AnyRequest) -> FormMultiDict:
     """What a form says. Raises BadRequest."""
     try:
         return await request.form()
@@ -75,7 +75,7 @@ async def fields(request: AnyRequest) -> FormMultiDict:
         raise BadRequest(f"the form cannot be read: {e}") from e
 
 
-def text(told: FormMultiDict, name: str) -> str:
+def field_text(told: FormMultiDict, name: str) -> str:
     """A field's text, stripped, its lines ended as elsewhere; "" where it is not there. Raises BadRequest."""
     value = told.get(name, "")
     if not isinstance(value, str) or len(value) > MAX_CHARS:
@@ -88,7 +88,7 @@ def back_to(path: str) -> Response[None]:
     return Response(None, status_code=HTTP_303_SEE_OTHER, headers={"location": path})
 
 
-def local(path: str) -> str:
+def local_path(path: str) -> str:
     """A path of ours to go on to, or home: never another site, whatever a form says."""
     ours = path == "/hone" or path.startswith("/hone/")
     return path if ours and "\\" not in path and path.isprintable() else "/hone/"
@@ -96,7 +96,7 @@ def local(path: str) -> str:
 
 def _kept(request: AnyRequest) -> str | None:
     headers: dict[bytes, bytes] = request.scope["hone.headers"]  # type: ignore[typeddict-item]  # put there by the gate
-    return cookie_in(headers, COOKIE) or cookie_in(headers, VISITOR)
+    return cookie_value(headers, COOKIE) or cookie_value(headers, VISITOR)
 
 
 def _token(kept: str) -> str:

@@ -2,7 +2,7 @@
 
 Owns: who listens (a bounded number), one look at the store for all of them, and ending with the client, the process, or
 after a while, so that a browser asks again and is admitted again. Refuses: how they look (`live_rows.html`,
-`live_figures.html`), which runs there are (`recorder.listing`), and counting (`recorder.telling.status`).
+`live_figures.html`), which runs there are (`recorder.views.lists`), and counting (`recorder.views.status.project`).
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from collections.abc import Sequence
 from typing import Final
 
 from proxy.admission.pages import HEADERS
-from proxy.admission.replies import say
-from proxy.dashboard.render import environment
-from proxy.dashboard.shown import Shown
-from proxy.errors import ClientGone, Unavailable, WrongMethod
-from proxy.http import stopping
-from proxy.http.asgi import Connected, Receive, Scope, Send, begin_stream
-from proxy.http.keep_alive import Pulse
-from proxy.http.stopping import Stop, Stopping
+from proxy.admission.replies import send_error
+from proxy.dashboard.page_context import PageContext
+from proxy.dashboard.renderer import template_environment
+from proxy.errors import ClientDisconnected, Unavailable, WrongMethod
+from proxy.http import shutdown
+from proxy.http.asgi import DisconnectWatch, Receive, Scope, Send, begin_stream
+from proxy.http.shutdown import Shutdown, ShuttingDown
+from proxy.http.sse import KeepAliveStream
 from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import StoreError
-from recorder.listing.filters import RunFilter
-from recorder.listing.trajectories import TrajectoryLine, list_trajectories
 from recorder.states import Origin
-from recorder.store.changes import News, Topic
+from recorder.store.changes import ChangeSignal, Topic
+from recorder.views.lists.filters import TrajectoryFilter
+from recorder.views.lists.trajectories import TrajectoryLine, list_trajectories
 
 ROWS: Final = 20
 # A gate asks more runs of its own at one moment than the list has rows: an agent's are not to be pushed out by them.
-OF_AGENTS: Final = RunFilter(origins=tuple(origin for origin in Origin if origin is not Origin.SHADOW))
+OF_AGENTS: Final = TrajectoryFilter(origins=tuple(origin for origin in Origin if origin is not Origin.SHADOW))
 MOST_LISTENERS: Final = 32  # of one process
 LEAST_S: Final = 0.25  # between two events
 EVERY_S: Final = 1.0  # a call that is written wakes nobody (`recorder.store.statement`)
@@ -46,7 +46,7 @@ _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 log = logging.getLogger(__name__)
 
 
-class TooManyListen(Unavailable):
+class TooManyListeners(Unavailable):
     """One more would listen than may."""
 
     retry_after_s = 30
@@ -60,7 +60,7 @@ class _Listener:
         self.sent: dict[str, bytes] = {}  # by their names, what it was sent last
 
 
-class _Told:
+class _RecentEvents:
     """What was told of late."""
 
     def __init__(self) -> None:
@@ -68,29 +68,29 @@ class _Told:
         self.figures_at = -FIGURES_S
 
 
-class Live:
+class LiveStream:
     """The stream, as an ASGI app. One a process."""
 
-    def __init__(self, shown: Shown, stop: Stop) -> None:
+    def __init__(self, shown: PageContext, stop: Shutdown) -> None:
         self._shown = shown
         self._stop = stop
         self._listeners: set[_Listener] = set()
         self._feeding: asyncio.Task[None] | None = None
-        self._news: News | None = None  # what the look waits for
+        self._news: ChangeSignal | None = None  # what the look waits for
         self._events: dict[str, bytes] = {}  # by their names, the newest, as they are sent
         self._failing = RateLimitedLog(log)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one page until it is gone."""
         if scope["method"] != "GET":
-            await say(send, scope["path"], WrongMethod(f"{scope['method']} does nothing here: use GET."))
+            await send_error(send, scope["path"], WrongMethod(f"{scope['method']} does nothing here: use GET."))
         elif len(self._listeners) >= MOST_LISTENERS:
             many = f"{MOST_LISTENERS} pages listen already: reload this one to see what is new."
-            await say(send, scope["path"], TooManyListen(many))
+            await send_error(send, scope["path"], TooManyListeners(many))
         else:
-            stopping.listens(scope)
-            with contextlib.suppress(ClientGone, Stopping):
-                async with Connected(receive, self._stop):
+            shutdown.mark_endless(scope)
+            with contextlib.suppress(ClientDisconnected, ShuttingDown):
+                async with DisconnectWatch(receive, self._stop):
                     await self._tell(send)
                     await send({"type": "http.response.body"})
 
@@ -104,7 +104,7 @@ class Live:
         fed_by = self._feeding
         try:
             await begin_stream(send, [(name, value) for name, value in HEADERS if name != b"cache-control"])
-            with contextlib.suppress(TimeoutError), Pulse(send) as pulse:
+            with contextlib.suppress(TimeoutError), KeepAliveStream(send) as pulse:
                 await pulse.send(b"retry: %d\n\n" % AGAIN_MS)
                 async with asyncio.timeout(LASTS_S):
                     while not fed_by.done():
@@ -121,7 +121,7 @@ class Live:
 
     async def _feed(self) -> None:
         """Look while somebody listens, for all of them. If it fails, their streams end: browsers come again."""
-        told = _Told()
+        told = _RecentEvents()
         try:
             with self._shown.hone.project.store.watch.on(Topic.RUNS) as news:
                 self._news = news
@@ -140,9 +140,9 @@ class Live:
             for listener in self._listeners:
                 listener.news.set()
 
-    async def _look(self, told: _Told) -> None:
+    async def _look(self, told: _RecentEvents) -> None:
         """What is new since what was told. Raises StoreError."""
-        lines = await newest(self._shown)
+        lines = await newest_trajectories(self._shown)
         if lines != told.lines:
             told.lines = lines
             self._publish("", "live_rows.html", lines=lines)
@@ -151,17 +151,17 @@ class Live:
             self._publish(FIGURES, "live_figures.html", stand=await self._shown.stands.status())
 
     def _publish(self, name: str, template: str, **shown: object) -> None:
-        self._events[name] = event(environment().get_template(template).render(**shown), name)
+        self._events[name] = encode_event(template_environment().get_template(template).render(**shown), name)
         for listener in self._listeners:
             listener.news.set()
 
 
-async def newest(shown: Shown) -> list[TrajectoryLine]:
+async def newest_trajectories(shown: PageContext) -> list[TrajectoryLine]:
     """The runs of the list. Raises StoreError."""
     return list((await list_trajectories(shown.project, OF_AGENTS, limit=ROWS)).lines)
 
 
-def event(html: str, name: str = "") -> bytes:
+def encode_event(html: str, name: str = "") -> bytes:
     """A fragment as one event. Whatever ends a line begins a new one of data: no text of anybody's is a field."""
     named = b"event: %s\n" % name.encode() if name else b""
     return named + b"".join(b"data: " + line + b"\n" for line in _LINE_END.split(html.strip().encode())) + b"\n"

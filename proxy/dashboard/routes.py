@@ -15,75 +15,61 @@ from litestar.types import Receive as LitestarReceive
 from litestar.types import Scope as LitestarScope
 from litestar.types import Send as LitestarSend
 
-from proxy.dashboard import drawn, files, forms, sign_in
-from proxy.dashboard.live import Live
-from proxy.dashboard.pages import (
-    group,
-    group_changes,
-    home,
-    in_force,
-    judge,
-    lists,
-    moving,
-    review,
-    run,
-    run_changes,
-    tools,
-    training,
-    versions,
-)
-from proxy.dashboard.render import with_headers
-from proxy.dashboard.shown import Shown
+from proxy.dashboard import chart_images, forms, renderer, sign_in
+from proxy.dashboard.live import LiveStream
+from proxy.dashboard.page_context import PageContext
+from proxy.dashboard.pages import group, lists, overviews, review, settings, trajectory, versions
+from proxy.dashboard.renderer import add_page_headers
 from proxy.http.asgi import Receive, Scope, Send
-from proxy.http.stopping import Stop
+from proxy.http.shutdown import Shutdown
 
 HANDLERS = [
-    home.home_page,
-    lists.runs_page,
+    overviews.home_page,
+    lists.trajectories_page,
     lists.groups_page,
-    run.run_page,
-    run.call_page,
-    run_changes.give_feedback,
-    run_changes.change_tag,
-    run_changes.ask_delete,
-    run_changes.delete_run,
+    trajectory.trajectory_page,
+    trajectory.call_page,
+    trajectory.give_feedback,
+    trajectory.change_tag,
+    trajectory.ask_delete,
+    trajectory.delete_trajectory,
     group.group_page,
     group.judging_page,
-    group_changes.score_anew,
-    group_changes.note_preference,
+    group.rescore_group,
+    group.note_preference,
     review.review_page,
     review.note_choice,
     versions.versions_page,
     versions.version_page,
-    moving.ask_page,
-    moving.move,
-    training.training_page,
-    drawn.chart_image,
-    judge.judge_page,
-    tools.tools_page,
-    in_force.settings_page,
-    in_force.make_key,
-    in_force.revoke_key,
+    versions.alias_action_page,
+    versions.apply_alias_action,
+    overviews.training_page,
+    chart_images.chart_image,
+    overviews.judge_page,
+    overviews.tools_page,
+    settings.settings_page,
+    settings.make_key,
+    settings.revoke_key,
     sign_in.sign_in_page,
     sign_in.sign_in,
     sign_in.sign_out,
-    files.static_file,
+    renderer.static_file,
 ]
 
 
-def pages(shown: Shown, stop: Stop) -> Router:
+def page_routes(shown: PageContext, stop: Shutdown) -> Router:
     """All pages, for the app."""
     return Router(
         "/hone",
-        route_handlers=[*HANDLERS, _live(Live(shown, stop))],
+        route_handlers=[*HANDLERS, _live(LiveStream(shown, stop))],
         dependencies={"shown": Provide(lambda: shown, sync_to_thread=False)},
-        before_request=forms.check,
-        after_request=with_headers,
+        before_request=forms.check_form,
+        after_request=add_page_headers,
         include_in_schema=False,
     )
 
 
-def _live(live: Live) -> ASGIRouteHandler:
+def _live(live: LiveStream) -> ASGIRouteHandler:
     """The stream of the first page: it says when it ends, which the framework's own would not."""
 
     async def handler(scope: LitestarScope, receive: LitestarReceive, send: LitestarSend) -> None:

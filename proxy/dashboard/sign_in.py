@@ -8,36 +8,36 @@ from __future__ import annotations
 from litestar import Response, get, post
 from litestar.params import FromQuery
 
-from proxy.admission.pages import COOKIE, token_in
+from proxy.admission.pages import COOKIE, sign_in_token
 from proxy.api.route_parts import AnyRequest
 from proxy.dashboard import forms
-from proxy.dashboard.render import render
-from proxy.dashboard.shown import ForPages
-from recorder.registry import keys, sign_ins
+from proxy.dashboard.page_context import ForPages
+from proxy.dashboard.renderer import render_page
+from recorder.registry import keys
 from recorder.registry.keys import Scope
 
 
 @get("/sign-in", include_in_schema=False)
 async def sign_in_page(request: AnyRequest, onward: FromQuery[str] = "/hone/") -> Response[str]:
     """Where a key is asked for."""
-    return render(request, "sign_in.html", onward=forms.local(onward), wrong=None)
+    return render_page(request, "sign_in.html", onward=forms.local_path(onward), wrong=None)
 
 
 @post("/sign-in", include_in_schema=False)
 async def sign_in(shown: ForPages, request: AnyRequest) -> Response[str] | Response[None]:
     """Take a key, and give a cookie for it."""
-    told = await forms.fields(request)
-    onward = forms.local(forms.text(told, "onward"))
+    told = await forms.read_fields(request)
+    onward = forms.local_path(forms.field_text(told, "onward"))
     sender = request.client.host if request.client is not None else "an unknown peer"
     shown.tries.require_few(sender)
-    key = await keys.verify(shown.hone.project.store, forms.text(told, "key"))
+    key = await keys.verify_secret(shown.hone.project.store, forms.field_text(told, "key"))
     wrong = _wrong(key, shown.project.id)
     if key is None or wrong is not None:
         shown.tries.failed(sender)
-        return render(request, "sign_in.html", status=403, onward=onward, wrong=wrong)
-    token = await sign_ins.sign_in(shown.hone.project.store, key)
+        return render_page(request, "sign_in.html", status=403, onward=onward, wrong=wrong)
+    token = await keys.sign_in(shown.hone.project.store, key)
     answer = forms.back_to(onward)
-    answer.set_cookie(forms.cookie(request, COOKIE, token, int(sign_ins.LASTS_S)))
+    answer.set_cookie(forms.set_cookie(request, COOKIE, token, int(keys.LASTS_S)))
     return answer
 
 
@@ -52,9 +52,9 @@ def _wrong(key: keys.KeyView | None, project_id: str) -> str | None:
 @post("/sign-out", include_in_schema=False)
 async def sign_out(shown: ForPages, request: AnyRequest) -> Response[None]:
     """End the sign-in."""
-    token = token_in(request.scope["hone.headers"])  # type: ignore[typeddict-item]  # put there by the gate
+    token = sign_in_token(request.scope["hone.headers"])  # type: ignore[typeddict-item]  # put there by the gate
     if token is not None:
-        await sign_ins.sign_out(shown.hone.project.store, token)
+        await keys.sign_out(shown.hone.project.store, token)
     answer = forms.back_to("/hone/sign-in")
     answer.delete_cookie(COOKIE, path="/hone")
     return answer

@@ -3,8 +3,8 @@
 Owns: the seam. Refuses: any format. A dialect never knows about versions, groups, keys or rewards; the serving path
 never knows what is inside a body.
 
-For a call: `Dialect.read(body)` gives a `Reading` (the recorder's `Request`, and the body for the engine);
-`Reading.answer()` gives an `Answer`, which is fed what the engine sends, gives back what the client gets, and in the
+For a call: `Dialect.read(body)` gives a `CallReader` (the recorder's `RecordedRequest`, and the body for the engine);
+`CallReader.answer()` gives an `Answer`, which is fed what the engine sends, gives back what the client gets, and in the
 end holds the parts of the recorder's `Turn`.
 """
 
@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
-from proxy.dialects.calls_said import SaidCall
+from proxy.dialects.tool_call_builder import ToolCallBuilder
 from proxy.errors import CallerError
-from recorder.content.turns import Request, SampledChoice
+from recorder.messages.calls import RecordedRequest, SampledChoice
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class DialectRules:
     """What of the settings a dialect needs to know."""
 
     defaults: Literal["neutral", "engine"] = "neutral"
@@ -30,7 +30,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class RecordableAnswer:
     """What the engine answered, in the recorder's form."""
 
     prompt_token_ids: Sequence[int] | None = None
@@ -40,7 +40,7 @@ class Sampled:
     issued_ids: Sequence[tuple[str, str, int]] = ()
 
 
-NOTHING_SAMPLED = Sampled()
+NOTHING_SAMPLED = RecordableAnswer()
 
 
 class Answer(Protocol):
@@ -63,14 +63,14 @@ class Answer(Protocol):
     def tail(self) -> bytes:
         """What was kept back, to be sent when the turn is committed."""
 
-    def sampled(self) -> Sampled:
+    def sampled(self) -> RecordableAnswer:
         """The parts of the turn, also of an answer that broke off."""
 
 
-class Reading(Protocol):
+class CallReader(Protocol):
     """One call's request as it was read."""
 
-    request: Request
+    request: RecordedRequest
     replaced: Mapping[str, float]  # sampling values that the engine is given in place of the client's
 
     @property
@@ -101,7 +101,7 @@ class Dialect(Protocol):
     path: ClassVar[str]  # what clients call
     engine_path: ClassVar[str]  # what the engine is asked
 
-    def read(self, body: bytes, headers: Mapping[bytes, bytes], rules: Rules) -> Reading:
+    def read(self, body: bytes, headers: Mapping[bytes, bytes], rules: DialectRules) -> CallReader:
         """Read a request. Raises BadRequest."""
 
     def error_body(self, error: CallerError) -> bytes:
@@ -121,8 +121,8 @@ class Choice:
     content: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     refusal: list[str] = field(default_factory=list)
-    tool_calls: dict[int, SaidCall] = field(default_factory=dict)
-    function_call: SaidCall | None = None  # as tool calls were told before there were several
+    tool_calls: dict[int, ToolCallBuilder] = field(default_factory=dict)
+    function_call: ToolCallBuilder | None = None  # as tool calls were told before there were several
     extras: dict[str, Any] = field(default_factory=dict)
     finish_reason: str | None = None
     stop_reason: int | str | None = None

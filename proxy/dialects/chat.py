@@ -1,4 +1,9 @@
-"""OpenAI's chat completions, as vLLM speaks them: `POST /v1/chat/completions`.
+"""A request in the fields of chat completions: checked, and made ready for the engine.
+
+Owns: what every dialect shares whose engine is asked for chat completions, from checked fields to the engine's body.
+Refuses: other formats' fields (their dialects turn them into these first), and answers.
+
+OpenAI's chat completions, as vLLM speaks them: `POST /v1/chat/completions`.
 
 Owns: this format's requests and answers. The engine is asked for token ids and logprobs whether or not the
 client wants them; the client gets what it asked for. Refuses: attribution, versions, storage.
@@ -6,19 +11,117 @@ client wants them; the client gets what it asked for. Refuses: attribution, vers
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any, ClassVar
 
-from proxy.dialects import chat_fields, engine_fields
-from proxy.dialects.base import Rules
-from proxy.dialects.chat_fields import AskedAsChat
-from proxy.dialects.openai_errors import OpenAIErrors
-from proxy.dialects.stripped import StrippedAnswer
-from proxy.dialects.tool_types import in_chat
-from recorder.content.turns import Request
+from proxy.dialects import engine_fields, parsed_request
+from proxy.dialects.base import DialectRules
+from proxy.dialects.openai_answers import FilteredAnswer, OpenAIErrors
+from proxy.dialects.parsed_request import ParsedRequest
+from proxy.dialects.tool_types import custom as in_chat
+from proxy.errors import BadRequest
+from recorder.messages.calls import RecordedRequest
 
 Body = dict[str, Any]
+
+BLOBS = frozenset({"messages", "tools", "response_format"})  # recorded apart from the rest of the body
+
+
+class ParsedChatRequest(ParsedRequest):
+    """A request as it was read, for which the engine is asked in chat's fields. What it answers is each dialect's."""
+
+    __slots__ = ()
+
+    @property
+    def chat(self) -> Body:
+        """The request in the fields of chat completions."""
+        return self._asked
+
+    def engine_body(self, engine_model: str, prompt_ids: Sequence[int] | None = None) -> bytes:
+        """The body for the engine."""
+        fields = {**self._asked, **self.replaced}
+        return engine_fields.dump_body(build_engine_body(fields, engine_model, self._rules, prompt_ids))
+
+
+def recorded_request(
+    fields: Body,
+    rest: Body,
+    body: bytes,
+    headers: Mapping[bytes, bytes],
+    rules: DialectRules,
+    *,
+    dialect: str,
+    endpoint: str,
+) -> RecordedRequest:
+    """The recorder's request for checked fields. `rest` is the client's own body without what `BLOBS` holds of it."""
+    retries = headers.get(b"x-stainless-retry-count", b"0")
+    return RecordedRequest(
+        dialect=dialect,
+        endpoint=endpoint,
+        model=fields["model"],
+        stream=bool(fields.get("stream")),
+        messages=fields["messages"],
+        tools=fields.get("tools"),
+        response_format=fields.get("response_format"),
+        rest=rest,
+        body_hash=blake2b(body, digest_size=16).digest(),
+        sampling=engine_fields.effective_sampling(fields, rules, parsed_request.forced_features(fields, rules)),
+        retry_count=int(retries[:4]) if retries.isdigit() else 0,
+    )
+
+
+def build_engine_body(
+    fields: Body, engine_model: str, rules: DialectRules, prompt_ids: Sequence[int] | None = None
+) -> Body:
+    """What the engine is asked: the fields, neutral sampling values, and what Hone wants to know.
+
+    `prompt_ids` are the prompt in place of what the template makes of the messages; tools and answers are parsed the
+    same.
+    """
+    body = {**fields, **parsed_request.relax_request(fields, rules)}
+    engine_fields.add_neutral(body, rules)
+    body["model"] = engine_model
+    body["return_token_ids"] = True
+    body["top_logprobs"] = body.get("top_logprobs") or 0
+    body["logprobs"] = True
+    body["include_reasoning"] = True  # without it the engine hides ids and logprobs; the answer hides it instead
+    engine_fields.request_usage(body)
+    if prompt_ids is not None:
+        body["kv_transfer_params"] = {"prompt_token_ids": prompt_ids}
+    return body
+
+
+def check_request(fields: Body, rules: DialectRules) -> None:
+    """Raise BadRequest, naming the field, for a request that must not reach the engine. May raise RecursionError."""
+    engine_fields.check_fields(fields)
+    if fields.get("top_logprobs") and not fields.get("logprobs"):
+        raise BadRequest("the field 'top_logprobs' needs 'logprobs': true.", param="top_logprobs")
+    messages = fields.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise BadRequest("the field 'messages' must be a list with at least one message.", param="messages")
+    for at, message in enumerate(messages):
+        _check_message(message, f"messages[{at}]", rules)
+
+
+def _check_message(message: object, where: str, rules: DialectRules) -> None:
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        raise BadRequest(f"{where} is not an object with a 'role'.", param=where, code="invalid_type")
+    content = message.get("content")
+    if content is not None and not isinstance(content, str):
+        if not isinstance(content, list):
+            raise BadRequest(f"{where}.content must be a string, a list or null.", param=f"{where}.content")
+        engine_fields.check_media(content, rules, f"{where}.content")
+    calls = message.get("tool_calls")
+    if calls is not None and not _are_tool_calls(calls):
+        raise BadRequest(f"{where}.tool_calls must be a list of tool calls.", param=f"{where}.tool_calls")
+
+
+def _are_tool_calls(calls: object) -> bool:
+    return isinstance(calls, list) and all(
+        isinstance(call, dict) and isinstance(call.get("function", {}), dict) for call in calls
+    )
 
 
 class ChatDialect(OpenAIErrors):
@@ -28,26 +131,26 @@ class ChatDialect(OpenAIErrors):
     path: ClassVar[str] = "/v1/chat/completions"
     engine_path: ClassVar[str] = "/v1/chat/completions"
 
-    def read(self, body: bytes, headers: Mapping[bytes, bytes], rules: Rules) -> ChatReading:
+    def read(self, body: bytes, headers: Mapping[bytes, bytes], rules: DialectRules) -> ChatReader:
         """Read a request. Raises BadRequest."""
-        fields = engine_fields.load(body)
+        fields = engine_fields.load_body(body)
         try:
-            chat_fields.check(fields, rules)
-            asked = in_chat.translated(fields)
+            check_request(fields, rules)
+            asked = in_chat.translate_request(fields)
         except RecursionError as e:
-            raise engine_fields.too_deep() from e
-        rest = {name: value for name, value in fields.items() if name not in chat_fields.BLOBS}
+            raise engine_fields.too_deep_error() from e
+        rest = {name: value for name, value in fields.items() if name not in BLOBS}
         chat = asked.fields
-        request = chat_fields.request_of(chat, rest, body, headers, rules, dialect=self.name, endpoint=self.path)
-        return ChatReading(replace(request, left_out_tools=asked.left_out), chat, rules, asked.custom)
+        request = recorded_request(chat, rest, body, headers, rules, dialect=self.name, endpoint=self.path)
+        return ChatReader(replace(request, left_out_tools=asked.left_out), chat, rules, asked.custom)
 
 
-class ChatReading(AskedAsChat):
+class ChatReader(ParsedChatRequest):
     """One request as it was read."""
 
     __slots__ = ("_custom",)
 
-    def __init__(self, request: Request, chat: Body, rules: Rules, custom: frozenset[str]) -> None:
+    def __init__(self, request: RecordedRequest, chat: Body, rules: DialectRules, custom: frozenset[str]) -> None:
         super().__init__(request, chat, rules)
         self._custom = custom
 
@@ -56,14 +159,14 @@ class ChatReading(AskedAsChat):
         return ChatAnswer(self.chat, self.request, self._custom)
 
 
-class ChatAnswer(StrippedAnswer):
+class ChatAnswer(FilteredAnswer):
     """One call's answer as it comes: what the client gets of it, and what is recorded."""
 
     __slots__ = ("_custom", "_hide_reasoning", "_want_logprobs")
 
-    def __init__(self, fields: Body, request: Request, custom: frozenset[str]) -> None:
+    def __init__(self, fields: Body, request: RecordedRequest, custom: frozenset[str]) -> None:
         super().__init__(fields, request)
-        self._custom = in_chat.HeldBack(custom)
+        self._custom = in_chat.ToolCallBuffer(custom)
         self._hide_reasoning = fields.get("include_reasoning") is False
         # As the engine does: ids and logprobs would show the hidden reasoning.
         self._want_ids = self._want_ids and not self._hide_reasoning

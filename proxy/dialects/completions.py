@@ -1,6 +1,6 @@
 """OpenAI's completions, as vLLM speaks them: `POST /v1/completions`, by text or by token ids.
 
-Owns: this format's requests and answers, for one prompt a call (`proxy.serving.several_prompts` takes a list of them
+Owns: this format's requests and answers, for one prompt a call (`proxy.serving.prompt_lists` takes a list of them
 apart). The recorder's form of a prompt is one user message: its text, or its ids as a JSON list. Refuses: attribution,
 versions, storage.
 """
@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Final
 
 import orjson
 
-from proxy.dialects import chat_fields, engine_fields
-from proxy.dialects.asked import Asked
-from proxy.dialects.base import Rules
-from proxy.dialects.openai_errors import OpenAIErrors
-from proxy.dialects.stripped import StrippedAnswer
+from proxy.dialects import chat as chat_fields
+from proxy.dialects import engine_fields
+from proxy.dialects.base import DialectRules
+from proxy.dialects.openai_answers import FilteredAnswer, OpenAIErrors
+from proxy.dialects.parsed_request import ParsedRequest
 from proxy.errors import BadRequest
-from recorder.content.turns import Message, Request
+from recorder.messages.calls import Message, RecordedRequest
 
 Body = dict[str, Any]
 Prompt = str | list[int]
@@ -34,25 +34,25 @@ class CompletionsDialect(OpenAIErrors):
     path: ClassVar[str] = "/v1/completions"
     engine_path: ClassVar[str] = "/v1/completions"
 
-    def read(self, body: bytes, headers: Mapping[bytes, bytes], rules: Rules) -> CompletionsReading:
+    def read(self, body: bytes, headers: Mapping[bytes, bytes], rules: DialectRules) -> CompletionsReader:
         """Read a request. Raises BadRequest."""
-        fields = engine_fields.load(body)
+        fields = engine_fields.load_body(body)
         _check(fields)
         prompt = _prompt(fields.get("prompt"))
         rest = {name: value for name, value in fields.items() if name not in _BLOBS}
         if fields.get("max_tokens") is None:
             fields["max_tokens"] = DEFAULT_MAX_TOKENS
-        told = fields | {"messages": [message_of(prompt)]}
-        request = chat_fields.request_of(told, rest, body, headers, rules, dialect=self.name, endpoint=self.path)
-        return CompletionsReading(request, fields, prompt, rules)
+        told = fields | {"messages": [prompt_message(prompt)]}
+        request = chat_fields.recorded_request(told, rest, body, headers, rules, dialect=self.name, endpoint=self.path)
+        return CompletionsReader(request, fields, prompt, rules)
 
 
-def message_of(prompt: Prompt) -> Message:
+def prompt_message(prompt: Prompt) -> Message:
     """A prompt, or the rest of one, as the recorder keeps it."""
     return {"role": "user", "content": prompt if isinstance(prompt, str) else orjson.dumps(prompt).decode()}
 
 
-def prompts_of(prompt: object) -> list[Any] | None:
+def split_prompts(prompt: object) -> list[Any] | None:
     """The prompts of a request that has several; None where it has one, or what is none. Raises BadRequest."""
     if not isinstance(prompt, list) or len(prompt) < 2 or isinstance(prompt[0], int):
         return None
@@ -62,7 +62,7 @@ def prompts_of(prompt: object) -> list[Any] | None:
 
 
 def _check(fields: Body) -> None:
-    engine_fields.check(fields, own_types=("logprobs",))
+    engine_fields.check_fields(fields, own_types=("logprobs",))
     logprobs = fields.get("logprobs")
     most = engine_fields.MAX_TOP_LOGPROBS
     if logprobs is not None and not (_is_id(logprobs) and logprobs <= most):
@@ -91,12 +91,12 @@ def _is_id(token: object) -> bool:
     return isinstance(token, int) and not isinstance(token, bool) and 0 <= token < 2**31
 
 
-class CompletionsReading(Asked):
+class CompletionsReader(ParsedRequest):
     """One request as it was read."""
 
     __slots__ = ("prompt",)
 
-    def __init__(self, request: Request, fields: Body, prompt: Prompt, rules: Rules) -> None:
+    def __init__(self, request: RecordedRequest, fields: Body, prompt: Prompt, rules: DialectRules) -> None:
         super().__init__(request, fields, rules)
         self.prompt = prompt
 
@@ -110,20 +110,20 @@ class CompletionsReading(Asked):
         body = {**self._asked, **self.replaced}
         engine_fields.add_neutral(body, self._rules)
         body |= {"model": engine_model, "return_token_ids": True, "logprobs": body.get("logprobs") or 0}
-        engine_fields.ask_usage(body)
-        return engine_fields.dump(body)
+        engine_fields.request_usage(body)
+        return engine_fields.dump_body(body)
 
     def answer(self) -> CompletionsAnswer:
         """An empty answer."""
         return CompletionsAnswer(self._asked, self.request)
 
 
-class CompletionsAnswer(StrippedAnswer):
+class CompletionsAnswer(FilteredAnswer):
     """One call's answer as it comes: what the client gets of it, and what is recorded."""
 
     __slots__ = ("_every_usage", "_want_logprobs")
 
-    def __init__(self, fields: Body, request: Request) -> None:
+    def __init__(self, fields: Body, request: RecordedRequest) -> None:
         super().__init__(fields, request)
         options = fields.get("stream_options") or {}
         self._want_logprobs = fields.get("logprobs") is not None

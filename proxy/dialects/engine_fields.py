@@ -1,4 +1,11 @@
-"""The fields of vLLM's generating requests that every dialect must know: refused, bounded, forced, distorting.
+"""How deeply JSON may be nested that is read, so that it can be written again.
+
+Owns: that question. Refuses: what is told where it may not.
+
+orjson reads 1,024 levels and writes 254. A body that was read is sent on, recorded and shown, each time inside a few
+levels more: what cannot bear that is refused where it is read.
+
+The fields of vLLM's generating requests that every dialect must know: refused, bounded, forced, distorting.
 
 Owns: contracts.md, 3 (what never reaches the engine) and 4 (what bends the distribution), for bodies in vLLM's own
 fields. Refuses: messages and answers (the dialects), and anything about other engines.
@@ -12,10 +19,26 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from proxy.dialects.base import Rules
-from proxy.dialects.depth import can_be_written
+from proxy.dialects.base import DialectRules
 from proxy.errors import BadRequest
-from recorder.content.turns import Sampling
+from recorder.messages.calls import SamplingParameters
+
+AROUND: Final = 32  # levels that a body may come to be inside of
+SHALLOW: Final = 200  # brackets: with fewer nothing is nested too deeply
+
+
+def is_writable(parsed: object, data: bytes) -> bool:
+    """Whether what was parsed from `data` can be written again, with something around it. Mostly two counts."""
+    if data.count(b"[") + data.count(b"{") <= SHALLOW:
+        return True
+    for _ in range(AROUND):
+        parsed = [parsed]
+    try:
+        orjson.dumps(parsed)
+    except orjson.JSONEncodeError:
+        return False
+    return True
+
 
 Body = dict[str, Any]
 
@@ -94,7 +117,7 @@ _TYPE_NAMES: Final = {str: "a string", bool: "true or false", dict: "an object",
 _EMBEDDED_MEDIA: Final = ("image_embeds", "audio_embeds", "prompt_embeds", "video_embeds")
 
 
-def load(body: bytes) -> Body:
+def load_body(body: bytes) -> Body:
     """A request's body as an object. Raises BadRequest."""
     try:
         fields = orjson.loads(body)
@@ -102,37 +125,37 @@ def load(body: bytes) -> Body:
         raise BadRequest(f"the body is not JSON: {e}.", code="invalid_json") from e
     if not isinstance(fields, dict):
         raise BadRequest('the body is JSON, but not an object: send {"model": …}.', code="invalid_type")
-    if not can_be_written(fields, body):
-        raise too_deep()
+    if not is_writable(fields, body):
+        raise too_deep_error()
     return fields
 
 
-def dump(body: Body) -> bytes:
+def dump_body(body: Body) -> bytes:
     """A body for the engine. Raises BadRequest for one that is nested deeper than can be written."""
     try:
         return orjson.dumps(body)
     except orjson.JSONEncodeError as e:
-        raise too_deep() from e
+        raise too_deep_error() from e
 
 
-def too_deep() -> BadRequest:
+def too_deep_error() -> BadRequest:
     """What a caller is told whose body is nested deeper than we follow."""
     return BadRequest("the body is nested too deeply: at most some 200 lists and objects inside each other are read.")
 
 
-def check(body: Body, own_types: Collection[str] = ()) -> None:
+def check_fields(body: Body, own_types: Collection[str] = ()) -> None:
     """Raise BadRequest, naming the field, for what no generating request may say.
 
     `own_types` are fields that have another type in this format than in chat's: it looks at them itself.
     """
     if not isinstance(body.get("model"), str):
         raise BadRequest("the field 'model' is missing or no string: `GET /v1/models` lists the names.", param="model")
-    refuse(body)
+    refuse_fields(body)
     check_types({name: value for name, value in body.items() if name not in own_types} if own_types else body)
     check_bounds(body)
 
 
-def refuse(body: Body) -> None:
+def refuse_fields(body: Body) -> None:
     """Raise BadRequest, naming the field, for what must not reach the engine, also one level down."""
     for name, value in body.items():
         if name in REFUSED:
@@ -183,7 +206,7 @@ def check_bounds(body: Body) -> None:
                 )
 
 
-def add_neutral(body: Body, rules: Rules) -> None:
+def add_neutral(body: Body, rules: DialectRules) -> None:
     """Write neutral values where the client left sampling fields out, so that no default of the model acts."""
     if rules.defaults == "neutral":
         for name, value in NEUTRAL.items():
@@ -191,17 +214,17 @@ def add_neutral(body: Body, rules: Rules) -> None:
                 body[name] = value
 
 
-def ask_usage(body: Body) -> None:
+def request_usage(body: Body) -> None:
     """Let a stream end with its usage, whether or not the client wants that."""
     if body.get("stream"):
         body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
 
 
-def sampling(body: Body, rules: Rules, forced: tuple[str, ...] = ()) -> Sampling:
+def effective_sampling(body: Body, rules: DialectRules, forced: tuple[str, ...] = ()) -> SamplingParameters:
     """The parameters in force for a checked body. `forced` are further names that bend the distribution."""
     in_force = {**NEUTRAL, "n": 1} | {name: value for name, value in body.items() if value is not None}
     stop = in_force.get("stop", ())
-    return Sampling(
+    return SamplingParameters(
         temperature=float(in_force["temperature"]),
         top_p=float(in_force["top_p"]),
         top_k=in_force["top_k"] if in_force["top_k"] > 0 else None,
@@ -214,7 +237,7 @@ def sampling(body: Body, rules: Rules, forced: tuple[str, ...] = ()) -> Sampling
     )
 
 
-def _distorting(body: Body, rules: Rules) -> list[str]:
+def _distorting(body: Body, rules: DialectRules) -> list[str]:
     bends = [
         name
         for name, value in body.items()
@@ -225,7 +248,7 @@ def _distorting(body: Body, rules: Rules) -> list[str]:
     return bends
 
 
-def check_media(content: object, rules: Rules, where: str) -> None:
+def check_media(content: object, rules: DialectRules, where: str) -> None:
     """Raise BadRequest where a message's content names media that the engine must not fetch or load."""
     if not isinstance(content, list):
         return
@@ -236,7 +259,7 @@ def check_media(content: object, rules: Rules, where: str) -> None:
             check_media(part, rules, f"{where}[{at}]")
 
 
-def _check_part(part: Body, rules: Rules, where: str) -> None:
+def _check_part(part: Body, rules: DialectRules, where: str) -> None:
     for name, value in part.items():
         if name in _EMBEDDED_MEDIA or (value in _EMBEDDED_MEDIA and name == "type"):
             raise BadRequest(f"{where} has {name!r}: {REFUSED['prompt_embeds']}.", param=where)
@@ -251,7 +274,7 @@ def _check_part(part: Body, rules: Rules, where: str) -> None:
                 check_media(value, rules, f"{where}.{name}")
 
 
-def _check_url(url: object, rules: Rules, where: str) -> None:
+def _check_url(url: object, rules: DialectRules, where: str) -> None:
     if isinstance(url, str):
         if url[:5].lower() == "data:":
             return

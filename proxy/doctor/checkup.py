@@ -1,4 +1,9 @@
-"""The list of checks, in the order in which they are told.
+"""What judge and learner say of themselves: their own checks, run by `hone judge --check` in a process of its own.
+
+Owns: asking that process. Refuses: the checks (`judge.scoring.checks`, `trainer.runtime.examiner`): the proxy imports
+nothing of theirs.
+
+The list of checks, in the order in which they are told.
 
 Owns: what is looked at before anything starts, and what once an engine should be there. Refuses: any single check.
 """
@@ -6,22 +11,45 @@ Owns: what is looked at before anything starts, and what once an engine should b
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
+from asyncio.subprocess import PIPE
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
-from proxy.doctor import here
-from proxy.doctor.engines import engines
-from proxy.doctor.environment import CHECK, Needs, look
-from proxy.doctor.gpus import gpu_memory, gpus
-from proxy.doctor.stages import says
-from proxy.doctor.stored import bases_on_disk
-from proxy.engine.command import KEY_FILE, detect_device, engine_urls
-from proxy.engine.note import running_engine
+from proxy.doctor import machine
+from proxy.doctor.engines import check_engines
+from proxy.doctor.environment import CHECK, EnvironmentNeeds, probe_python
+from proxy.doctor.machine import check_gpu_memory, list_gpus
+from proxy.doctor.stored_bases import bases_on_disk
+from proxy.engine.command import KEY_FILE, detect_device, engine_urls, running_engine
 from proxy.settings.hone import HoneSettings
-from recorder.findings import Finding, Verdict
+from recorder.base.findings import Finding, FindingLevel, parse_finding
+
+LIMIT_S = 90.0  # importing a user's functions may take a minute (judge.function_start_s)
+
+
+async def run_check(stage: str, command: Sequence[str], env: Mapping[str, str]) -> list[Finding]:
+    """What `command` (`hone judge --check --json` with this Hone's settings, or the learner's) prints."""
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE, env={**os.environ, **env})
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            out, err = await process.communicate()
+    except TimeoutError:
+        return [Finding(stage, FindingLevel.WRONG, f"its checks took longer than {LIMIT_S:.0f} s.")]
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    try:
+        return [parse_finding(one) for one in json.loads(out)]
+    except (ValueError, KeyError, TypeError):
+        said = (err or out).decode(errors="replace").strip().splitlines()
+        return [
+            Finding(stage, FindingLevel.WRONG, f"it cannot check itself: {said[-1] if said else 'it said nothing'}")
+        ]
 
 
 def takes_engine(settings: HoneSettings) -> bool:
@@ -48,42 +76,42 @@ def hone_argv(command: str, settings: HoneSettings, config: Path | None) -> list
     return [*argv, "--config", str(config)] if config is not None else argv
 
 
-def before(settings: HoneSettings, run: Mapping[str, object] | None, *, starting: bool) -> list[Finding]:
+def check_before_start(settings: HoneSettings, run: Mapping[str, object] | None, *, starting: bool) -> list[Finding]:
     """What can be told before anything runs. `run`: run.json of a Hone that runs on the folder."""
     return [
-        here.other_hone(settings.data, run, starting=starting),
-        here.data_folder(settings.data),
-        *here.ports(settings, running=run is not None, starts_engine=starts_engine(settings)),
-        here.names(settings),
-        here.base(settings),
-        *here.precision(settings, detect_device(settings.engine)),
-        *here.trackers(settings),
-        *([here.trainer(settings)] if starting else []),  # `of_environments` tells more, and takes longer
+        machine.check_other_hone(settings.data, run, starting=starting),
+        machine.check_data_folder(settings.data),
+        *machine.check_ports(settings, running=run is not None, starts_engine=starts_engine(settings)),
+        machine.check_names(settings),
+        machine.check_base(settings),
+        *machine.check_precision(settings, detect_device(settings.engine)),
+        *machine.check_trackers(settings),
+        *([machine.check_trainer(settings)] if starting else []),  # `check_environments` tells more, and takes longer
     ]
 
 
-def _needs(settings: HoneSettings) -> dict[str, Needs]:
+def _needs(settings: HoneSettings) -> dict[str, EnvironmentNeeds]:
     """What each Python that this machine runs is there for."""
     ours = sys.executable
     engines = str(settings.engine.python or ours)
-    served = {engines: Needs(engine=True)} if starts_engine(settings) else {}
+    served = {engines: EnvironmentNeeds(engine=True)} if starts_engine(settings) else {}
     postgres = (settings.recorder.url or "").startswith("postgresql")
-    training = here.can_train(settings)
-    return served | {ours: Needs(engine=ours in served, training=training, postgres=postgres)}
+    training = machine.check_weights(settings)
+    return served | {ours: EnvironmentNeeds(engine=ours in served, training=training, postgres=postgres)}
 
 
-async def of_environments(settings: HoneSettings) -> list[Finding]:
+async def check_environments(settings: HoneSettings) -> list[Finding]:
     """Whether what serves and trains here is installed and fits together."""
-    wanted = {python: needs for python, needs in _needs(settings).items() if needs != Needs()}
+    wanted = {python: needs for python, needs in _needs(settings).items() if needs != EnvironmentNeeds()}
     if not wanted:
-        return [Finding(CHECK, Verdict.SKIPPED, "no model is served or trained by this machine.")]
-    found = await asyncio.gather(*(look(python, needs) for python, needs in wanted.items()))
+        return [Finding(CHECK, FindingLevel.SKIPPED, "no model is served or trained by this machine.")]
+    found = await asyncio.gather(*(probe_python(python, needs) for python, needs in wanted.items()))
     return list(chain.from_iterable(found))
 
 
-async def of_engines(settings: HoneSettings) -> list[Finding]:
+async def check_all_engines(settings: HoneSettings) -> list[Finding]:
     """What engines say."""
-    return await engines(engine_urls(settings.engine), _key(settings), settings)
+    return await check_engines(engine_urls(settings.engine), _key(settings), settings)
 
 
 def _key(settings: HoneSettings) -> str | None:
@@ -94,33 +122,33 @@ def _key(settings: HoneSettings) -> str | None:
     return path.read_text().strip() if os.access(path, os.R_OK) else None
 
 
-async def of_judge(settings: HoneSettings, config: Path | None, env: Mapping[str, str]) -> list[Finding]:
+async def check_judge(settings: HoneSettings, config: Path | None, env: Mapping[str, str]) -> list[Finding]:
     """What the judge says. `env`: variables that stand for this command's flags."""
-    return await says("judge", [*hone_argv("judge", settings, config), "--check", "--json"], env)
+    return await run_check("judge", [*hone_argv("judge", settings, config), "--check", "--json"], env)
 
 
-async def of_learner(settings: HoneSettings, config: Path | None, env: Mapping[str, str]) -> list[Finding]:
+async def check_learner(settings: HoneSettings, config: Path | None, env: Mapping[str, str]) -> list[Finding]:
     """What the learner says of the scenarios that versions are held to, where any are."""
     if all(alias.gate.scenarios is None for alias in settings.aliases.values()):
         return []
-    return await says("learner", [*hone_argv("learn", settings, config), "--check", "--json"], env)
+    return await run_check("learner", [*hone_argv("learn", settings, config), "--check", "--json"], env)
 
 
-async def everything(
+async def check_all(
     settings: HoneSettings, run: Mapping[str, object] | None, config: Path | None, env: Mapping[str, str]
 ) -> Sequence[Finding]:
     """The whole list, as `hone doctor` tells it. An engine that `hone up` will start is not asked before it runs."""
-    local = before(settings, run, starting=False)
-    asked = of_engines(settings) if run is not None or not starts_engine(settings) else _later(settings)
+    local = check_before_start(settings, run, starting=False)
+    asked = check_all_engines(settings) if run is not None or not starts_engine(settings) else _later(settings)
     stored = bases_on_disk(settings)
-    stages = (of_judge(settings, config, env), of_learner(settings, config, env))
-    later = await asyncio.gather(stored, of_environments(settings), _of_gpus(settings), asked, *stages)
+    stages = (check_judge(settings, config, env), check_learner(settings, config, env))
+    later = await asyncio.gather(stored, check_environments(settings), _of_gpus(settings), asked, *stages)
     return [*local, *chain.from_iterable(later)]
 
 
 async def _of_gpus(settings: HoneSettings) -> list[Finding]:
-    return [gpu_memory(settings, await asyncio.to_thread(gpus))]
+    return [check_gpu_memory(settings, await asyncio.to_thread(list_gpus))]
 
 
 async def _later(settings: HoneSettings) -> list[Finding]:
-    return [Finding("engine", Verdict.SKIPPED, f"`hone up` will start {settings.engine.base} and look then.")]
+    return [Finding("engine", FindingLevel.SKIPPED, f"`hone up` will start {settings.engine.base} and look then.")]

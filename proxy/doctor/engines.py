@@ -18,30 +18,30 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from proxy.engine.replica import Replica, Served, differing_bases, same_weights
+from proxy.engine.replica import Replica, ServedModels, differing_bases, same_weights
 from proxy.errors import EngineError, EngineUnreachable
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import base_name
+from recorder.base.findings import Finding, FindingLevel
 from recorder.errors import StoreError
-from recorder.findings import Finding, Verdict
 from recorder.processes import file_modes
-from recorder.store.folder import ADAPTERS, share_adapters
+from recorder.store.data_folder import ADAPTERS, share_adapters
 
 _NO_RANK: Final = 1_000_000  # no engine allows it
 _LIMIT: Final = re.compile(r"max_lora_rank\s+(\d+)")
 
 
-async def engine(url: str, key: str | None, settings: HoneSettings) -> AsyncIterator[Finding]:
+async def check_engine(url: str, key: str | None, settings: HoneSettings) -> AsyncIterator[Finding]:
     """All that one engine is asked."""
     replica = Replica(url, key)
     try:
         served = await replica.served()
     except EngineUnreachable as e:
-        yield Finding("engine", Verdict.WRONG, f"{e}.", "Start it, or mend engine.urls (--engine).")
+        yield Finding("engine", FindingLevel.WRONG, f"{e}.", "Start it, or mend engine.urls (--engine).")
     except EngineError as e:
-        yield Finding("engine", Verdict.WRONG, str(e))
+        yield Finding("engine", FindingLevel.WRONG, str(e))
     else:
-        yield Finding("engine", Verdict.FINE, f"{url} answers and takes our key.")
+        yield Finding("engine", FindingLevel.FINE, f"{url} answers and takes our key.")
         for finding in _bases(url, served, settings):
             yield finding
         yield await _adapters(replica, settings)
@@ -55,14 +55,14 @@ def _base_on_cpu(url: str) -> Finding:
     """A fault of vLLM's that no answer shows; where it is mended: `proxy.engine.cpu_server`."""
     return Finding(
         "base on a cpu",
-        Verdict.NOTE,
+        FindingLevel.NOTE,
         f"{url} runs on a CPU (engine.device), where vLLM answers the base by an adapter once all slots are taken.",
         "Start it with `hone engine`, which mends that, or give it more --max-loras than there will be versions "
         "(docs/your-vllm.md).",
     )
 
 
-def _bases(url: str, served: Served, settings: HoneSettings) -> Iterator[Finding]:
+def _bases(url: str, served: ServedModels, settings: HoneSettings) -> Iterator[Finding]:
     """Whether the engine serves the bases that aliases name, from the weights that Hone would train."""
     default = base_name(settings.engine)
     for alias, one in settings.declared_aliases().items():
@@ -74,7 +74,7 @@ def _bases(url: str, served: Served, settings: HoneSettings) -> Iterator[Finding
         kind = "is an adapter of" if wanted in served.adapters else "is not served by"
         yield Finding(
             "engine base",
-            Verdict.WRONG,
+            FindingLevel.WRONG,
             f"{wanted!r}, the base of the alias {alias!r}, {kind} {url}, which serves {there}.",
             f"Set base_model in [aliases.{alias}] to one of these, or start the engine with --served-model-name.",
         )
@@ -83,10 +83,10 @@ def _bases(url: str, served: Served, settings: HoneSettings) -> Iterator[Finding
 def _weights(url: str, name: str, root: str, settings: HoneSettings) -> Finding:
     base = settings.engine.base
     if base is None or not settings.engine.urls or same_weights(base, root):
-        return Finding("engine base", Verdict.FINE, f"{url} serves {name}.")
+        return Finding("engine base", FindingLevel.FINE, f"{url} serves {name}.")
     return Finding(
         "engine base",
-        Verdict.NOTE,
+        FindingLevel.NOTE,
         f"{url} serves {name} from {root}, and engine.base is {base}.",
         "If these are not the same weights, every trained version is wrong: let both name one model.",
     )
@@ -101,7 +101,7 @@ async def _adapters(replica: Replica, settings: HoneSettings) -> Finding:
         if status < 300:  # no vLLM
             await replica.unload(folder.name)
     except (OSError, StoreError, EngineError) as e:
-        return Finding("adapters", Verdict.WRONG, f"{e}.")
+        return Finding("adapters", FindingLevel.WRONG, f"{e}.")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return read_refusal(replica.url, status, said, folder.parent, settings.trainer.rank)
@@ -110,7 +110,7 @@ async def _adapters(replica: Replica, settings: HoneSettings) -> Finding:
 def _write_impossible(folder: Path, settings: HoneSettings) -> None:
     file_modes.make_folder(folder)
     config = {"peft_type": "LORA", "r": _NO_RANK, "lora_alpha": 1, "target_modules": ["q_proj"], "bias": "none"}
-    file_modes.write(folder / "adapter_config.json", json.dumps(config))
+    file_modes.write_private(folder / "adapter_config.json", json.dumps(config))
     if settings.engine.adapter_group is not None:
         share_adapters(settings.data, settings.engine.adapter_group)
 
@@ -133,25 +133,25 @@ def read_refusal(url: str, status: int, said: str, adapters: Path, rank: int) ->
         )
     if (limit := _LIMIT.search(said)) is None:
         return Finding(
-            "adapters", Verdict.NOTE, f"{url} gave an answer to a trial that is not known ({status}): {said}"
+            "adapters", FindingLevel.NOTE, f"{url} gave an answer to a trial that is not known ({status}): {said}"
         )
     if int(limit[1]) < rank:
         return _cannot(
             f"{url} takes adapters up to rank {limit[1]}, and trainer.rank is {rank}.",
             f"Start it with --max-lora-rank {rank} or more, or lower trainer.rank.",
         )
-    return Finding("adapters", Verdict.FINE, f"{url} loads adapters from {adapters}, up to rank {limit[1]}.")
+    return Finding("adapters", FindingLevel.FINE, f"{url} loads adapters from {adapters}, up to rank {limit[1]}.")
 
 
 def _cannot(found: str, todo: str) -> Finding:
-    return Finding("adapters", Verdict.WRONG, found, f"Until then nothing that is trained is served. {todo}")
+    return Finding("adapters", FindingLevel.WRONG, found, f"Until then nothing that is trained is served. {todo}")
 
 
-async def engines(urls: Sequence[str], key: str | None, settings: HoneSettings) -> list[Finding]:
+async def check_engines(urls: Sequence[str], key: str | None, settings: HoneSettings) -> list[Finding]:
     """All that all engines are asked; nothing where no alias needs one."""
     if not settings.declared_aliases():
-        return [Finding("engine", Verdict.SKIPPED, "without an alias there is no engine.")]
-    found = [finding for url in urls async for finding in engine(url, key, settings)]
+        return [Finding("engine", FindingLevel.SKIPPED, "without an alias there is no engine.")]
+    found = [finding for url in urls async for finding in check_engine(url, key, settings)]
     return [*found, *await _one_base(urls, key)]
 
 
@@ -168,11 +168,11 @@ async def _one_base(urls: Sequence[str], key: str | None) -> list[Finding]:
             name, there, here = differ
             what = f"{first} serves {name} from {there}, and {url} from {here}."
             todo = "All engines of a Hone serve one base: mend engine.urls, or start them with the same model."
-            found.append(Finding("engine base", Verdict.WRONG, what, todo))
+            found.append(Finding("engine base", FindingLevel.WRONG, what, todo))
     return found
 
 
-async def _served(url: str, key: str | None) -> Served | None:
+async def _served(url: str, key: str | None) -> ServedModels | None:
     replica = Replica(url, key)
     try:
         return await replica.served()

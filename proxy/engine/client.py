@@ -1,4 +1,12 @@
-"""Requests to engines, through aiohttp's own API: the fastest client that also gives up what it is told to give up.
+"""Waiting for the next bytes of an answer's body, with a bound of ours.
+
+Owns: how long an engine may be silent inside a body, and noticing that its connection is gone. Refuses: the head of an
+answer, and what is told of a body that came to a bad end (`proxy.engine.client`).
+
+aiohttp's own read timeout is not enough: where its parser dislikes the framing of chunks, it closes the connection,
+takes the timeout down with it and tells nobody, so that whoever reads the body waits for ever.
+
+Requests to engines, through aiohttp's own API: the fastest client that also gives up what it is told to give up.
 
 Owns: connections to engines, what is done about stale ones, and that an answer which is not read to its end is aborted
 at the engine; how large one may be, and what is told of one that came to a bad end. Refuses: which engine, and what a
@@ -11,14 +19,67 @@ was cancelled before its answer began, so that an engine would work on for a cli
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from types import TracebackType
 
 import aiohttp
 from yarl import URL
 
-from proxy.engine.waiting import Waiting
-from proxy.errors import EngineBroke, EngineError, EngineUnreachable
+from proxy.errors import EngineError, EngineFailed, EngineUnreachable
+
+LOOK_S = 1.0  # how often a wait is looked at: so long may a connection be gone before its reader is told
+
+
+class BodyReader:
+    """One body while it is read. `close()` it.
+
+    A stream is hundreds of waits, and a timeout for each would cost 4 µs. Here each says only until when it may last,
+    which costs a tenth of that, and one timer for all of them looks.
+    """
+
+    __slots__ = ("_content", "_limit_s", "_loop", "_protocol", "_timer", "_until")
+
+    def __init__(self, response: aiohttp.ClientResponse, limit_s: float) -> None:
+        self._content = response.content
+        self._protocol = response.connection.protocol if response.connection is not None else None
+        self._limit_s = limit_s
+        self._until = math.inf  # when the wait that lasts now is over; without end: nobody waits
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(min(limit_s, LOOK_S), self._look)
+
+    async def chunk(self) -> bytes:
+        """The next bytes as they come; b"" at the end. Raises TimeoutError, OSError, aiohttp.ClientError."""
+        self._until = self._loop.time() + self._limit_s
+        try:
+            return await self._content.readany()
+        except RuntimeError as e:  # the connection was gone before anybody waited
+            raise _gone() from e
+        finally:
+            self._until = math.inf
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        """End the wait that lasts too long, or that nothing can end; come again."""
+        left_s = self._until - self._loop.time()
+        if left_s <= 0:
+            self._content.set_exception(TimeoutError())
+        elif left_s < math.inf and self._is_lost():
+            self._content.set_exception(_gone())
+        else:
+            self._timer = self._loop.call_later(min(left_s, self._limit_s, LOOK_S), self._look)
+
+    def _is_lost(self) -> bool:
+        """Whether the connection is gone, and the body did not end with it."""
+        return self._protocol is not None and not self._protocol.connected and not self._content.is_eof()
+
+
+def _gone() -> aiohttp.ClientPayloadError:
+    return aiohttp.ClientPayloadError("the connection was closed in the middle of a body")
+
 
 IDLE_S = 4.0  # engines (uvicorn) close an idle connection after 5 s: ours is given up before
 READ_BUFFER_BYTES = 256 * 1024  # unread answer at which the engine is made to wait
@@ -27,20 +88,20 @@ READ_BUFFER_BYTES = 256 * 1024  # unread answer at which the engine is made to w
 MAX_BODY_BYTES = 256 * 1024 * 1024
 
 
-class Reply:
+class EngineReply:
     """An answer whose head is there. `async with` it: what is not read to the end is aborted."""
 
     __slots__ = ("_response", "_told", "_waiting", "headers", "status")
 
-    def __init__(self, response: aiohttp.ClientResponse, told: Told) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, told: EngineErrorMapper) -> None:
         self._response = response
         self._told = told
-        self._waiting: Waiting
+        self._waiting: BodyReader
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
 
-    async def __aenter__(self) -> Reply:
-        self._waiting = Waiting(self._response, self._told.read_timeout_s)
+    async def __aenter__(self) -> EngineReply:
+        self._waiting = BodyReader(self._response, self._told.read_timeout_s)
         return self
 
     async def __aexit__(
@@ -69,7 +130,7 @@ class Reply:
         return b"".join(parts)
 
 
-class Told:
+class EngineErrorMapper:
     """aiohttp's errors about one engine, told as ours."""
 
     __slots__ = ("_url", "read_timeout_s")
@@ -78,15 +139,15 @@ class Told:
         self._url = url
         self.read_timeout_s = read_timeout_s
 
-    def broke(self, error: Exception) -> EngineBroke:
+    def broke(self, error: Exception) -> EngineFailed:
         """An answer that had begun came to a bad end."""
         if isinstance(error, TimeoutError):
-            return EngineBroke(f"the engine at {self._url} sent nothing for {self.read_timeout_s:g} s")
-        return EngineBroke(f"the engine at {self._url} broke off in the middle of its answer")
+            return EngineFailed(f"the engine at {self._url} sent nothing for {self.read_timeout_s:g} s")
+        return EngineFailed(f"the engine at {self._url} broke off in the middle of its answer")
 
-    def too_large(self, most_bytes: int) -> EngineBroke:
+    def too_large(self, most_bytes: int) -> EngineFailed:
         """An answer that is larger than any that an engine has reason to give."""
-        return EngineBroke(f"the engine at {self._url} sent an answer of more than {most_bytes} bytes")
+        return EngineFailed(f"the engine at {self._url} sent an answer of more than {most_bytes} bytes")
 
     def failed(self, error: Exception) -> EngineError:
         """No answer began."""
@@ -95,8 +156,8 @@ class Told:
         if isinstance(error, TimeoutError):
             return self.broke(error)
         if isinstance(error, aiohttp.ServerDisconnectedError | OSError):
-            return EngineBroke(f"the engine at {self._url} closed the connection without an answer")
-        return EngineBroke(f"the engine at {self._url} sent what is no HTTP answer: {error}")
+            return EngineFailed(f"the engine at {self._url} closed the connection without an answer")
+        return EngineFailed(f"the engine at {self._url} sent what is no HTTP answer: {error}")
 
 
 class Client:
@@ -109,11 +170,11 @@ class Client:
         self._idle_s = idle_s
         self._session: aiohttp.ClientSession | None = None
         self._urls: dict[tuple[str, str], URL] = {}
-        self._told: dict[str, Told] = {}
+        self._told: dict[str, EngineErrorMapper] = {}
 
     async def send(
         self, url: str, path: str, body: bytes | None = None, *, key: str | None = None, method: str = "POST"
-    ) -> Reply:
+    ) -> EngineReply:
         """Send JSON (`body` as bytes) to `path` of the server at `url`; returns when the head of the answer is there.
 
         A connection that breaks before a byte of the answer came costs one more try: it was mostly a kept one that the
@@ -122,15 +183,15 @@ class Client:
         headers = {"content-type": "application/json", "accept-encoding": "identity"}
         if key is not None:
             headers["authorization"] = f"Bearer {key}"
-        told = self._told.setdefault(url, Told(url, self._read_timeout_s))
+        told = self._told.setdefault(url, EngineErrorMapper(url, self._read_timeout_s))
         where = self._url(url, path)
         try:
             try:
-                return Reply(await self._request(method, where, body, headers), told)
+                return EngineReply(await self._request(method, where, body, headers), told)
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as e:
                 if isinstance(e, aiohttp.ClientConnectorError):  # there was no connection: nobody is there
                     raise
-                return Reply(await self._request(method, where, body, headers), told)
+                return EngineReply(await self._request(method, where, body, headers), told)
         except (TimeoutError, aiohttp.ClientError, OSError) as e:
             raise told.failed(e) from e
 

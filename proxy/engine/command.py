@@ -2,19 +2,26 @@
 
 Owns: which flags vLLM needs so that tokens are exact and adapters can be swapped, on a CPU and on a GPU.
 Refuses: importing vLLM (it runs in a process of its own), and what is loaded into it (the controller does).
+
+engine.json: where the engine of a running `hone engine` listens, for a `hone up` of the same data folder to use it.
+
+Owns: its name, its fields, and not believing one whose writer is gone. Refuses: whether that engine is well: the
+proxy's controller asks it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import json
 import os
 import secrets
 import shlex
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -24,6 +31,7 @@ from proxy.engine import cpu_server
 from proxy.engine.replica import tls_for
 from proxy.errors import ConfigError, PortInUse
 from proxy.settings.sections import EngineSettings, base_name
+from recorder.processes import file_modes
 from recorder.registry.fingerprint import is_whole
 
 KEY_FILE = "engine.key"
@@ -110,7 +118,7 @@ def engine_command(
         argv=tuple(argv),
         env=env | engine.env,
         unset=(_CPU_UNSET - engine.env.keys()) if device == "cpu" else frozenset(),
-        url=f"http://{for_url(engine.host)}:{engine.port}",
+        url=f"http://{url_host(engine.host)}:{engine.port}",
         key=key,
     )
 
@@ -244,10 +252,10 @@ def _make_key(path: Path) -> None:
 
 def engine_urls(engine: EngineSettings) -> list[str]:
     """Where the engines are: those given, else the one that Hone starts."""
-    return engine.urls or [f"http://{for_url(engine.host)}:{engine.port}"]
+    return engine.urls or [f"http://{url_host(engine.host)}:{engine.port}"]
 
 
-def for_url(host: str) -> str:
+def url_host(host: str) -> str:
     """An address as a URL names it."""
     return f"[{host}]" if ":" in host else host
 
@@ -278,3 +286,42 @@ def health_check(url: str, path: str = "/health") -> Callable[[], Awaitable[bool
             return False
 
     return is_healthy
+
+
+ENGINE_FILE = "engine.json"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineAddress:
+    """An engine that somebody keeps running: the process `pid`."""
+
+    host: str
+    port: int
+    base: str | None
+    pid: int
+
+
+@contextmanager
+def write_engine_address(data: Path, engine: EngineSettings) -> Iterator[None]:
+    """Say where the engine is for as long as the block runs; who reads meanwhile sees nothing or all of it."""
+    file_modes.make_folder(data)
+    path = data / ENGINE_FILE
+    draft = path.with_suffix(".new")
+    file_modes.write_private(
+        draft, json.dumps(asdict(EngineAddress(engine.host, engine.port, engine.base, os.getpid())))
+    )
+    draft.replace(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def running_engine(data: Path) -> EngineAddress | None:
+    """What `hone engine` of this data folder wrote while it runs; None where none runs."""
+    try:
+        found = EngineAddress(**json.loads((data / ENGINE_FILE).read_text()))
+        os.kill(found.pid, 0)
+    except (OSError, ValueError, TypeError):
+        return None
+    return found

@@ -113,7 +113,7 @@ def _of_slot(weights: torch.Tensor, slot: int, output: torch.Tensor) -> torch.Te
     return weights[slot].flatten(end_dim=-2).to(output.dtype)  # (1, a, b) is (a, b)
 
 
-def mend() -> None:
+def patch_vllm() -> None:
     """Put these operations in the place of vLLM's, wherever it names them. Raises SystemExit where they are gone."""
     modules = [importlib.import_module(name) for name in MODULES[:2]]
     # imported already only where this process has begun to serve; else it imports what is mended
@@ -147,7 +147,7 @@ def _search_as_a_module_does() -> None:
 
 if __name__ in ("__main__", "__mp_main__"):  # the second: a child process that begins anew
     _search_as_a_module_does()
-    mend()
+    patch_vllm()
 if __name__ == "__main__":
     # without alter_sys the main module stays this file, which is what children are told to begin with
     runpy.run_module(SERVER, run_name="__main__")

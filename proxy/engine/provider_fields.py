@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from proxy.dialects.engine_fields import NEUTRAL
 from proxy.errors import BadRequest
-from recorder.content.turns import Request
+from recorder.messages.calls import RecordedRequest
 
 Body = dict[str, Any]
 
@@ -63,7 +63,7 @@ PASSED: Final = frozenset(
 _NOT_ASKED: Final = frozenset({"model", "stream", "stream_options", "metadata", "include_reasoning"})
 
 
-def asked(body: Body, request: Request, *, drop: bool) -> Body:
+def provider_arguments(body: Body, request: RecordedRequest, *, drop: bool) -> Body:
     """LiteLLM's arguments for a body that was made for the engine.
 
     What Hone wrote into that body (neutral values, ids, logprobs) is not in it: only what the client sent counts. A
@@ -85,7 +85,7 @@ def asked(body: Body, request: Request, *, drop: bool) -> Body:
     return arguments
 
 
-def _check(body: Body, request: Request) -> None:
+def _check(body: Body, request: RecordedRequest) -> None:
     """Raise BadRequest, naming the field, for what the client asks of the engine that no provider is sent."""
     for name, value in request.rest.items():
         if value is not None and value is not False and name in body and name not in PASSED | _NOT_ASKED:
@@ -118,7 +118,7 @@ def _message(message: Body) -> Body:
 # --- the answer
 
 
-def completion(answer: Body) -> Body:
+def to_completion(answer: Body) -> Body:
     """A whole answer of LiteLLM's as a chat completion, with nothing of LiteLLM's own."""
     choices = [_choice(choice, choice["message"]) for choice in answer["choices"]]
     for choice in choices:
@@ -126,7 +126,7 @@ def completion(answer: Body) -> Body:
     return answer | {"choices": choices, "usage": _usage(answer.get("usage"))}
 
 
-def chunk(event: Body) -> Body:
+def to_chunk(event: Body) -> Body:
     """One chunk of LiteLLM's stream as OpenAI streams it: usage alone comes without choices."""
     choices = [_choice(choice, choice["delta"]) for choice in event["choices"]]
     usage = _usage(event.get("usage"))

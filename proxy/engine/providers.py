@@ -2,7 +2,7 @@
 
 Owns: sending a request to a provider and giving it up, its answer as a chat completion or its events, what went wrong
 in the caller's words, and what is recorded of it beside the answer. Refuses: wire formats, attribution, and when an
-engine's place is taken (`proxy.serving.asking`).
+engine's place is taken (`proxy.serving.model_requests`).
 
 Such an answer has no token ids: it is judged and exported, and never trained on. No key of ours stands in any message.
 """
@@ -19,12 +19,12 @@ from typing import Any, Final
 import orjson
 
 from proxy.engine import provider_fields
-from proxy.errors import BadGateway, CallerError, ConfigError, EngineBroke, EngineSaid
+from proxy.errors import BadGateway, CallerError, ConfigError, EngineFailed, EngineRefused
 from proxy.http import sse
 from proxy.settings.sections import ModelSettings
-from recorder import litellm_edge
-from recorder.content.turns import Request
-from recorder.litellm_edge import NO_KEY, without_secrets
+from recorder.llm import litellm_edge
+from recorder.llm.litellm_edge import NO_KEY, mask_secrets
+from recorder.messages.calls import RecordedRequest
 
 MAX_ERROR_CHARS = 500
 _ITS_OWN_WORDS: Final = re.compile(r"^(?:litellm\.)?\w+(?:Error|Timeout): (?:\w+Error: )?(?:\w+Exception - )?")
@@ -43,12 +43,12 @@ class Providers:
         if self._models:
             for model in self._models.values():
                 model.key()
-            await asyncio.to_thread(litellm_edge.load)
+            await asyncio.to_thread(litellm_edge.load_litellm)
 
     async def stop(self) -> None:
         """Close what LiteLLM holds open."""
         if self._models:
-            await litellm_edge.close()
+            await litellm_edge.close_litellm()
 
     def named(self, name: str) -> Provider | None:
         """The model that clients call by this name."""
@@ -93,10 +93,10 @@ class Provider:
         """What is recorded of a call that was sent to it."""
         return {"provider_model": self.model}
 
-    async def send(self, body: bytes, request: Request) -> ProviderReply:
+    async def send(self, body: bytes, request: RecordedRequest) -> ProviderReply:
         """Send a body that was made for the engine; returns when an answer began. Raises CallerError, EngineBroke."""
-        litellm = await asyncio.to_thread(litellm_edge.load)
-        arguments = provider_fields.asked(orjson.loads(body), request, drop=self._settings.drop_params)
+        litellm = await asyncio.to_thread(litellm_edge.load_litellm)
+        arguments = provider_fields.provider_arguments(orjson.loads(body), request, drop=self._settings.drop_params)
         try:
             answer = await litellm.acompletion(
                 **self._settings.params | arguments,
@@ -112,10 +112,10 @@ class Provider:
             raise self.failure(litellm, e) from None
         return ProviderReply(self, answer, litellm)
 
-    def failure(self, litellm: Any, error: Exception) -> CallerError | EngineBroke:
+    def failure(self, litellm: Any, error: Exception) -> CallerError | EngineFailed:
         """What an exception of LiteLLM means, in words without any key. Its own text and cause stay behind."""
         if isinstance(error, litellm.Timeout | TimeoutError):
-            return EngineBroke(self._told(f"sent nothing for {self._settings.timeout_s:g} s"))
+            return EngineFailed(self._told(f"sent nothing for {self._settings.timeout_s:g} s"))
         words, status = self._words(error), getattr(error, "status_code", None)
         if isinstance(error, litellm.UnsupportedParamsError):
             advice = "Leave it out, or set `drop_params = true` in its [[proxy.models]]."
@@ -124,23 +124,23 @@ class Provider:
             return BadGateway(self._told(f"could not be asked: {words}"), code="provider_error")
         return _said(error, self._told(f"answered {status}: {words}"), status)
 
-    def broke(self, error: Exception | None = None) -> EngineBroke:
+    def broke(self, error: Exception | None = None) -> EngineFailed:
         """An answer that had begun came to a bad end."""
-        return EngineBroke(
+        return EngineFailed(
             self._told("broke off in the middle of its answer" + (f": {self._words(error)}" if error else ""))
         )
 
     def _words(self, error: Exception) -> str:
         original = getattr(error, "original_exception", None) or error
         text = _SETTINGS_ADVICE.sub("", _ITS_OWN_WORDS.sub("", str(original)))
-        return without_secrets(text, self.key())[:MAX_ERROR_CHARS].strip() or type(error).__name__
+        return mask_secrets(text, self.key())[:MAX_ERROR_CHARS].strip() or type(error).__name__
 
     def _told(self, what: str) -> str:
         return f"the provider of {self.name!r} ({self.model}) {what}"
 
 
 class ProviderReply:
-    """A provider's answer that has begun, as `proxy.engine.client.Reply` gives an engine's. `async with` it."""
+    """A provider's answer that has begun, as `proxy.engine.client.EngineReply` gives an engine's. `async with` it."""
 
     def __init__(self, provider: Provider, answer: Any, litellm: Any) -> None:
         self._provider = provider
@@ -161,7 +161,7 @@ class ProviderReply:
     async def body(self) -> bytes:
         """The whole answer of a request that does not stream, as a chat completion."""
         self._cost_usd = _number((getattr(self._answer, "_hidden_params", None) or {}).get("response_cost"))
-        return orjson.dumps(provider_fields.completion(self._answer.model_dump(exclude_none=True)))
+        return orjson.dumps(provider_fields.to_completion(self._answer.model_dump(exclude_none=True)))
 
     async def chunk(self) -> bytes:
         """The next event, framed as an engine frames it; b"" at the end. Raises CallerError, EngineBroke."""
@@ -171,12 +171,12 @@ class ProviderReply:
             event = (await anext(self._answer)).model_dump(exclude_none=True)
         except StopAsyncIteration:
             self._over = True
-            return sse.event(sse.DONE)
+            return sse.encode_event(sse.DONE)
         except Exception as e:  # noqa: BLE001 - the edge of LiteLLM, as in `send`
             raise self._provider.broke(e) from None
         self._require_real_end(event)
         self._cost_usd = _number((event.get("usage") or {}).get("cost")) or self._cost_usd
-        return sse.event(orjson.dumps(provider_fields.chunk(event)))
+        return sse.encode_event(orjson.dumps(provider_fields.to_chunk(event)))
 
     def _require_real_end(self, event: dict[str, Any]) -> None:
         """Raise EngineBroke for an end that LiteLLM made up: it calls a stream that was cut off finished."""
@@ -192,12 +192,12 @@ class ProviderReply:
         return {"provider": known, **cost}
 
 
-def _said(error: Exception, message: str, status: int) -> EngineSaid:
+def _said(error: Exception, message: str, status: int) -> EngineRefused:
     """A provider's refusal: its status, what it says is at fault, and when to come again."""
     body = getattr(error, "body", None)
     fault: Mapping[str, Any] = body if isinstance(body, dict) else {}
     param, code = fault.get("param"), fault.get("code")
-    said = EngineSaid(
+    said = EngineRefused(
         message,
         status=status,
         kind=str(fault.get("type") or ("invalid_request_error" if status < 500 else "server_error")),

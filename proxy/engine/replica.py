@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from proxy.engine.answers import Answered, Question, read_answer, read_prompt_logprobs
+from proxy.engine.answers import EngineAnswer, EngineQuestion, read_answer, read_prompt_logprobs
 from proxy.errors import AdapterError, EngineError, EngineUnreachable
 
 # An engine on a busy CPU answers late, and the first load of an adapter compiles what it needs.
@@ -27,7 +27,7 @@ _TOKEN_ID = "token_id:"  # noqa: S105 - how vLLM writes a token id in place of i
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedModels:
     """What an engine says that it serves: id → root, for the base's names and for adapters."""
 
     bases: Mapping[str, str]  # name → folder or hub id
@@ -52,7 +52,7 @@ class Replica:
         """Close its connections."""
         await self._http.aclose()
 
-    async def served(self) -> Served:
+    async def served(self) -> ServedModels:
         """The base's names and the adapters that are loaded. Raises EngineUnreachable, EngineError."""
         body = await self._json("GET", "/v1/models")
         bases: dict[str, str] = {}
@@ -65,7 +65,7 @@ class Replica:
                     lengths.append(int(card["max_model_len"]))
         except (AttributeError, KeyError, TypeError, ValueError) as e:
             raise EngineError(f"{self.url}/v1/models answered without a list of models: is it vLLM?") from e
-        return Served(bases, adapters, min(lengths, default=None))
+        return ServedModels(bases, adapters, min(lengths, default=None))
 
     async def load(self, name: str, path: str) -> None:
         """Load an adapter. It counts as loaded only if the engine then shows it under this very path.
@@ -133,7 +133,7 @@ class Replica:
                 f"the engine {self.url} answered a probe without the logprobs it was asked for: {str(body)[:300]}"
             ) from e
 
-    async def answer(self, model: str, question: Question) -> Answered:
+    async def answer(self, model: str, question: EngineQuestion) -> EngineAnswer:
         """One answer, sampled plainly at temperature 1. Raises EngineUnreachable, EngineError."""
         body = await self._json("POST", "/v1/chat/completions", json=question.body(model))
         return read_answer(self.url, body)
@@ -222,7 +222,7 @@ def same_weights(one: str, other: str) -> bool:
     return one == other or Path(one).absolute() == Path(other).absolute() or Path(one).name == Path(other).name
 
 
-def differing_bases(one: Served, other: Served) -> tuple[str, str, str] | None:
+def differing_bases(one: ServedModels, other: ServedModels) -> tuple[str, str, str] | None:
     """A base that two engines both serve, but not from the same weights: its name, and from where either has it."""
     return next(
         (

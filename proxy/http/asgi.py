@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from types import TracebackType
 from typing import Any
 
-from proxy.errors import BadRequest, ClientGone, TooLarge
-from proxy.http.stopping import Stop, Stopping
+from proxy.errors import BadRequest, ClientDisconnected, TooLarge
+from proxy.http.shutdown import Shutdown, ShuttingDown
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -43,7 +43,7 @@ async def read_body(headers: dict[bytes, bytes], receive: Receive, limit_bytes: 
         if size > limit_bytes:
             raise _too_large(size, limit_bytes)
     if message["type"] == "http.disconnect":
-        raise ClientGone("the client hung up while it sent its request")
+        raise ClientDisconnected("the client hung up while it sent its request")
     return b"".join(parts)
 
 
@@ -75,17 +75,17 @@ async def begin_stream(send: Send, headers: Iterable[tuple[bytes, bytes]] = ()) 
     await send({"type": "http.response.start", "status": 200, "headers": raw})
 
 
-class Connected:
+class DisconnectWatch:
     """`async with Connected(receive, stop):` cancels the block when the client hangs up; ClientGone is raised after it.
 
     So it does with Stopping when this process has no more time. The cancellation is taken back, so that what follows
     the block (recording what was sampled) runs undisturbed.
     """
 
-    def __init__(self, receive: Receive, stop: Stop) -> None:
+    def __init__(self, receive: Receive, stop: Shutdown) -> None:
         self._receive = receive
         self._stop = stop
-        self._why: ClientGone | Stopping | None = None
+        self._why: ClientDisconnected | ShuttingDown | None = None
 
     async def __aenter__(self) -> None:
         task = asyncio.current_task()
@@ -97,12 +97,12 @@ class Connected:
     async def _until_gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self._end(ClientGone("the client hung up before its answer was whole"))
+        self._end(ClientDisconnected("the client hung up before its answer was whole"))
 
     def _cut(self) -> None:
-        self._end(Stopping("this proxy is stopping, and the call was cut before its answer was whole: ask again."))
+        self._end(ShuttingDown("this proxy is stopping, and the call was cut before its answer was whole: ask again."))
 
-    def _end(self, why: ClientGone | Stopping) -> None:
+    def _end(self, why: ClientDisconnected | ShuttingDown) -> None:
         if self._why is None:
             self._why = why
             self._task.cancel()
@@ -119,7 +119,7 @@ class Connected:
             raise self._why from None
 
 
-async def discard(receive: Receive) -> None:
+async def discard_body(receive: Receive) -> None:
     """Read a request body to its end and drop it, so that the connection can be used again."""
     while (await receive()).get("more_body"):
         pass

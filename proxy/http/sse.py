@@ -2,11 +2,19 @@
 
 Owns: the framing (HTML Living Standard, 9.2.6), for streams whose events are told apart by their data. Refuses: what
 the data means. Event names are not kept: every API we speak repeats them inside the data.
+
+Comments on a silent event stream, so that nothing between engine and agent takes it for dead.
+
+Owns: one timer a stream. Refuses: what is streamed.
 """
 
 from __future__ import annotations
 
-from proxy.errors import EngineBroke
+import asyncio
+from types import TracebackType
+
+from proxy.errors import EngineFailed
+from proxy.http.asgi import Send
 
 # Twice what a request may have by default (`proxy.max_body_bytes`): the largest event that an engine has reason to send
 # is a stream's first, which repeats the prompt as token ids.
@@ -88,10 +96,54 @@ def _data(block: bytes) -> bytes | None:
     return b"\n".join(lines) if lines else None
 
 
-def _too_large() -> EngineBroke:
-    return EngineBroke(f"the engine sent an event of more than {MAX_EVENT_BYTES} bytes")
+def _too_large() -> EngineFailed:
+    return EngineFailed(f"the engine sent an event of more than {MAX_EVENT_BYTES} bytes")
 
 
-def event(data: bytes) -> bytes:
+def encode_event(data: bytes) -> bytes:
     """One event with one line of data."""
     return b"data: " + data + b"\n\n"
+
+
+EVERY_S = 15.0
+
+
+class KeepAliveStream:
+    """`with Pulse(send) as pulse: await pulse.send(events)`: a comment follows every `every_s` without one."""
+
+    __slots__ = ("_beating", "_busy", "_every_s", "_loop", "_send", "_sent_at", "_timer")
+
+    def __init__(self, send: Send, every_s: float = EVERY_S) -> None:
+        self._send = send
+        self._every_s = every_s
+        self._loop = asyncio.get_running_loop()
+        self._busy = False
+        self._beating: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> KeepAliveStream:
+        self._sent_at = self._loop.time()
+        self._timer = self._loop.call_later(self._every_s, self._look)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        if self._beating is not None:
+            self._beating.cancel()
+
+    async def send(self, events: bytes) -> None:
+        """Send events; a slow reader makes this wait, and the engine with it."""
+        self._busy = True
+        await self._send({"type": "http.response.body", "body": events, "more_body": True})
+        self._busy = False
+        self._sent_at = self._loop.time()
+
+    def _look(self) -> None:
+        """Come again when the silence could be long enough; say something where it is."""
+        left_s = self._sent_at + self._every_s - self._loop.time()
+        if left_s <= 0.001:
+            if not self._busy:
+                self._beating = self._loop.create_task(self.send(KEEP_ALIVE))
+            left_s = self._every_s
+        self._timer = self._loop.call_later(left_s, self._look)

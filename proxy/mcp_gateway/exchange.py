@@ -1,20 +1,38 @@
-"""One request of a caller while it runs: what the caller can do, and the way back to it.
+"""Who a caller is to a server that remembers something: whose state is whose.
+
+Owns: telling callers apart. Refuses: admission (`proxy.admission`), and which run a call belongs to, which is found out
+with more evidence and may change (`proxy.mcp_gateway.tool_calls`).
+
+A caller of the handshake era has a session: that is it. The current era has none, and a connection means nothing in it:
+clients open several at once, and close them between two requests. What lasts there is the run that the caller stated
+(its address, in path, key or header), for a run is what must not meet another's browser or shell. A caller that stated
+none is its key. Those without either cannot be told apart, and share.
+
+One request of a caller while it runs: what the caller can do, and the way back to it.
 
 Owns: questions of a server to the caller (elicitation, sampling, roots), progress and log messages, in the way of the
 caller's era. Refuses: upstreams.
 
 In the handshake era a server asks by a request of its own, on the stream of the call that it works on. Since 2026-07-28
-it ends the call with what it needs to know, and the caller comes again with the answers (`proxy.mcp_gateway.parked`).
+it ends the call with what it needs to know, and the caller comes again with the answers
+(`proxy.mcp_gateway.pending_requests`).
+
+A server's result as the caller's era wants it.
+
+Owns: what is added and taken away on the way back, the words for what is not there, and refusing what a caller could
+not read. Refuses: asking for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 import mcp_types as types
+from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
@@ -22,7 +40,44 @@ from mcp_types import methods
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from proxy.mcp_gateway.callers import who
+from proxy.admission.address import StatedAddress
+from proxy.admission.auth import Caller
+
+
+@dataclass(frozen=True, slots=True)
+class TrajectoryAddress:
+    """A run's address."""
+
+    group: str
+    trajectory: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallerIdentity:
+    """A caller. At most one of these is not None."""
+
+    session: str | None = None  # of the handshake era
+    run: TrajectoryAddress | None = None
+    key: str | None = None
+
+
+def identify_caller(ctx: ServerRequestContext[Any, Any]) -> CallerIdentity:
+    """The caller of a request."""
+    if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        return CallerIdentity(session=session_connection(ctx).session_id)
+    scope = ctx.request.scope if ctx.request is not None else {}
+    stated: StatedAddress | None = scope.get("hone.stated")
+    if stated is not None and stated.address.trajectory is not None:
+        return CallerIdentity(run=TrajectoryAddress(stated.address.group or "", stated.address.trajectory))
+    caller: Caller | None = scope.get("hone.caller")
+    return CallerIdentity(key=caller.key if caller is not None else None)
+
+
+def session_connection(ctx: ServerRequestContext[Any, Any]) -> Connection:
+    """What lives as long as a session of the handshake era."""
+    connection: Connection = ctx.session._connection  # the SDK has no public name for it
+    return connection
+
 
 Context = ServerRequestContext[Any, Any]
 
@@ -35,19 +90,19 @@ NEEDS: Final[Mapping[str, str]] = {
 LEVELS: Final[tuple[str, ...]] = get_args(types.LoggingLevel)  # by severity
 
 # The request that a task works for: messages of a server arrive in the context of the request that they belong to.
-CURRENT: ContextVar[Exchange | None] = ContextVar("hone_mcp_exchange", default=None)
+CURRENT: ContextVar[CallerRequest | None] = ContextVar("hone_mcp_exchange", default=None)
 
 
 class _Answer(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-class Exchange:
+class CallerRequest:
     """A caller's request."""
 
     def __init__(self, ctx: Context, log_level: str | None = None) -> None:
         self.ctx = ctx
-        self.who = who(ctx)
+        self.who = identify_caller(ctx)
         self.modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
         self.capabilities = _capabilities(ctx)
         self.stated_level = (
@@ -64,9 +119,9 @@ class Exchange:
             return LEVELS[0]  # as servers of that era do it: everything, until the caller says less
         return self.stated_level
 
-    def standing(self) -> Exchange:
+    def standing(self) -> CallerRequest:
         """The way to the same caller when this request is over. Of the handshake era."""
-        way = Exchange(self.ctx, self.stated_level)
+        way = CallerRequest(self.ctx, self.stated_level)
         way.over = True
         return way
 
@@ -136,3 +191,65 @@ def _capabilities(ctx: Context) -> dict[str, Any]:
         return dict(raw)
     declared = ctx.session.client_capabilities
     return declared.model_dump(mode="json", by_alias=True, exclude_none=True) if declared is not None else {}
+
+
+RESOURCE_NOT_FOUND: Final = -32002  # before 2026-07-28; since then invalid params
+_BODIES: Final[Mapping[str, str]] = {
+    "tools/call": "content",
+    "prompts/get": "messages",
+    "resources/read": "contents",
+}
+_CACHED: Final = frozenset(
+    {"tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
+)
+
+
+def is_modern(ctx: Context) -> bool:
+    """Whether the caller lives in the current era: since 2026-07-28, without sessions."""
+    return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def resource_not_found(uri: str, *, modern: bool) -> MCPError:
+    """What a caller of either era is told of a resource that nobody has."""
+    code = types.INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
+    return MCPError(code, f"Resource not found: {uri[:200]}", {"uri": uri})
+
+
+def says_not_found(error: MCPError) -> bool:
+    """Whether a server's refusal, of either era, is that it has no such resource."""
+    data = error.error.data
+    return error.error.code == RESOURCE_NOT_FOUND or (isinstance(data, Mapping) and "uri" in data)
+
+
+def strip_server_name(result: dict[str, Any]) -> dict[str, Any]:
+    """A server's result without its name: the caller's server is Hone."""
+    meta = result.get("_meta")
+    if not isinstance(meta, Mapping) or types.SERVER_INFO_META_KEY not in meta:
+        return result
+    kept = {k: v for k, v in meta.items() if k != types.SERVER_INFO_META_KEY}
+    return {**{k: v for k, v in result.items() if k != "_meta"}, **({"_meta": kept} if kept else {})}
+
+
+def shape_for_era(ctx: Context, result: dict[str, Any]) -> dict[str, Any]:
+    """What the caller's era requires of every result, where the server's did not know it."""
+    if not is_modern(ctx):
+        return result
+    kept = {"ttlMs": 0, "cacheScope": "private"} if ctx.method in _CACHED else {}
+    if result.get("resultType") == "input_required":
+        return result
+    return {"resultType": "complete", **kept, **result}
+
+
+def check_result(ctx: Context, server: str, result: dict[str, Any]) -> dict[str, Any]:
+    """The result, unless its caller could not read it. Raises MCPError."""
+    try:
+        methods.validate_server_result(ctx.method, ctx.protocol_version, result)
+        # the SDK takes any complete result of today's era for one that asks for nothing
+        body = result[_BODIES[ctx.method]] if result.get("resultType") == "complete" and ctx.method in _BODIES else []
+        if not isinstance(body, Sequence):
+            raise KeyError(ctx.method)
+    except (ValidationError, KeyError) as e:
+        raise MCPError(
+            types.INTERNAL_ERROR, f"the MCP server {server!r} answered {ctx.method} with what is no result of it"
+        ) from e
+    return result

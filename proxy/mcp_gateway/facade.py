@@ -14,11 +14,10 @@ from mcp.server.models import InitializationOptions
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
-from proxy.mcp_gateway.callers import who
-from proxy.mcp_gateway.exchange import Context
+from proxy.mcp_gateway.exchange import Context, identify_caller
 from proxy.mcp_gateway.pool import Pool
 from proxy.mcp_gateway.servers.handshake import SUBSCRIBE, Ability
-from proxy.mcp_gateway.servers.wire import CLIENT_INFO
+from proxy.mcp_gateway.servers.transport import CLIENT_INFO
 
 # A dict is a result too, and stays as it is; the SDK's own models would drop what they do not know.
 Answer = Callable[[Context, Any], Awaitable[dict[str, Any]]]
@@ -38,7 +37,7 @@ _PARAMS: Final[Mapping[str, type[BaseModel]]] = {
 }
 
 
-class Facade(Server[Any]):
+class SdkServer(Server[Any]):
     """The SDK's server, with everything that a server behind it may have; offered is what they have now.
 
     `answers`: by method.
@@ -58,24 +57,27 @@ class Facade(Server[Any]):
         self._pool.news.session(ctx)  # it hears of changes from now on
 
     async def _moved(self, ctx: Context, params: Any) -> None:
-        await self._pool.roots_changed(who(ctx))
+        await self._pool.roots_changed(identify_caller(ctx))
 
     async def _discover(self, ctx: Context, params: Any) -> types.DiscoverResult:
         """What a caller of the current era is told."""
         return types.DiscoverResult(
             supported_versions=list(MODERN_PROTOCOL_VERSIONS),
-            capabilities=offered(self._pool.abilities(modern=True)),
+            capabilities=offered_capabilities(self._pool.abilities(modern=True)),
             instructions=self._pool.instructions,
         )
 
     def create_initialization_options(self, *args: Any, **kwargs: Any) -> InitializationOptions:
         """What a caller of the handshake era is told."""
         options = super().create_initialization_options()
-        told = {"capabilities": offered(self._pool.abilities(modern=False)), "instructions": self._pool.instructions}
+        told = {
+            "capabilities": offered_capabilities(self._pool.abilities(modern=False)),
+            "instructions": self._pool.instructions,
+        }
         return options.model_copy(update=told)
 
 
-def offered(abilities: Collection[Ability | None]) -> types.ServerCapabilities:
+def offered_capabilities(abilities: Collection[Ability | None]) -> types.ServerCapabilities:
     """What servers can together. None: what one can is not known, so that anything may be hoped for.
 
     That lists change is told of all of them: they do when a server comes or goes.

@@ -2,7 +2,7 @@
 
 Owns: the methods of the protocol, and which server each goes to. Results are passed on as they are; what belongs to
 one connection alone (who the server is, the state of a session) is not. Refuses: connections
-(`proxy.mcp_gateway.servers.link`), and recording (`proxy.mcp_gateway.calling`).
+(`proxy.mcp_gateway.servers.link`), and recording (`proxy.mcp_gateway.tool_calls`).
 """
 
 from __future__ import annotations
@@ -21,30 +21,31 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from proxy.admission.auth import Caller
-from proxy.http import stopping
+from proxy.errors import UpstreamDown
+from proxy.http import shutdown
 from proxy.http.asgi import Receive, Scope, Send
 from proxy.mcp_gateway import names
-from proxy.mcp_gateway.callers import who
-from proxy.mcp_gateway.calling import Called, Calling
-from proxy.mcp_gateway.errors import UpstreamDown
-from proxy.mcp_gateway.exchange import Context, Exchange
-from proxy.mcp_gateway.facade import Answer, Facade
-from proxy.mcp_gateway.names import Naming
-from proxy.mcp_gateway.parked import Parking, drive
-from proxy.mcp_gateway.pool import Pool
-from proxy.mcp_gateway.replay import Replay
-from proxy.mcp_gateway.results import (
+from proxy.mcp_gateway.exchange import (
     RESOURCE_NOT_FOUND,
-    checked,
-    in_form,
+    CallerRequest,
+    Context,
+    check_result,
+    identify_caller,
     is_modern,
-    not_found,
-    of_ours,
+    resource_not_found,
     says_not_found,
+    shape_for_era,
+    strip_server_name,
 )
+from proxy.mcp_gateway.facade import Answer, SdkServer
+from proxy.mcp_gateway.names import NameScheme
+from proxy.mcp_gateway.pending_requests import PendingRequests, drive_questions
+from proxy.mcp_gateway.pool import Pool
+from proxy.mcp_gateway.replay import EventReplay
 from proxy.mcp_gateway.servers.link import Link
 from proxy.mcp_gateway.servers.upstream import Upstream
-from proxy.mcp_gateway.writes import Writes, only_reads, refusal, unlisted
+from proxy.mcp_gateway.tool_calls import RunningToolCall, ToolCaller
+from proxy.mcp_gateway.write_protection import WriteProtection, is_read_only, unlisted_refusal, write_refusal
 from proxy.metrics import Metrics
 from proxy.settings.mcp import McpServerSettings
 
@@ -69,18 +70,18 @@ class Gateway:
         servers: Mapping[str, McpServerSettings],
         *,
         prefix: bool,
-        calling: Calling,
-        writes: Writes,
+        calling: ToolCaller,
+        writes: WriteProtection,
         metrics: Metrics,
         max_body_bytes: int,
         idle_s: float,
     ) -> None:
-        naming = Naming(None if prefix else next(iter(servers)))
+        naming = NameScheme(None if prefix else next(iter(servers)))
         self.pool = Pool(servers, naming, metrics, idle_s=idle_s, ended=calling.ended)
         self._calling = calling
         self._writes = writes
-        self._parking = Parking()
-        facade = Facade(self._answers(), self.pool)
+        self._parking = PendingRequests()
+        facade = SdkServer(self._answers(), self.pool)
         self._manager = _Manager(facade, retry_interval=RETRY_MS, max_request_body_size=max_body_bytes)
 
     def _answers(self) -> Mapping[str, Answer]:
@@ -110,8 +111,8 @@ class Gateway:
         caller: Caller = scope["hone.caller"]
         if caller.key is not None:  # a session belongs to the key that opened it
             scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=caller.key, scopes=[]))
-        if listens(scope):
-            stopping.listens(scope)
+        if is_endless(scope):
+            shutdown.mark_endless(scope)
         if _asks_what_there_is(scope):
             await self.pool.settled()
         await self._manager.handle_request(scope, receive, send)
@@ -121,15 +122,15 @@ class Gateway:
     async def list(self, ctx: Context, params: Any) -> dict[str, Any]:
         """One of the four lists."""
         kind, field = _LISTED[ctx.method]
-        items, hints = await self.pool.merged(kind, who(ctx))
+        items, hints = await self.pool.merged(kind, identify_caller(ctx))
         if kind == "tools" and (offered := await self._writes.offered(ctx, items)) is not items:
             items, hints = list(offered), hints | {"cacheScope": "private"}  # others are offered more
         try:
-            page, following = names.page(items, (ctx.params or {}).get("cursor"))
+            page, following = names.list_page(items, (ctx.params or {}).get("cursor"))
         except ValueError as e:
             raise MCPError(types.INVALID_PARAMS, str(e)) from e
         result = {field: list(page)} | ({"nextCursor": following} if following is not None else {})
-        return in_form(ctx, result | hints)
+        return shape_for_era(ctx, result | hints)
 
     # --- what goes to one server
 
@@ -137,31 +138,31 @@ class Gateway:
         """`tools/call`, recorded."""
         sent = ctx.params or {}
         name, arguments = str(sent.get("name")), sent.get("arguments") or {}
-        found = self.pool.tool(name, who(ctx))
+        found = self.pool.tool(name, identify_caller(ctx))
         if found is None:
-            called = Called(None, name, name, arguments, None)
+            called = RunningToolCall(None, name, name, arguments, None)
             return await self._calling.call(ctx, called, partial(self._unknown_tool, name), _nothing_refused)
         upstream, own, known = found
-        called = Called(upstream.name, name, own, arguments, _mapping(known.get("annotations")))
+        called = RunningToolCall(upstream.name, name, own, arguments, _mapping(known.get("annotations")))
         forward = partial(self._forward, ctx, upstream, {**sent, "name": own}, schema=self.pool.schema(name))
         refused = partial(self._refused, ctx, called, upstream)
-        return in_form(ctx, await self._calling.call(ctx, called, forward, refused))
+        return shape_for_era(ctx, await self._calling.call(ctx, called, forward, refused))
 
-    async def _refused(self, ctx: Context, called: Called, upstream: Upstream) -> str | None:
+    async def _refused(self, ctx: Context, called: RunningToolCall, upstream: Upstream) -> str | None:
         """Why a tool must not be called for an attempt of a campaign, if so."""
-        if only_reads({"annotations": called.annotations}):
+        if is_read_only({"annotations": called.annotations}):
             return None
         campaign = await self._writes.barred(ctx, called.joined.trajectory_id)
         if campaign is None:
             return None
         if called.annotations is None:  # it may be that its server has not told yet
-            listed = (await upstream.listing("tools", who(ctx))).items.get(called.tool)
+            listed = (await upstream.listing("tools", identify_caller(ctx))).items.get(called.tool)
             if listed is None:  # a name that a model made up, most often: it was never there to be left out
-                return unlisted(called.name)
-            if only_reads(listed):
+                return unlisted_refusal(called.name)
+            if is_read_only(listed):
                 return None
         await self._writes.note(campaign, [called.name])
-        return refusal(called.name)
+        return write_refusal(called.name)
 
     async def _unknown_tool(self, name: str) -> dict[str, Any]:
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:200]}")
@@ -176,15 +177,15 @@ class Gateway:
         """`resources/read`: of the server that has it; where nobody says so, of the first that knows it."""
         sent = ctx.params or {}
         uri = str(sent.get("uri"))
-        refusal: MCPError = not_found(uri, modern=is_modern(ctx))
-        for upstream, own in await self.pool.of_uri(uri, who(ctx)):
+        refusal: MCPError = resource_not_found(uri, modern=is_modern(ctx))
+        for upstream, own in await self.pool.of_uri(uri, identify_caller(ctx)):
             try:
                 return await self._told(self._forward(ctx, upstream, {**sent, "uri": own}))
             except MCPError as e:
                 if e.error.code not in _NOT_FOUND:
                     raise
                 # each era has a code of its own for it
-                refusal = not_found(uri, modern=is_modern(ctx)) if says_not_found(e) else e
+                refusal = resource_not_found(uri, modern=is_modern(ctx)) if says_not_found(e) else e
         raise refusal
 
     async def complete(self, ctx: Context, params: Any) -> dict[str, Any]:
@@ -195,13 +196,13 @@ class Gateway:
             upstream, ref["name"] = self._prompt(str(ref.get("name")))
         else:
             uri = str(ref.get("uri"))
-            candidates = await self.pool.of_uri(uri, who(ctx))
+            candidates = await self.pool.of_uri(uri, identify_caller(ctx))
             if not candidates:
-                raise not_found(uri, modern=is_modern(ctx))
+                raise resource_not_found(uri, modern=is_modern(ctx))
             upstream, ref["uri"] = candidates[0]
         ability = upstream.ability(modern=is_modern(ctx))
         if ability is not None and "completions" not in ability:
-            return in_form(ctx, {"completion": {"values": []}})  # it is another server that can
+            return shape_for_era(ctx, {"completion": {"values": []}})  # it is another server that can
         return await self._told(self._forward(ctx, upstream, {**sent, "ref": ref}))
 
     def _prompt(self, name: str) -> tuple[Upstream, str]:
@@ -221,22 +222,22 @@ class Gateway:
     ) -> dict[str, Any]:
         """A request to its server, and what comes of it, whichever era each of the two lives in."""
         level = None if is_modern(ctx) else self.pool.news.session(ctx).log_level
-        exchange = Exchange(ctx, level)
+        exchange = CallerRequest(ctx, level)
         async with upstream.lent(exchange) as link:
             modern = (await link.ready()).modern
             send = partial(self._send, link, ctx.method, exchange, schema)
             if modern and not exchange.modern:
-                result = await drive(exchange, params, send)
+                result = await drive_questions(exchange, params, send)
             elif exchange.modern and not modern and exchange.back_channel():
                 caller: Caller = ctx.request.scope["hone.caller"] if ctx.request is not None else Caller(frozenset())
                 result = await self._parking.run(exchange, caller.key, ctx.method, params, send)
             else:
                 result = await send(params)
-        return checked(ctx, upstream.name, in_form(ctx, of_ours(result)))
+        return check_result(ctx, upstream.name, shape_for_era(ctx, strip_server_name(result)))
 
     @staticmethod
     async def _send(
-        link: Link, method: str, exchange: Exchange, schema: Mapping[str, Any] | None, params: Params
+        link: Link, method: str, exchange: CallerRequest, schema: Mapping[str, Any] | None, params: Params
     ) -> dict[str, Any]:
         with link.working(exchange):  # a request that is parked goes on when its caller's is over
             return await link.request(method, params, exchange, schema=schema)
@@ -256,7 +257,7 @@ class Gateway:
     async def set_level(self, ctx: Context, params: types.SetLevelRequestParams) -> dict[str, Any]:
         """`logging/setLevel` of the handshake era: for this session."""
         self.pool.news.session(ctx).log_level = params.level
-        exchange = Exchange(ctx, params.level)
+        exchange = CallerRequest(ctx, params.level)
         for upstream in self.pool.upstreams.values():
             await self._told(upstream.at_level(exchange))
         return {}
@@ -268,12 +269,12 @@ class _Manager(StreamableHTTPSessionManager):
     The SDK would have one for all, in which a request's number is that of other sessions' requests too.
     """
 
-    _replay: Replay | None = None
+    _replay: EventReplay | None = None
 
     @property  # where the SDK has a plain attribute, which it reads when it opens a session
     def event_store(self) -> EventStore:
         if self._replay is None:
-            self._replay = Replay()
+            self._replay = EventReplay()
         return self._replay.session()
 
     @event_store.setter
@@ -281,7 +282,7 @@ class _Manager(StreamableHTTPSessionManager):
         pass
 
 
-def listens(scope: Scope) -> bool:
+def is_endless(scope: Scope) -> bool:
     """Whether a request is a stream of what happens, in either era."""
     headers: Mapping[bytes, bytes] = scope["hone.headers"]
     return scope["method"] == "GET" or headers.get(b"mcp-method") == b"subscriptions/listen"

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class NameFilter:
     """Which names of a server callers may use."""
 
     allow: Sequence[str] = ("*",)
@@ -34,7 +34,7 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Naming:
+class NameScheme:
     """How names are made and taken apart. `only` is the one server whose names stay as they are."""
 
     only: str | None = None
@@ -51,19 +51,19 @@ class Naming:
         return (server, own) if separator and server and own else None
 
 
-def uri_of(server: str, uri: str) -> str:
+def gateway_uri(server: str, uri: str) -> str:
     """The URI of a server's resource where another server has the same."""
     return f"{server.replace('_', '-')}+{uri}"
 
 
-def template_matches(template: str, uri: str) -> bool:
+def matches_template(template: str, uri: str) -> bool:
     """Whether a URI can be one of a template's (RFC 6570, as far as telling servers apart needs it)."""
     literal = re.split(r"\{[^{}]*\}", template)
     # [^\n]: an expression may stand for anything, `{+path}` for several segments
     return re.fullmatch("[^\n]*".join(map(re.escape, literal)), uri) is not None
 
 
-def page(items: Sequence[T], cursor: str | None) -> tuple[Sequence[T], str | None]:
+def list_page(items: Sequence[T], cursor: str | None) -> tuple[Sequence[T], str | None]:
     """A page of a list and the cursor of the next. Raises ValueError for a cursor that is none of ours."""
     start = 0 if cursor is None else _offset(cursor)
     following = start + PAGE
@@ -81,7 +81,7 @@ def _offset(cursor: str) -> int:
     return int(text)
 
 
-def hints(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def cache_hints(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """How long a list that was put together may be kept: as long as its shortest part, by all only if all say so."""
     ttl = min((r.get("ttlMs", 0) for r in results), default=0)
     shared = bool(results) and all(r.get("cacheScope") == "public" for r in results)

@@ -12,11 +12,9 @@ from typing import Any
 
 from mcp.shared.subscriptions import ServerEvent
 
-from proxy.mcp_gateway.callers import Who
-from proxy.mcp_gateway.exchange import Exchange
-from proxy.mcp_gateway.names import Naming, hints, template_matches, uri_of
-from proxy.mcp_gateway.news import EVERY_LIST, News
-from proxy.mcp_gateway.results import not_found
+from proxy.mcp_gateway.exchange import CallerIdentity, CallerRequest, resource_not_found
+from proxy.mcp_gateway.names import NameScheme, cache_hints, gateway_uri, matches_template
+from proxy.mcp_gateway.notifications import EVERY_LIST, Notifications
 from proxy.mcp_gateway.servers.handshake import Ability
 from proxy.mcp_gateway.servers.link import Link
 from proxy.mcp_gateway.servers.lists import LIST_TIMEOUT_S, LISTS
@@ -32,7 +30,7 @@ class Pool:
     def __init__(
         self,
         servers: Mapping[str, McpServerSettings],
-        naming: Naming,
+        naming: NameScheme,
         metrics: Metrics,
         *,
         idle_s: float,
@@ -43,7 +41,7 @@ class Pool:
             for name, settings in servers.items()
         }
         self.naming = naming
-        self.news = News(self._places, self._left)
+        self.news = Notifications(self._places, self._left)
         self._metrics = metrics
 
     @asynccontextmanager
@@ -79,7 +77,7 @@ class Pool:
 
     # --- lists
 
-    async def merged(self, kind: str, who: Who) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    async def merged(self, kind: str, who: CallerIdentity) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """A list of all servers that answer, as a caller has them, and how long it may be kept."""
         upstreams = list(self.upstreams.values())
         listings = await asyncio.gather(*(u.listing(kind, who) for u in upstreams))
@@ -89,14 +87,14 @@ class Pool:
             for own, item in listing.items.items():
                 shown = self._shown(kind, upstream.name, own, taken=own in items)
                 items[shown] = {**item, key: shown}
-        return list(items.values()), hints([listing.hints for listing in listings if listing.at])
+        return list(items.values()), cache_hints([listing.hints for listing in listings if listing.at])
 
     def _shown(self, kind: str, server: str, own: str, *, taken: bool) -> str:
         if kind in ("tools", "prompts"):
             return self.naming.shown(server, own)
-        return uri_of(server, own) if taken else own
+        return gateway_uri(server, own) if taken else own
 
-    def tool(self, name: str, who: Who | None = None) -> tuple[Upstream, str, Mapping[str, Any]] | None:
+    def tool(self, name: str, who: CallerIdentity | None = None) -> tuple[Upstream, str, Mapping[str, Any]] | None:
         """The server of a tool or prompt, its own name there, and the tool as it was last seen (empty: it was not)."""
         parts = self.naming.taken_apart(name)
         upstream = self.upstreams.get(parts[0]) if parts is not None else None
@@ -112,10 +110,10 @@ class Pool:
 
     # --- resources
 
-    async def of_uri(self, uri: str, who: Who) -> list[tuple[Upstream, str]]:
+    async def of_uri(self, uri: str, who: CallerIdentity) -> list[tuple[Upstream, str]]:
         """The servers that may have a resource, the likeliest first, with the URI as each has it."""
         for upstream in self.upstreams.values():
-            prefix = uri_of(upstream.name, "")
+            prefix = gateway_uri(upstream.name, "")
             if uri.startswith(prefix):
                 return self._admitted([(upstream, uri.removeprefix(prefix))])
         upstreams = list(self.upstreams.values())
@@ -131,13 +129,13 @@ class Pool:
     def _admitted(self, found: list[tuple[Upstream, str]]) -> list[tuple[Upstream, str]]:
         return [(upstream, uri) for upstream, uri in found if upstream.filter.admits(uri)]
 
-    async def _places(self, exchange: Exchange, uri: str) -> list[tuple[Upstream, str]]:
+    async def _places(self, exchange: CallerRequest, uri: str) -> list[tuple[Upstream, str]]:
         found = await self.of_uri(uri, exchange.who)
         if not found:
-            raise not_found(uri, modern=exchange.modern)
+            raise resource_not_found(uri, modern=exchange.modern)
         return found
 
-    async def roots_changed(self, who: Who) -> None:
+    async def roots_changed(self, who: CallerIdentity) -> None:
         """A caller of the handshake era works in other folders now."""
         for upstream in self.upstreams.values():
             await upstream.roots_changed(who)
@@ -167,14 +165,14 @@ class Pool:
         """A server is back: its tools are to be known, for their annotations are recorded."""
         await upstream.listing("tools")
 
-    def _left(self, who: Who) -> None:
+    def _left(self, who: CallerIdentity) -> None:
         for upstream in self.upstreams.values():
             upstream.left(who)
 
 
-def _listed(upstream: Upstream, uri: str, who: Who) -> bool:
+def _listed(upstream: Upstream, uri: str, who: CallerIdentity) -> bool:
     return uri in upstream.known("resources", who) or any(
-        template_matches(template, uri) for template in upstream.known("templates", who)
+        matches_template(template, uri) for template in upstream.known("templates", who)
     )
 
 

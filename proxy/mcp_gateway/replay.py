@@ -35,7 +35,7 @@ class _Event:
         return _EVENT_BYTES + len(self.message or b"")
 
 
-class Replay:
+class EventReplay:
     """The events of all sessions. `session()` is what the SDK's transport of one session stores them in."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
@@ -65,7 +65,7 @@ class Replay:
 class _Events(EventStore):
     """One session's events."""
 
-    def __init__(self, replay: Replay) -> None:
+    def __init__(self, replay: EventReplay) -> None:
         self.kept: deque[_Event] = deque()
         self._replay = replay
 

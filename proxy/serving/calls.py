@@ -2,7 +2,7 @@
 
 Owns: that order. Read, place, ask, commit, and only then tell the client that the answer is finished.
 Refuses: formats (the dialects), whose call it is (`proxy.attribution.attributor`), who is asked and what streams from
-them (`proxy.serving.asking`), what is written (`recorder`).
+them (`proxy.serving.model_requests`), what is written (`recorder`).
 
 Capture never breaks what it captures: when the store fails, the call is served all the same (unless
 `recorder.on_failure = "refuse"`), counted, and alarmed on.
@@ -17,26 +17,26 @@ from collections.abc import Mapping
 from functools import partial
 
 from proxy.admission.auth import Caller
-from proxy.admission.replies import say
+from proxy.admission.replies import send_error
 from proxy.attribution.attributor import Attributor
-from proxy.attribution.conversations import Conversations
+from proxy.attribution.conversations import ConversationMatcher
 from proxy.attribution.hints import client_of, read_hints
-from proxy.dialects.base import NOTHING_SAMPLED, Dialect, Reading, Rules, Sampled
+from proxy.dialects.base import NOTHING_SAMPLED, CallReader, Dialect, DialectRules, RecordableAnswer
 from proxy.errors import (
     BadGateway,
     CallerError,
-    ClientGone,
-    EngineBroke,
-    EngineSaid,
+    ClientDisconnected,
+    EngineFailed,
+    EngineRefused,
     NoReplica,
     Unavailable,
     WrongMethod,
 )
-from proxy.http.asgi import Connected, RawHeaders, Receive, Scope, Send, read_body, respond
-from proxy.serving.asking import Asking
-from proxy.serving.call import Call, Parts
-from proxy.serving.refusals import no_engine, unknown_model
-from proxy.versions.in_service import Target
+from proxy.http.asgi import DisconnectWatch, RawHeaders, Receive, Scope, Send, read_body, respond
+from proxy.serving.model_requests import ModelRequester
+from proxy.serving.refusals import no_engine_error, unknown_model_error
+from proxy.serving.running_call import RunningCall, ServingParts
+from proxy.versions.routing import Target
 from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import StoreError
 from recorder.states import CallState, Purpose
@@ -44,19 +44,19 @@ from recorder.states import CallState, Purpose
 log = logging.getLogger(__name__)
 
 
-class Calls:
+class CallHandler:
     """Serves the calls of one wire format as a raw ASGI app.
 
     A format that needs more on the way overrides `_reading`, `_run` or `_broken`.
     """
 
-    def __init__(self, dialect: Dialect, parts: Parts, asking: Asking) -> None:
+    def __init__(self, dialect: Dialect, parts: ServingParts, asking: ModelRequester) -> None:
         self._dialect = dialect
         self._asking = asking
         self._project_id = parts.project_id
         self._settings = parts.settings
         settings = parts.settings
-        self._rules = Rules(
+        self._rules = DialectRules(
             settings.defaults, frozenset(settings.allowed_media_hosts), settings.strict_tools, settings.forced_tools
         )
         self._overrides = parts.overrides
@@ -67,7 +67,7 @@ class Calls:
         self._metrics = parts.metrics
         self._stop = parts.stop
         self._attributor = Attributor(parts.project_id, parts.recorder, parts.versions)
-        self._conversations = Conversations()
+        self._conversations = ConversationMatcher()
         self._unrecorded = RateLimitedLog(log)
         self._late: set[asyncio.Future[None]] = set()  # commits that nobody waits for any longer
 
@@ -79,14 +79,14 @@ class Calls:
             self._override(call)
         except CallerError as e:
             await self._say(send, e)
-        except ClientGone:
+        except ClientDisconnected:
             return
         else:
             await self._run(call, receive, send)
 
     # --- before asking
 
-    async def _read(self, scope: Scope, receive: Receive) -> Call:
+    async def _read(self, scope: Scope, receive: Receive) -> RunningCall:
         if scope["method"] != "POST":
             raise WrongMethod(f"{scope['method']} {self._dialect.path} is not served: use POST.")
         headers = scope["hone.headers"]
@@ -98,20 +98,20 @@ class Calls:
         target = self._target(model, caller) if provider is None else None
         hints = read_hints(headers, reading.request.dialect, reading.request.rest)
         stated, client = scope["hone.stated"], client_of(headers)
-        return Call(caller, stated, reading, target, reading.answer(), hints, provider, client)
+        return RunningCall(caller, stated, reading, target, reading.answer(), hints, provider, client)
 
-    async def _reading(self, body: bytes, headers: Mapping[bytes, bytes], caller: Caller) -> Reading:
+    async def _reading(self, body: bytes, headers: Mapping[bytes, bytes], caller: Caller) -> CallReader:
         return self._dialect.read(body, headers, self._rules)
 
     def _target(self, model: str, caller: Caller) -> Target:
         target = self._versions.resolve(model)
         if target is None:
-            raise unknown_model(model, self._versions)
+            raise unknown_model_error(model, self._versions)
         if target.version is not None:
             caller.require_version(model)
         return target
 
-    async def _place(self, call: Call) -> None:
+    async def _place(self, call: RunningCall) -> None:
         """Find the call's run and its engine; without the store it gets an engine and no run."""
         try:
             self._conversations.recognise(call.stated.address, call.reading)
@@ -119,9 +119,9 @@ class Calls:
                 placed = await self._attributor.place(call.target, call.stated, call.reading.request, call.hints)
             call.attribution, call.route = placed.attribution, placed.route
             if placed.no_route is not None:
-                self._asking.without_engine(call, no_engine(placed.no_route))
+                self._asking.without_engine(call, no_engine_error(placed.no_route))
         except NoReplica as e:
-            raise no_engine(e) from e
+            raise no_engine_error(e) from e
         except CallerError:
             raise
         except Exception as e:  # whatever is wrong with recording must not reach the agent
@@ -131,7 +131,7 @@ class Calls:
             if call.target is not None:
                 self._asking.find_engine(call)
 
-    def _override(self, call: Call) -> None:
+    def _override(self, call: RunningCall) -> None:
         """Give a call that may be trained on the alias's sampling values in place of its own."""
         attribution = call.attribution
         if call.target is None or attribution is None or attribution.trajectory.purpose is not Purpose.TRAIN:
@@ -141,22 +141,22 @@ class Calls:
 
     # --- asking
 
-    async def _run(self, call: Call, receive: Receive, send: Send) -> None:
+    async def _run(self, call: RunningCall, receive: Receive, send: Send) -> None:
         if call.attribution is not None:
             self._recorder.begin(call.turn(self._project_id, CallState.OPEN, NOTHING_SAMPLED))
         try:
-            async with Connected(receive, self._stop):
+            async with DisconnectWatch(receive, self._stop):
                 await self._asking.ask(call, send)
-        except ClientGone as e:
+        except ClientDisconnected as e:
             call.error = str(e)
         except CallerError as e:
             call.failure, call.error = e, str(e)
-        except EngineBroke as e:
+        except EngineFailed as e:
             call.failure, call.error = BadGateway(f"{e}. The call was not finished; try again."), str(e)
         except Exception as e:  # a fault of ours must neither leave the call open nor the client without an answer
             log.exception("call %s failed by a fault in Hone", call.id)
             call.error = f"a fault in Hone: {type(e).__name__}: {e}"
-            call.failure = EngineSaid(f"{call.error}. Its log has more.", status=500, kind="server_error")
+            call.failure = EngineRefused(f"{call.error}. Its log has more.", status=500, kind="server_error")
         state, sampled = self._state(call), call.answer.sampled()
         refused = await self._record(call, state, sampled)
         self._count(call, state, sampled)
@@ -164,13 +164,13 @@ class Calls:
 
     # --- after the answer
 
-    def _state(self, call: Call) -> CallState:
+    def _state(self, call: RunningCall) -> CallState:
         if call.answer.finished and (call.streaming or call.body):
             call.error = call.failure = None  # whatever broke then, the turn is whole
             return CallState.COMPLETE
         return CallState.ABORTED if call.failure is None else CallState.ERRORED
 
-    async def _record(self, call: Call, state: CallState, sampled: Sampled) -> CallerError | None:
+    async def _record(self, call: RunningCall, state: CallState, sampled: RecordableAnswer) -> CallerError | None:
         """Commit the turn, or give up waiting for it. Returns what the client is told if that is to be refused."""
         if call.attribution is None:
             return None
@@ -191,13 +191,13 @@ class Calls:
         self._conversations.note(call.stated.address, call.reading, sampled)
         return None
 
-    def _after_all(self, call: Call, committing: asyncio.Future[None]) -> None:
+    def _after_all(self, call: RunningCall, committing: asyncio.Future[None]) -> None:
         """A commit that nobody waited for any longer has ended: only one that failed is a call unrecorded."""
         self._late.discard(committing)
         if not committing.cancelled() and (error := committing.exception()) is not None:
             self._alarm(call, "timeout", error)
 
-    def _alarm(self, call: Call, why: str, error: BaseException) -> CallerError | None:
+    def _alarm(self, call: RunningCall, why: str, error: BaseException) -> CallerError | None:
         """Count and log a call that is not recorded; the error for the client where calls are refused then."""
         self._metrics.unrecorded(why)
         self._unrecorded(
@@ -220,14 +220,14 @@ class Calls:
             f"the call cannot be recorded, and unrecorded calls are refused: {reason}", code="unrecorded"
         )
 
-    def _count(self, call: Call, state: CallState, sampled: Sampled) -> None:
+    def _count(self, call: RunningCall, state: CallState, sampled: RecordableAnswer) -> None:
         first_s = call.first_token_at - call.started_at if call.first_token_at is not None else None
         elapsed_s = time.time() - call.started_at
         self._metrics.call(self._dialect.name, call.served_by(), state.value, elapsed_s, first_s)
         usage = sampled.usage or {}
         self._metrics.tokens(usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
 
-    async def _finish(self, call: Call, send: Send, refused: CallerError | None) -> None:
+    async def _finish(self, call: RunningCall, send: Send, refused: CallerError | None) -> None:
         """Tell the client how it ended. To one that is gone this says nothing, and costs nothing."""
         failure = refused or call.failure
         if call.streaming:
@@ -238,10 +238,10 @@ class Calls:
         else:
             await respond(send, 200, call.body, headers=call.headers())
 
-    def _broken(self, call: Call, failure: CallerError) -> bytes:
+    def _broken(self, call: RunningCall, failure: CallerError) -> bytes:
         """The end of a stream that broke off."""
         return self._dialect.error_events(failure)
 
     async def _say(self, send: Send, error: CallerError, headers: RawHeaders | None = None) -> None:
         self._metrics.refused(error.status)
-        await say(send, self._dialect.path, error, headers)
+        await send_error(send, self._dialect.path, error, headers)

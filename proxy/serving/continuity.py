@@ -1,7 +1,7 @@
 """Token continuity: a turn that goes on from a recorded one is sent with exactly the ids of its past.
 
 Owns: making such a prompt, with the engine's own renderer, and what is recorded about it. Refuses: whose turn it is
-(`proxy.attribution.attributor`), and when it may be done (`proxy.serving.stitch`).
+(`proxy.attribution.attributor`), and when it may be done (`proxy.serving.prompt_splice`).
 
 A chat template may write earlier turns anew: it drops their thinking, spaces the JSON of their tool calls, trims white
 space. The next prompt then does not begin with what the model read and sampled: a run becomes several rows, and the
@@ -23,27 +23,27 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects import forcing
-from proxy.dialects.base import Rules
+from proxy.dialects import parsed_request
+from proxy.dialects.base import DialectRules
 from proxy.engine.client import Client
 from proxy.errors import EngineError
-from proxy.serving.stitch import (
+from proxy.serving.prompt_splice import (
     META,
     TURN_BOUND_PARSERS,
     Body,
     Fallback,
     Reason,
-    new_part,
+    max_new_tokens,
+    new_ids,
     render_body,
     require_same,
     seen_by_template,
-    thinking,
-    wanted_tokens,
+    thinking_parts,
 )
-from proxy.versions.in_service import Route
+from proxy.versions.routing import Route
 from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import Attribution, Message
+from recorder.messages.calls import Attribution, Message
 from recorder.states import Confidence
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ MOST_BLANK, MOST_BLANKS = 8, 256  # ids that a template writes after an end of t
 
 
 @dataclass(frozen=True, slots=True)
-class Continued:
+class ContinuedPrompt:
     """How a call's prompt was made. `ids` are what the engine is given in place of a rendered one."""
 
     seen: str | None = None  # stands for what the template saw beside the messages
@@ -77,7 +77,7 @@ class Continued:
         return {META: told}
 
 
-def refused(made: Continued | None) -> Continued | None:
+def without_ids(made: ContinuedPrompt | None) -> ContinuedPrompt | None:
     """The same for a call whose engine refused the ids, so that it is sent as it came."""
     return replace(made, ids=None, reason="engine_refused") if made is not None else None
 
@@ -96,9 +96,9 @@ class Continuity:
         self._failing = RateLimitedLog(log, WARN_EVERY_S)
         recorder.keep_pasts(KEPT_PASTS_BYTES)
 
-    async def prompt(self, chat: Body, attribution: Attribution | None, route: Route) -> Continued:
+    async def prompt(self, chat: Body, attribution: Attribution | None, route: Route) -> ContinuedPrompt:
         """The ids for a call with these chat fields, or why it is sent as it came."""
-        made = Continued()
+        made = ContinuedPrompt()
         try:
             made = replace(made, seen=seen_by_template(chat))
             async with asyncio.timeout(TIMEOUT_S):
@@ -111,7 +111,9 @@ class Continuity:
             self._failing(logging.ERROR, "token continuity failed, and the turn is sent as it came: %s", e, error=e)
             return replace(made, reason="error")
 
-    async def _prompt(self, chat: Body, attribution: Attribution | None, route: Route, made: Continued) -> Continued:
+    async def _prompt(
+        self, chat: Body, attribution: Attribution | None, route: Route, made: ContinuedPrompt
+    ) -> ContinuedPrompt:
         messages: Sequence[Message] = chat["messages"]
         if not any(m.get("role") == "assistant" for m in messages):
             return made
@@ -126,12 +128,16 @@ class Continuity:
             raise Fallback("no_parent_tokens")
         past, place = found
         at = require_same(past, place, chat, made.seen or "", route.base_fingerprint)
-        thought = bool(past.meta.get(META, {}).get("thought")) or thinking(past.extras) is not None
-        if thought and not self._turn_bound and (chat.get("stream") or forcing.forced(dict(chat), Rules())):
+        thought = bool(past.meta.get(META, {}).get("thought")) or thinking_parts(past.extras) is not None
+        if (
+            thought
+            and not self._turn_bound
+            and (chat.get("stream") or parsed_request.forced_features(dict(chat), DialectRules()))
+        ):
             raise Fallback("parsed_reasoning")
         ids, renderer = past.ids(), _EngineRenderer(self._client, chat, route, self._blank)
-        new = await new_part(renderer, messages, at, ids[-1])
-        if len(ids) + len(new) + wanted_tokens(chat) > renderer.most_ids:
+        new = await new_ids(renderer, messages, at, ids[-1])
+        if len(ids) + len(new) + max_new_tokens(chat) > renderer.most_ids:
             raise Fallback("too_long")
         return replace(made, ids=[*ids, *new], thought=thought)
 

@@ -10,29 +10,29 @@ from typing import Final
 
 import orjson
 
-from proxy.errors import BadGateway, CallerError, EngineSaid, Missing, NoReplica, Unavailable
-from proxy.versions.in_service import InService, Route
+from proxy.errors import BadGateway, CallerError, EngineRefused, NoReplica, Unavailable, UnknownObject
+from proxy.versions.routing import Route, ServiceRouter
 
 MAX_MESSAGE_CHARS: Final = 2000  # of what an engine says is wrong
 _NOT_READY: Final = (502, 503, 504)
 
 
-def unknown_model(model: str, versions: InService) -> Missing:
+def unknown_model_error(model: str, versions: ServiceRouter) -> UnknownObject:
     """What a client is told that asks for a model nobody knows."""
     known = ", ".join(str(card["id"]) for card in versions.models()) or "none yet"
-    return Missing(
+    return UnknownObject(
         f"the model {model!r:.200} is not known here, or that version is not in service. Known: {known}.",
         param="model",
         code="model_not_found",
     )
 
 
-def no_engine(why: NoReplica) -> Unavailable:
+def no_engine_error(why: NoReplica) -> Unavailable:
     """What a client is told whose model no engine can serve now."""
     return Unavailable(str(why), code="engine_unavailable")
 
 
-def engine_said(status: int, body: bytes, route: Route, asked: str) -> CallerError:
+def engine_refusal(status: int, body: bytes, route: Route, asked: str) -> CallerError:
     """An engine's refusal in our words: its status and message, with the model's name as the client knows it."""
     message, kind, param = _fault(body)
     message = message.replace(route.engine_model, asked)
@@ -44,10 +44,10 @@ def engine_said(status: int, body: bytes, route: Route, asked: str) -> CallerErr
         return Unavailable(f"the engine does not hold {route.version.name} at this moment ({message}). Try again.")
     if status in _NOT_READY:
         return Unavailable(f"the engine is not ready: {message}", code="engine_unavailable")
-    return EngineSaid(message, status=status, kind=kind, param=param, code="engine_error" if status >= 500 else None)
+    return EngineRefused(message, status=status, kind=kind, param=param, code="engine_error" if status >= 500 else None)
 
 
-def in_stream(message: str, route: Route | None, asked: str) -> CallerError:
+def stream_error(message: str, route: Route | None, asked: str) -> CallerError:
     """What an engine said was wrong inside a stream that it had begun."""
     shown = message.replace(route.engine_model, asked) if route is not None else message
     return BadGateway(shown[:MAX_MESSAGE_CHARS], code="engine_error")

@@ -1,6 +1,6 @@
 """Every package's section of hone.toml as one model, and what of it must fit together.
 
-Owns: composing the sections of all packages. Refuses: reading them (`proxy.settings.loading`), and what a setting means
+Owns: composing the sections of all packages. Refuses: reading them (`proxy.settings.loader`), and what a setting means
 (its section's docstring says it). As all settings models, it may be imported by every package.
 """
 

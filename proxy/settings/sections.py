@@ -1,6 +1,6 @@
 """The sections of hone.toml that the proxy owns: `[proxy]`, `[[proxy.models]]`, `[engine]` and `[aliases.<name>]`.
 
-Owns: their fields, defaults and units. Refuses: reading files or the environment (`proxy.settings.loading` does), and
+Owns: their fields, defaults and units. Refuses: reading files or the environment (`proxy.settings.loader` does), and
 importing anything but pydantic.
 """
 
@@ -20,7 +20,7 @@ OWN_PARAMS = frozenset(
 )
 
 
-MIN_TEMPERATURE = 0.1  # of a call that is trained on, as `recorder.content.trainable` has it
+MIN_TEMPERATURE = 0.1  # of a call that is trained on, as `recorder.messages.trainability` has it
 _NEUTRAL = {
     "top_p": 1,
     "top_k": 0,

@@ -1,7 +1,11 @@
-"""Live runs that have ended, and one turn of each that is drawn answered again: for as long as a proxy runs.
+"""Which runs have a turn answered again, and which turn: by hashes of their ids, so that whoever draws draws the same.
+
+Owns: the draw. Pure. Refuses: what a run or a turn is, beside its id.
+
+Live runs that have ended, and one turn of each that is drawn answered again: for as long as a proxy runs.
 
 Owns: when it is looked, which runs and turns are taken on (by `draw.py`), the bounds of that: one process at a time,
-the budget. Refuses: asking (`answering.py`), the rows of a group (`recorder.groups.shadows`).
+the budget. Refuses: asking (`answering.py`), the rows of a group (`recorder.queue.groups.shadows`).
 
 What is drawn follows from ids, and a turn is answered again once: so a proxy that was killed goes on where it was, as
 far as it looks back, and two that overlap do nothing twice.
@@ -12,29 +16,53 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
+from hashlib import blake2b
+from typing import Final, Literal
 
 from proxy.errors import NoReplica
 from proxy.metrics import Metrics
 from proxy.settings.sections import ShadowSettings
-from proxy.shadow.again import can_be_answered_again
-from proxy.shadow.answering import Answering, Ask
-from proxy.shadow.draw import drawn_turn, is_drawn
-from proxy.versions.in_service import InService, Route
+from proxy.shadow.answers import ShadowAnswerer, ShadowRequest
+from proxy.shadow.request_replay import is_replayable
+from proxy.versions.routing import Route, ServiceRouter
 from recorder.base.lru import Lru
 from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import NotFound, StoreError
-from recorder.groups.shadows import EndedRun, ended_runs, open_shadow
-from recorder.holding import leases
-from recorder.holding.leases import Lease
-from recorder.reading.shadow_costs import shadow_costs
-from recorder.reading.transcripts import load_trajectory
-from recorder.reading.views import CallView
+from recorder.queue import leases
+from recorder.queue.groups.shadows import EndedTrajectory, ended_runs, open_shadow
+from recorder.queue.leases import Lease
 from recorder.registry.aliases import AliasView
-from recorder.store.changes import News, Topic
-from recorder.store.project import Project
+from recorder.store.changes import ChangeSignal, Topic
+from recorder.store.database import Project
+from recorder.views.status.figures import list_shadow_costs
+from recorder.views.trajectories.shapes import CallView
+from recorder.views.trajectories.transcripts import load_trajectory
+
+
+def is_drawn(run_id: str, share: float) -> bool:
+    """Whether a run is one of the share."""
+    return _uniform("run", run_id) < share
+
+
+def draw_call(call_ids: Iterable[str], at: Literal["any", "first"]) -> str | None:
+    """The turn of a run that is answered again, of those given in order; None where there is none.
+
+    `any`: the one with the highest number, where each has a number of its own, uniform and independent of the others.
+    So every turn is as likely as any other, however many there are, and none has to be known in advance: a reservoir
+    of one.
+    """
+    turns = iter(call_ids)
+    if at == "first":
+        return next(turns, None)
+    return max(turns, key=lambda call_id: _uniform("turn", call_id), default=None)
+
+
+def _uniform(what: str, of: str) -> float:
+    """A number in 0..1 that follows from an id, and one for another question from the same id does not."""
+    return int.from_bytes(blake2b(f"shadow {what}\0{of}".encode(), digest_size=8).digest()) / 2**64
+
 
 LEASE: Final = "shadow"
 LEASE_S: Final = 60.0
@@ -59,8 +87,8 @@ class Shadower:
         self,
         project: Project,
         settings: Mapping[str, ShadowSettings],
-        versions: InService,
-        answering: Answering,
+        versions: ServiceRouter,
+        answering: ShadowAnswerer,
         metrics: Metrics,
         look_back_s: float,
     ) -> None:
@@ -92,9 +120,9 @@ class Shadower:
                 await task  # not cancelled: a statement that is cut off leaves its connection's thread behind
                 await asyncio.gather(*self._at_work)
                 if self._lease is not None:
-                    await leases.release(self._project.store, self._lease)
+                    await leases.release_lease(self._project.store, self._lease)
 
-    async def _run(self, news: News) -> None:
+    async def _run(self, news: ChangeSignal) -> None:
         within_s: float | None = 0.0
         while not self._stopping.is_set():
             await news.wait(within_s)
@@ -138,18 +166,18 @@ class Shadower:
         """Whether this process holds the lease, or could take it."""
         if self._lease is None or time.monotonic() >= self._renew_at:
             owner = self._versions.proxy_id
-            self._lease = await leases.acquire(self._project, LEASE, owner, LEASE_S)
+            self._lease = await leases.acquire_lease(self._project, LEASE, owner, LEASE_S)
             self._renew_at = time.monotonic() + LEASE_S / 2
         return self._lease is not None
 
-    async def _begin(self, run: EndedRun, alias: AliasView) -> None:
+    async def _begin(self, run: EndedTrajectory, alias: AliasView) -> None:
         """Answer a turn of a run again beside others, as soon as there is room."""
         await self._slots.acquire()
         task = asyncio.create_task(self._guarded(run, alias), name=f"shadow {run.id}")
         self._at_work.add(task)
         task.add_done_callback(self._at_work.discard)
 
-    async def _guarded(self, run: EndedRun, alias: AliasView) -> None:
+    async def _guarded(self, run: EndedTrajectory, alias: AliasView) -> None:
         try:
             if not self._stopping.is_set():
                 self._metrics.shadow_turn(alias.name, await self._answer_again(run, alias))
@@ -162,20 +190,20 @@ class Shadower:
         finally:
             self._slots.release()
 
-    async def _answer_again(self, run: EndedRun, alias: AliasView) -> str:
+    async def _answer_again(self, run: EndedTrajectory, alias: AliasView) -> str:
         """Have one turn of a run answered again; what became of that, in a word."""
         settings = self._settings[alias.name]
         if settings.budget is not None and await self._spent(alias) >= settings.budget:
             return "over_budget"
         view = await load_trajectory(self._project.store, run.id, with_tokens=True)
-        turns = {call.id: call for call in view.calls if call.alias_id == alias.id and can_be_answered_again(call)}
-        drawn = drawn_turn(turns, settings.at)
+        turns = {call.id: call for call in view.calls if call.alias_id == alias.id and is_replayable(call)}
+        drawn = draw_call(turns, settings.at)
         if drawn is None:
             return "no_turn"
         route = self._route(alias, turns[drawn])
         if route is None:
             return "version_gone"
-        ask = Ask(turns[drawn], alias.name, route, settings.max_in_flight)
+        ask = ShadowRequest(turns[drawn], alias.name, route, settings.max_in_flight)
         if not await self._answering.has_room(ask, PATIENCE_S, self._stopping):
             return "engine_busy"
         group = await open_shadow(self._project.store, drawn, settings.n - 1)
@@ -198,5 +226,5 @@ class Shadower:
             return None
 
     async def _spent(self, alias: AliasView) -> int:
-        costs = await shadow_costs(self._project, time.time() - DAY_S)
+        costs = await list_shadow_costs(self._project, time.time() - DAY_S)
         return sum(cost.tokens for cost in costs if cost.alias == alias.name)

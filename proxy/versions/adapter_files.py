@@ -49,7 +49,7 @@ class Tensor:
     stop: int
 
 
-def verify(
+def verify_adapter(
     folder: Path, *, manifest_sha256: str | None, max_rank: int, base_shapes: Mapping[str, tuple[int, ...]] | None
 ) -> None:
     """Raise AdapterError unless the folder is whole and its weights are fit to be loaded.

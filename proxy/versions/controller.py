@@ -2,7 +2,7 @@
 
 Owns: the order verify → load → probe → gate → alias, and the drain (contracts.md, 8). One proxy of a project does this,
 the holder of the lease "controller"; the others only follow the store. Refuses: deciding on what is loaded
-(`proxy.versions.deciding`), training, and deleting folders.
+(`proxy.versions.promotion`), training, and deleting folders.
 
 A version that fails is rejected with its reason while the one in service goes on serving.
 """
@@ -21,23 +21,22 @@ from proxy.engine.replica import Replica, differing_bases
 from proxy.errors import AdapterError, EngineError, EngineUnreachable
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
 from proxy.versions import adapter_files, pins, probe
-from proxy.versions.deciding import Deciding
 from proxy.versions.fleet import Fleet, Member
-from proxy.versions.in_service import InService, passes
-from proxy.versions.on_trial import OnTrial
+from proxy.versions.promotion import PromotionDecider, TrialMonitor
+from proxy.versions.routing import ServiceRouter, wait_for_event
 from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.capture.recorder import Recorder
 from recorder.errors import Conflict, LeaseLost, StoreError
-from recorder.holding import holders, leases
-from recorder.holding.leases import Lease
+from recorder.queue import leases
+from recorder.queue.leases import Lease
 from recorder.registry import replicas
 from recorder.registry.aliases import Holdback, ensure_alias
 from recorder.registry.fingerprint import base_fingerprint
-from recorder.registry.versions import VersionView, get_versions, mark, pinned
+from recorder.registry.versions import VersionView, get_versions, list_pinned_versions, mark_version
 from recorder.settings import LearnSettings
 from recorder.states import VersionState
-from recorder.store.changes import News, Topic
-from recorder.store.project import Project
+from recorder.store.changes import ChangeSignal, Topic
+from recorder.store.database import Project
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +56,7 @@ class Controller:
     def __init__(
         self,
         project: Project,
-        versions: InService,
+        versions: ServiceRouter,
         recorder: Recorder,
         *,
         engine: EngineSettings,
@@ -77,17 +76,17 @@ class Controller:
         members = [Member(Replica(url, engine_key), engine.health_timeout_s) for url in engine_urls(engine)]
         self._fleet = Fleet(project, members, self.wake)
         versions.on_failure = self._fleet.suspect
-        self._deciding = Deciding(
+        self._deciding = PromotionDecider(
             project.store, versions, recorder, self._fleet, aliases, learn, self.wake, self._again
         )
-        self._on_trial = OnTrial(self._deciding)
+        self._on_trial = TrialMonitor(self._deciding)
         self._lease: Lease | None = None
         self._failing, self._broken = RateLimitedLog(log), RateLimitedLog(log)
         self._pinned: set[str] = set()
         self._base_shapes: Mapping[str, tuple[int, ...]] | None = None
         self._stopping = asyncio.Event()
-        self._news = News()
-        self._sleepers: set[News] = set()
+        self._news = ChangeSignal()
+        self._sleepers: set[ChangeSignal] = set()
         self._again_s: float | None = None  # how soon the next round is due, though nothing changes
 
     def wake(self) -> None:
@@ -116,7 +115,7 @@ class Controller:
             await asyncio.gather(*tasks, self._deciding.stop(), return_exceptions=True)
             await self._fleet.stop()
             if self._lease is not None:
-                await leases.release(self._project.store, self._lease)
+                await leases.release_lease(self._project.store, self._lease)
 
     async def _run(self) -> None:
         """A round whenever something changed, and when the last one asked for another."""
@@ -125,7 +124,7 @@ class Controller:
                 await self._news.wait(self._again_s)
                 if self._lease is not None and not self._stopping.is_set():
                     await self._round()
-                    await passes(self._stopping, BREATH_S)
+                    await wait_for_event(self._stopping, BREATH_S)
 
     async def _round(self) -> None:
         self._again_s = None
@@ -148,10 +147,10 @@ class Controller:
             while not self._stopping.is_set():
                 await ended.wait()
                 self.wake()
-                await passes(self._stopping, PINS_EVERY_S)
+                await wait_for_event(self._stopping, PINS_EVERY_S)
 
     @contextlib.contextmanager
-    def _waiting(self, *topics: Topic) -> Iterator[News]:
+    def _waiting(self, *topics: Topic) -> Iterator[ChangeSignal]:
         """Wait for topics, and for the end."""
         with self._project.store.watch.on(*topics) as news:
             self._sleepers.add(news)
@@ -173,22 +172,22 @@ class Controller:
                 if self._lease is None:
                     await news.wait(due_s)
                 else:
-                    await passes(self._stopping, due_s)
+                    await wait_for_event(self._stopping, due_s)
 
     async def _keep_lease(self) -> float:
         """Renew the lease, or take it if it is free; in how many seconds to do so again."""
         if self._lease is not None:
-            self._lease = await leases.renew(self._project.store, self._lease, LEASE_S)
+            self._lease = await leases.renew_lease(self._project.store, self._lease, LEASE_S)
             await self._fleet.report()
             return RENEW_EVERY_S
         self._lease = await self._take_lease()
         if self._lease is not None:
             return RENEW_EVERY_S
-        await holders.release_dead(self._project, leases.CONTROLLER)
-        return await leases.free_in(self._project, leases.CONTROLLER)
+        await leases.release_dead(self._project, leases.CONTROLLER)
+        return await leases.seconds_until_free(self._project, leases.CONTROLLER)
 
     async def _take_lease(self) -> Lease | None:
-        lease = await leases.acquire(self._project, leases.CONTROLLER, self._versions.proxy_id, LEASE_S)
+        lease = await leases.acquire_lease(self._project, leases.CONTROLLER, self._versions.proxy_id, LEASE_S)
         if lease is not None:
             await self._fleet.take_over()
             self.wake()
@@ -294,7 +293,7 @@ class Controller:
 
     def _kept(self) -> list[VersionView]:
         snapshot = self._versions.snapshot
-        return pins.to_keep(
+        return pins.adapters_to_keep(
             snapshot.aliases.values(),
             snapshot.versions,
             self._pinned,
@@ -303,7 +302,7 @@ class Controller:
         )
 
     async def _serve_what_is_kept(self) -> None:
-        self._pinned = await pinned(self._project)
+        self._pinned = await list_pinned_versions(self._project)
         await self._fleet.reconcile(self._kept())
         await self._fleet.report()
         if any(member.lacks for member in self._fleet.members):
@@ -328,7 +327,7 @@ class Controller:
             await self._deciding.reject(version, "probe_failed", str(e))
         else:
             figures |= {"load_s": loaded - began, "probe_s": time.monotonic() - loaded}
-            await mark(
+            await mark_version(
                 self._project.store,
                 version.id,
                 VersionState.LOADED,
@@ -347,7 +346,7 @@ class Controller:
         if alias.base_fingerprint != version.base_fingerprint:
             raise AdapterError("base_mismatch", f"{version.name} was trained on another base than {alias.name} has now")
         await asyncio.to_thread(
-            adapter_files.verify,
+            adapter_files.verify_adapter,
             Path(version.path),
             manifest_sha256=version.manifest_sha256,
             max_rank=self._engine.max_lora_rank,
@@ -358,7 +357,7 @@ class Controller:
         """Ask every replica for the probe's logprobs, one context at a time. Raises AdapterError for a wrong answer."""
         assert version.path is not None
         asked = await asyncio.to_thread(probe.read_probe, Path(version.path))
-        if asked is None or not probe.is_tellable(asked, dtype_of(self._engine)):
+        if asked is None or not probe.is_distinguishable(asked, dtype_of(self._engine)):
             return "identity", {}
         figures: dict[str, float] = {}
         for member in self._fleet.up():
@@ -366,7 +365,7 @@ class Controller:
                 await member.replica.logprobs(version.engine_name, c.prompt_token_ids, c.token_ids)
                 for c in asked.contexts
             ]
-            verdict = probe.judge(asked, answers)
+            verdict = probe.judge_probe(asked, answers)
             if not verdict.accepted:
                 raise AdapterError(
                     "probe_mismatch",
@@ -402,7 +401,7 @@ class Controller:
     async def _held(self) -> set[str]:
         """Version ids that some proxy serves, or may still send a request to."""
         held = set(self._versions.holding())
-        for row in await replicas.proxies_seen(self._project, replicas.PROXY_GONE_S):
+        for row in await replicas.list_live_proxies(self._project, replicas.PROXY_GONE_S):
             if row.id != self._versions.proxy_id:
                 held.update(row.in_flight)
         return held

@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal
 
-from proxy.engine.replica import Replica, Served
+from proxy.engine.replica import Replica, ServedModels
 from proxy.errors import AdapterError, EngineError, EngineUnreachable
 from recorder.registry import replicas
 from recorder.registry.versions import VersionView
-from recorder.store.project import Project
+from recorder.store.database import Project
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Member:
         self.replica = replica
         self.state: State = "starting"
         self.detail: str | None = None
-        self.served: Served | None = None
+        self.served: ServedModels | None = None
         self.fingerprint: str | None = None  # of what it serves, once that was looked at; never of an earlier run
         self.unfit: str | None = None  # why what it serves must not be used, though it answers
         self.lacks: frozenset[str] = frozenset()  # what it was to load and refused
@@ -121,7 +121,7 @@ class Member:
         if content == self._reported:
             if now - self._reported_at < REPORT_EVERY_S:
                 return
-            if await replicas.replica_seen(project, self.url):
+            if await replicas.touch_replica(project, self.url):
                 self._reported_at = now
                 return
         await replicas.report_replica(

@@ -21,7 +21,7 @@ SERVABLE = (VersionState.LOADED, VersionState.GATED, VersionState.CANARY, Versio
 Versions = Mapping[str, VersionView]
 
 
-def draw(alias: AliasView, key: str, held: str | None = None) -> str | None:
+def draw_version(alias: AliasView, key: str, held: str | None = None) -> str | None:
     """The version id that a new group or trajectory named `key` begins on: the canary's for its share, that of the
     version that is `held` back for its share of the others, else live.
 
@@ -38,7 +38,7 @@ def _drawn(by: str, key: str) -> float:
     return int.from_bytes(blake2b(f"{by}\0{key}".encode(), digest_size=8).digest()) / 2**64
 
 
-def held_back(alias: AliasView, at: float) -> str | None:
+def holdback_version(alias: AliasView, at: float) -> str | None:
     """The version id that a share of new runs stays on, at a time of the database's clock; None: none."""
     return alias.previous_version_id if alias.watched_until is not None and at < alias.watched_until else None
 
@@ -55,7 +55,7 @@ def steps_behind(version_id: str, live_id: str, versions: Versions) -> int | Non
     return None
 
 
-def pin_holds(version: VersionView, alias: AliasView, versions: Versions, max_age: int) -> bool:
+def is_pin_valid(version: VersionView, alias: AliasView, versions: Versions, max_age: int) -> bool:
     """Whether a run pinned to `version` stays on it. Otherwise it moves to the live one and is mixed."""
     if version.alias_id != alias.id:
         return False
@@ -72,7 +72,7 @@ def _watched(alias: AliasView) -> str | None:
     return alias.previous_version_id if alias.watched_until is not None else None
 
 
-def to_keep(
+def adapters_to_keep(
     aliases: Iterable[AliasView], versions: Versions, pinned: Collection[str], *, max_loras: int, max_age: int
 ) -> list[VersionView]:
     """Adapters the engines should hold: live ones, canaries and the newest that awaits its gate; then, up to
@@ -100,7 +100,7 @@ def _wanted(alias: AliasView, versions: Versions, pinned: Collection[str], max_a
     """The version a rollback goes to, then pinned ones, the newest first."""
     own = _adapters(alias, versions)
     previous = [v for v in own if v.id == alias.previous_version_id]
-    held = [v for v in own if v.id in pinned and v not in previous and pin_holds(v, alias, versions, max_age)]
+    held = [v for v in own if v.id in pinned and v not in previous and is_pin_valid(v, alias, versions, max_age)]
     return previous + held[::-1]
 
 

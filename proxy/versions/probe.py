@@ -59,11 +59,11 @@ class Probe(BaseModel):
     @property
     def separation(self) -> float:
         """Mean |new - parent| over all named tokens."""
-        return distance([c.new for c in self.contexts], [c.parent for c in self.contexts])
+        return logprob_distance([c.new for c in self.contexts], [c.parent for c in self.contexts])
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ProbeVerdict:
     """How near the engine's logprobs are to the new version's and to its parent's (mean absolute differences)."""
 
     to_new: float
@@ -88,20 +88,20 @@ def read_probe(folder: Path) -> Probe | None:
     return probe if probe.contexts else None
 
 
-def is_tellable(probe: Probe, dtype: str) -> bool:
+def is_distinguishable(probe: Probe, dtype: str) -> bool:
     """Whether new and parent differ by more than the engine's noise in this precision (unknown: 16 bits)."""
     return probe.separation >= ABOVE_NOISE * NOISE.get(dtype, NOISE["bfloat16"])
 
 
-def judge(probe: Probe, answers: Sequence[Sequence[float]]) -> Verdict:
+def judge_probe(probe: Probe, answers: Sequence[Sequence[float]]) -> ProbeVerdict:
     """Compare the engine's logprobs, one list a context, with the trainer's."""
-    return Verdict(
-        to_new=distance(answers, [c.new for c in probe.contexts]),
-        to_parent=distance(answers, [c.parent for c in probe.contexts]),
+    return ProbeVerdict(
+        to_new=logprob_distance(answers, [c.new for c in probe.contexts]),
+        to_parent=logprob_distance(answers, [c.parent for c in probe.contexts]),
     )
 
 
-def distance(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> float:
+def logprob_distance(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> float:
     """Mean absolute difference of two ragged lists of equal shape; infinite where a value is not finite."""
     gaps = [abs(x - y) for row_a, row_b in zip(a, b, strict=True) for x, y in zip(row_a, row_b, strict=True)]
     return sum(gaps) / len(gaps) if all(map(math.isfinite, gaps)) else math.inf

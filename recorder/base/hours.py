@@ -34,7 +34,7 @@ class Hours:
         return (self.begin_s - since_s) % _DAY_S
 
 
-def read_hours(text: str) -> Hours:
+def parse_hours(text: str) -> Hours:
     """`22:00-06:00`. Raises ValueError with what is expected."""
     found = _FORM.fullmatch(text)
     if found is None or (found[1], found[2]) == (found[3], found[4]):
@@ -43,7 +43,7 @@ def read_hours(text: str) -> Hours:
     return Hours(begin_h * 3600.0 + begin_m * 60.0, end_h * 3600.0 + end_m * 60.0)
 
 
-def moment(text: str, now: float) -> float:
+def parse_time(text: str, now: float) -> float:
     """Unix seconds of an ISO date, of unix seconds, or of how long before `now` (`90m`, `24h`, `7d`).
 
     Raises ValueError with what is expected.

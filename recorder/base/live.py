@@ -9,26 +9,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from recorder.base.terminal import console, echo, line
+from recorder.base.terminal import clean_line, console, echo
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _LINES: Final = 10  # where nobody sees a line change
 
-Count = Callable[[str, int, int], None]  # what is done, how much of it, of how much
+ReportProgress = Callable[[str, int, int], None]  # what is done, how much of it, of how much
 
 
 @contextmanager
-def counting(first: str, *, only_on_terminal: bool = False) -> Iterator[Count]:
+def show_progress(first: str, *, only_on_terminal: bool = False) -> Iterator[ReportProgress]:
     """Until the block ends: `count(text, done, of)` says how far it is, in one line that changes.
 
     Where there is no terminal, in a line at each tenth, or not at all. `first`: what stands there before.
     """
     screen = console(err=True)
     if screen.is_terminal:
-        with screen.status(line(first)) as status:
-            yield lambda text, _done, _of: status.update(line(text))
+        with screen.status(clean_line(first)) as status:
+            yield lambda text, _done, _of: status.update(clean_line(text))
         return
 
     def tell(text: str, done: int, of: int) -> None:
@@ -39,7 +39,7 @@ def counting(first: str, *, only_on_terminal: bool = False) -> Iterator[Count]:
 
 
 @contextmanager
-def progress_bar(*, quiet: bool) -> Iterator[Count]:
+def progress_bar(*, quiet: bool) -> Iterator[ReportProgress]:
     """The same as a bar, on a terminal alone."""
     from rich.progress import BarColumn, Progress, TextColumn
 

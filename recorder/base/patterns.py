@@ -1,7 +1,7 @@
 """What `recorder.redact` may name: patterns of text that must not be stored.
 
 Owns: the built-in patterns, reading an entry of the setting, where a text matches. Refuses: walking messages
-(`recorder.content.redaction`). It imports the standard library alone, since settings are read with it.
+(`recorder.messages.redaction`). It imports the standard library alone, since settings are read with it.
 
 Every built-in is bounded, so that a megabyte of base64 costs no more than a megabyte of prose.
 """
@@ -33,7 +33,7 @@ class Pattern:
         return [m.span() for m in self.regex.finditer(text) if self.holds is None or self.holds(m.group())]
 
 
-def luhn(text: str) -> bool:
+def is_luhn_valid(text: str) -> bool:
     """Whether the digits of `text` end with the right check digit (ISO/IEC 7812-1, annex B)."""
     digits = [int(c) for c in text if c.isascii() and c.isdigit()]
     doubled = (d * 2 - 9 if d > 4 else d * 2 for d in digits[-2::-2])
@@ -59,7 +59,7 @@ BUILT_IN: Final[Mapping[str, Pattern]] = {
     p.name: p
     for p in (
         Pattern("email", re.compile(r"[\w.%+'-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"), needs="@"),
-        Pattern("credit_card", re.compile(r"(?<![0-9])[0-9](?:[ -]?[0-9]){12,18}(?![0-9])"), holds=luhn),
+        Pattern("credit_card", re.compile(r"(?<![0-9])[0-9](?:[ -]?[0-9]){12,18}(?![0-9])"), holds=is_luhn_valid),
         Pattern("api_key", re.compile(r"(?<![A-Za-z0-9])(?:" + "|".join(_KEYS) + ")")),
         Pattern(
             "phone",  # as it is written with its country's code, or in groups as in North America
@@ -72,7 +72,7 @@ BUILT_IN: Final[Mapping[str, Pattern]] = {
 }
 
 
-def read(entry: str) -> Pattern:
+def parse_pattern(entry: str) -> Pattern:
     """An entry of `recorder.redact`: the name of a built-in pattern, else a regular expression. Raises ValueError."""
     if entry in BUILT_IN:
         return BUILT_IN[entry]

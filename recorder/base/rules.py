@@ -1,7 +1,7 @@
 """Rules that a run can be held to without a judge and without code of the user's: their names, and their values.
 
 Owns: which rules there are, the form of the value that each is checked with, and whether an expression or a schema is
-one. Refuses: checking a run (`judge.rewards.rule`). A reward's rule and a criterion's are told here, so what one takes
+one. Refuses: checking a run (`judge.rewards.rules`). A reward's rule and a criterion's are told here, so what one takes
 the other takes too.
 """
 
@@ -16,7 +16,7 @@ Rule = Literal[
 NAMES: Final[tuple[Rule, ...]] = get_args(Rule)
 
 
-def wrong_form(rule: Rule, value: object) -> str | None:
+def form_error(rule: Rule, value: object) -> str | None:
     """What is wrong with the form of what a rule is checked with; None: nothing. Costs no library."""
     if rule == "regex":
         return None if isinstance(value, str) else f"must be a regular expression, not {value!r:.100}"
@@ -29,7 +29,7 @@ def wrong_form(rule: Rule, value: object) -> str | None:
     return None if counts else f"must be a whole number from 0, not {value!r:.100}"
 
 
-def unusable(rule: Rule, value: Any) -> str | None:
+def value_error(rule: Rule, value: Any) -> str | None:
     """Why no run can be checked with a value of the right form; None: it can."""
     if rule == "regex":
         return _no_expression(value)

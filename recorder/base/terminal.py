@@ -44,7 +44,7 @@ def clean(text: object) -> str:
     return plain if plain.isascii() and plain.isprintable() else plain.translate(_SHOWN)
 
 
-class _Shown(dict[int, str]):
+class _VisibleCharacters(dict[int, str]):
     """Code point → what is shown of it, each looked at once: long texts are made of few."""
 
     def __missing__(self, code: int) -> str:
@@ -52,7 +52,7 @@ class _Shown(dict[int, str]):
         return self[code]
 
 
-_SHOWN: Final = _Shown()
+_SHOWN: Final = _VisibleCharacters()
 
 
 def _visible(char: str) -> str:
@@ -72,7 +72,7 @@ def _visible(char: str) -> str:
 # --- numbers and times ------------------------------------------------------------------------------------------------
 
 
-def number(value: float | None, form: str = ".3g", *, missing: str = NONE) -> str:
+def format_number(value: float | None, form: str = ".3g", *, missing: str = NONE) -> str:
     """A number in a form, by default to three significant digits; a dash where there is none."""
     return missing if value is None else format(value, form)
 
@@ -82,14 +82,14 @@ def percent(value: float | None) -> str:
     return NONE if value is None else f"{100 * value:.1f} %"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """`07:38`, `3:07:38`: a time to wait, as people read it."""
     minutes, rest = divmod(max(0, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes:02d}:{rest:02d}"
 
 
-def when(at: float | None) -> str:
+def format_time(at: float | None) -> str:
     """A time (unix seconds) in the reader's zone."""
     return "" if at is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
@@ -97,7 +97,7 @@ def when(at: float | None) -> str:
 def clock_or_date(at: float) -> str:
     """The time of day of what happened today (unix seconds, the reader's zone); before today the date too."""
     then = datetime.fromtimestamp(at).astimezone()
-    return then.strftime("%H:%M:%S") if then.date() == datetime.now().astimezone().date() else when(at)
+    return then.strftime("%H:%M:%S") if then.date() == datetime.now().astimezone().date() else format_time(at)
 
 
 def clock_time(at: float, now: float) -> str:
@@ -171,12 +171,12 @@ def show(*shown: RenderableType, folded: bool = False) -> None:
 
 def show_lines(styled: Iterable[tuple[object, str]]) -> None:
     """Print lines, each (text, style)."""
-    show(*(line(text, style) for text, style in styled))
+    show(*(clean_line(text, style) for text, style in styled))
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()) -> None:
     """Print a table; the columns in `right` hold numbers."""
-    show(table(columns, rows, right=right))
+    show(build_table(columns, rows, right=right))
 
 
 def text(words: object, style: str = "") -> Text:
@@ -186,19 +186,19 @@ def text(words: object, style: str = "") -> Text:
     return Text(clean(words), style=style)
 
 
-def line(words: object, style: str = "") -> Text:
+def clean_line(words: object, style: str = "") -> Text:
     """One line of harmless text."""
     from rich.text import Text
 
     return Text(clean(words).replace("\n", "⏎").replace("\t", " "), style=style)
 
 
-def coloured(words: object) -> Text:
+def color_line(words: object) -> Text:
     """One line of harmless text, in its colour where it is the name of a state."""
-    return line(words, _STATE_STYLES.get(str(words), ""))
+    return clean_line(words, _STATE_STYLES.get(str(words), ""))
 
 
-def table(
+def build_table(
     columns: Sequence[str],
     rows: Iterable[Sequence[object]],
     *,
@@ -216,7 +216,7 @@ def table(
     made = Table(box=None, padding=padding, header_style="dim", show_header=headed)
     numbers = set(right)
     for column in columns:
-        made.add_column(line(column), justify="right" if column in numbers else "left", overflow="fold")
+        made.add_column(clean_line(column), justify="right" if column in numbers else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(cell if isinstance(cell, Text) else coloured("" if cell is None else cell) for cell in row))
+        made.add_row(*(cell if isinstance(cell, Text) else color_line("" if cell is None else cell) for cell in row))
     return made

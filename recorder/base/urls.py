@@ -1,7 +1,7 @@
 """URLs as they may be told to people, in logs and in errors: without the secrets that stand in them.
 
-Owns: which parameters of a URL are secret. Refuses: settings and command lines (`proxy.settings.showing`), and keys
-that are known by their value (`recorder.litellm_edge`).
+Owns: which parameters of a URL are secret. Refuses: settings and command lines (`proxy.settings.display`), and keys
+that are known by their value (`recorder.llm.litellm_edge`).
 """
 
 from __future__ import annotations
@@ -41,6 +41,6 @@ def mask_parameters(text: str, mask: str = MASK) -> str:
     return _PARAMETER.sub(masked, text)
 
 
-def shown_store(url: URL) -> str:
+def mask_store_url(url: URL) -> str:
     """A store's URL without its password, wherever it stands: drivers take one from the query as well."""
     return mask_parameters(url.render_as_string(hide_password=True))

@@ -10,15 +10,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from recorder.capture import statements as sql
-from recorder.capture.place import Place
-from recorder.capture.placing import continue_sealed, place
-from recorder.capture.rows import Prepared, call_row, json_text
-from recorder.content.turns import TrajectoryRef
-from recorder.errors import Stale
+from recorder.capture.resolve_trajectory import continue_sealed, resolve_trajectories
+from recorder.capture.rows import PreparedCall, call_row, json_text
+from recorder.capture.trajectories import RequestedTrajectory
+from recorder.errors import StalePreparation
 from recorder.ids import new_id
-from recorder.lineage.tree import Attempt, settle
+from recorder.messages.call_tree import RetryAttempt, find_superseded
+from recorder.messages.calls import TrajectoryRef
 from recorder.states import CallState, TrajectoryState
-from recorder.store.lanes import Executor, Row
+from recorder.store.write_backends import Executor, Row
 
 GROUP_TOUCH_S = 1.0  # how exact `groups.last_call_at` is
 
@@ -26,12 +26,12 @@ AttemptKey = tuple[str, bytes]  # trajectory, hash of the body
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class BatchCall:
     """A turn of the batch and what the writer knows about it."""
 
-    prepared: Prepared
+    prepared: PreparedCall
     parent_hashes: bytes
-    place: Place | None  # its trajectory has no row yet
+    place: RequestedTrajectory | None  # its trajectory has no row yet
     was_open: bool  # its row as an open call may be there
     retried: bool  # it may be an attempt among several at one turn
 
@@ -41,8 +41,8 @@ class Batch:
     """What one transaction writes. `group_size` as `joining.enter` has it."""
 
     group_size: int
-    turns: Sequence[Written] = ()
-    places: Sequence[Place] = ()  # addressed trajectories that calls are about to use
+    turns: Sequence[BatchCall] = ()
+    places: Sequence[RequestedTrajectory] = ()  # addressed trajectories that calls are about to use
     moves: Mapping[str, TrajectoryRef] = field(default_factory=dict)  # known continuations of sealed trajectories
     touched: Mapping[str, float] = field(default_factory=dict)  # group → last_call_at as written, where remembered
     resettle: Iterable[AttemptKey] = ()  # turns whose superseded attempt was gone on with
@@ -52,7 +52,7 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Outcome:
+class BatchOutcome:
     """What became of it."""
 
     at: float
@@ -68,15 +68,17 @@ class Outcome:
         return self.moved.get(ref.id, ref)
 
 
-def write(ex: Executor, batch: Batch) -> Outcome:
+def write_batch(ex: Executor, batch: Batch) -> BatchOutcome:
     """Write a batch. Raises Stale where something was deleted since its turns were prepared: nothing is written."""
     at = _clock(ex, batch)
     if batch.ending:
         ex.all(sql.LOCK_GROUPS, ids=sorted(batch.ending))
     wanted = {w.prepared.trajectory.id: w.place for w in batch.turns if w.place is not None}
-    refs = place(ex, at, [*batch.places, *(p for p in wanted.values() if p is not None)], batch.group_size)
+    refs = resolve_trajectories(
+        ex, at, [*batch.places, *(p for p in wanted.values() if p is not None)], batch.group_size
+    )
     made = dict(zip(wanted, refs[len(batch.places) :], strict=True))
-    outcome = Outcome(at, refs[: len(batch.places)], {**batch.moves, **made}, {})
+    outcome = BatchOutcome(at, refs[: len(batch.places)], {**batch.moves, **made}, {})
     _touch_groups(ex, batch, outcome, joined={ref.group_id for ref in refs})  # groups are locked before their members
     _touch(ex, batch, outcome)
     _insert(ex, batch.turns, outcome)
@@ -92,14 +94,16 @@ def _clock(ex: Executor, batch: Batch) -> float:
     rows = ex.all(sql.NOW_AND_DELETIONS, projects=sorted(batch.deletions))
     found = {row[1]: row[2] for row in rows}
     if found != batch.deletions:
-        raise Stale(found)
+        raise StalePreparation(found)
     return float(rows[0][0])
 
 
-def place_of(prepared: Prepared, implicit_key: str | None, continues: str | None = None) -> Place:
+def requested_trajectory_of(
+    prepared: PreparedCall, implicit_key: str | None, continues: str | None = None
+) -> RequestedTrajectory:
     """The row of a trajectory that was made without one, from its first turn."""
     address, ref = prepared.address, prepared.trajectory
-    return Place(
+    return RequestedTrajectory(
         trajectory_id=ref.id,
         project_id=prepared.project_id,
         alias_id=prepared.alias_id,
@@ -120,7 +124,7 @@ def place_of(prepared: Prepared, implicit_key: str | None, continues: str | None
     )
 
 
-def _touch(ex: Executor, batch: Batch, outcome: Outcome) -> None:
+def _touch(ex: Executor, batch: Batch, outcome: BatchOutcome) -> None:
     """Move the trajectories on, guarded: a call whose trajectory was sealed meanwhile goes to a continuation."""
     turns = batch.turns
     rows = [_touch_row(w, outcome) for w in turns]
@@ -133,8 +137,8 @@ def _touch(ex: Executor, batch: Batch, outcome: Outcome) -> None:
         return  # the driver cannot count, and all is well
     deleted = {row[0] for row in ex.all(sql.DELETED, ids=sealed)} if any(id_ not in states for id_ in sealed) else set()
 
-    def place_asked(id_: str) -> Place:
-        made = place_of(asked[id_].prepared, None)
+    def place_asked(id_: str) -> RequestedTrajectory:
+        made = requested_trajectory_of(asked[id_].prepared, None)
         return replace(made, trajectory_id=new_id("traj")) if id_ in deleted else made
 
     outcome.moved |= continue_sealed(
@@ -151,7 +155,7 @@ def _touch(ex: Executor, batch: Batch, outcome: Outcome) -> None:
     )
 
 
-def _touch_row(written: Written, outcome: Outcome) -> tuple[float, str | None, int | None, int, str | None, str]:
+def _touch_row(written: BatchCall, outcome: BatchOutcome) -> tuple[float, str | None, int | None, int, str | None, str]:
     prepared = written.prepared
     leaf = prepared.call_id if prepared.leaf_choice is not None else None
     counted = 0 if prepared.state is CallState.OPEN else 1
@@ -159,7 +163,7 @@ def _touch_row(written: Written, outcome: Outcome) -> tuple[float, str | None, i
     return outcome.at, leaf, prepared.leaf_choice, counted, prepared.version_id, home
 
 
-def _touch_groups(ex: Executor, batch: Batch, outcome: Outcome, joined: Set[str | None]) -> None:
+def _touch_groups(ex: Executor, batch: Batch, outcome: BatchOutcome, joined: Set[str | None]) -> None:
     # Their timeouts are minutes: a row that all members share is not written for every call of each.
     ids = {outcome.ref(w.prepared.trajectory).group_id for w in batch.turns} - joined
     outcome.touched = sorted(
@@ -168,7 +172,7 @@ def _touch_groups(ex: Executor, batch: Batch, outcome: Outcome, joined: Set[str 
     ex.many(sql.TOUCH_GROUPS, [(outcome.at, id_) for id_ in outcome.touched])
 
 
-def _insert(ex: Executor, turns: Sequence[Written], outcome: Outcome) -> None:
+def _insert(ex: Executor, turns: Sequence[BatchCall], outcome: BatchOutcome) -> None:
     ex.many(sql.INSERT_NODES, [row for w in turns for row in w.prepared.nodes])
     ex.many(sql.INSERT_BLOBS, [row for w in turns for row in w.prepared.blobs])
     ex.many(sql.INSERT_NODE_BLOBS, [row for w in turns for row in w.prepared.node_blobs])
@@ -192,13 +196,13 @@ def _insert(ex: Executor, turns: Sequence[Written], outcome: Outcome) -> None:
     ex.many(sql.INSERT_TOOL_REQUESTS, requests)
 
 
-def _insert_tool_calls(ex: Executor, batch: Batch, outcome: Outcome) -> None:
+def _insert_tool_calls(ex: Executor, batch: Batch, outcome: BatchOutcome) -> None:
     touched = {home for _, home in batch.tool_calls if home is not None}
     ex.many(sql.TOUCH_BY_TOOLS, [(outcome.at, home) for home in sorted(touched)])
     ex.many(sql.INSERT_TOOL_CALLS, [row for row, _ in batch.tool_calls])
 
 
-def _settle(ex: Executor, batch: Batch, outcome: Outcome) -> dict[str, AttemptKey]:
+def _settle(ex: Executor, batch: Batch, outcome: BatchOutcome) -> dict[str, AttemptKey]:
     """Of several attempts at one turn, keep one as the turn and mark the others as superseded by it."""
     keys = set(batch.resettle)
     for w in batch.turns:
@@ -207,7 +211,9 @@ def _settle(ex: Executor, batch: Batch, outcome: Outcome) -> dict[str, AttemptKe
     superseded: dict[str, AttemptKey] = {}
     for trajectory_id, body in sorted(keys):
         rows = ex.all(sql.ATTEMPTS, trajectory=trajectory_id, body=body)
-        winners = settle([Attempt(row[0], row[1], CallState(row[2]), row[3], bool(row[5])) for row in rows])
+        winners = find_superseded(
+            [RetryAttempt(row[0], row[1], CallState(row[2]), row[3], bool(row[5])) for row in rows]
+        )
         changed = [(winners.get(row[0]), row[0]) for row in rows if row[4] != winners.get(row[0])]
         ex.many(sql.SUPERSEDE, changed)
         ex.many(sql.MOVE_LEAF, [(winner, trajectory_id, loser) for loser, winner in winners.items()])

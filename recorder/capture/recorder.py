@@ -1,8 +1,8 @@
 """The recorder as the proxy process uses it: runs opened at addresses, and turns committed in groups.
 
 Owns: the life of the writer and what surrounds it: opening and closing runs, calls from beginning to commit, pasts kept
-for the next turn. Refuses: whose call it is (`recorder.capture.finder`), wire formats, routing, and deciding what to do
-when a commit fails: the caller does.
+for the next turn. Refuses: whose call it is (`recorder.capture.resolver`), wire formats, routing, and deciding what to
+do when a commit fails: the caller does.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.capture import batch as batches
 from recorder.capture import rows
 from recorder.capture import statements as sql
-from recorder.capture.finder import Finder
-from recorder.capture.memory import Earlier, Fresh, Memory
-from recorder.capture.place import Place, owned
-from recorder.capture.remember import keep_past, remember_attempt, remember_ref
-from recorder.capture.running import Running
+from recorder.capture.cache import CaptureCache, RetryCandidate, UnwrittenTrajectory
+from recorder.capture.cache_updates import remember_attempt, remember_ref, remember_token_history
+from recorder.capture.lookups import recorded_calls
+from recorder.capture.lookups import token_history as pasts
+from recorder.capture.lookups.token_history import RecentTokenHistories, TokenHistory
+from recorder.capture.open_calls import OpenCalls
+from recorder.capture.resolver import TrajectoryResolver
 from recorder.capture.tool_calls import ToolCalls
-from recorder.capture.writer import CloseJob, PlaceJob, TurnJob, Writer
-from recorder.content import canonical
-from recorder.content.redaction import Redaction
-from recorder.content.turns import Address, Message, Parent, Request, TrajectoryRef, Turn
-from recorder.errors import NotFound, RecorderError, Stale, StoreUnavailable
+from recorder.capture.trajectories import RequestedTrajectory, require_owner
+from recorder.capture.writer import CallJob, CloseJob, TrajectoryJob, Writer
+from recorder.errors import NotFound, RecorderError, StalePreparation, StoreUnavailable
 from recorder.ids import new_id
-from recorder.lineage import lookup
-from recorder.lineage import past as pasts
-from recorder.lineage.past import Past, RecentPasts
+from recorder.messages import content_hashes
+from recorder.messages.calls import Address, Message, ParentCall, RecordedCall, RecordedRequest, TrajectoryRef
+from recorder.messages.redaction import Redactor
 from recorder.settings import RecorderSettings
 from recorder.states import Purpose, TrajectoryState
-from recorder.store.checkpoint import Checkpointer
 from recorder.store.database import Store
-from recorder.store.lanes import Lane, lane_for
-from recorder.store.standing import Standing
+from recorder.store.health_monitor import StoreHealthMonitor
+from recorder.store.wal_checkpoint import Checkpointer
+from recorder.store.write_backends import WriteBackend, choose_backend
 
 log = logging.getLogger(__name__)
 
@@ -58,27 +58,27 @@ class Recorder:
     """One a proxy process. `start()` before the first call, `stop()` drains.
 
     `lane` is how the store is reached; without it, the fastest that the database allows. `process` names this process
-    where its lease shows that it runs (`recorder.holding.presence`): calls that it leaves open are then closed behind
+    where its lease shows that it runs (`recorder.queue.leases`): calls that it leaves open are then closed behind
     it.
     """
 
     def __init__(
-        self, store: Store, settings: RecorderSettings, lane: Lane | None = None, process: str | None = None
+        self, store: Store, settings: RecorderSettings, lane: WriteBackend | None = None, process: str | None = None
     ) -> None:
         self.settings = settings
-        self.redaction = Redaction(settings.redact)
+        self.redaction = Redactor(settings.redact)
         self._masked = settings.same_task == "normalised"
-        self._memory = Memory(process)
-        self._pasts = RecentPasts()
-        self._lane = lane if lane is not None else lane_for(store, settings.durability)
-        self._standing = Standing(self._lane, settings.commit_timeout_s)
+        self._memory = CaptureCache(process)
+        self._pasts = RecentTokenHistories()
+        self._lane = lane if lane is not None else choose_backend(store, settings.durability)
+        self._standing = StoreHealthMonitor(self._lane, settings.commit_timeout_s)
         self._writer = Writer(self._lane, self._standing, settings, self._memory)
-        self._running = Running(settings.open_row_after_s, self._show)
+        self._running = OpenCalls(settings.open_row_after_s, self._show)
         database = store.url.database if store.is_sqlite else None
         self._checkpoints = Checkpointer(database) if database and database != ":memory:" else None
         self._keys: dict[str, bytes] = {}
         self._unseen = RateLimitedLog(log)
-        self.find = Finder(self._lane, self._memory, self._key, self._running, self.redaction)
+        self.find = TrajectoryResolver(self._lane, self._memory, self._key, self._running, self.redaction)
         self.tools = ToolCalls(self._lane, self._writer, self._memory, self._key, self.redaction)
 
     async def start(self) -> None:
@@ -123,7 +123,7 @@ class Recorder:
         project_id: str,
         alias_id: str | None,
         address: Address,
-        request: Request,
+        request: RecordedRequest,
         offered_version: str | None,
         session: str | None = None,
     ) -> TrajectoryRef:
@@ -136,10 +136,10 @@ class Recorder:
         if address.trajectory is not None:
             known = self._memory.addresses.get((project_id, address.group or "", address.trajectory))
             if known is not None:
-                return owned(known, address)
+                return require_owner(known, address)
         key = await self._key(project_id)
         redacted = self.redaction.request(request)
-        place = Place(
+        place = RequestedTrajectory(
             trajectory_id=new_id("traj"),
             project_id=project_id,
             alias_id=alias_id,
@@ -158,7 +158,7 @@ class Recorder:
             made_by=address.whose.key,
             groups_of=address.whose.groups_of,
         )
-        return owned(await self._placed(place), address)
+        return require_owner(await self._placed(place), address)
 
     def forget_issued(self, project_id: str, issued_id: str) -> None:
         """Tell this process that an id stands for nothing any more (`answered.forget`)."""
@@ -171,7 +171,7 @@ class Recorder:
         ref = TrajectoryRef(
             new_id("traj"), None, None, address.group, offered_version, address.purpose, session, address.whose.key
         )
-        self._memory.fresh.put(ref.id, Fresh())
+        self._memory.fresh.put(ref.id, UnwrittenTrajectory())
         return ref
 
     def repinned(self, trajectory_id: str, version_id: str | None) -> None:
@@ -188,14 +188,14 @@ class Recorder:
         self._pasts.max_bytes = max_bytes
 
     async def past(
-        self, project_id: str, parent: Parent, messages: Sequence[Message]
-    ) -> tuple[Past, int | None] | None:
+        self, project_id: str, parent: ParentCall, messages: Sequence[Message]
+    ) -> tuple[TokenHistory, int | None] | None:
         """The exact tokens up to and including a sampled choice, and where in `messages` its message stands.
 
         The place is None where the conversation up to there is not the one that was sampled in: it was edited.
         Returns None where no such choice is stored. Raises StoreUnavailable, CorruptRecord.
         """
-        past = self._pasts.get(parent) or await self._lane.read(lambda ex: pasts.read(ex, parent))
+        past = self._pasts.get(parent) or await self._lane.read(lambda ex: pasts.load_token_history(ex, parent))
         if past is None:
             return None
         chain = self._memory.known_chain(await self._key(project_id), self.redaction.messages(messages))
@@ -203,15 +203,15 @@ class Recorder:
 
     # --- calls
 
-    def begin(self, turn: Turn) -> None:
+    def begin(self, turn: RecordedCall) -> None:
         """Note a call (state OPEN) that runs now. It is written where it still runs after `open_row_after_s`."""
         self._running.begin(turn)
         body, where = self.redaction.request(turn.request).body_hash, turn.attribution
         count, confidence = turn.request.retry_count, where.confidence
-        attempt = Earlier(turn.call_id, where.trajectory, where.parent, count, False, confidence)
+        attempt = RetryCandidate(turn.call_id, where.trajectory, where.parent, count, False, confidence)
         remember_attempt(self._memory, turn.project_id, body, attempt)
 
-    async def commit(self, turn: Turn) -> None:
+    async def commit(self, turn: RecordedCall) -> None:
         """Write an ended call; returns when it is durable, raises StoreUnavailable where it is not.
 
         How long to wait is the caller's policy (`asyncio.timeout`): the writer goes on and may still commit.
@@ -221,7 +221,7 @@ class Recorder:
         while not await self._committed(turn):
             pass
 
-    async def _committed(self, turn: Turn) -> bool:
+    async def _committed(self, turn: RecordedCall) -> bool:
         """Write an ended call; False where something was deleted meanwhile and it must be prepared anew."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
@@ -235,10 +235,10 @@ class Recorder:
         if not await _unless_stale(done):
             self._pasts.forget()
             return False
-        keep_past(self._pasts, job.prepared)
+        remember_token_history(self._pasts, job.prepared)
         return True
 
-    async def show(self, turn: Turn) -> None:
+    async def show(self, turn: RecordedCall) -> None:
         """Write a call (state OPEN) that was begun, now rather than when it has run for long. Raises StoreUnavailable.
 
         How it ends is written by `commit`, as ever.
@@ -246,7 +246,7 @@ class Recorder:
         while not await self._shown(turn):
             pass
 
-    async def _shown(self, turn: Turn) -> bool:
+    async def _shown(self, turn: RecordedCall) -> bool:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             self._writer.submit(await self._job(turn, done))
@@ -264,7 +264,7 @@ class Recorder:
         """Close a trajectory behind its queued turns. Closing a closed one does nothing. Raises NotFound."""
         ref = TrajectoryRef(trajectory_id, None)
         if trajectory_id not in self._memory.fresh:
-            known = await self._lane.read(lambda ex: lookup.trajectory(ex, trajectory_id))
+            known = await self._lane.read(lambda ex: recorded_calls.find_trajectory(ex, trajectory_id))
             if known is None or known.project_id != project_id:
                 raise NotFound(f"no trajectory {trajectory_id!r} in project {project_id!r}")
             if known.state is not TrajectoryState.OPEN:
@@ -275,19 +275,19 @@ class Recorder:
         self._writer.submit(CloseJob(ref, project_id, state, self.redaction.text(reason), done))
         await done
 
-    async def _job(self, turn: Turn, done: asyncio.Future[None] | None) -> TurnJob:
+    async def _job(self, turn: RecordedCall, done: asyncio.Future[None] | None) -> CallJob:
         key = self._keys.get(turn.project_id) or await self._key(turn.project_id)
         turn = self.redaction.turn(turn)
-        prepared = rows.prepare(turn, key, self._memory)
+        prepared = rows.prepare_call(turn, key, self._memory)
         fresh = self._memory.fresh.get(prepared.trajectory.id)
         place = None
         if fresh is not None:
             continued = fresh.continues is not None
             implicit = self._implicit_key(key, turn.alias_id, turn.address, turn.request, continued=continued)
-            place = batches.place_of(prepared, implicit, fresh.continues)
-        return TurnJob(prepared, place, done)
+            place = batches.requested_trajectory_of(prepared, implicit, fresh.continues)
+        return CallJob(prepared, place, done)
 
-    async def _show(self, turn: Turn) -> None:
+    async def _show(self, turn: RecordedCall) -> None:
         try:
             job = await self._job(turn, None)
             if turn.call_id in self._running:
@@ -309,19 +309,19 @@ class Recorder:
         return key
 
     def _implicit_key(
-        self, key: bytes, alias_id: str | None, address: Address, request: Request, *, continued: bool = False
+        self, key: bytes, alias_id: str | None, address: Address, request: RecordedRequest, *, continued: bool = False
     ) -> str | None:
         if address.group is not None or address.purpose is Purpose.NONE:
             return None
         # another provider's model has no alias: its runs compare among themselves
         whose = alias_id or f"model:{request.model}"
-        return canonical.implicit_group_key(
+        return content_hashes.implicit_group_key(
             key, whose, request.messages, request.tools, address.purpose.value, continued=continued, masked=self._masked
         )
 
-    async def _placed(self, place: Place) -> TrajectoryRef:
+    async def _placed(self, place: RequestedTrajectory) -> TrajectoryRef:
         done: asyncio.Future[TrajectoryRef] = asyncio.get_running_loop().create_future()
-        self._writer.submit(PlaceJob(place, done))
+        self._writer.submit(TrajectoryJob(place, done))
         return await done
 
 
@@ -329,6 +329,6 @@ async def _unless_stale(done: asyncio.Future[None]) -> bool:
     """Wait for a write; False where something was deleted meanwhile, and it must be prepared anew."""
     try:
         await done
-    except Stale:
+    except StalePreparation:
         return False
     return True

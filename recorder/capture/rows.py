@@ -13,30 +13,38 @@ from typing import Any
 
 import orjson
 
-from recorder.capture.memory import Memory
-from recorder.content import canonical, media, tokens
-from recorder.content.extras import CHOICE_EXTRAS, STATED_KIND
-from recorder.content.tool_requests import requests_in
-from recorder.content.trainable import untrainable_reason
-from recorder.content.turns import Address, Message, Parent, SampledChoice, TrajectoryRef, Turn
+from recorder.capture.cache import CaptureCache
 from recorder.errors import RecorderError
-from recorder.states import CallState, Confidence, TurnKind
+from recorder.messages import content_hashes, media, tokens
+from recorder.messages.calls import (
+    CHOICE_EXTRAS,
+    STATED_KIND,
+    Address,
+    Message,
+    ParentCall,
+    RecordedCall,
+    SampledChoice,
+    TrajectoryRef,
+)
+from recorder.messages.plain_text import parse_tool_requests
+from recorder.messages.trainability import untrainable_reason
+from recorder.states import CallKind, CallState, Confidence
 
 Row = tuple[Any, ...]
 ROW_BYTES = 2048  # of a prepared turn's ids, numbers and objects, roughly
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class ChoiceLeaf:
     """What the process remembers of a sampled choice once it is committed."""
 
-    parent: Parent
+    parent: ParentCall
     node: bytes | None
     hashes: bytes  # of the blocks that end inside the sampled ids
 
 
 @dataclass(slots=True)
-class Prepared:
+class PreparedCall:
     """A turn, ready to be written. It holds rows, not the request: what waits in the queue is bounded in bytes."""
 
     call_id: str
@@ -46,7 +54,7 @@ class Prepared:
     version_id: str | None
     address: Address
     trajectory: TrajectoryRef  # as attributed; it may turn out to be sealed
-    parent: Parent | None
+    parent: ParentCall | None
     body_hash: bytes
     retry_count: int
     started_at: float
@@ -58,13 +66,15 @@ class Prepared:
     blobs: Sequence[Row]
     node_blobs: Sequence[Row]
     choices: Sequence[Row]
-    leaves: Sequence[Leaf]
+    leaves: Sequence[ChoiceLeaf]
     prompt: bytes | None  # packed ids
     prompt_hashes: bytes
     row_middle: Row  # the call's columns between trajectory and prompt
     row_end: Row  # and those behind the prompt
     size_bytes: int
-    deletions: int  # what `Memory.deletions` was: with another count, what is left out here may not be in the store
+    deletions: (
+        int  # what `CaptureCache.deletions` was: with another count, what is left out here may not be in the store
+    )
 
 
 def json_text(value: object) -> str:
@@ -79,7 +89,7 @@ def _as_dict(value: Any) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
-def prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
+def prepare_call(turn: RecordedCall, key: bytes, memory: CaptureCache) -> PreparedCall:
     """Everything about `turn` that does not depend on its trajectory. Raises RecorderError for what no row can hold."""
     try:
         return _prepare(turn, key, memory)
@@ -87,9 +97,9 @@ def prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
         raise RecorderError(f"call {turn.call_id} cannot be recorded: {type(e).__name__}: {e}") from e
 
 
-def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
+def _prepare(turn: RecordedCall, key: bytes, memory: CaptureCache) -> PreparedCall:
     request, attribution = turn.request, turn.attribution
-    writing = _Writing(turn.project_id, key, memory)
+    writing = _RowBuilder(turn.project_id, key, memory)
     redacted = turn.redacted
     prompt_node = writing.messages(request.messages, redacted.messages if redacted else ())
     said = turn.prompt_token_ids
@@ -106,7 +116,7 @@ def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
         leaves.append(leaf)
     middle = _row_middle(turn, prompt_node, writing)
     process = memory.process if turn.state is CallState.OPEN else None
-    return Prepared(
+    return PreparedCall(
         call_id=turn.call_id,
         project_id=turn.project_id,
         state=turn.state,
@@ -118,7 +128,7 @@ def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
         body_hash=request.body_hash,
         retry_count=request.retry_count,
         started_at=turn.started_at,
-        issued_ids=[(canonical.issued_key(id_), kind, choice) for id_, kind, choice in turn.issued_ids],
+        issued_ids=[(content_hashes.issued_id_key(id_), kind, choice) for id_, kind, choice in turn.issued_ids],
         confidence=attribution.confidence,
         tool_requests=_tool_requests(turn, key),
         leaf_choice=_leaf_choice(turn),
@@ -136,21 +146,21 @@ def _prepare(turn: Turn, key: bytes, memory: Memory) -> Prepared:
     )
 
 
-def _tool_requests(turn: Turn, key: bytes) -> list[Row]:
+def _tool_requests(turn: RecordedCall, key: bytes) -> list[Row]:
     if turn.state is not CallState.COMPLETE:
         return []
-    return [(c.index, *asked) for c in turn.choices for asked in requests_in(key, c.message)]
+    return [(c.index, *asked) for c in turn.choices for asked in parse_tool_requests(key, c.message)]
 
 
-def _leaf_choice(turn: Turn) -> int | None:
-    if turn.state is not CallState.COMPLETE or turn.turn_kind is not TurnKind.MAIN:
+def _leaf_choice(turn: RecordedCall) -> int | None:
+    if turn.state is not CallState.COMPLETE or turn.turn_kind is not CallKind.MAIN:
         return None
     if turn.attribution.confidence is Confidence.HINT:  # perhaps another run's: not what this one is judged by
         return None
     return min((choice.index for choice in turn.choices), default=None)
 
 
-def _row_middle(turn: Turn, prompt_node: bytes | None, writing: _Writing) -> Row:
+def _row_middle(turn: RecordedCall, prompt_node: bytes | None, writing: _RowBuilder) -> Row:
     request, parent, form = turn.request, turn.attribution.parent, turn.request.response_format
     return (
         parent.call_id if parent else None,
@@ -179,10 +189,10 @@ def _row_middle(turn: Turn, prompt_node: bytes | None, writing: _Writing) -> Row
     )
 
 
-class _Writing:
+class _RowBuilder:
     """Collects the messages and blobs of one turn that are not known to be written."""
 
-    def __init__(self, project_id: str, key: bytes, memory: Memory) -> None:
+    def __init__(self, project_id: str, key: bytes, memory: CaptureCache) -> None:
         self._project_id = project_id
         self._key = key
         self._memory = memory
@@ -204,18 +214,18 @@ class _Writing:
     def sampled(self, message: Message | None, parent: bytes | None, depth: int, redacted: bool) -> bytes | None:
         if message is None:
             return None
-        node = canonical.node_id(self._key, parent, message)
+        node = content_hashes.node_id(self._key, parent, message)
         if node not in self._memory.nodes:
-            said = {k: v for k, v in message.items() if k not in canonical.ECHO_EXTRAS}
+            said = {k: v for k, v in message.items() if k not in content_hashes.ECHO_EXTRAS}
             self._node(node, parent, depth, said, redacted)
         return node
 
     def blob(self, kind: str, value: object) -> bytes:
-        content = canonical.dumps(value)
-        return self._blob(kind, canonical.content_id(self._key, content), content)
+        content = content_hashes.canonical_json(value)
+        return self._blob(kind, content_hashes.content_id(self._key, content), content)
 
     def _node(self, node: bytes, parent: bytes | None, depth: int, message: Message, redacted: bool) -> None:
-        bare, taken = media.take_out(self._key, message)
+        bare, taken = media.extract_media(self._key, message)
         for blob, content in taken.items():
             self._blob("media", blob, content)
             self.node_blobs.append((node, blob))
@@ -231,14 +241,14 @@ class _Writing:
 
 
 def _choice(
-    turn: Turn,
+    turn: RecordedCall,
     choice: SampledChoice,
     node: bytes | None,
     prompt: bytes | None,
     hashes: bytes,
     seed: bytes,
     prompt_readable: bool,
-) -> tuple[Row, Leaf]:
+) -> tuple[Row, ChoiceLeaf]:
     said = choice.token_ids
     ids = tokens.pack_heard_ids(said) if said is not None else None
     readable = prompt_readable and (said is None or ids is not None)
@@ -256,11 +266,13 @@ def _choice(
         reason is None,
         str(reason) if reason is not None else None,
     )
-    return row, Leaf(Parent(turn.call_id, choice.index), node, ended)
+    return row, ChoiceLeaf(ParentCall(turn.call_id, choice.index), node, ended)
 
 
-def _response_meta(turn: Turn) -> str | None:
-    beside = {str(c.index): extras for c in turn.choices if c.message and (extras := canonical.extras(c.message))}
+def _response_meta(turn: RecordedCall) -> str | None:
+    beside = {
+        str(c.index): extras for c in turn.choices if c.message and (extras := content_hashes.echoed_extras(c.message))
+    }
     meta: dict[str, Any] = {**(turn.response_meta or {}), **({CHOICE_EXTRAS: beside} if beside else {})}
     if turn.stated_kind is not None:
         meta[STATED_KIND] = True
@@ -271,7 +283,7 @@ def _size(choice: Row) -> int:
     return len(choice[3] or b"") + len(choice[4] or b"")
 
 
-def call_row(prepared: Prepared, trajectory_id: str, parent_hashes: bytes) -> Row:
+def call_row(prepared: PreparedCall, trajectory_id: str, parent_hashes: bytes) -> Row:
     """The row of the call, in the order of the schema's columns.
 
     `parent_hashes` are the block hashes of the parent's prompt and sampled ids: what the prompt shares with these is

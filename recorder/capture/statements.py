@@ -1,7 +1,7 @@
 """The statements of the hot path, compiled once. Rows give their parameters in the order of `Statement.names`.
 
-Owns: the text of what writing needs. Refuses: deciding when one runs (`recorder.capture.placing`,
-`recorder.capture.batch`), and look-ups for attribution (`recorder.lineage.statements`).
+Owns: the text of what writing needs. Refuses: deciding when one runs (`recorder.capture.resolve_trajectory`,
+`recorder.capture.batch`), and look-ups for attribution (`recorder.capture.lookups.statements`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from recorder.groups.lookup import is_counted
-from recorder.lineage.statements import AMBIGUOUS_ISSUED
+from recorder.capture.lookups.statements import AMBIGUOUS_ISSUED
+from recorder.queue.groups.lookup import is_counted
 from recorder.store.schema import (
     blobs,
     calls,
@@ -39,11 +39,11 @@ from recorder.store.schema import (
     unindexed,
 )
 from recorder.store.sql import now
-from recorder.store.statement import Statement, equals, insert_into, insert_new, values_of
+from recorder.store.statement import Statement, equals_literal, insert_into, insert_new, insert_values
 
 
 def _insert_issued(dialect: Any) -> Any:
-    statement = dialect.insert(issued).values(values_of(issued))
+    statement = dialect.insert(issued).values(insert_values(issued))
     new = statement.excluded
     return statement.on_conflict_do_update(
         index_elements=["project_id", "issued_id"],
@@ -80,7 +80,8 @@ INSERT_TRAJECTORIES: Final = insert_into(trajectories)
 # The row of a call that was shown as open gives way to the ended call. The sweep may have taken it for lost meanwhile.
 DELETE_OPEN_CALLS: Final = Statement(
     delete(calls).where(
-        calls.c.id == bindparam("call"), or_(equals(calls.c.state, "open"), equals(calls.c.state, "errored"))
+        calls.c.id == bindparam("call"),
+        or_(equals_literal(calls.c.state, "open"), equals_literal(calls.c.state, "errored")),
     )
 )
 
@@ -94,13 +95,13 @@ TOUCH_TRAJECTORIES: Final = Statement(
         (trajectories.c.call_count, trajectories.c.call_count + bindparam("calls")),
         (trajectories.c.version_id, func.coalesce(trajectories.c.version_id, bindparam("version", type_=Text))),
     )
-    .where(trajectories.c.id == bindparam("trajectory"), equals(trajectories.c.state, "open"))
+    .where(trajectories.c.id == bindparam("trajectory"), equals_literal(trajectories.c.state, "open"))
 )
 # A run whose tools are at work is not idle.
 TOUCH_BY_TOOLS: Final = Statement(
     update(trajectories)
     .values(last_call_at=bindparam("at"))
-    .where(trajectories.c.id == bindparam("trajectory"), equals(trajectories.c.state, "open"))
+    .where(trajectories.c.id == bindparam("trajectory"), equals_literal(trajectories.c.state, "open"))
 )
 TOUCH_GROUPS: Final = Statement(
     update(groups).values(last_call_at=bindparam("at")).where(groups.c.id == bindparam("group_id"))
@@ -112,9 +113,9 @@ TRAJECTORY_STATES: Final = Statement(
 # Which of some trajectories that have no row had one.
 DELETED: Final = Statement(
     select(ledger.c.object_id).where(
-        equals(ledger.c.object_kind, "trajectory"),
+        equals_literal(ledger.c.object_kind, "trajectory"),
         ledger.c.object_id.in_(bindparam("ids", expanding=True)),
-        equals(ledger.c.code, "deleted"),
+        equals_literal(ledger.c.code, "deleted"),
     )
 )
 
@@ -146,7 +147,7 @@ IMPLICIT_GROUPS: Final = Statement(
     .where(
         groups.c.project_id == bindparam("project"),
         groups.c.implicit_key.in_(bindparam("keys", expanding=True)),
-        equals(groups.c.state, "open"),
+        equals_literal(groups.c.state, "open"),
     )
     .with_for_update()
 )

@@ -1,7 +1,7 @@
 """Tool calls that went through the gateway: which model turn asked for each, and writing them down.
 
-Owns: the choice among requests that still wait (`choose`), a call's place where its caller stated one. Refuses: MCP,
-and guessing: where requests of several runs wait for the same call, it belongs to none of them.
+Owns: the choice among requests that still wait (`choose_request`), a call's place where its caller stated one. Refuses:
+MCP, and guessing: where requests of several runs wait for the same call, it belongs to none of them.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from recorder.capture import rows
-from recorder.capture.memory import Memory
-from recorder.capture.place import Existing, Place, owned
-from recorder.capture.writer import PlaceJob, ToolJob, Writer
-from recorder.content.redaction import Redaction
-from recorder.content.tool_requests import match
-from recorder.content.turns import ANYBODY, Address, TrajectoryRef, Whose
+from recorder.capture.cache import CaptureCache
+from recorder.capture.lookups.statements import AT_ADDRESSES, TOOL_REQUESTS
+from recorder.capture.trajectories import ExistingTrajectory, RequestedTrajectory, require_owner
+from recorder.capture.writer import ToolJob, TrajectoryJob, Writer
 from recorder.ids import first_id_at, new_id
-from recorder.lineage.statements import AT_ADDRESSES, TOOL_REQUESTS
+from recorder.messages.calls import ANYBODY, Address, KeyAccess, TrajectoryRef
+from recorder.messages.plain_text import match_key
+from recorder.messages.redaction import Redactor
 from recorder.states import Confidence, ToolOutcome, TrajectoryState
-from recorder.store.lanes import Executor, Lane
+from recorder.store.write_backends import Executor, WriteBackend
 
 WINDOW_S: Final = 900.0  # how long a model's request waits for its call: as long as a run may idle by default
 ROW_BYTES: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ToolRequest:
     """A model's request for a tool: one tool call in one sampled message."""
 
     call_id: str
@@ -40,13 +40,13 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class ToolCallAttribution:
     """Which run and which request a tool call belongs to, and how that is known."""
 
     source: str  # path, key, header, traceparent, trace, arguments, none
     confidence: Confidence
     trajectory_id: str | None = None
-    asked: Asked | None = None
+    asked: ToolRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ToolCall:
 
     id: str
     project_id: str
-    joined: Joined
+    joined: ToolCallAttribution
     server: str | None
     name: str  # as the agent called it
     tool: str  # as its server calls it
@@ -68,7 +68,7 @@ class ToolCall:
     finished_at: float
 
 
-def choose(waiting: Sequence[Asked]) -> tuple[Confidence, Asked | None]:
+def choose_request(waiting: Sequence[ToolRequest]) -> tuple[Confidence, ToolRequest | None]:
     """Which of the requests that wait for this very call is answered by it: the first, unless several runs wait."""
     if not waiting:
         return Confidence.NEW, None
@@ -82,11 +82,11 @@ class ToolCalls:
 
     def __init__(
         self,
-        lane: Lane,
+        lane: WriteBackend,
         writer: Writer,
-        memory: Memory,
+        memory: CaptureCache,
         key_of: Callable[[str], Awaitable[bytes]],
-        redaction: Redaction,
+        redaction: Redactor,
     ) -> None:
         self._lane = lane
         self._writer = writer
@@ -103,23 +103,23 @@ class ToolCalls:
         stated: str | None = None,
         source: str = "none",
         confidence: Confidence = Confidence.STATED,
-        whose: Whose = ANYBODY,
-    ) -> Joined:
+        whose: KeyAccess = ANYBODY,
+    ) -> ToolCallAttribution:
         """Find the request that a call answers: in the run `stated` (a trajectory's id), else in any own, where sure.
 
         The request is taken: no other call of this process gets it, unless `release` gives it back.
         """
         waiting = await self._waiting(project_id, name, arguments, stated, whose)
-        found, asked = choose(waiting)
+        found, asked = choose_request(waiting)
         if asked is not None:
             self._memory.tools.put((asked.call_id, asked.choice, asked.position), True)
         if stated is not None:
-            return Joined(source, confidence, stated, asked)
+            return ToolCallAttribution(source, confidence, stated, asked)
         if asked is None:
-            return Joined("arguments" if waiting else "none", found if waiting else Confidence.NEW)
-        return Joined("arguments", found, asked.trajectory_id, asked)
+            return ToolCallAttribution("arguments" if waiting else "none", found if waiting else Confidence.NEW)
+        return ToolCallAttribution("arguments", found, asked.trajectory_id, asked)
 
-    def release(self, joined: Joined) -> None:
+    def release(self, joined: ToolCallAttribution) -> None:
         """The call did not answer its request: the same call comes again."""
         if joined.asked is not None:
             self._memory.tools.drop((joined.asked.call_id, joined.asked.choice, joined.asked.position))
@@ -132,15 +132,15 @@ class ToolCalls:
         assert address.trajectory is not None
         known = self._memory.addresses.get((project_id, address.group or "", address.trajectory))
         if known is not None:
-            return owned(known, address).id
+            return require_owner(known, address).id
         place = _place(project_id, address)
         found = await self._lane.read(lambda ex: _newest(ex, place))
         if found is not None:
-            return owned(_ref(found), address).id
+            return require_owner(_ref(found), address).id
         done: asyncio.Future[TrajectoryRef] = asyncio.get_running_loop().create_future()
         # Not remembered: the first model call is to give it its alias, its version and its group.
-        self._writer.submit(PlaceJob(place, done, remembered=False))
-        return owned(await done, address).id
+        self._writer.submit(TrajectoryJob(place, done, remembered=False))
+        return require_owner(await done, address).id
 
     async def ended(self, project_id: str, addresses: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
         """Those of these addresses (group or "", trajectory) whose newest trajectory has ended."""
@@ -170,28 +170,32 @@ class ToolCalls:
             error=seen.text(call.error) if call.error is not None else None,
         )
 
-    async def _waiting(self, project_id: str, name: str, arguments: Any, home: str | None, whose: Whose) -> list[Asked]:
+    async def _waiting(
+        self, project_id: str, name: str, arguments: Any, home: str | None, whose: KeyAccess
+    ) -> list[ToolRequest]:
         # requests are kept as they were redacted, so a call is looked for in the same words
-        wanted = match(await self._key_of(project_id), name, self._redaction.value(arguments))
+        wanted = match_key(await self._key_of(project_id), name, self._redaction.value(arguments))
         since = first_id_at("call", time.time() - WINDOW_S)
         found = await self._lane.read(
             lambda ex: ex.all(TOOL_REQUESTS, match=wanted, since=since, whose=whose.key if home is None else "")
         )
-        waiting = [Asked(*row) for row in found if row[4] == home or home is None]
+        waiting = [ToolRequest(*row) for row in found if row[4] == home or home is None]
         return [a for a in waiting if (a.call_id, a.choice, a.position) not in self._memory.tools]
 
 
-def _newest(ex: Executor, place: Place) -> Existing | None:
+def _newest(ex: Executor, place: RequestedTrajectory) -> ExistingTrajectory | None:
     values = {"project": place.project_id, "groups": [place.address_group], "ids": [place.external_id]}
-    return max(map(Existing._make, ex.all(AT_ADDRESSES, **values)), key=lambda row: row.sequence, default=None)
+    return max(
+        map(ExistingTrajectory._make, ex.all(AT_ADDRESSES, **values)), key=lambda row: row.sequence, default=None
+    )
 
 
-def _ref(row: Existing) -> TrajectoryRef:
+def _ref(row: ExistingTrajectory) -> TrajectoryRef:
     return TrajectoryRef(row.id, row.group_id, row.external_id, row.address_group or None, made_by=row.made_by)
 
 
-def _place(project_id: str, address: Address) -> Place:
-    return Place(
+def _place(project_id: str, address: Address) -> RequestedTrajectory:
+    return RequestedTrajectory(
         trajectory_id=new_id("traj"),
         project_id=project_id,
         alias_id=None,

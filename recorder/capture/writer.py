@@ -19,21 +19,21 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.capture import batch as batches
-from recorder.capture.batch import Batch, Outcome, Written
-from recorder.capture.memory import Memory
-from recorder.capture.place import Place
-from recorder.capture.remember import remember, remember_ref
-from recorder.capture.rows import Prepared
-from recorder.content.turns import Parent, TrajectoryRef
-from recorder.errors import RolledBack, Stale, StoreUnavailable
-from recorder.groups.closing import Closing, close_trajectories
-from recorder.lineage.lookup import hashes_of
+from recorder.capture.batch import Batch, BatchCall, BatchOutcome
+from recorder.capture.cache import CaptureCache
+from recorder.capture.cache_updates import remember_batch, remember_ref
+from recorder.capture.lookups.recorded_calls import block_hashes_of
+from recorder.capture.rows import PreparedCall
+from recorder.capture.trajectories import RequestedTrajectory
+from recorder.errors import RolledBack, StalePreparation, StoreUnavailable
+from recorder.messages.calls import ParentCall, TrajectoryRef
+from recorder.queue.groups.closure import TrajectoryEnd, close_trajectories
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, TrajectoryState
-from recorder.store.lanes import Executor, Lane, Row
+from recorder.store.health_monitor import StoreHealthMonitor
 from recorder.store.schema import groups, trajectories
 from recorder.store.sql import refused_table
-from recorder.store.standing import Standing
+from recorder.store.write_backends import Executor, Row, WriteBackend
 
 RACES = 5  # so often is a commit tried that another process's kept from being written
 
@@ -43,11 +43,11 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class TurnJob:
+class CallJob:
     """A turn to write; with state OPEN, the row that shows a running call."""
 
-    prepared: Prepared
-    place: Place | None  # where its trajectory had no row when it was queued
+    prepared: PreparedCall
+    place: RequestedTrajectory | None  # where its trajectory had no row when it was queued
     done: asyncio.Future[None] | None
 
     @property
@@ -57,10 +57,10 @@ class TurnJob:
 
 
 @dataclass(slots=True)
-class PlaceJob:
+class TrajectoryJob:
     """An addressed trajectory to find or make."""
 
-    place: Place
+    place: RequestedTrajectory
     done: asyncio.Future[TrajectoryRef]
     remembered: bool = True
     size_bytes: int = 1024
@@ -88,11 +88,11 @@ class CloseJob:
     size_bytes: int = 256
 
 
-Job = TurnJob | PlaceJob | CloseJob | ToolJob
+Job = CallJob | TrajectoryJob | CloseJob | ToolJob
 
 
 @dataclass(slots=True)
-class Counts:
+class WriterCounts:
     """What the writer did so far, and what waits."""
 
     commits: int = 0
@@ -106,7 +106,9 @@ class Counts:
 class Writer:
     """The queue and the task that empties it."""
 
-    def __init__(self, lane: Lane, standing: Standing, settings: RecorderSettings, memory: Memory) -> None:
+    def __init__(
+        self, lane: WriteBackend, standing: StoreHealthMonitor, settings: RecorderSettings, memory: CaptureCache
+    ) -> None:
         self._lane = lane
         self._standing = standing
         self._settings = settings
@@ -118,7 +120,7 @@ class Writer:
         self._shown: set[str] = set()  # calls whose row as an open call is written
         self._ended: set[str] = set()  # calls that wait in the queue with their end
         self._failing, self._lost = RateLimitedLog(log), RateLimitedLog(log)
-        self.counts = Counts()
+        self.counts = WriterCounts()
 
     def start(self) -> None:
         """Start the task."""
@@ -142,7 +144,7 @@ class Writer:
             )
         self._queue.append(job)
         self.counts.queued_bytes += job.size_bytes
-        if isinstance(job, TurnJob):
+        if isinstance(job, CallJob):
             self.counts.queued_turns += 1
             if job.prepared.state is not CallState.OPEN:
                 self._ended.add(job.prepared.call_id)
@@ -161,7 +163,7 @@ class Writer:
         while self._queue and len(jobs) < self._settings.batch_turns:
             job = self._queue.popleft()
             self.counts.queued_bytes -= job.size_bytes
-            if isinstance(job, TurnJob):
+            if isinstance(job, CallJob):
                 self.counts.queued_turns -= 1
             jobs.append(job)
         return jobs
@@ -173,7 +175,7 @@ class Writer:
         try:
             async with self._standing.writing():
                 await self._unraced(transaction)
-        except Stale as e:
+        except StalePreparation as e:
             self._memory.forget(e.deletions)
             await self._write(jobs)
         # A boundary: whatever a batch meets is an answer to its callers, and the writer goes on.
@@ -207,20 +209,20 @@ class Writer:
         """The jobs without turns that were prepared before a deletion: these go back to whoever waits for them."""
         kept: list[Job] = []
         for job in jobs:
-            if not isinstance(job, TurnJob) or self._prepared_now(job.prepared):
+            if not isinstance(job, CallJob) or self._prepared_now(job.prepared):
                 kept.append(job)
             elif job.done is not None and not job.done.done():
                 self._ended.discard(job.prepared.call_id)
-                job.done.set_exception(Stale(self._memory.deletions))
+                job.done.set_exception(StalePreparation(self._memory.deletions))
             elif job.prepared.state is not CallState.OPEN:  # its caller has stopped waiting, and held the turn
-                self._fail(job, Stale(self._memory.deletions))
+                self._fail(job, StalePreparation(self._memory.deletions))
         return kept
 
-    def _prepared_now(self, turn: Prepared) -> bool:
+    def _prepared_now(self, turn: PreparedCall) -> bool:
         return turn.deletions == self._memory.deletions.get(turn.project_id, 0)
 
     def _fail(self, job: Job, error: Exception) -> None:
-        if isinstance(job, TurnJob):
+        if isinstance(job, CallJob):
             turn = job.prepared
             self._ended.discard(turn.call_id)
             self.counts.unrecorded_turns += turn.state is not CallState.OPEN
@@ -235,8 +237,8 @@ class Writer:
         job.done.set_exception(error)
 
     async def _commit(self, transaction: _Transaction) -> None:
-        turns = [j for j in transaction.jobs if isinstance(j, TurnJob) and not self._overtaken(j)]
-        places = [j for j in transaction.jobs if isinstance(j, PlaceJob)]
+        turns = [j for j in transaction.jobs if isinstance(j, CallJob) and not self._overtaken(j)]
+        places = [j for j in transaction.jobs if isinstance(j, TrajectoryJob)]
         closing = [j for j in transaction.jobs if isinstance(j, CloseJob)]
         tools = [j for j in transaction.jobs if isinstance(j, ToolJob)]
         hashes = await self._parent_hashes(turns)
@@ -253,47 +255,47 @@ class Writer:
             ending=self._ending(turns, closing),
         )
 
-        def work(ex: Executor) -> Outcome:
+        def work(ex: Executor) -> BatchOutcome:
             transaction.began = True
-            return batches.write(ex, batch)
+            return batches.write_batch(ex, batch)
 
-        async def close(conn: AsyncConnection, outcome: Outcome) -> None:
+        async def close(conn: AsyncConnection, outcome: BatchOutcome) -> None:
             done = [outcome.ref(w.prepared.trajectory).id for w in written if _ends(w.prepared)]
-            asked = {job.ref.id: Closing(job.ref.id, job.state, job.reason) for job in reversed(closing)}
-            ended = {id_: Closing(id_, TrajectoryState.COMPLETED, "done") for id_ in done}
+            asked = {job.ref.id: TrajectoryEnd(job.ref.id, job.state, job.reason) for job in reversed(closing)}
+            ended = {id_: TrajectoryEnd(id_, TrajectoryState.COMPLETED, "done") for id_ in done}
             await close_trajectories(conn, list((asked | ended).values()))
 
         ends = bool(closing) or any(_ends(w.prepared) for w in written)
         outcome = await self._lane.write(work, close if ends else None)
-        remember(self._memory, written, outcome)
+        remember_batch(self._memory, written, outcome)
         self._ended.difference_update(j.prepared.call_id for j in turns)
         self._note_shown(turns)
         self._answer(turns, places, closing, outcome)
         for tool in tools:
             _resolve(tool.done)
 
-    def _overtaken(self, job: TurnJob) -> bool:
+    def _overtaken(self, job: CallJob) -> bool:
         """Whether a call that was to be shown as open has ended meanwhile."""
         turn = job.prepared
         return turn.state is CallState.OPEN and (turn.call_id in self._ended or turn.call_id in self._shown)
 
-    async def _parent_hashes(self, turns: Sequence[TurnJob]) -> dict[Parent, bytes]:
+    async def _parent_hashes(self, turns: Sequence[CallJob]) -> dict[ParentCall, bytes]:
         """The block hashes of the choices that calls go on from, for their prompts to be stored as differences."""
-        hashes: dict[Parent, bytes] = {}
+        hashes: dict[ParentCall, bytes] = {}
         for job in turns:
             parent = job.prepared.parent
             if parent is not None and job.prepared.prompt_hashes:
                 known = self._memory.hashes.get(parent)
                 hashes[parent] = (
-                    known if known is not None else await self._lane.read(partial(hashes_of, parent=parent))
+                    known if known is not None else await self._lane.read(partial(block_hashes_of, parent=parent))
                 )
         return hashes
 
-    def _written(self, job: TurnJob, hashes: Mapping[Parent, bytes]) -> Written:
+    def _written(self, job: CallJob, hashes: Mapping[ParentCall, bytes]) -> BatchCall:
         turn = job.prepared
         asked, parent = turn.trajectory, turn.parent
         home = self._memory.moved.get(asked.id) or asked
-        return Written(
+        return BatchCall(
             prepared=turn,
             parent_hashes=hashes.get(parent, b"") if parent is not None else b"",
             place=job.place if asked.id in self._memory.fresh else None,
@@ -301,32 +303,36 @@ class Writer:
             retried=turn.retry_count > 0 or (home.id, turn.body_hash) in self._memory.retried,
         )
 
-    def _note_shown(self, turns: Sequence[TurnJob]) -> None:
+    def _note_shown(self, turns: Sequence[CallJob]) -> None:
         for turn in (j.prepared for j in turns):
             if turn.state is CallState.OPEN:
                 self._shown.add(turn.call_id)
             else:
                 self._shown.discard(turn.call_id)
 
-    def _moves(self, turns: Sequence[TurnJob]) -> dict[str, TrajectoryRef]:
+    def _moves(self, turns: Sequence[CallJob]) -> dict[str, TrajectoryRef]:
         asked = {j.prepared.trajectory.id for j in turns}
         return {id_: ref for id_ in asked if (ref := self._memory.moved.get(id_)) is not None}
 
-    def _touched(self, turns: Sequence[TurnJob]) -> dict[str, float]:
+    def _touched(self, turns: Sequence[CallJob]) -> dict[str, float]:
         ids = {j.prepared.trajectory.group_id for j in turns}
         return {id_: at for id_ in ids if id_ is not None and (at := self._memory.touched.get(id_)) is not None}
 
-    def _ending(self, turns: Sequence[TurnJob], closing: Sequence[CloseJob]) -> set[str]:
+    def _ending(self, turns: Sequence[CallJob], closing: Sequence[CloseJob]) -> set[str]:
         refs = [*(j.prepared.trajectory for j in turns if _ends(j.prepared)), *(j.ref for j in closing)]
         return {group for ref in refs if (group := (self._memory.moved.get(ref.id) or ref).group_id) is not None}
 
-    def _resettle(self, turns: Sequence[TurnJob]) -> set[tuple[str, bytes]]:
+    def _resettle(self, turns: Sequence[CallJob]) -> set[tuple[str, bytes]]:
         parents = (j.prepared.parent for j in turns)
         keys = (self._memory.superseded.get(p.call_id) for p in parents if p is not None)
         return {key for key in keys if key is not None}
 
     def _answer(
-        self, turns: Sequence[TurnJob], places: Sequence[PlaceJob], closing: Sequence[CloseJob], outcome: Outcome
+        self,
+        turns: Sequence[CallJob],
+        places: Sequence[TrajectoryJob],
+        closing: Sequence[CloseJob],
+        outcome: BatchOutcome,
     ) -> None:
         self.counts.commits += 1
         self.counts.committed_turns += sum(j.prepared.state is not CallState.OPEN for j in turns)
@@ -347,7 +353,7 @@ class Writer:
             _resolve(close.done)
 
 
-def _ends(prepared: Prepared) -> bool:
+def _ends(prepared: PreparedCall) -> bool:
     """Whether the call's caller said that it ends the trajectory, and it was answered: SDKs send failed ones again."""
     return prepared.address.done and prepared.state is CallState.COMPLETE
 

@@ -1,6 +1,6 @@
 """`hone compare`: the attempts of a group side by side on a terminal.
 
-Owns: reading arguments, how the columns look. Refuses: the comparison (`recorder.comparing`), queries.
+Owns: reading arguments, how the columns look. Refuses: the comparison (`recorder.views.comparison`), queries.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from recorder.base.json_output import write_json
-from recorder.base.terminal import clean, coloured, console, line, number
+from recorder.base.terminal import clean, clean_line, color_line, console, format_number
 from recorder.base.terminal import show as print_shown
 from recorder.commands.context import Context
 from recorder.commands.support import run
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from recorder.comparing.comparison import Attempt, Cell, Comparison
-    from recorder.comparing.differences import ComparedCall
-    from recorder.comparing.judging import Judging
-    from recorder.store.project import Project
+    from recorder.store.database import Project
+    from recorder.views.comparison.alignment import ComparedCall
+    from recorder.views.comparison.attempts import Attempt, Comparison, ComparisonCell
+    from recorder.views.comparison.judge_records import ScoreRecord
 
 SHOWN_CHARS: Final = 300  # of one text, unless everything is asked for
 _PREFERENCES: Final = 10  # of people, the newest
@@ -65,21 +65,21 @@ def compare(
 
 
 async def _load(project: Project, group: str, left: str | None, right: str | None) -> Comparison:
-    from recorder.comparing.loading import load_comparison
+    from recorder.views.comparison.loader import load_comparison
 
     return await load_comparison(project.store, await _named(project, group), left=left, right=right)
 
 
 async def _named(project: Project, group: str) -> str:
-    from recorder.groups.lookup import find_group
-    from recorder.listing.short_ids import in_full
+    from recorder.queue.groups.lookup import find_group
+    from recorder.views.lists.short_ids import expand_id
 
-    return await find_group(project, await in_full(project, group))
+    return await find_group(project, await expand_id(project, group))
 
 
-async def _judging(project: Project, group: str, reply: int) -> Judging:
+async def _judging(project: Project, group: str, reply: int) -> ScoreRecord:
     """The score that counts, with its prompt. Raises NotFound."""
-    from recorder.comparing.judging import load_judgings
+    from recorder.views.comparison.judge_records import load_judgings
 
     group_id = await _named(project, group)
     current = next((one.id for one in await load_judgings(project.store, group_id) if one.current), None)
@@ -88,27 +88,29 @@ async def _judging(project: Project, group: str, reply: int) -> Judging:
     return next(one for one in await load_judgings(project.store, group_id, prompt=current, reply=reply) if one.current)
 
 
-def _tell_judging(context: Context, found: Judging) -> None:
+def _tell_judging(context: Context, found: ScoreRecord) -> None:
     if context.json:
         write_json(found)
     else:
         print_shown(*_said(found))
 
 
-def _said(found: Judging) -> Iterable[RenderableType]:
+def _said(found: ScoreRecord) -> Iterable[RenderableType]:
     from rich.text import Text
 
-    yield line(f"{found.id} by {found.judge_version or found.judge_model or 'checks alone'}", "bold")
+    yield clean_line(f"{found.id} by {found.judge_version or found.judge_model or 'checks alone'}", "bold")
     if found.asked is None:
-        yield line("What was asked is not kept: nobody was, or one of its runs was deleted, or it is older.", "dim")
+        yield clean_line(
+            "What was asked is not kept: nobody was, or one of its runs was deleted, or it is older.", "dim"
+        )
     said = [
         (f"reply {one.number} of {one.judge_version or one.judge_model}", one.reply or one.failed or "")
         for one in found.replies
     ]
     if found.agreement is not None:
-        yield line(f"{len(found.replies)} replies agree by {found.agreement:.2f} (mean tau-b of each two)", "dim")
+        yield clean_line(f"{len(found.replies)} replies agree by {found.agreement:.2f} (mean tau-b of each two)", "dim")
     for role, text in [(one.role, one.content) for one in found.asked or ()] + (said or [("reply", found.reply or "")]):
-        yield line(role, "dim")
+        yield clean_line(role, "dim")
         yield Text(clean(text))
 
 
@@ -116,17 +118,21 @@ def _shown(c: Comparison, limit: int | None) -> Iterable[RenderableType]:
     from rich.text import Text
 
     head = c.group
-    yield line(head.id, "bold").append("  ").append_text(coloured(head.state))
+    yield clean_line(head.id, "bold").append("  ").append_text(color_line(head.state))
     about = [head.external_id, head.alias, head.version, head.scenario, f"{head.members} attempts"]
-    yield line(" · ".join(str(one) for one in about if one), "dim")
-    yield line(f"advantage: {c.rule}", "dim")
+    yield clean_line(" · ".join(str(one) for one in about if one), "dim")
+    yield clean_line(f"advantage: {c.rule}", "dim")
     fits = max(2, console().width // _COLUMN)
     if fits < len(c.columns):
-        yield line(f"{fits} of {len(c.columns)} columns fit: --left and --right choose two, --json has all", "yellow")
+        yield clean_line(
+            f"{fits} of {len(c.columns)} columns fit: --left and --right choose two, --json has all", "yellow"
+        )
     yield Text()
     if c.beginning:
         last = c.beginning[-1]
-        yield line(f"all begin with the same {len(c.beginning)} turns, at last {last.role}: {_cut(last.text, limit)}")
+        yield clean_line(
+            f"all begin with the same {len(c.beginning)} turns, at last {last.role}: {_cut(last.text, limit)}"
+        )
     yield _table(c, min(fits, len(c.columns)), limit)
     yield from _preferences(c, limit)
 
@@ -134,12 +140,12 @@ def _shown(c: Comparison, limit: int | None) -> Iterable[RenderableType]:
 def _preferences(c: Comparison, limit: int | None) -> Iterable[RenderableType]:
 
     if c.preferences:
-        yield line("what people prefer, newest first", "dim")
+        yield clean_line("what people prefer, newest first", "dim")
     for one in c.preferences[:_PREFERENCES]:
         why = f": {_cut(one.comment, limit)}" if one.comment else ""
-        yield line(f"  {one.told()} ({one.by or 'nobody knows who'}){why}")
+        yield clean_line(f"  {one.told()} ({one.by or 'nobody knows who'}){why}")
     if len(c.preferences) > _PREFERENCES:
-        yield line(f"  and {len(c.preferences) - _PREFERENCES} more, older ones: --json has them", "dim")
+        yield clean_line(f"  and {len(c.preferences) - _PREFERENCES} more, older ones: --json has them", "dim")
 
 
 def _table(c: Comparison, columns: int, limit: int | None) -> RenderableType:
@@ -155,19 +161,23 @@ def _table(c: Comparison, columns: int, limit: int | None) -> RenderableType:
     if attempts:
         made.add_row("judge", *(_judged(one, limit) for one in attempts))
     for at, row in enumerate(c.rows, len(c.beginning) + 1):
-        made.add_row(str(at), *(shown_cell(cell, limit) for cell in row[:columns]))
+        made.add_row(str(at), *(cell_text(cell, limit) for cell in row[:columns]))
     return made
 
 
 def _head(one: Attempt) -> Text:
     from rich.text import Text
 
-    from recorder.listing.short_ids import short
+    from recorder.views.lists.short_ids import shorten_id
 
     gain = "" if one.advantage is None else f"  {one.advantage:+.3g}"
-    head = Text.assemble(line(f"{one.number}. ", "dim"), line(number(one.reward), "bold"), line(gain), "  ")
-    head.append_text(coloured(one.run.state)).append("\n")
-    return head.append_text(line(f"{one.run.external_id or short(one.run.id)}  {one.run.version or ''}", "dim"))
+    head = Text.assemble(
+        clean_line(f"{one.number}. ", "dim"), clean_line(format_number(one.reward), "bold"), clean_line(gain), "  "
+    )
+    head.append_text(color_line(one.run.state)).append("\n")
+    return head.append_text(
+        clean_line(f"{one.run.external_id or shorten_id(one.run.id)}  {one.run.version or ''}", "dim")
+    )
 
 
 def _judged(one: Attempt, limit: int | None) -> Text:
@@ -176,11 +186,11 @@ def _judged(one: Attempt, limit: int | None) -> Text:
     told = [_cut(clean(one.explanation), limit)] if one.explanation else []
     for part in one.parts:
         why = f": {_cut(clean(part.explanation), limit)}" if part.explanation else ""
-        told.append(f"{clean(part.name)} {number(part.value)}{why}")
+        told.append(f"{clean(part.name)} {format_number(part.value)}{why}")
     return Text("\n".join(told) or "–")
 
 
-def shown_cell(cell: Cell, limit: int | None, named: Callable[[int], str] = str) -> Text:
+def cell_text(cell: ComparisonCell, limit: int | None, named: Callable[[int], str] = str) -> Text:
     """What an attempt did in one row; `named`: how another attempt is called, by its number."""
     from rich.text import Text
 
@@ -198,7 +208,7 @@ def shown_cell(cell: Cell, limit: int | None, named: Callable[[int], str] = str)
     return shown
 
 
-def _sign(cell: Cell, named: Callable[[int], str]) -> str:
+def _sign(cell: ComparisonCell, named: Callable[[int], str]) -> str:
 
     if cell.state == "shared":
         return "≡ all the same"

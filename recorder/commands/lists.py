@@ -1,31 +1,99 @@
-"""`hone trajectories` and `hone groups`: lists, narrowed by the words that the pages take too, and watched.
+"""A list that is watched: on a terminal the newest lines, redrawn; with `--json` each line that came or changed.
 
-Owns: their options, and how a line reads. Refuses: what the words mean (`recorder.listing.words`), queries.
+Owns: waiting for changes, and showing them until Ctrl-C. Refuses: what a line is.
+
+A new run and a further turn of one are written past what the store's watch counts (`recorder.store.changes`), so the
+list is looked at every `LOOK_S` as well.
+
+`hone trajectories` and `hone groups`: lists, narrowed by the words that the pages take too, and watched.
+
+Owns: their options, and how a line reads. Refuses: what the words mean (`recorder.views.lists.filters`), queries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import click
 
-from recorder.base.json_output import write_json
-from recorder.base.terminal import duration, echo, number, show_table, when
+from recorder.base.json_output import write_json, write_json_line
+from recorder.base.live import redrawn
+from recorder.base.terminal import build_table, console, echo, format_duration, format_number, format_time, show_table
 from recorder.commands.context import Context
 from recorder.commands.support import run
 from recorder.errors import FilterInvalid
-from recorder.listing.words import GROUP_WORDS, RUN_WORDS, Word, group_filter, run_filter
+from recorder.views.lists.filters import (
+    GROUP_FILTER_PARAMS,
+    TRAJECTORY_FILTER_PARAMS,
+    FilterParam,
+    parse_group_filter,
+    parse_trajectory_filter,
+)
 
 if TYPE_CHECKING:
-    from recorder.listing.filters import RunFilter
-    from recorder.listing.groups import GroupLine
-    from recorder.listing.paging import Page
-    from recorder.listing.trajectories import TrajectoryLine
-    from recorder.store.project import Project
+    from rich.table import Table
+
+    from recorder.store.database import Project
+    from recorder.views.lists.filters import TrajectoryFilter
+    from recorder.views.lists.groups import GroupLine
+    from recorder.views.lists.paging import Page
+    from recorder.views.lists.trajectories import TrajectoryLine
+
+
+LOOK_S: Final = 1.0
+_AROUND: Final = 2  # lines of a screen that no line of the list is on: the header, and the cursor's
 
 L = TypeVar("L", "TrajectoryLine", "GroupLine")
+ReadPage = Callable[["Project"], Awaitable["Page[L]"]]
+
+
+def watch_list(
+    context: Context,
+    page: ReadPage[L],
+    columns: Sequence[str],
+    row: Callable[[L], Sequence[object]],
+    right: Sequence[str],
+) -> None:
+    """Show a list until Ctrl-C. Raises UsageError where nobody would see it."""
+
+    screen = console()
+    if not context.json and not screen.is_terminal:
+        raise click.UsageError("--watch draws on a terminal: into a file or a pipe it goes with --json.")
+
+    def drawn(lines: Sequence[L]) -> Table:
+        return build_table(columns, map(row, lines[: max(1, screen.height - _AROUND)]), right=right)
+
+    async def tell(project: Project) -> None:
+        if context.json:
+            async for _, changed in iterate_changes(project, page):
+                for line in reversed(changed):
+                    write_json_line(line, compact=True)
+            return
+        with redrawn(crop=True) as draw:
+            async for lines, _ in iterate_changes(project, page):
+                draw(drawn(lines))
+
+    with contextlib.suppress(KeyboardInterrupt):
+        run(context, tell)
+
+
+async def iterate_changes(project: Project, page: ReadPage[L]) -> AsyncIterator[tuple[Sequence[L], Sequence[L]]]:
+    """The lines whenever they are others than before, newest first, and which of them came or changed."""
+    from recorder.store.changes import Topic
+
+    known: dict[str, L] | None = None
+    with project.store.watch.on(Topic.RUNS, Topic.GROUPS) as news:
+        while True:
+            await news.wait(LOOK_S)
+            lines = (await page(project)).lines
+            before, known = known, {line.id: line for line in lines}
+            if known != before:
+                yield lines, [line for line in lines if before is None or before.get(line.id) != line]
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 Row = Sequence[object]
 
@@ -45,7 +113,7 @@ class _List(Generic[L]):
     row: Callable[[L], Row]
 
 
-def _narrowed(words: Mapping[str, Word]) -> Callable[[F], F]:
+def _narrowed(words: Mapping[str, FilterParam]) -> Callable[[F], F]:
     """The options of a list: its words, and how it is shown."""
 
     def add(command: F) -> F:
@@ -63,21 +131,21 @@ def _narrowed(words: Mapping[str, Word]) -> Callable[[F], F]:
     return add
 
 
-def _option(word: Word) -> Callable[[F], F]:
+def _option(word: FilterParam) -> Callable[[F], F]:
     flag = f"--{word.name.replace('_', '-')}"
     kind = click.Choice(word.takes) if word.takes else click.STRING
     return click.option(flag, word.name, multiple=word.many, type=kind, help=word.about)
 
 
 @click.command()
-@_narrowed(RUN_WORDS)
+@_narrowed(TRAJECTORY_FILTER_PARAMS)
 @click.pass_obj
 def trajectories(context: Context, /, watch: bool, before: str | None, limit: int, **said: Any) -> None:
     """List recorded runs, newest first."""
-    wanted = _read(run_filter, said)
+    wanted = _read(parse_trajectory_filter, said)
 
     async def page(project: Project) -> Page[TrajectoryLine]:
-        from recorder.listing.trajectories import list_trajectories
+        from recorder.views.lists.trajectories import list_trajectories
 
         return await list_trajectories(project, await _named(project, wanted), before=before, limit=limit)
 
@@ -85,14 +153,14 @@ def trajectories(context: Context, /, watch: bool, before: str | None, limit: in
 
 
 @click.command()
-@_narrowed(GROUP_WORDS)
+@_narrowed(GROUP_FILTER_PARAMS)
 @click.pass_obj
 def groups(context: Context, /, watch: bool, before: str | None, limit: int, **said: Any) -> None:
     """List groups of runs, newest first."""
-    wanted = _read(group_filter, said)
+    wanted = _read(parse_group_filter, said)
 
     async def page(project: Project) -> Page[GroupLine]:
-        from recorder.listing.groups import list_groups
+        from recorder.views.lists.groups import list_groups
 
         return await list_groups(project, wanted, before=before, limit=limit)
 
@@ -111,18 +179,18 @@ def _read(filter_of: Callable[[Sequence[tuple[str, str]]], R], said: Mapping[str
         raise click.BadParameter(str(e), param_hint=f"--{e.word.replace('_', '-')}") from e
 
 
-async def _named(project: Project, wanted: RunFilter) -> RunFilter:
+async def _named(project: Project, wanted: TrajectoryFilter) -> TrajectoryFilter:
     """The filter with a group's whole id: a list shows the end of it."""
-    from recorder.listing.short_ids import in_full
+    from recorder.views.lists.short_ids import expand_id
 
-    return wanted if wanted.group is None else replace(wanted, group=await in_full(project, wanted.group))
+    return wanted if wanted.group is None else replace(wanted, group=await expand_id(project, wanted.group))
 
 
 def _print(context: Context, page: Callable[[Project], Awaitable[Page[L]]], shape: _List[L], *, watch: bool) -> None:
     if watch:
-        from recorder.commands.watching import follow
+        pass
 
-        follow(context, page, shape.columns, shape.row, shape.right)
+        watch_list(context, page, shape.columns, shape.row, shape.right)
         return
     found = run(context, page)
     if context.json:
@@ -135,20 +203,21 @@ def _print(context: Context, page: Callable[[Project], Awaitable[Page[L]]], shap
 
 
 def _run_row(t: TrajectoryLine) -> Row:
-    from recorder.listing.short_ids import short
+    from recorder.views.lists.short_ids import shorten_id
 
     return (
-        short(t.id), t.external_id, t.task, t.group_external_id or short(t.group_id), t.version or t.alias, t.state,
-        t.selection or t.end_reason, t.left_out, t.purpose, t.call_count, number(t.reward),
-        duration(t.last_call_at - t.started_at), when(t.started_at),
+        shorten_id(t.id), t.external_id, t.task, t.group_external_id or shorten_id(t.group_id), t.version or t.alias,
+        t.state, t.selection or t.end_reason, t.left_out, t.purpose, t.call_count, format_number(t.reward),
+        format_duration(t.last_call_at - t.started_at), format_time(t.started_at),
     )  # fmt: skip
 
 
 def _group_row(g: GroupLine) -> Row:
-    from recorder.listing.short_ids import short
+    from recorder.views.lists.short_ids import shorten_id
 
     return (
-        short(g.id), g.external_id, g.task, g.version or g.alias, g.state, g.reason,
+        shorten_id(g.id), g.external_id, g.task, g.version or g.alias, g.state, g.reason,
         f"{g.members}/{g.declared_size}" if g.declared_size else g.members,
-        number(g.reward_mean), number(g.reward_min), number(g.reward_max), when(g.opened_at),
+        format_number(g.reward_mean), format_number(g.reward_min), format_number(g.reward_max),
+        format_time(g.opened_at),
     )  # fmt: skip

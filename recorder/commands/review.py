@@ -1,8 +1,7 @@
 """`hone review`: pairs of runs that are worth a person's minutes, shown blind, a choice each.
 
-Owns: asking on a terminal, and how two runs look there. Refuses: which pairs wait
-(`recorder.reviewing.queue`), what an answer is (`recorder.reviewing.answers`), and a run without a terminal: nobody
-would choose.
+Owns: asking on a terminal, and how two runs look there. Refuses: which pairs wait (`recorder.views.review.queue`), what
+an answer is (`recorder.views.review.human_labels`), and a run without a terminal: nobody would choose.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from recorder.base.json_output import write_json
-from recorder.base.terminal import console, echo, line
+from recorder.base.terminal import clean_line, console, echo
 from recorder.base.terminal import show as print_shown
 from recorder.commands.context import Context
 from recorder.commands.support import run
@@ -23,10 +22,10 @@ from recorder.commands.support import run
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from recorder.reviewing.beside import Beside
-    from recorder.reviewing.queue import Asked
-    from recorder.reviewing.shapes import Entry, Queue
-    from recorder.store.project import Project
+    from recorder.store.database import Project
+    from recorder.views.review.queue import QueueRequest
+    from recorder.views.review.shapes import QueuedPair, ReviewQueue
+    from recorder.views.review.trajectories import BlindPair
 
 SHOWN_CHARS: Final = 1200  # of one text, unless everything is asked for
 _QUESTION: Final = "Which is better? a, b, same, skip, quit"
@@ -65,7 +64,7 @@ def review(
     if not context.json and not _somebody_there():
         raise click.UsageError("it asks a person: run it in a terminal. --json lists what waits.")
 
-    async def work(project: Project) -> Queue:
+    async def work(project: Project) -> ReviewQueue:
         asked = await _asked(project, alias, group, against, person)
         return await _listed(project, asked) if context.json else await _ask(project, asked, most, full)
 
@@ -81,35 +80,35 @@ def _somebody_there() -> bool:
 
 async def _asked(
     project: Project, alias: str | None, group: str | None, against: str | None, person: str | None
-) -> Asked:
-    from recorder.groups.lookup import find_group
-    from recorder.listing.short_ids import in_full
+) -> QueueRequest:
+    from recorder.queue.groups.lookup import find_group
     from recorder.registry.keys import SOMEBODY
-    from recorder.reviewing.queue import Asked
+    from recorder.views.lists.short_ids import expand_id
+    from recorder.views.review.queue import QueueRequest
 
-    found = await find_group(project, await in_full(project, group)) if group is not None else None
-    return Asked(person or SOMEBODY, alias, found, against)
-
-
-async def _listed(project: Project, asked: Asked) -> Queue:
-    from recorder.reviewing.queue import queue
-
-    return await queue(project, asked)
+    found = await find_group(project, await expand_id(project, group)) if group is not None else None
+    return QueueRequest(person or SOMEBODY, alias, found, against)
 
 
-async def _ask(project: Project, asked: Asked, most: int, full: bool) -> Queue:
+async def _listed(project: Project, asked: QueueRequest) -> ReviewQueue:
+    from recorder.views.review.queue import load_queue
+
+    return await load_queue(project, asked)
+
+
+async def _ask(project: Project, asked: QueueRequest, most: int, full: bool) -> ReviewQueue:
     """Ask until nothing waits, so many are answered, or the person has had enough; each answer is kept at once."""
-    from recorder.reviewing.answers import Answer, answer
-    from recorder.reviewing.beside import beside
-    from recorder.reviewing.queue import queue
+    from recorder.views.review.human_labels import ReviewAnswer, record_choice
+    from recorder.views.review.queue import load_queue
+    from recorder.views.review.trajectories import load_blind_pair
 
     answered = 0
     while True:
-        found = await queue(project, asked, limit=1)
+        found = await load_queue(project, asked, limit=1)
         if answered == most or not found.entries:
             break
         [entry] = found.entries
-        two = await beside(project.store, entry.first, entry.second)
+        two = await load_blind_pair(project.store, entry.first, entry.second)
         print_shown(*_shown(entry, two, f"{answered + 1} of at most {most}", None if full else SHOWN_CHARS))
         said = _said()
         if said == _QUIT:
@@ -117,7 +116,7 @@ async def _ask(project: Project, asked: Asked, most: int, full: bool) -> Queue:
         if said == _SKIP:
             asked = replace(asked, passed=frozenset({*asked.passed, frozenset((entry.first, entry.second))}))
             continue
-        await answer(project, entry.first, entry.second, Answer(said), by=asked.person)
+        await record_choice(project, entry.first, entry.second, ReviewAnswer(said), by=asked.person)
         answered += 1
     print_shown(*_ended(found, answered))
     return found
@@ -137,58 +136,60 @@ def _said() -> str:
         echo(f"Say one of {', '.join(_KEYS)}.")
 
 
-def _shown(entry: Entry, two: Beside, place: str, limit: int | None) -> Iterator[RenderableType]:
+def _shown(entry: QueuedPair, two: BlindPair, place: str, limit: int | None) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    from recorder.listing.short_ids import short
+    from recorder.views.lists.short_ids import shorten_id
 
     yield Text()
-    group = entry.external_id or short(entry.group_id)
-    yield line(f"Pair {place}", "bold").append_text(line(f"  {entry.alias or 'no alias'} · group {group}", "dim"))
-    yield line(entry.about, "dim")
+    group = entry.external_id or shorten_id(entry.group_id)
+    yield clean_line(f"Pair {place}", "bold").append_text(
+        clean_line(f"  {entry.alias or 'no alias'} · group {group}", "dim")
+    )
+    yield clean_line(entry.about, "dim")
     yield from _begun(two, limit)
     yield _table(two, limit)
     left = [f"{name}: {turns} more turns" for name, turns in zip("AB", two.turns_left, strict=True) if turns]
     if left:
-        yield line(f"not shown of {', '.join(left)}", "yellow")
+        yield clean_line(f"not shown of {', '.join(left)}", "yellow")
 
 
-def _begun(two: Beside, limit: int | None) -> Iterable[RenderableType]:
-    from recorder.commands.compare import shown_cell
+def _begun(two: BlindPair, limit: int | None) -> Iterable[RenderableType]:
+    from recorder.commands.compare import cell_text
 
     if two.beginning:
-        yield line(f"both begin with the same {len(two.beginning)} turns:", "dim")
+        yield clean_line(f"both begin with the same {len(two.beginning)} turns:", "dim")
     for cell in two.beginning:
-        yield line(cell.role or "", "dim")
-        yield shown_cell(cell, limit)
+        yield clean_line(cell.role or "", "dim")
+        yield cell_text(cell, limit)
 
 
-def _table(two: Beside, limit: int | None) -> RenderableType:
+def _table(two: BlindPair, limit: int | None) -> RenderableType:
     from rich import box
     from rich.table import Table
 
-    from recorder.commands.compare import shown_cell
-    from recorder.reviewing.beside import NAMES
+    from recorder.commands.compare import cell_text
+    from recorder.views.review.trajectories import NAMES
 
     made = Table(box=box.SQUARE, border_style="dim", padding=(0, 1), show_lines=True, expand=True)
     made.add_column("", style="dim")
     for name in NAMES:
         made.add_column(name, ratio=1, overflow="fold")
     for at, row in enumerate(two.rows, len(two.beginning) + 1):
-        made.add_row(str(at), *(shown_cell(cell, limit, lambda number: NAMES[number - 1]) for cell in row))
+        made.add_row(str(at), *(cell_text(cell, limit, lambda number: NAMES[number - 1]) for cell in row))
     if not two.rows:
         made.add_row("", "≡ both are the same", "≡")
     return made
 
 
-def _ended(found: Queue, answered: int) -> Iterator[RenderableType]:
+def _ended(found: ReviewQueue, answered: int) -> Iterator[RenderableType]:
 
     kept = f"{answered} answer{'' if answered == 1 else 's'} kept."
-    yield line(kept if answered or found.entries else f"{kept} Nothing waits for you.", "bold")
+    yield clean_line(kept if answered or found.entries else f"{kept} Nothing waits for you.", "bold")
     if found.disputed:
         groups = f"{found.disputed} group{' waits' if found.disputed == 1 else 's wait'}"
-        yield line(
+        yield clean_line(
             f"{groups} because judges disagree: a choice scores a group about a minute after the last one.", "dim"
         )
     if found.against is not None:
-        yield line(found.against.sentence())
+        yield clean_line(found.against.sentence())

@@ -1,7 +1,8 @@
 """`hone keys` and `hone db`: who may use the proxy, the store's schema, and whether what it holds is sound.
 
 Owns: reading arguments and printing. Refuses: what a key is (`recorder.registry.keys`), migrating
-(`recorder.store.migrate`), what is sound (`recorder.checking`). Stores that go elsewhere: `recorder.commands.moving`.
+(`recorder.store.bootstrap`), what is sound (`recorder.maintenance.integrity`). Stores that go elsewhere:
+`recorder.commands.store_copy`.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ import click
 
 from recorder.base.errors import FAILED
 from recorder.base.json_output import write_json
-from recorder.base.terminal import echo, show_table, when
-from recorder.base.urls import shown_store
+from recorder.base.terminal import echo, format_time, show_table
+from recorder.base.urls import mask_store_url
 from recorder.commands.context import Context
-from recorder.commands.moving import backup, copy
+from recorder.commands.store_copy import backup, copy
 from recorder.commands.support import run
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
 
-    from recorder.checking.checks import Checked
+    from recorder.maintenance.integrity.invariants import CheckResult
     from recorder.registry.keys import KeyView
-    from recorder.store.project import Project
+    from recorder.store.database import Project
 
 
 _BY: Final = "hone keys"  # who makes and revokes keys here
@@ -56,7 +57,7 @@ def create(
     With --secret-file the secret is one that was made elsewhere (`hone_` and at least 32 random characters), so that a
     deployment can hand it to agents too; it is not printed, and saying the same again changes nothing.
     """
-    from recorder.registry.keys import Scope, mint
+    from recorder.registry.keys import Scope, create_key
 
     unknown = [scope for scope in scopes if scope not in set(Scope)]
     if unknown:
@@ -65,7 +66,7 @@ def create(
     if secret_file is not None:
         _adopt(context, name, scopes, secret_file.read().strip(), expires_at)
         return
-    key, secret = run(context, lambda project: mint(project, name, scopes, expires_at=expires_at, by=_BY))
+    key, secret = run(context, lambda project: create_key(project, name, scopes, expires_at=expires_at, by=_BY))
     if context.json:
         write_json({**_key(key), "key": secret})
         return
@@ -74,10 +75,10 @@ def create(
 
 
 def _adopt(context: Context, name: str, scopes: tuple[str, ...], secret: str, expires_at: float | None) -> None:
-    from recorder.registry.keys import adopt
+    from recorder.registry.keys import adopt_key
 
     try:
-        key = run(context, lambda project: adopt(project, name, scopes, secret, expires_at, _BY))
+        key = run(context, lambda project: adopt_key(project, name, scopes, secret, expires_at, _BY))
     except ValueError as e:
         raise click.BadParameter(f"{e}", param_hint="--secret-file") from e
     if context.json:
@@ -98,8 +99,8 @@ def list_(context: Context) -> None:
         return
 
     rows = [
-        (k.id, k.name, f"{k.hint}…", " ".join(sorted(k.scopes)), k.trajectory_id, when(k.created_at),
-         "revoked" if k.revoked_at else when(k.expires_at))
+        (k.id, k.name, f"{k.hint}…", " ".join(sorted(k.scopes)), k.trajectory_id, format_time(k.created_at),
+         "revoked" if k.revoked_at else format_time(k.expires_at))
         for k in found
     ]  # fmt: skip
     show_table(("id", "name", "key", "scopes", "run", "made", "until"), rows)
@@ -114,7 +115,7 @@ def rotate(context: Context, key: str, grace_h: float) -> None:
 
     The new key has the same scopes and runs. The old one ends at once, or after --grace hours.
     """
-    from recorder.registry.keys import rotate as rotate_key
+    from recorder.registry.keys import rotate_key
 
     made, secret = run(context, lambda project: rotate_key(project, key, grace_h * 3600, _BY))
     if context.json:
@@ -130,7 +131,7 @@ def rotate(context: Context, key: str, grace_h: float) -> None:
 @click.pass_obj
 def revoke(context: Context, key: str) -> None:
     """Revoke KEY (its id, or its name) for good."""
-    from recorder.registry.keys import revoke as revoke_key
+    from recorder.registry.keys import revoke_key
 
     gone = run(context, lambda project: revoke_key(project, key, _BY))
     if context.json:
@@ -156,10 +157,10 @@ db.add_command(backup)
 @click.pass_obj
 def upgrade(context: Context) -> None:
     """Bring the store's schema to this program's, or make an empty store. Stop what uses it first."""
-    from recorder.store.migrate import HEAD
+    from recorder.store.bootstrap import HEAD
 
     async def shown(project: Project) -> str:
-        return shown_store(project.store.url)
+        return mask_store_url(project.store.url)
 
     url = run(context, shown, migrate=True)
     if context.json:
@@ -176,7 +177,7 @@ def check(context: Context) -> None:
     It only reads, a page at a time, and may run while Hone does. Exit code 1 where a rule is broken; each violation
     says what, where, and what to do.
     """
-    from recorder.checking.checks import check_store
+    from recorder.maintenance.integrity.invariants import check_store
 
     data = context.settings().data
     heard = (lambda _: None) if context.json else _say
@@ -190,7 +191,7 @@ def check(context: Context) -> None:
         raise SystemExit(FAILED)
 
 
-def _say(one: Checked) -> None:
+def _say(one: CheckResult) -> None:
     """One rule, as it is done; ids and paths may come from outside."""
 
     mark = "BROKEN" if one.violations else "ok"

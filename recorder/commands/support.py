@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from recorder.base.errors import FAILED
-from recorder.base.hours import moment
+from recorder.base.hours import parse_time
 from recorder.base.json_output import write_json
 from recorder.base.terminal import echo
 
 if TYPE_CHECKING:
-    from recorder.charts import Chart
+    from recorder.base.findings import Finding
     from recorder.commands.context import Context
-    from recorder.findings import Finding
-    from recorder.store.project import Project
+    from recorder.stats.charts import Chart
+    from recorder.store.database import Project
 
 T = TypeVar("T")
 
@@ -34,8 +34,8 @@ def run(context: Context, read: Callable[[Project], Awaitable[T]], *, migrate: b
     """Open the store, let `read(project)` do its work, close it. Raises StoreError, SchemaMismatch."""
 
     async def main() -> T:
-        from recorder.store.migrate import open_store
-        from recorder.store.project import Project
+        from recorder.store.bootstrap import open_store
+        from recorder.store.database import Project
 
         settings = context.settings()
         store = await open_store(settings.data, settings.recorder, migrate=migrate, project=settings.project)
@@ -49,13 +49,13 @@ def run(context: Context, read: Callable[[Project], Awaitable[T]], *, migrate: b
 
 def echo_findings(findings: Sequence[Finding], *, as_json: bool) -> None:
     """Print what checks found; exit status 1 where something is wrong."""
-    from recorder.findings import any_wrong
+    from recorder.base.findings import has_errors
 
     if as_json:
         write_json(findings)
     for one in () if as_json else findings:
         echo(f"{one.verdict:<7} {one.line()}")
-    if any_wrong(findings):
+    if has_errors(findings):
         raise SystemExit(FAILED)
 
 
@@ -67,16 +67,16 @@ def require_folder(picture: Path | None) -> None:
 
 def draw_into(chart: Chart, picture: Path) -> None:
     """Write the picture, and say so beside what is printed."""
-    from recorder.charts import draw
+    from recorder.stats.charts import draw_svg
 
     try:
-        picture.write_text(draw(chart), "utf-8")
+        picture.write_text(draw_svg(chart), "utf-8")
     except OSError as e:
         raise click.UsageError(f"the picture {picture} cannot be written: {e.strerror or e}.") from e
     echo(f"the picture is {picture}", err=True)
 
 
-class When(click.ParamType[float]):
+class TimeParam(click.ParamType[float]):
     """A time: an ISO date, unix seconds, or how long ago (`90m`, `24h`, `7d`). Becomes unix seconds."""
 
     name = "time"
@@ -86,6 +86,6 @@ class When(click.ParamType[float]):
         if isinstance(value, float):
             return value
         try:
-            return moment(value, time.time())
+            return parse_time(value, time.time())
         except ValueError as e:
             self.fail(str(e), param, ctx)

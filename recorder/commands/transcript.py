@@ -14,14 +14,14 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from recorder.base.terminal import clean, coloured, line, number, table, when
-from recorder.content import said
-from recorder.content.extras import LEFT_OUT_ITEMS, LEFT_OUT_TOOLS
+from recorder.base.terminal import build_table, clean, clean_line, color_line, format_number, format_time
+from recorder.messages import plain_text
+from recorder.messages.calls import DROPPED_ITEMS, DROPPED_TOOLS
 
 if TYPE_CHECKING:
-    from recorder.content.turns import Message
-    from recorder.reading.views import CallView, ChoiceView, GroupView, ToolCallView, TrajectoryView
-    from recorder.work.scores import NewPart, StoredScore
+    from recorder.messages.calls import Message
+    from recorder.queue.judging.scores import NewPart, StoredScore
+    from recorder.views.trajectories.shapes import CallView, ChoiceView, GroupView, ToolCallView, TrajectoryView
 
 SHOWN_CHARS: Final = 4000  # of one message, unless everything is asked for
 _ROLE_STYLES: Final = {
@@ -33,7 +33,7 @@ _ROLE_STYLES: Final = {
 }
 
 
-def trajectory(
+def render_trajectory(
     view: TrajectoryView, score: StoredScore | None, versions: Mapping[str, str], *, full: bool = False
 ) -> RenderableType:
     """A run: who and when, what it was given for it, and the conversation to its last main leaf.
@@ -54,7 +54,7 @@ def trajectory(
     return Group(*shown)
 
 
-def group(view: GroupView, score: StoredScore | None, versions: Mapping[str, str]) -> RenderableType:
+def render_group(view: GroupView, score: StoredScore | None, versions: Mapping[str, str]) -> RenderableType:
     """A group: its members by reward, and under each what that is made of, with every reason."""
     about = [view.external_id and f"id {view.external_id}", view.version_id and versions.get(view.version_id)]
     about += [f"scenario {view.scenario.id}" if view.scenario else None, f"{len(view.members)} members"]
@@ -62,22 +62,25 @@ def group(view: GroupView, score: StoredScore | None, versions: Mapping[str, str
     ordered = sorted(view.members, key=lambda m: -(_reward(parts[m.id]) or 0.0))
     rows = [row for member in ordered for row in _member_rows(member, parts[member.id])]
     columns = ("trajectory", "state", "why", "calls", "part", "value", "weight", "explanation")
-    members = table(columns, rows, right=("calls", "value"))
+    members = build_table(columns, rows, right=("calls", "value"))
     return Group(
         _title(view.id, view.state, view.reason),
-        line(" · ".join(a for a in about if a), "dim"),
+        clean_line(" · ".join(a for a in about if a), "dim"),
         _judge(score),
         Text(),
         members,
     )
 
 
-def call(view: CallView, versions: Mapping[str, str], *, full: bool = False) -> RenderableType:
+def render_call(view: CallView, versions: Mapping[str, str], *, full: bool = False) -> RenderableType:
     """One call: its prompt, its choices, and how it was sampled."""
     about = _call_facts(view, versions)
-    shown: list[RenderableType] = [_title(view.id, view.state, view.superseded_by), line(" · ".join(about), "dim")]
+    shown: list[RenderableType] = [
+        _title(view.id, view.state, view.superseded_by),
+        clean_line(" · ".join(about), "dim"),
+    ]
     if view.error:
-        shown.append(line(view.error, "red"))
+        shown.append(clean_line(view.error, "red"))
     shown += _left_out([view])
     shown += [Text(), *(_message(message, None, full) for message in view.messages)]
     for choice in view.choices:
@@ -89,16 +92,16 @@ def call(view: CallView, versions: Mapping[str, str], *, full: bool = False) -> 
 def _left_out(calls: Sequence[CallView]) -> list[RenderableType]:
     """What the client sent and the model did not get."""
     shown: list[RenderableType] = []
-    for entry, what in ((LEFT_OUT_TOOLS, "tools"), (LEFT_OUT_ITEMS, "of the conversation")):
+    for entry, what in ((DROPPED_TOOLS, "tools"), (DROPPED_ITEMS, "of the conversation")):
         types = dict.fromkeys(type_ for call in calls for type_ in (call.response_meta or {}).get(entry, ()))
         if types:
-            shown.append(line(f"left out, {what}: {', '.join(types)}", "yellow"))
+            shown.append(clean_line(f"left out, {what}: {', '.join(types)}", "yellow"))
     return shown
 
 
 def _title(object_id: str, state: str, why: str | None) -> Text:
-    title = line(object_id, "bold").append("  ").append_text(coloured(state))
-    return title.append_text(line(f" ({why})")) if why else title
+    title = clean_line(object_id, "bold").append("  ").append_text(color_line(state))
+    return title.append_text(clean_line(f" ({why})")) if why else title
 
 
 def _trajectory_head(view: TrajectoryView, versions: Mapping[str, str]) -> RenderableType:
@@ -113,14 +116,14 @@ def _trajectory_head(view: TrajectoryView, versions: Mapping[str, str]) -> Rende
         view.origin,
         view.selection,
         f"{len(view.calls)} calls",
-        when(view.started_at),
+        format_time(view.started_at),
         None if view.ended_at is None else f"{view.ended_at - view.started_at:.1f} s",
     ]
-    shown = [title, line(" · ".join(str(a) for a in about if a), "dim")]
+    shown = [title, clean_line(" · ".join(str(a) for a in about if a), "dim")]
     if view.continues:
-        shown.append(line(f"goes on from {view.continues}", "dim"))
+        shown.append(clean_line(f"goes on from {view.continues}", "dim"))
     if view.tags:
-        shown.append(line("tags " + " ".join(f"{k}={v}" for k, v in view.tags.items()), "dim"))
+        shown.append(clean_line("tags " + " ".join(f"{k}={v}" for k, v in view.tags.items()), "dim"))
     return Group(*shown)
 
 
@@ -129,17 +132,17 @@ def _rewards(view: TrajectoryView, score: StoredScore | None) -> RenderableType:
     if not own:
         return Text("no reward yet", style="dim")
     rows = [_part_cells(part) for part in own]
-    return Group(table(("part", "value", "weight", "explanation"), rows, right=("value",)), _judge(score))
+    return Group(build_table(("part", "value", "weight", "explanation"), rows, right=("value",)), _judge(score))
 
 
 def _part_cells(part: NewPart) -> tuple[object, ...]:
-    return part.part, number(part.value), "" if part.weight is None else f"× {part.weight:g}", part.explanation
+    return part.part, format_number(part.value), "" if part.weight is None else f"× {part.weight:g}", part.explanation
 
 
 def _member_rows(view: TrajectoryView, parts: Sequence[NewPart]) -> Iterable[Sequence[object]]:
     """A line for a member and its reward, and one for each part of that."""
     about = (view.id, view.state, view.selection or view.end_reason, len(view.calls))
-    first, *others = [_part_cells(part) for part in parts] or [("reward", number(None), "", None)]
+    first, *others = [_part_cells(part) for part in parts] or [("reward", format_number(None), "", None)]
     yield *about, *first
     for cells in others:
         yield *[""] * len(about), *cells
@@ -155,31 +158,31 @@ def _judge(score: StoredScore | None) -> RenderableType:
     model = score.judge_version or score.judge_model or "checks alone"
     cached = f", {score.tokens_cached} of them cached" if score.tokens_cached else ""
     tokens = f"{score.tokens_in}+{score.tokens_out} tokens{cached}"
-    return line(f"judged by {model} at {when(score.created_at)}, {tokens}", "dim")
+    return clean_line(f"judged by {model} at {format_time(score.created_at)}, {tokens}", "dim")
 
 
 def _feedback(view: TrajectoryView) -> RenderableType:
     rows = [("feedback", f.name, json.dumps(f.value), f.comment) for f in view.feedback]
-    return table(("", "name", "value", "comment"), rows) if rows else Text()
+    return build_table(("", "name", "value", "comment"), rows) if rows else Text()
 
 
 def _message(message: Message, note: Text | None, full: bool) -> RenderableType:
     role = str(message.get("role", "?"))
-    title = Text.assemble(line(role, _ROLE_STYLES.get(role, "bold")))
+    title = Text.assemble(clean_line(role, _ROLE_STYLES.get(role, "bold")))
     if message.get("name") or message.get("tool_call_id"):
-        title.append_text(line(f"  {message.get('name') or message.get('tool_call_id')}", "dim"))
+        title.append_text(clean_line(f"  {message.get('name') or message.get('tool_call_id')}", "dim"))
     if note is not None:
         title.append_text(note)
-    thought = said.thinking(message)
+    thought = plain_text.thinking_text(message)
     body = [Text(_cut(clean(thought), full), style="dim italic")] if thought else []
-    for text, part in said.parts(message.get("content")):
+    for text, part in plain_text.content_parts(message.get("content")):
         body.append(Text(_cut(clean(_label(part) if text is None else text), full)))
     body += [_tool_call(one, full) for one in message.get("tool_calls") or () if isinstance(one, Mapping)]
     return Group(title, Padding(Group(*body), (0, 0, 1, 2), expand=False))
 
 
 def _label(part: object) -> str:
-    return said.kind_label(part) if isinstance(part, Mapping) else f"[{part}]"
+    return plain_text.kind_label(part) if isinstance(part, Mapping) else f"[{part}]"
 
 
 def _tool_call(one: Mapping[str, Any], full: bool) -> Text:
@@ -199,7 +202,7 @@ def _sampled_note(sampled: tuple[CallView, int] | None, versions: Mapping[str, s
     if sampled is None:
         return None
     view, index = sampled
-    note = line("  " + " · ".join(_call_facts(view, versions)), "dim")
+    note = clean_line("  " + " · ".join(_call_facts(view, versions)), "dim")
     chosen = next((c for c in view.choices if c.index == index), None)
     return note.append_text(_choice_note(chosen)) if chosen else note
 
@@ -215,7 +218,7 @@ def _call_facts(view: CallView, versions: Mapping[str, str]) -> list[str]:
 def _choice_note(choice: ChoiceView) -> Text:
     count = "" if choice.token_ids is None else f" · {len(choice.token_ids)} tokens"
     why = "trainable" if choice.trainable else f"context: {choice.untrainable_reason}"
-    return line(f" · choice {choice.index} · {choice.finish_reason}{count} · {why}", "dim")
+    return clean_line(f" · choice {choice.index} · {choice.finish_reason}{count} · {why}", "dim")
 
 
 def _other_calls(calls: Sequence[CallView]) -> RenderableType:
@@ -225,7 +228,7 @@ def _other_calls(calls: Sequence[CallView]) -> RenderableType:
          f"superseded by {c.superseded_by}" if c.superseded_by else c.error)
         for c in calls
     ]  # fmt: skip
-    return Group(Text("calls beside the main path", style="dim"), table(("",) * 6, rows)) if rows else Text()
+    return Group(Text("calls beside the main path", style="dim"), build_table(("",) * 6, rows)) if rows else Text()
 
 
 def _tools_at_work(view: TrajectoryView, asked: CallView, choice: int) -> Iterable[RenderableType]:
@@ -233,7 +236,7 @@ def _tools_at_work(view: TrajectoryView, asked: CallView, choice: int) -> Iterab
     for one in view.tool_calls:
         if (one.call_id, one.choice) == (asked.id, choice):
             style = "red" if one.error is not None else "dim"
-            yield Padding(line("⚒ " + " · ".join(_tool_facts(one)), style), (0, 0, 1, 2), expand=False)
+            yield Padding(clean_line("⚒ " + " · ".join(_tool_facts(one)), style), (0, 0, 1, 2), expand=False)
 
 
 def _tool_facts(one: ToolCallView) -> list[str]:
@@ -246,6 +249,6 @@ def _tool_facts(one: ToolCallView) -> list[str]:
 
 
 def _other_tools(calls: Sequence[ToolCallView]) -> RenderableType:
-    rows = [(when(t.started_at), t.outcome, t.name, json.dumps(t.arguments)[:200], t.error) for t in calls]
+    rows = [(format_time(t.started_at), t.outcome, t.name, json.dumps(t.arguments)[:200], t.error) for t in calls]
     title = Text("tool calls beside the main path", style="dim")
-    return Group(title, table(("", "", "", "", ""), rows)) if rows else Text()
+    return Group(title, build_table(("", "", "", "", ""), rows)) if rows else Text()

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from recorder.processes import file_modes
-from recorder.processes.child_environment import environment
+from recorder.processes.child_environment import child_environment
 
 LINE_LIMIT_BYTES: Final = 16 * 1024 * 1024
 KEPT_BYTES: Final = 16 * 1024  # of what the child wrote last
@@ -384,7 +384,7 @@ async def _spawned(spec: ChildSpec, fd: int) -> tuple[Process, asyncio.Task[byte
         reading = None
         if isinstance(spec.output, Path):
             file_modes.make_folder(spec.output.parent)
-            out = stack.enter_context(file_modes.appending(spec.output)).fileno()
+            out = stack.enter_context(file_modes.open_log(spec.output)).fileno()
         elif spec.output is Output.KEPT:
             reading, out = os.pipe()
             stack.callback(os.close, out)
@@ -392,7 +392,7 @@ async def _spawned(spec: ChildSpec, fd: int) -> tuple[Process, asyncio.Task[byte
             out = DEVNULL if spec.output is Output.NOWHERE else 2
         try:
             process = await asyncio.create_subprocess_exec(
-                *spec.command, "--fd", str(fd), cwd=spec.cwd, env={**environment(spec.named_env), **spec.own_env},
+                *spec.command, "--fd", str(fd), cwd=spec.cwd, env={**child_environment(spec.named_env), **spec.own_env},
                 stdin=DEVNULL, stdout=out, stderr=STDOUT, pass_fds=[fd],
                 start_new_session=True,  # its own group; and Ctrl-C in the terminal is Hone's to handle
             )  # fmt: skip

@@ -1,7 +1,7 @@
 """Files and folders that their owner alone can read, whatever the umask and whatever was there before.
 
 Owns: the modes, and making or opening a file or folder with them. Refuses: knowing which files there are
-(`recorder.store.folder`).
+(`recorder.store.data_folder`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def make_folder(path: Path) -> None:
         folder.chmod(FOLDER)  # the umask may have taken from it, and what is made on the way has a wider mode
 
 
-def opener(path: str, flags: int) -> int:
+def private_opener(path: str, flags: int) -> int:
     """For `open(path, mode, opener=opener)`: the file is the owner's alone, also where it was there already."""
     handle = os.open(path, flags | os.O_CLOEXEC, FILE)
     if stat.S_IMODE(os.fstat(handle).st_mode) != FILE:
@@ -33,15 +33,15 @@ def opener(path: str, flags: int) -> int:
     return handle
 
 
-def write(path: Path, text: str) -> None:
+def write_private(path: Path, text: str) -> None:
     """Write a whole file."""
-    with open(path, "w", encoding="utf-8", opener=opener) as file:
+    with open(path, "w", encoding="utf-8", opener=private_opener) as file:
         file.write(text)
 
 
-def appending(path: Path) -> BinaryIO:
+def open_log(path: Path) -> BinaryIO:
     """A log, opened to go on with it."""
-    return open(path, "ab", opener=opener)
+    return open(path, "ab", opener=private_opener)
 
 
 def is_shared(folder: Path) -> bool:
@@ -49,6 +49,6 @@ def is_shared(folder: Path) -> bool:
     return bool(folder.stat().st_mode & stat.S_ISGID)
 
 
-def modes_in(folder: Path) -> tuple[int, int]:
+def folder_modes(folder: Path) -> tuple[int, int]:
     """The modes of a folder and of a file in this folder."""
     return (SHARED_FOLDER, SHARED_FILE) if is_shared(folder) else (FOLDER, FILE)

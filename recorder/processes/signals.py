@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def stopping(stop: Callable[[], object]) -> Iterator[None]:
+def call_on_stop(stop: Callable[[], object]) -> Iterator[None]:
     """Call `stop`, in the running event loop, whenever this process is told to stop; until left."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -3,7 +3,7 @@
 Owns: these moves, each one transaction; what a version must be for its alias to move to it (its own, through its gate,
 with a folder, in the line); after which promotions a share of new runs is held back on the version before, and the
 alias is watched. Refuses: drawing runs (`proxy.versions.pins`), comparing them (`proxy.gate`), loading and draining
-versions (the proxy's controller), what was trained as the alias moves (`recorder.registry.descent`).
+versions (the proxy's controller), what was trained as the alias moves (`recorder.registry.ancestry`).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
-from recorder.registry import descent, moves
+from recorder.registry import ancestry, moves
 from recorder.registry.aliases import AliasView, lock_alias
-from recorder.registry.moves import Said
+from recorder.registry.moves import MoveReason
 from recorder.states import StepState, VersionState
 from recorder.store.database import Store
 from recorder.store.schema import aliases, steps, versions
 from recorder.store.schema import ledger as ledger_table
 from recorder.store.sql import now
-from recorder.store.transitions import move
+from recorder.store.transitions import move_state
 
 Why = Literal["promote", "rollback", "gate"]
 BY_HAND: Final = "hand"  # who moved an alias: a person, by whatever way
@@ -54,7 +54,7 @@ async def set_live(
             await require_servable(conn, alias, version_id)
             if why == "gate":
                 await require_child(conn, alias, version_id)
-            await _swap(conn, alias, version_id, why, Said(who, reason, figures))
+            await _swap(conn, alias, version_id, why, MoveReason(who, reason, figures))
         return await lock_alias(conn, alias_id)
 
 
@@ -78,7 +78,7 @@ async def rollback(
         if left not in (None, alias.live_version_id):
             raise Conflict(f"alias {alias.name!r} moved in the meantime: {left} is not live any more")
         await require_servable(conn, alias, alias.previous_version_id)
-        await _swap(conn, alias, alias.previous_version_id, "rollback", Said(who, reason, figures))
+        await _swap(conn, alias, alias.previous_version_id, "rollback", MoveReason(who, reason, figures))
         return await lock_alias(conn, alias_id)
 
 
@@ -94,7 +94,9 @@ async def end_watch(
         if alias.live_version_id != version_id or alias.watched_until is None:
             raise Conflict(f"alias {alias.name!r} moved in the meantime: {version_id} is not watched any more")
         await _point(conn, alias, watched_until=None)
-        await moves.write(conn, alias.project_id, alias.name, version_id, "watch_ended", {}, Said(who, None, figures))
+        await moves.write_move(
+            conn, alias.project_id, alias.name, version_id, "watch_ended", {}, MoveReason(who, None, figures)
+        )
         return await lock_alias(conn, alias_id)
 
 
@@ -116,18 +118,20 @@ async def set_canary(
     """
     if not 0.0 <= share <= 1.0:
         raise ValueError(f"canary share {share} is not in 0..1")
-    said = Said(who, reason, figures)
+    said = MoveReason(who, reason, figures)
     async with store.write() as conn:
         alias = await lock_alias(conn, alias_id)
         if alias.canary_version_id not in (None, version_id):
-            await move(conn, versions, alias.canary_version_id, VersionState.RETIRED, reason=ROLLED_BACK)
-            await descent.end(conn, alias.canary_version_id, "left_out", ROLLED_BACK)
-            await moves.write(conn, alias.project_id, alias.name, alias.canary_version_id, "canary_ended", {}, said)
+            await move_state(conn, versions, alias.canary_version_id, VersionState.RETIRED, reason=ROLLED_BACK)
+            await ancestry.end_version(conn, alias.canary_version_id, "left_out", ROLLED_BACK)
+            await moves.write_move(
+                conn, alias.project_id, alias.name, alias.canary_version_id, "canary_ended", {}, said
+            )
         if version_id is not None and version_id != alias.canary_version_id:
             await require_child(conn, alias, version_id)
-            await move(conn, versions, version_id, VersionState.CANARY)
+            await move_state(conn, versions, version_id, VersionState.CANARY)
         if version_id is not None and (version_id, share) != (alias.canary_version_id, alias.canary_share):
-            await moves.write(conn, alias.project_id, alias.name, version_id, "canary", {"share": share}, said)
+            await moves.write_move(conn, alias.project_id, alias.name, version_id, "canary", {"share": share}, said)
         await _point(conn, alias, canary_version_id=version_id, canary_share=share if version_id else 0.0)
         return await lock_alias(conn, alias_id)
 
@@ -146,20 +150,20 @@ async def _swap(
     alias: AliasView,
     version_id: str,
     why: Why,
-    said: Said,
+    said: MoveReason,
 ) -> None:
     if alias.live_version_id is not None:
         left = ROLLED_BACK if why == "rollback" else None
-        await move(conn, versions, alias.live_version_id, VersionState.RETIRED, reason=left)
-    await move(conn, versions, version_id, VersionState.LIVE, reason=None)
+        await move_state(conn, versions, alias.live_version_id, VersionState.RETIRED, reason=left)
+    await move_state(conn, versions, version_id, VersionState.LIVE, reason=None)
     before = alias.live_version_id if why != "rollback" else await _lived_before(conn, version_id)
     canary_ends = alias.canary_version_id == version_id
     share = {"canary_version_id": None, "canary_share": 0.0} if canary_ends else {}
     is_watched = why != "rollback" and await is_held(conn, alias, version_id)
     until = now() + alias.rollback_watch_s if is_watched else None
     await _point(conn, alias, live_version_id=version_id, previous_version_id=before, watched_until=until, **share)
-    await descent.move_line(conn, alias.live_version_id, version_id, why=why, who=said.who)
-    await moves.write(
+    await ancestry.move_ancestry(conn, alias.live_version_id, version_id, why=why, who=said.who)
+    await moves.write_move(
         conn, alias.project_id, alias.name, version_id, why, {"from": alias.live_version_id, "to": version_id}, said
     )
 
@@ -239,7 +243,7 @@ async def is_held(conn: AsyncConnection, alias: AliasView, version_id: str) -> b
     """
     if alias.holdback_share <= 0 or alias.live_version_id is None:
         return False
-    ancestors = {row.id for row in await conn.execute(descent.lineage(version_id))}
+    ancestors = {row.id for row in await conn.execute(ancestry.ancestry_ages(version_id))}
     return alias.live_version_id in ancestors and not await _is_of_campaign(conn, version_id)
 
 

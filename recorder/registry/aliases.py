@@ -2,7 +2,7 @@
 
 Owns: making an alias with its version 0, its settings in the store, its base, reading aliases. Refuses: moving an alias
 to another version (`recorder.registry.alias_moves`), loading, probing and draining versions (the proxy's controller),
-choosing one for a request (`proxy.versions.in_service`).
+choosing one for a request (`proxy.versions.routing`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from recorder.errors import Conflict, InvalidId, NotFound
 from recorder.ids import new_id
 from recorder.states import VersionState
 from recorder.store import ledger, sql
-from recorder.store.database import Store
+from recorder.store.database import Project, Store
 from recorder.store.ledger import LedgerRow
-from recorder.store.project import Project
 from recorder.store.schema import aliases, versions
 from recorder.store.sql import now
 
@@ -34,8 +33,8 @@ class AliasView:
     """One alias. `generation` counts every move, so that who compares sees a change; `canary_share` is in 0..1.
 
     `baseline`: what its runs' rewards are compared with in training, those of their group or the alias's earlier ones
-    (`recorder.work.baselines`). `watched_until` (unix seconds of the database's clock): until then the live version is
-    compared with the previous one, on which `holdback_share` of new runs stays.
+    (`recorder.queue.training.baselines`). `watched_until` (unix seconds of the database's clock): until then the live
+    version is compared with the previous one, on which `holdback_share` of new runs stays.
     """
 
     id: str
@@ -105,7 +104,7 @@ async def ensure_alias(
 async def _by_name(conn: AsyncConnection, project_id: str, name: str) -> AliasView | None:
     query = select(*_COLUMNS).where(aliases.c.project_id == project_id, aliases.c.name == name)
     row = (await conn.execute(query.with_for_update())).first()
-    return sql.view(AliasView, row) if row else None
+    return sql.as_view(AliasView, row) if row else None
 
 
 async def _create(
@@ -187,7 +186,7 @@ async def _take_over_base(conn: AsyncConnection, alias: AliasView, base_model: s
         .values(engine_name=base_model, base_fingerprint=fingerprint)
     )
     detail = {"from": alias.base_fingerprint, "to": fingerprint, "base_model": base_model}
-    await ledger.write(conn, [LedgerRow(alias.project_id, "alias", alias.id, "base_changed", detail)])
+    await ledger.write_rows(conn, [LedgerRow(alias.project_id, "alias", alias.id, "base_changed", detail)])
 
 
 def _same_base(alias: AliasView, base_model: str, fingerprint: str | None) -> bool:
@@ -217,7 +216,7 @@ async def get_aliases(project: Project) -> list[AliasView]:
 async def read_aliases(conn: AsyncConnection, project_id: str) -> list[AliasView]:
     """`get_aliases`, inside the caller's transaction."""
     query = select(*_COLUMNS).where(aliases.c.project_id == project_id).order_by(aliases.c.name)
-    return sql.views(AliasView, await conn.execute(query))
+    return sql.as_views(AliasView, await conn.execute(query))
 
 
 async def get_alias(project: Project, name: str) -> AliasView:
@@ -235,4 +234,4 @@ async def lock_alias(conn: AsyncConnection, alias_id: str) -> AliasView:
     row = (await conn.execute(select(*_COLUMNS).where(aliases.c.id == alias_id).with_for_update())).first()
     if row is None:
         raise NotFound(f"no alias {alias_id}")
-    return sql.view(AliasView, row)
+    return sql.as_view(AliasView, row)

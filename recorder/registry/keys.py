@@ -3,6 +3,11 @@
 Keys of one family share their runs: a key, those that replaced it, and those that it minted for a run.
 
 Owns: keys, scopes and families. Refuses: HTTP, and what is allowed where no key exists (`proxy.admission.auth`).
+
+Who is signed in to the pages: a token that a browser keeps, which stands for a key while that is in force.
+
+Owns: making, checking and ending them. Refuses: cookies (`proxy.dashboard.sign_in`), and what a key may do
+(`recorder.registry.keys`).
 """
 
 from __future__ import annotations
@@ -14,15 +19,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, insert, or_, select, update
+from sqlalchemy import ColumnElement, delete, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
 from recorder.ids import new_id
 from recorder.store import sql
-from recorder.store.database import Store
-from recorder.store.project import Project
-from recorder.store.schema import keys
+from recorder.store.database import Project, Store
+from recorder.store.schema import keys, sign_ins
 from recorder.store.sql import now
 
 PREFIX: Final = "hone_"
@@ -68,7 +72,7 @@ class KeyView:
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
 
-async def mint(
+async def create_key(
     project: Project,
     name: str,
     scopes: Collection[str],
@@ -86,7 +90,7 @@ async def mint(
         return await _insert(conn, project.id, _secret(), **fields, expires_at=expires_at, family=family)
 
 
-async def adopt(
+async def adopt_key(
     project: Project,
     name: str,
     scopes: Collection[str],
@@ -116,7 +120,7 @@ async def adopt(
     return there
 
 
-async def rotate(project: Project, key: str, grace_s: float = 0.0, by: str | None = None) -> tuple[KeyView, str]:
+async def rotate_key(project: Project, key: str, grace_s: float = 0.0, by: str | None = None) -> tuple[KeyView, str]:
     """Replace a key, by its id or its name, with a new one that has its scopes, its runs and its end.
 
     The old one ends at once, or after `grace_s` seconds. Raises NotFound, and Conflict where a name is ambiguous.
@@ -153,13 +157,13 @@ def _scopes(scopes: Collection[str]) -> frozenset[Scope]:
     return frozenset(map(Scope, scopes))
 
 
-async def verify(store: Store, secret: str) -> KeyView | None:
+async def verify_secret(store: Store, secret: str) -> KeyView | None:
     """The key with that secret, unless it is unknown, revoked or past its time."""
     async with store.read() as conn:
         return await _valid(conn, keys.c.hash == _hash(secret))
 
 
-async def in_force(conn: AsyncConnection, key_id: str) -> KeyView | None:
+async def find_valid_key(conn: AsyncConnection, key_id: str) -> KeyView | None:
     """The key with that id, unless it is unknown, revoked or past its time."""
     return await _valid(conn, keys.c.id == key_id)
 
@@ -185,7 +189,7 @@ async def newest_keys(project: Project, limit: int = 200) -> list[KeyView]:
         return [_view(row) for row in await conn.execute(query)]
 
 
-async def revoke(project: Project, key: str, by: str | None = None) -> KeyView:
+async def revoke_key(project: Project, key: str, by: str | None = None) -> KeyView:
     """Revoke a key by its id or its name, for good. Raises NotFound, and Conflict where a name is ambiguous."""
     async with project.store.write() as conn:
         found = await _in_force(conn, project.id, key)
@@ -205,7 +209,7 @@ async def _in_force(conn: AsyncConnection, project_id: str, key: str) -> Any:
     return rows[0]
 
 
-async def any_keys(project: Project) -> bool:
+async def has_keys(project: Project) -> bool:
     """Whether the project is guarded by keys: one was made, for no single run, and it was not revoked.
 
     A key past its time still counts: time alone must not open what a key had closed.
@@ -220,4 +224,35 @@ def _hash(secret: str) -> str:
 
 
 def _view(row: Any) -> KeyView:
-    return sql.view(KeyView, row, scopes=frozenset(map(Scope, row.scopes)))
+    return sql.as_view(KeyView, row, scopes=frozenset(map(Scope, row.scopes)))
+
+
+LASTS_S: Final = 12 * 3600.0
+
+
+async def sign_in(store: Store, key: KeyView) -> str:
+    """A new token for a key. Those that are past their time are taken away."""
+    token = secrets.token_urlsafe(32)
+    fields = {"hash": _token_hash(token), "project_id": key.project_id, "key_id": key.id}
+    async with store.write() as conn:
+        await conn.execute(delete(sign_ins).where(sign_ins.c.expires_at <= now()))
+        await conn.execute(insert(sign_ins).values(**fields, expires_at=now() + LASTS_S))
+    return token
+
+
+async def find_signed_in_key(store: Store, token: str) -> KeyView | None:
+    """The key that a token stands for, unless the token or the key is unknown, ended or past its time."""
+    query = select(sign_ins.c.key_id).where(sign_ins.c.hash == _token_hash(token), sign_ins.c.expires_at > now())
+    async with store.read() as conn:
+        key_id = (await conn.execute(query)).scalar_one_or_none()
+        return await find_valid_key(conn, key_id) if key_id is not None else None
+
+
+async def sign_out(store: Store, token: str) -> None:
+    """End a token."""
+    async with store.write() as conn:
+        await conn.execute(delete(sign_ins).where(sign_ins.c.hash == _token_hash(token)))
+
+
+def _token_hash(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()

@@ -15,13 +15,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.store import ledger as rows
 from recorder.store import sql
+from recorder.store.database import Project
 from recorder.store.ledger import LedgerRow
-from recorder.store.project import Project
 from recorder.store.schema import aliases, ledger, versions
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class VersionMove:
     """One decision about a version; `at` is unix seconds.
 
     `move`: gated, canary, canary_ended, gate (made live by it), promote, watch_ended (it stays), rollback, rejected,
@@ -41,7 +41,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class MoveReason:
     """What a move's row says beside the move: who made it, why in words, by which figures."""
 
     who: str
@@ -55,18 +55,18 @@ class Said:
         return {"who": self.who} | {name: value for name, value in told.items() if value is not None}
 
 
-async def write(
+async def write_move(
     conn: AsyncConnection,
     project_id: str,
     alias: str,
     version_id: str,
     code: str,
     moved: Mapping[str, Any],
-    said: Said,
+    said: MoveReason,
 ) -> None:
     """The row that says why a version came into service, stays or left it."""
     detail = {"alias": alias, **moved, **said.detail}
-    await rows.write(conn, [LedgerRow(project_id, "version", version_id, code, detail)])
+    await rows.write_rows(conn, [LedgerRow(project_id, "version", version_id, code, detail)])
 
 
 async def list_moves(
@@ -75,13 +75,13 @@ async def list_moves(
     alias: str | None = None,
     version_ids: Collection[str] | None = None,
     limit: int = 100,
-) -> list[Move]:
+) -> list[VersionMove]:
     """The newest decisions first, about one alias's versions, some versions or all."""
     query = (
         select(ledger, aliases.c.name, versions.c.number)
         .join(versions, versions.c.id == ledger.c.object_id)
         .join(aliases, aliases.c.id == versions.c.alias_id)
-        .where(sql.passed_by(ledger.c.project_id) == project.id, ledger.c.object_kind == "version")
+        .where(sql.without_index(ledger.c.project_id) == project.id, ledger.c.object_kind == "version")
         .order_by(ledger.c.id.desc())
         .limit(limit)
     )
@@ -89,7 +89,7 @@ async def list_moves(
         query = query.where(aliases.c.name == alias)
     if version_ids is not None:  # by their ids, not by walking the newest rows of all that was ever written
         query = query.where(ledger.c.object_id.in_(version_ids))
-        query = query.order_by(None).order_by(sql.passed_by(ledger.c.id).desc())
+        query = query.order_by(None).order_by(sql.without_index(ledger.c.id).desc())
     async with project.store.read() as conn:
         return [_move(row) for row in await conn.execute(query)]
 
@@ -108,9 +108,9 @@ async def count_moves(project: Project) -> dict[tuple[str, str], int]:
         return {(str(name), str(code)): int(count) for name, code, count in await conn.execute(query)}
 
 
-def _move(row: Any) -> Move:
+def _move(row: Any) -> VersionMove:
     said = row.detail or {}
-    return Move(
+    return VersionMove(
         at=row.at,
         alias=row.name,
         version=f"{row.name}@{row.number}",

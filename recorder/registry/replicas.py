@@ -14,9 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.ids import new_id
 from recorder.store import sql
-from recorder.store.changes import quietly
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.changes import mark_quiet
+from recorder.store.database import Project, Store
 from recorder.store.schema import proxies, replicas
 from recorder.store.sql import now
 
@@ -79,7 +78,7 @@ async def report_replica(
         await conn.execute(sql.upsert(conn, replicas, ("project_id", "url"), values, keep=("id",)))
 
 
-async def replica_seen(project: Project, url: str) -> bool:
+async def touch_replica(project: Project, url: str) -> bool:
     """Say that nothing changed with the replica at `url`: a heartbeat, which wakes nobody. False: it has no row."""
     statement = update(replicas).where(replicas.c.project_id == project.id, replicas.c.url == url)
     return await _seen(project.store, statement)
@@ -102,7 +101,7 @@ async def read_replicas(conn: AsyncConnection, project_id: str, within_s: float 
     query = select(replicas).where(replicas.c.project_id == project_id).order_by(replicas.c.url)
     if within_s is not None:
         query = query.where(replicas.c.seen_at >= now() - within_s)
-    return sql.views(ReplicaView, await conn.execute(query))
+    return sql.as_views(ReplicaView, await conn.execute(query))
 
 
 async def report_proxy(
@@ -126,14 +125,14 @@ async def report_proxy(
         await conn.execute(sql.upsert(conn, proxies, ("id",), values))
 
 
-async def proxy_seen(store: Store, proxy_id: str) -> bool:
+async def touch_proxy(store: Store, proxy_id: str) -> bool:
     """Say that nothing changed with a proxy: a heartbeat, which wakes nobody. False: it has no row."""
     return await _seen(store, update(proxies).where(proxies.c.id == proxy_id))
 
 
 async def _seen(store: Store, rows: Update) -> bool:
     async with store.write() as conn:
-        return (await conn.execute(quietly(rows.values(seen_at=now())))).rowcount > 0
+        return (await conn.execute(mark_quiet(rows.values(seen_at=now())))).rowcount > 0
 
 
 async def forget_proxy(store: Store, proxy_id: str) -> None:
@@ -149,7 +148,7 @@ async def forget_gone_proxies(project: Project) -> None:
         await conn.execute(delete(proxies).where(*gone))
 
 
-async def proxies_seen(project: Project, within_s: float) -> list[ProxyView]:
+async def list_live_proxies(project: Project, within_s: float) -> list[ProxyView]:
     """The proxies heard of within so many seconds."""
     query = (
         select(proxies)
@@ -157,4 +156,4 @@ async def proxies_seen(project: Project, within_s: float) -> list[ProxyView]:
         .order_by(proxies.c.id)
     )
     async with project.store.read() as conn:
-        return sql.views(ProxyView, await conn.execute(query))
+        return sql.as_views(ProxyView, await conn.execute(query))

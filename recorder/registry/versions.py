@@ -1,7 +1,8 @@
 """Versions: immutable LoRA adapters of an alias, from a number in the store to retirement.
 
 Owns: numbers (never used twice), states, ancestry and age, rejecting one. Refuses: the adapter's files (trainer), the
-engine (proxy), making one live (`recorder.registry.alias_moves`), what it was trained on (`recorder.registry.descent`).
+engine (proxy), making one live (`recorder.registry.alias_moves`), what it was trained on
+(`recorder.registry.ancestry`).
 """
 
 from __future__ import annotations
@@ -16,17 +17,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
 from recorder.ids import new_id
-from recorder.registry import descent
+from recorder.registry import ancestry
 from recorder.registry.alias_moves import drop_canary
-from recorder.registry.descent import Lessons
+from recorder.registry.ancestry import Lessons
 from recorder.states import UNDECIDED, GroupState, StepState, TrajectoryState, VersionState
 from recorder.store import ledger, sql
-from recorder.store.database import Store
+from recorder.store.database import Project, Store
 from recorder.store.ledger import LedgerRow
-from recorder.store.project import Project
 from recorder.store.schema import aliases, groups, steps, trajectories, versions
 from recorder.store.sql import now
-from recorder.store.transitions import move
+from recorder.store.transitions import move_state
 
 _NAME: Final = re.compile(r"(?P<alias>.+)@(?P<number>0|[1-9][0-9]{0,8})")
 _ENDED_BADLY: Final = (VersionState.REJECTED, VersionState.ABANDONED)
@@ -55,7 +55,7 @@ class VersionView:
     state_at: float
 
 
-def slug(alias_name: str) -> str:
+def alias_slug(alias_name: str) -> str:
     """The alias's name as a directory and engine name may carry it."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", alias_name).lstrip(".") or "alias"
 
@@ -73,7 +73,7 @@ def _query() -> Select[Any]:
 
 def _view(row: Any) -> VersionView:
     name = f"{row.alias_name}@{row.number}"
-    return sql.view(VersionView, row, name=name, state=VersionState(row.state))
+    return sql.as_view(VersionView, row, name=name, state=VersionState(row.state))
 
 
 async def _one(conn: AsyncConnection, version_id: str) -> VersionView:
@@ -83,7 +83,7 @@ async def _one(conn: AsyncConnection, version_id: str) -> VersionView:
     return _view(row)
 
 
-async def allocate(store: Store, alias_id: str, parent_id: str, *, step_id: str | None = None) -> VersionView:
+async def allocate_version(store: Store, alias_id: str, parent_id: str, *, step_id: str | None = None) -> VersionView:
     """Take the next number of the alias, before anything of the version is written.
 
     With `step_id` the running step is tied to it, so that abandoning the step abandons the version.
@@ -104,7 +104,7 @@ async def allocate(store: Store, alias_id: str, parent_id: str, *, step_id: str 
                 number=number,
                 parent_id=parent_id,
                 state=VersionState.ALLOCATED,
-                engine_name=f"{slug(alias.name)}@{number}",
+                engine_name=f"{alias_slug(alias.name)}@{number}",
                 base_fingerprint=alias.base_fingerprint,
                 metrics={},
                 created_at=now(),
@@ -145,7 +145,7 @@ async def read_versions(
     return [_view(row) for row in await conn.execute(query.order_by(versions.c.alias_id, versions.c.number))]
 
 
-async def pinned(project: Project) -> set[str]:
+async def list_pinned_versions(project: Project) -> set[str]:
     """Ids of the versions that open trajectories or open groups are pinned to."""
     runs = select(trajectories.c.version_id).where(
         trajectories.c.project_id == project.id, trajectories.c.state == TrajectoryState.OPEN
@@ -156,7 +156,7 @@ async def pinned(project: Project) -> set[str]:
         return {version_id for (version_id,) in found if version_id is not None}
 
 
-async def repin(store: Store, trajectory_id: str, version_id: str) -> None:
+async def repin_trajectory(store: Store, trajectory_id: str, version_id: str) -> None:
     """Pin a trajectory to another version midway: it is mixed from now on (unless it has it already)."""
     other = or_(trajectories.c.version_id.is_(None), trajectories.c.version_id != version_id)
     moved = update(trajectories).where(trajectories.c.id == trajectory_id, other)
@@ -170,7 +170,7 @@ async def get_version(store: Store, version_id: str) -> VersionView:
         return await _one(conn, version_id)
 
 
-async def by_name(project: Project, name: str) -> VersionView:
+async def get_version_by_name(project: Project, name: str) -> VersionView:
     """One version by what users call it, `helpdesk@3`. Raises NotFound."""
     alias, number = parse_name(name)
     query = _query().where(versions.c.project_id == project.id, aliases.c.name == alias, versions.c.number == number)
@@ -181,7 +181,7 @@ async def by_name(project: Project, name: str) -> VersionView:
     return _view(row)
 
 
-async def mark(
+async def mark_version(
     store: Store,
     version_id: str,
     to: VersionState,
@@ -212,8 +212,8 @@ async def move_version(
     expect: VersionState | None = None,
     **fields: Any,
 ) -> None:
-    """`mark` inside the caller's transaction."""
-    await move(conn, versions, version_id, to, expect=expect, reason=reason, **fields)
+    """`mark_version` inside the caller's transaction."""
+    await move_state(conn, versions, version_id, to, expect=expect, reason=reason, **fields)
     if to in _ENDED_BADLY:
         await _end(conn, version_id, to, reason, "again", {})
 
@@ -224,13 +224,13 @@ async def pass_gate(
     """A loaded version passed its gate: the ledger keeps by what (`why`). Raises Conflict where it is decided."""
     said = {"who": who, "reason": why} | ({"figures": dict(figures)} if figures else {})
     async with store.write() as conn:
-        await move(conn, versions, version_id, VersionState.GATED, expect=VersionState.LOADED)
+        await move_state(conn, versions, version_id, VersionState.GATED, expect=VersionState.LOADED)
         view = await _one(conn, version_id)
-        await ledger.write(conn, [LedgerRow(view.project_id, "version", version_id, VersionState.GATED, said)])
+        await ledger.write_rows(conn, [LedgerRow(view.project_id, "version", version_id, VersionState.GATED, said)])
         return view
 
 
-async def reject(
+async def reject_version(
     store: Store,
     version_id: str,
     reason: str,
@@ -247,7 +247,7 @@ async def reject(
     """
     said = {"who": who, "lessons": lessons} | ({"figures": dict(figures)} if figures else {})
     async with store.write() as conn:
-        await move(conn, versions, version_id, VersionState.REJECTED, reason=reason)
+        await move_state(conn, versions, version_id, VersionState.REJECTED, reason=reason)
         await _end(conn, version_id, VersionState.REJECTED, reason, lessons, said)
         return await _one(conn, version_id)
 
@@ -261,21 +261,21 @@ async def _end(
     said: Mapping[str, Any],
 ) -> None:
     await drop_canary(conn, version_id)
-    await descent.end(conn, version_id, lessons, reason)
+    await ancestry.end_version(conn, version_id, lessons, reason)
     project = select(versions.c.project_id).where(versions.c.id == version_id)
     project_id = (await conn.execute(project)).scalar_one()
-    await ledger.write(conn, [LedgerRow(project_id, "version", version_id, to, {"reason": reason, **said})])
+    await ledger.write_rows(conn, [LedgerRow(project_id, "version", version_id, to, {"reason": reason, **said})])
 
 
-async def undecided(store: Store, alias_id: str) -> VersionView | None:
+async def find_pending_version(store: Store, alias_id: str) -> VersionView | None:
     """The alias's version that is made but neither accepted nor given up: until then no step begins."""
     async with store.read() as conn:
-        return await undecided_in(conn, alias_id)
+        return await read_pending_version(conn, alias_id)
 
 
-async def undecided_in(conn: AsyncConnection, alias_id: str) -> VersionView | None:
-    """`undecided` inside the caller's transaction. One that is still being written (`allocated`) does not count: its
-    step runs, or its trainer is dead.
+async def read_pending_version(conn: AsyncConnection, alias_id: str) -> VersionView | None:
+    """`find_pending_version` inside the caller's transaction. One that is still being written (`allocated`) does not
+    count: its step runs, or its trainer is dead.
     """
     made = sorted(UNDECIDED - {VersionState.ALLOCATED})
     query = _query().where(versions.c.alias_id == alias_id, versions.c.state.in_(made))
@@ -283,15 +283,15 @@ async def undecided_in(conn: AsyncConnection, alias_id: str) -> VersionView | No
     return _view(row) if row else None
 
 
-async def ancestry(store: Store, version_id: str) -> list[str]:
+async def list_ancestors(store: Store, version_id: str) -> list[str]:
     """Version ids from `version_id` itself back to version 0."""
     async with store.read() as conn:
-        found = [row.id for row in await conn.execute(descent.lineage(version_id))]
+        found = [row.id for row in await conn.execute(ancestry.ancestry_ages(version_id))]
     if not found:
         raise NotFound(f"no version {version_id}")
     return found
 
 
-def age(ancestors: Sequence[str], sample_version_id: str | None) -> int | None:
-    """Steps from the sample's version to the newest of `ancestors` (from `ancestry`); None: not an ancestor."""
+def version_age(ancestors: Sequence[str], sample_version_id: str | None) -> int | None:
+    """Steps from the sample's version to the newest of `ancestors` (from `list_ancestors`); None: not an ancestor."""
     return ancestors.index(sample_version_id) if sample_version_id in ancestors else None

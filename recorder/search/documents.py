@@ -1,6 +1,6 @@
 """What one call adds to what was said in its run, as texts: the document that is searched.
 
-Owns: which messages those are, and what of a message is said. Refuses: words (`recorder.search.words`), keeping them.
+Owns: which messages those are, and what of a message is said. Refuses: words (`recorder.search.terms`), keeping them.
 
 A document's key is its call's id. A sibling, which a choice of a shared call became, has no call of its own: its key is
 its run's id, and its document is the call's with its own choice. The call's document leaves that choice out.
@@ -8,6 +8,15 @@ its run's id, and its document is the call's with its own choice. The call's doc
 A call's prompt repeats the conversation so far. What it adds are the messages that its parent's prompt and answer do
 not have, and what was answered. System and developer messages and tools' schemas are left out: they are the same in
 every run. What is read is what the store holds, so it is redacted already.
+
+Which calls wait to be indexed: one tiny row each, written with the call.
+
+Owns: putting calls in, and how many wait. Refuses: taking them out (`recorder.search.indexer`).
+
+The numbers of documents: by the millisecond in which their run began, so that a walk downwards meets new runs first.
+
+Owns: how a number is made of a run's id and a count, and the bounds of a run's. Refuses: which number is free
+(`recorder.search.indexer`).
 """
 
 from __future__ import annotations
@@ -17,14 +26,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, and_, func, literal, select
+from sqlalchemy import ColumnElement, and_, func, insert, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from recorder.content.said import find_texts, text_parts
-from recorder.content.turns import Message
-from recorder.states import Origin
-from recorder.store.schema import calls, choices, nodes, trajectories
-from recorder.store.statement import as_text
+from recorder.ids import id_time_ms
+from recorder.messages.calls import Message
+from recorder.messages.plain_text import find_texts, text_parts
+from recorder.states import CallState, Origin
+from recorder.store import sql
+from recorder.store.database import Project
+from recorder.store.schema import calls, choices, nodes, trajectories, unindexed
+from recorder.store.statement import json_as_text
 
 # A document of so many characters takes some milliseconds to index, as long as one transaction may hold SQLite's lock.
 MOST_CHARS: Final = 32_768
@@ -50,7 +62,7 @@ class Document:
             self.texts.append(text)
 
 
-async def documents_of(conn: AsyncConnection, keys: Sequence[str]) -> list[Document]:
+async def load_documents(conn: AsyncConnection, keys: Sequence[str]) -> list[Document]:
     """The documents of those of some keys that are there. Their number is bounded by the caller."""
     siblings = await _siblings(conn, trajectories.c.id.in_(keys))
     of_calls = select(calls.c.id, calls.c.trajectory_id, calls.c.parent_call_id, calls.c.parent_choice)
@@ -124,7 +136,7 @@ async def _new(conn: AsyncConnection, row: Any, path: _Path, heard: set[bytes] |
 async def _answers(conn: AsyncConnection, call_ids: Sequence[str]) -> dict[str, list[tuple[int, Message]]]:
     """By call: what was answered, each with its place among the choices."""
     query = (
-        select(choices.c.call_id, choices.c.index, as_text(nodes.c.message))
+        select(choices.c.call_id, choices.c.index, json_as_text(nodes.c.message))
         .join(nodes, nodes.c.id == choices.c.node_id)
         .where(choices.c.call_id.in_(call_ids))
         .order_by(choices.c.call_id, choices.c.index)
@@ -167,7 +179,7 @@ async def _up(conn: AsyncConnection, start: Any) -> dict[str, list[tuple[_Node, 
         )
     )
     query = (
-        select(up.c.call_id, up.c.id, up.c.parent_id, shown.c.role, as_text(shown.c.message))
+        select(up.c.call_id, up.c.id, up.c.parent_id, shown.c.role, json_as_text(shown.c.message))
         .join(shown, shown.c.id == up.c.id)
         .order_by(up.c.call_id, up.c.depth)
     )
@@ -207,3 +219,47 @@ def _said(message: Message) -> Iterator[str]:
 def _each(value: object) -> Iterator[Mapping[str, Any]]:
     if isinstance(value, list):
         yield from (one for one in value if isinstance(one, Mapping))
+
+
+MOST_COUNTED: Final = 10_000
+
+
+async def queue_calls(conn: AsyncConnection, project_id: str, call_ids: Sequence[str]) -> None:
+    """Have some calls indexed, or indexed anew; a sibling, which has no call of its own, by its run's id."""
+    if call_ids:
+        rows = [{"project_id": project_id, "call_id": id_} for id_ in call_ids]
+        await conn.execute(sql.insert_ignore(conn, unindexed), rows)
+
+
+async def queue_all_calls(conn: AsyncConnection) -> None:
+    """Have every call of a store indexed that has ended: one that was copied here without its index."""
+    ended = select(calls.c.project_id, calls.c.id).where(calls.c.state != CallState.OPEN)
+    siblings = select(trajectories.c.project_id, trajectories.c.id).where(is_sibling())
+    await conn.execute(insert(unindexed).from_select(["project_id", "call_id"], ended.union_all(siblings)))
+
+
+async def count_queued(project: Project, *, most: int = MOST_COUNTED) -> int:
+    """How many calls of a project wait to be indexed; counted up to `most`."""
+    some = select(literal(1)).where(unindexed.c.project_id == project.id).limit(most).subquery("some")
+    async with project.store.read() as conn:
+        return int((await conn.execute(select(func.count()).select_from(some))).scalar_one())
+
+
+_COUNT_BITS: Final = 20
+PER_MS: Final = 1 << _COUNT_BITS  # documents of all runs that began in one millisecond
+_LAST_MS: Final = (1 << 63 - _COUNT_BITS) - 1
+
+
+def first_number(trajectory_id: str) -> int:
+    """The least number of the runs that began with this one. An id that is not of our making began at 0."""
+    return min(id_time_ms(trajectory_id), _LAST_MS) << _COUNT_BITS
+
+
+def next_number(trajectory_id: str) -> int:
+    """The least number of the runs that began after this one."""
+    return first_number(trajectory_id) + PER_MS
+
+
+def is_same_ms(a: int, b: int) -> bool:
+    """Whether two documents are of runs that began in one millisecond: their order says nothing of the runs'."""
+    return a >> _COUNT_BITS == b >> _COUNT_BITS

@@ -4,8 +4,8 @@ Owns: which tables stand for which topic, the row of each topic, counting up ins
 look at the counters every `EVERY_S` for a whole process, only while somebody waits. No caller counts: `Store.write`
 asks `topic_of` about every statement that it executes. Refuses: knowing what a change was; whoever is woken looks.
 
-A statement that changes nothing that anybody waits for (a renewed lease, the time of a last call) says so by `quietly`:
-it would wake every process for nothing.
+A statement that changes nothing that anybody waits for (a renewed lease, the time of a last call) says so by
+`mark_quiet`: it would wake every process for nothing.
 
 On PostgreSQL a look is at what was heard meanwhile (`recorder.store.postgres`), and a notification ends the pause at
 once. On SQLite a look is `PRAGMA data_version` on a connection that never writes, so that commits of this process and
@@ -67,7 +67,7 @@ READ: Final = "SELECT topic, count FROM changes"
 CHANNEL: Final = "hone_changes"  # of PostgreSQL's NOTIFY
 
 
-def quietly(statement: S) -> S:
+def mark_quiet(statement: S) -> S:
     """The statement, marked: it changes nothing that anybody waits for."""
     return statement.execution_options(**{_QUIET: True})
 
@@ -79,8 +79,8 @@ def topic_of(statement: Executable) -> Topic | None:
     return TOPIC_OF.get(statement.table.name) if isinstance(statement.table, Table) else None
 
 
-def note_on(engine: Engine) -> None:
-    """Note the topics of what is executed on an engine's connections, for `count_up`."""
+def note_topics_on(engine: Engine) -> None:
+    """Note the topics of what is executed on an engine's connections, for `count_changes`."""
     listen(engine, "after_execute", _note)
 
 
@@ -92,12 +92,12 @@ def _note(
         connection.info.setdefault(_NOTED, set()).add(topic)
 
 
-def forget(connection: AsyncConnection) -> None:
+def forget_topics(connection: AsyncConnection) -> None:
     """Begin anew: what an earlier transaction noted on this connection was rolled back, or counted."""
     connection.info.pop(_NOTED, None)
 
 
-async def count_up(connection: AsyncConnection) -> Counts:
+async def count_changes(connection: AsyncConnection) -> Counts:
     """Count up what this transaction changed, as its last statement; the new counts."""
     noted: set[Topic] = connection.info.pop(_NOTED, set())
     if not noted:
@@ -112,12 +112,12 @@ async def count_up(connection: AsyncConnection) -> Counts:
     return counts
 
 
-def told_by(payload: str) -> Counts:
+def parse_notification(payload: str) -> Counts:
     """The counts that a notification carries."""
     return {topic: int(count) for topic, _, count in (one.partition("=") for one in payload.split())}
 
 
-async def read(connection: AsyncConnection) -> Counts:
+async def read_counts(connection: AsyncConnection) -> Counts:
     """All counts."""
     return await _rows(connection, select(changes.c.topic, changes.c.count))
 
@@ -135,7 +135,7 @@ Rest = Callable[[float], Awaitable[None]]
 Look = Callable[[], Awaitable[Counts | None]]  # the counts, or None: nothing was committed since the last look
 
 
-class News:
+class ChangeSignal:
     """What one waits for."""
 
     def __init__(self) -> None:
@@ -159,22 +159,22 @@ class News:
         return came
 
 
-class Watch:
+class ChangeWatcher:
     """One a store. `with watch.on(topic, …) as news: await news.wait()`."""
 
     def __init__(self, look: Look, close: Callable[[], None] = lambda: None, rest: Rest = asyncio.sleep) -> None:
         self._look = look
         self._close = close
         self._rest = rest  # until the next look
-        self._waiting: dict[News, frozenset[Topic]] = {}
+        self._waiting: dict[ChangeSignal, frozenset[Topic]] = {}
         self._counts: Counts | None = None  # as last seen; None: not looked yet
         self._resting = False  # between two looks
         self._task: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
-    def on(self, *topics: Topic) -> Iterator[News]:
+    def on(self, *topics: Topic) -> Iterator[ChangeSignal]:
         """Somebody waits for these topics until the block ends."""
-        news = News()
+        news = ChangeSignal()
         self._waiting[news] = frozenset(topics)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="watch the store")
@@ -231,7 +231,7 @@ class Watch:
                 news.tell()
 
 
-class SqliteLook:
+class SqliteChangePoller:
     """A look at a SQLite file, on a connection that never writes. In the event loop's own thread: it takes 10 µs."""
 
     def __init__(self, path: str) -> None:

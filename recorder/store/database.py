@@ -12,6 +12,7 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -19,13 +20,12 @@ from sqlalchemy import event, exc
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from recorder.base.urls import shown_store
+from recorder.base.urls import mask_store_url
 from recorder.errors import RolledBack, StoreError, StoreUnavailable, TooSlow
-from recorder.sqlite import driver
-from recorder.sqlite.file import existing, identity
-from recorder.store import changes
-from recorder.store.changes import Counts, SqliteLook, Watch
-from recorder.store.statement import json_of
+from recorder.store import changes, sqlite
+from recorder.store.changes import ChangeWatcher, Counts, SqliteChangePoller
+from recorder.store.sqlite import existing_file_uri, file_identity
+from recorder.store.statement import column_json
 
 BUSY_TIMEOUT_S = 30.0
 _LOOK_EVERY: Final = 10_000  # steps of SQLite's machine, a fraction of a millisecond: how often a limit is looked at
@@ -81,7 +81,7 @@ class Store:
         # One writer: SQLite has one write lock, and two connections of a process would only wait for each other.
         self._writer = self._engine(begin="BEGIN IMMEDIATE", pool_size=1 if self.is_sqlite else 4)
         self._reader = self._engine(begin="BEGIN", pool_size=4)
-        changes.note_on(self._writer.sync_engine)
+        changes.note_topics_on(self._writer.sync_engine)
         self.watch = self._watching()
 
     def limited(self, read_limit_s: float) -> Store:
@@ -99,14 +99,14 @@ class Store:
         """SQLite's file. None: another database, or one in memory."""
         return None if not self.is_sqlite or self.url.database in ("", ":memory:") else self.url.database
 
-    def _watching(self) -> Watch:
+    def _watching(self) -> ChangeWatcher:
         if self.is_sqlite:
-            look = SqliteLook(self.file) if self.file is not None else None
-            return Watch(self._counts) if look is None else Watch(look, look.close)
+            look = SqliteChangePoller(self.file) if self.file is not None else None
+            return ChangeWatcher(self._counts) if look is None else ChangeWatcher(look, look.close)
         from recorder.store import postgres  # here and below: asyncpg is an extra
 
-        heard = postgres.PostgresLook(self._reader)
-        return Watch(heard, heard.close, heard.rest)
+        heard = postgres.PostgresChangeListener(self._reader)
+        return ChangeWatcher(heard, heard.close, heard.rest)
 
     def _engine(self, *, begin: str, pool_size: int) -> AsyncEngine:
         if not self.is_sqlite:
@@ -115,15 +115,15 @@ class Store:
             isolation: Literal["READ COMMITTED", "REPEATABLE READ"] = (
                 "REPEATABLE READ" if begin == "BEGIN" else "READ COMMITTED"
             )
-            return postgres.engine(self.url, pool_size, isolation, self._limit_s)
+            return postgres.create_engine(self.url, pool_size, isolation, self._limit_s)
         engine = create_async_engine(
             self.url,
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=self._limit_s or BUSY_TIMEOUT_S,
             hide_parameters=True,  # errors are logged and told, and what is written is what people said
-            connect_args={"timeout": BUSY_TIMEOUT_S, "async_creator_fn": driver.connect},
-            json_serializer=json_of,
+            connect_args={"timeout": BUSY_TIMEOUT_S, "async_creator_fn": sqlite.connect},
+            json_serializer=column_json,
         )
         synchronous = "FULL" if self._durability == "power" else "NORMAL"
 
@@ -131,7 +131,7 @@ class Store:
         def _open(dialect: Any, record: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
             if self.url.database not in (None, "", ":memory:"):
                 self._require_same(args[0])
-                args[0], kwargs["uri"] = existing(args[0]), True
+                args[0], kwargs["uri"] = existing_file_uri(args[0]), True
 
         @event.listens_for(engine.sync_engine, "connect")
         def _connect(connection: Any, record: Any) -> None:
@@ -162,9 +162,9 @@ class Store:
         committing = False
         try:
             async with self._writer.begin() as connection:
-                changes.forget(connection)
+                changes.forget_topics(connection)
                 yield connection
-                counts = await changes.count_up(connection)
+                counts = await changes.count_changes(connection)
                 committing = True
         except self._faults as e:
             refused = self._refusal("write", e, committing=committing)
@@ -194,7 +194,7 @@ class Store:
 
     async def _counts(self) -> Counts:
         async with self.read() as conn:
-            return await changes.read(conn)
+            return await changes.read_counts(conn)
 
     def _require_same(self, path: str) -> None:
         """Connections of one store are to one file, also where another took its place.
@@ -203,7 +203,7 @@ class Store:
         """
         if Path(path).is_dir():
             raise sqlite3.OperationalError("unable to open database file: it is a folder")
-        found = identity(path)
+        found = file_identity(path)
         self._file = self._file or found
         if found != self._file:
             raise sqlite3.OperationalError("the file was deleted or replaced while this program had it open")
@@ -214,14 +214,14 @@ class Store:
             return TooSlow(f"a {what} of the store was ended, as it took longer than {self._limit_s:g} s")
         if self.is_sqlite:
             said = error.orig if isinstance(error, exc.OperationalError) else error
-            return StoreUnavailable(f"the store {shown_store(self.url)} refused a {what}: {said}")
+            return StoreUnavailable(f"the store {mask_store_url(self.url)} refused a {what}: {said}")
         from recorder.store import postgres
 
-        why = postgres.why_away(error)
+        why = postgres.unavailability(error)
         if why is None:
             return None
-        kind = RolledBack if not committing or postgres.rolled_back(error) else StoreUnavailable
-        return kind(f"the store {shown_store(self.url)} refused a {what}: {why}")
+        kind = RolledBack if not committing or postgres.was_rolled_back(error) else StoreUnavailable
+        return kind(f"the store {mask_store_url(self.url)} refused a {what}: {why}")
 
     def _took_too_long(self, error: Exception) -> bool:
         """Whether the limit ended it, or all connections were taken for that long."""
@@ -231,3 +231,11 @@ class Store:
         if self.is_sqlite:
             return getattr(said, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT
         return getattr(said, "sqlstate", None) == "57014"  # query_canceled, by statement_timeout
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A project's share of an open store: what most reads and writes take. Names are unique within a project."""
+
+    store: Store
+    id: str

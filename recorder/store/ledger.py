@@ -14,8 +14,7 @@ from sqlalchemy import ColumnElement, Select, and_, exists, func, insert, or_, s
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.store import sql
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from recorder.store.schema import ledger
 
 TRAINED: Final = "trained"  # of a run: the live version or an ancestor of it was trained on it
@@ -47,22 +46,22 @@ class Entry:
     at: float
 
 
-async def write(conn: AsyncConnection, rows: Iterable[LedgerRow]) -> None:
+async def write_rows(conn: AsyncConnection, rows: Iterable[LedgerRow]) -> None:
     """Write rows in the caller's transaction, so that an object's state and its reason appear together."""
     values = [asdict(row) for row in rows]
     if values:
-        at = await sql.clock(conn)
+        at = await sql.format_wait(conn)
         await conn.execute(insert(ledger), [{**row, "at": at} for row in values])
 
 
-async def of(store: Store, kind: str, object_id: str) -> list[Entry]:
+async def object_entries(store: Store, kind: str, object_id: str) -> list[Entry]:
     """What was written about one object, oldest first."""
     query = select(ledger).where(ledger.c.object_kind == kind, ledger.c.object_id == object_id).order_by(ledger.c.id)
     async with store.read() as conn:
-        return sql.views(Entry, await conn.execute(query))
+        return sql.as_views(Entry, await conn.execute(query))
 
 
-async def latest(
+async def latest_entries(
     project: Project,
     *,
     object_kind: str | None = None,
@@ -77,7 +76,7 @@ async def latest(
     Rows with a code of `without` are passed over.
     """
     whose = (
-        ledger.c.project_id if code is not None else sql.passed_by(ledger.c.project_id)
+        ledger.c.project_id if code is not None else sql.without_index(ledger.c.project_id)
     )  # by the code's index, or ids
     query = select(ledger).where(whose == project.id).order_by(ledger.c.id.desc()).limit(limit)
     asked = {"object_kind": object_kind, "object_id": object_id, "code": code}
@@ -89,10 +88,10 @@ async def latest(
     if without:
         query = query.where(ledger.c.code.not_in(without))
     async with project.store.read() as conn:
-        return sql.views(Entry, await conn.execute(query))
+        return sql.as_views(Entry, await conn.execute(query))
 
 
-async def counts(project: Project, object_kind: str, since: float | None = None) -> dict[str, int]:
+async def count_codes(project: Project, object_kind: str, since: float | None = None) -> dict[str, int]:
     """How many rows of each code were written about objects of a kind, since a time (unix seconds).
 
     A run that was trained, then untrained, counts as what it is now.
@@ -109,7 +108,7 @@ async def counts(project: Project, object_kind: str, since: float | None = None)
         return {code: int(count) for code, count in await conn.execute(query)}
 
 
-def said_of(kind: str, object_id: ColumnElement[str], code: str) -> ColumnElement[bool]:
+def has_code(kind: str, object_id: ColumnElement[str], code: str) -> ColumnElement[bool]:
     """Whether a code was written about an object of a query, and holds."""
     said = (ledger.c.object_kind == kind, ledger.c.object_id == object_id, ledger.c.code == code)
     return exists().where(*said, *([_holds()] if code in _REVOKING else []))

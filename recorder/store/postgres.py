@@ -2,7 +2,7 @@
 
 Owns: connections that are proven before they are used, and given up where nobody answers on them; text that PostgreSQL
 can hold, which errors say that the database is away, LISTEN. Refuses: any table's meaning, and running a transaction
-again (`recorder.store.lanes`). Imported only where the store is one: asyncpg is an extra.
+again (`recorder.store.write_backends`). Imported only where the store is one: asyncpg is an extra.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from recorder.errors import StoreError, StoreUnavailable
 from recorder.store import changes
 from recorder.store.changes import Counts
 from recorder.store.sql import UNHURRIED
-from recorder.store.statement import json_of
+from recorder.store.statement import column_json
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ _PROVEN: Final = "began a transaction"  # of a connection in the pool; forgotten
 _PATIENCE: Final = "patience"  # the same
 
 
-class _Patience:
+class _AnswerTimeout:
     """Ends a connection on which a question stays without an answer, as a firewall would.
 
     A stopped server takes packets for ever, so neither the driver nor keep-alives know of it. Whoever asked is told
@@ -79,7 +79,7 @@ class _Patience:
         self._connection.terminate()
 
 
-def engine(
+def create_engine(
     url: URL,
     pool_size: int,
     isolation: Literal["READ COMMITTED", "REPEATABLE READ"],
@@ -100,7 +100,7 @@ def engine(
         isolation_level=isolation,
         hide_parameters=True,  # errors are logged and told, and what is written is what people said
         connect_args={"timeout": CONNECT_S, "server_settings": settings},
-        json_serializer=json_of,
+        json_serializer=column_json,
     )
 
     @listens_for(made.sync_engine, "checkout")
@@ -108,7 +108,7 @@ def engine(
         # Between the server's last word and the end of the stream asyncpg calls a connection open, and one that nobody
         # has read from since it was cut as well. BEGIN is sent here, not with the first statement: its answer tells,
         # and costs no question more, as a ping would.
-        patience = record.info.setdefault(_PATIENCE, _Patience(record.driver_connection))
+        patience = record.info.setdefault(_PATIENCE, _AnswerTimeout(record.driver_connection))
         patience.asked(BEGIN_S)
         try:
             await_(connection._start_transaction())
@@ -157,7 +157,7 @@ async def copy_rows(conn: AsyncConnection, table: Table, rows: Iterable[Sequence
     raw = await conn.get_raw_connection()
     driver: asyncpg.Connection[Any] | None = raw.driver_connection
     assert driver is not None
-    patience: _Patience = raw.info[_PATIENCE]
+    patience: _AnswerTimeout = raw.info[_PATIENCE]
     patience.asked(ANSWER_S)
     try:
         await driver.copy_records_to_table(table.name, records=rows, columns=[column.name for column in table.c])
@@ -183,7 +183,7 @@ def _without_nul(row: Sequence[Any]) -> Sequence[Any]:
     return tuple(value.replace("\x00", "\\u0000") if isinstance(value, str) else value for value in row)
 
 
-def why_away(error: BaseException) -> str | None:
+def unavailability(error: BaseException) -> str | None:
     """Why the database could not be asked, in one line; None where it was, and refused what it was asked."""
     if isinstance(error, exc.DBAPIError):
         # InternalClientError: asyncpg read the server's last word, and not yet the end of the stream
@@ -205,13 +205,13 @@ def _line(error: BaseException | None) -> str:
     return said or type(error).__name__
 
 
-def rolled_back(error: BaseException) -> bool:
+def was_rolled_back(error: BaseException) -> bool:
     """Whether the server said, of a COMMIT, that it rolled back instead."""
     state = getattr(error.orig, "sqlstate", None) if isinstance(error, exc.DBAPIError) else None
     return state is not None and state.startswith(_ROLLED_BACK)
 
 
-class PostgresLook:
+class PostgresChangeListener:
     """What changed, heard on a connection that LISTENs (`changes.count_up` notifies). Nothing is asked in between."""
 
     def __init__(self, made: AsyncEngine) -> None:
@@ -263,7 +263,7 @@ class PostgresLook:
         return connection
 
     def _hear(self, _connection: Any, _process: int, _channel: str, payload: object) -> None:
-        self._counts |= changes.told_by(str(payload))
+        self._counts |= changes.parse_notification(str(payload))
         self._news = True
         self._heard.set()
 

@@ -3,7 +3,7 @@
 Owns: every table, its keys and indexes, for SQLite and PostgreSQL alike; Alembic's migrations are held to it by a test.
 Refuses: queries. Times are unix seconds (UTC, float) by the database's clock; `*_bytes`, `*_s` say their unit.
 
-Token ids are packed little-endian int32, logprobs little-endian float32 (`recorder.content.tokens`). Node and blob ids
+Token ids are packed little-endian int32, logprobs little-endian float32 (`recorder.messages.tokens`). Node and blob ids
 are keyed content hashes (16 bytes), so that writing one needs no look-up; other ids are text from
 `recorder.ids.new_id`.
 """
@@ -87,7 +87,7 @@ projects = Table(
         "node_key", LargeBinary, nullable=False
     ),  # keys the content hashes: equal text in two projects is unlinkable
     Column("created_at", Double, nullable=False),
-    # Counts every deletion (`recorder.upkeep.deletion`): what a process remembers of the store holds while this stays.
+    # Counts every deletion (`recorder.maintenance.deletion`): a process's memory of the store is valid while it stays.
     Column("deletions", Integer, nullable=False, default=0, server_default="0"),
 )
 
@@ -538,7 +538,7 @@ unindexed = Table(
     sqlite_with_rowid=False,
 )
 
-# One for each row of `said` that is gone, and whose words SQLite's index may still hold (`recorder.search.erasing`).
+# One for each row of `said` that is gone, and whose words SQLite's index may still hold (`recorder.search.indexer`).
 unmerged = Table("unmerged", metadata, Column("mark", BigInteger, primary_key=True, autoincrement=False))
 
 # What SQLAlchemy has no words for, made behind the tables: the index over `said`, kept by SQLite itself.

@@ -67,17 +67,17 @@ def upsert(
     return statement.on_conflict_do_update(index_elements=list(keys), set_=changed)
 
 
-def passed_by(column: ColumnElement[V]) -> ColumnElement[V]:
+def without_index(column: ColumnElement[V]) -> ColumnElement[V]:
     """The column, as no index knows it: a condition that nearly every row meets must not choose the index."""
     return func.coalesce(column, column)
 
 
-def storable(text: str) -> str:
+def storable_text(text: str) -> str:
     """`text` as both databases take it: lone surrogates are no UTF-8, and PostgreSQL has no NUL; both are escaped."""
     return _UNSTORABLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
-class member(FunctionElement[str]):  # noqa: N801 - reads as the SQL function it is
+class json_member(FunctionElement[str]):  # noqa: N801 - reads as the SQL function it is
     """A text member of a column of JSON, by its name; NULL where it has none.
 
     PostgreSQL reads all of the JSON for it, and refuses to where any string has a NUL or half a surrogate pair.
@@ -91,22 +91,22 @@ class member(FunctionElement[str]):  # noqa: N801 - reads as the SQL function it
         super().__init__(column, literal(key, String()))
 
 
-@compiles(member, "sqlite")
-def _member_sqlite(element: member, compiler: Any, **kw: Any) -> str:
+@compiles(json_member, "sqlite")
+def _member_sqlite(element: json_member, compiler: Any, **kw: Any) -> str:
     column, key = element.clauses
     path = f"""'$."' || {compiler.process(key, **kw)} || '"'"""
     return f"json_extract({compiler.process(column, **kw)}, {path})"
 
 
-@compiles(member, "postgresql")
-def _member_postgresql(element: member, compiler: Any, **kw: Any) -> str:
+@compiles(json_member, "postgresql")
+def _member_postgresql(element: json_member, compiler: Any, **kw: Any) -> str:
     column, key = element.clauses
     # blanks in their place, which leave an escaped backslash before them what it was
     readable = f"regexp_replace(cast({compiler.process(column, **kw)} as text), '{_UNREADABLE}', '\\\\u0020', 'gi')"
     return f"(cast({readable} as json) ->> cast({compiler.process(key, **kw)} as text))"
 
 
-async def clock(conn: AsyncConnection) -> float:
+async def format_wait(conn: AsyncConnection) -> float:
     """The database's clock, in unix seconds."""
     return float((await conn.execute(select(now()))).scalar_one())
 
@@ -117,11 +117,11 @@ def refused_table(error: IntegrityError) -> str | None:
 
 
 async def transaction_id(conn: AsyncConnection) -> str:
-    """By what `ended` finds this transaction again, should the answer to its COMMIT be lost."""
+    """By what `is_committed` finds this transaction again, should the answer to its COMMIT be lost."""
     return str((await conn.execute(select(func.pg_current_xact_id().op("::")(text("text"))))).scalar_one())
 
 
-async def ended(conn: AsyncConnection, xid: str) -> bool | None:
+async def is_committed(conn: AsyncConnection, xid: str) -> bool | None:
     """Whether a transaction was committed; None while its server process is still at it.
 
     Raises StoreUnavailable where the server does not know it: it forgot, or is another one.
@@ -133,12 +133,12 @@ async def ended(conn: AsyncConnection, xid: str) -> bool | None:
     return None if status == "in progress" else bool(status == "committed")
 
 
-def view(cls: type[V], row: Row[Any], **others: Any) -> V:
+def as_view(cls: type[V], row: Row[Any], **others: Any) -> V:
     """A view (a dataclass) of the row's columns that carry the names of its fields; `others` are given by hand."""
     wanted = {field.name for field in fields(cls)}  # type: ignore[arg-type]  # V is a dataclass: typeshed cannot say so
     return cls(**{name: value for name, value in row._mapping.items() if name in wanted} | others)
 
 
-def views(cls: type[V], rows: Iterable[Row[Any]]) -> list[V]:
+def as_views(cls: type[V], rows: Iterable[Row[Any]]) -> list[V]:
     """Views of all rows."""
-    return [view(cls, row) for row in rows]
+    return [as_view(cls, row) for row in rows]

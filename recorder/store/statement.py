@@ -1,7 +1,7 @@
 """A statement compiled once, and the pieces that such statements are made of.
 
 Owns: the text for SQLite and how its parameters are spelled out; JSON as text. Refuses: running one
-(`recorder.store.lanes`), and knowing any (each room has its own).
+(`recorder.store.write_backends`), and knowing any (each room has its own).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from recorder.store.changes import quietly
+from recorder.store.changes import mark_quiet
 
 _DIALECT = sqlite.dialect(paramstyle="qmark")
 
@@ -44,7 +44,7 @@ class Statement:
     def __init__(self, core: Executable, elsewhere: Executable | None = None) -> None:
         compiled = core.compile(dialect=_DIALECT)  # type: ignore[attr-defined]  # every statement we make has it
         assert isinstance(compiled, SQLCompiler)
-        self._cores = (quietly(core), quietly(elsewhere if elsewhere is not None else core))
+        self._cores = (mark_quiet(core), mark_quiet(elsewhere if elsewhere is not None else core))
         self.text = str(compiled)
         self.names: tuple[str, ...] = tuple(compiled.positiontup or ())
         self._lists = frozenset(name for name in self.names if f"__[POSTCOMPILE_{name}]" in self.text)
@@ -71,19 +71,19 @@ _BEYOND_JSON: Final = re.compile(r'"(?:[^"\\]|\\.)*"|-?Infinity|NaN')  # strings
 _SPELLED: Final = {"NaN": "null", "Infinity": "1e999", "-Infinity": "-1e999"}
 
 
-def json_of(value: object) -> str:
+def column_json(value: object) -> str:
     """`value` as the text of a column of JSON."""
-    return true_json(json.dumps(value))
+    return postgres_json(json.dumps(value))
 
 
-def true_json(text: str) -> str:
+def postgres_json(text: str) -> str:
     """What Python writes as JSON as PostgreSQL takes it: what is infinite as a number past all others, NaN as null."""
     if "NaN" not in text and "Infinity" not in text:
         return text
     return _BEYOND_JSON.sub(lambda match: _SPELLED.get(match.group(), match.group()), text)
 
 
-class _Written(TypeDecorator[Any]):
+class _RawJson(TypeDecorator[Any]):
     """JSON that is text already: rows are made once, for every lane."""
 
     impl = JSON
@@ -94,30 +94,30 @@ class _Written(TypeDecorator[Any]):
         return
 
 
-def values_of(table: Table) -> dict[str, Any]:
+def insert_values(table: Table) -> dict[str, Any]:
     """A parameter for every column, under the column's name."""
-    return {c.name: bindparam(c.name, type_=_Written() if isinstance(c.type, JSON) else c.type) for c in table.c}
+    return {c.name: bindparam(c.name, type_=_RawJson() if isinstance(c.type, JSON) else c.type) for c in table.c}
 
 
 def insert_into(table: Table) -> Statement:
     """An INSERT of whole rows, in the order of the schema's columns."""
-    return Statement(insert(table).values(values_of(table)))
+    return Statement(insert(table).values(insert_values(table)))
 
 
 def insert_new(table: Table) -> Statement:
     """As `insert_into`, where a row that is there already stays as it is."""
-    values = values_of(table)
+    values = insert_values(table)
     return Statement(
         sqlite.insert(table).values(values).on_conflict_do_nothing(),
         postgresql.insert(table).values(values).on_conflict_do_nothing(),
     )
 
 
-def equals(column: ColumnElement[Any], word: str) -> ColumnElement[bool]:
+def equals_literal(column: ColumnElement[Any], word: str) -> ColumnElement[bool]:
     """Whether a column holds a word of ours (never one from outside). A literal: parameters are the caller's alone."""
     return column == literal_column(f"'{word}'")
 
 
-def as_text(column: ColumnElement[Any]) -> ColumnElement[str]:
+def json_as_text(column: ColumnElement[Any]) -> ColumnElement[str]:
     """A column of JSON as the text that is stored. A cast: PostgreSQL would hand over what it says."""
     return cast(column, Text())

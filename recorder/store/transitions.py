@@ -30,17 +30,19 @@ MACHINES: Mapping[str, Mapping[Any, frozenset[Any]]] = {
 }
 
 
-def sources(table: Table, to: StrEnum) -> frozenset[str]:
+def source_states(table: Table, to: StrEnum) -> frozenset[str]:
     """The states from which an object of `table` may become `to`."""
     return frozenset(source for source, targets in MACHINES[table.name].items() if to in targets)
 
 
-def guarded(table: Table, to: StrEnum, *, expect: StrEnum | Collection[StrEnum] | None = None, **values: Any) -> Update:
+def guarded_update(
+    table: Table, to: StrEnum, *, expect: StrEnum | Collection[StrEnum] | None = None, **values: Any
+) -> Update:
     """An UPDATE to state `to` that touches only rows whose state may become it. Add `where` before executing.
 
     `expect` narrows the states it may come from. A state from which the table forbids `to` is a bug: ValueError.
     """
-    allowed = sources(table, to)
+    allowed = source_states(table, to)
     asked = allowed if expect is None else {expect} if isinstance(expect, StrEnum) else frozenset(expect)
     if not asked or not asked <= allowed:
         raise ValueError(f"{table.name} may not become {to} from {sorted(asked - allowed) or 'any state'}")
@@ -49,7 +51,7 @@ def guarded(table: Table, to: StrEnum, *, expect: StrEnum | Collection[StrEnum] 
     return update(table).where(comes_from).values(state=to, **stamp, **values)
 
 
-async def move(
+async def move_state(
     conn: AsyncConnection,
     table: Table,
     id: str,  # noqa: A002 - the column's name
@@ -67,22 +69,22 @@ async def move(
     """
     if owner is not None:
         values = {"lease_owner": None, "lease_expires_at": None, **values}
-    statement = guarded(table, to, expect=expect, **values).where(table.c.id == id)
+    statement = guarded_update(table, to, expect=expect, **values).where(table.c.id == id)
     if owner is not None:
         statement = statement.where(table.c.lease_owner == owner, table.c.lease_epoch == epoch)
     if (await conn.execute(statement)).rowcount == 0:
         await _refuse(conn, table, id, to, owner, epoch)
 
 
-async def try_move(
+async def try_move_state(
     conn: AsyncConnection,
     table: Table,
     id: str,  # noqa: A002 - the column's name
     to: StrEnum,
     **values: Any,
 ) -> bool:
-    """As `move`, but tell by False that the object is in another state (or gone), where that is no error."""
-    return (await conn.execute(guarded(table, to, **values).where(table.c.id == id))).rowcount > 0
+    """As `move_state`, but tell by False that the object is in another state (or gone), where that is no error."""
+    return (await conn.execute(guarded_update(table, to, **values).where(table.c.id == id))).rowcount > 0
 
 
 async def _refuse(

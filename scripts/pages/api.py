@@ -15,7 +15,7 @@ from litestar.di import Provide
 from proxy.admission.auth import needed_scope
 from proxy.api.routes import HANDLERS, OPENAPI
 from proxy.dialects import DIALECTS
-from proxy.serving.passed import PASSED
+from proxy.serving.passthrough import PASSED
 from scripts.pages.table import code, table
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "api.md"
@@ -44,7 +44,7 @@ Bodies are JSON. An error is a problem (RFC 9457, `application/problem+json`) wi
 and `code` and `param` where they say more. A field that is not in the table is refused. A run or a group is read back
 with the fields that `hone show --json` has under `trajectory` and `group`.
 """
-_SERVED: Final = (  # mounted in `proxy.programs.app`, without a registry
+_SERVED: Final = (  # mounted in `proxy.supervision.app`, without a registry
     ("GET", "/v1/models", "the models that agents may ask for"),
     ("POST", "/mcp", "the tools of the MCP servers of hone.toml, as one server"),
     ("POST", "/hone/mcp", "Hone's own MCP server: an assistant reads runs, gives feedback, promotes and rolls back"),

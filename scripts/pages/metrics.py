@@ -1,6 +1,6 @@
 """docs/metrics.md: what trackers of experiments are sent, from the table that tests hold the sending to.
 
-Owns: the page's words. Refuses: the names (`trainer.tracking.names`).
+Owns: the page's words. Refuses: the names (`trainer.trackers.figure_names`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from scripts.pages.table import code, table
-from trainer.tracking.names import names
+from trainer.trackers.figure_names import figure_names
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 _HEAD = """\
@@ -52,6 +52,6 @@ learner's. Shares are 0 to 1.
 
 def page() -> str:
     """The whole page."""
-    rows = [[code(name.pattern), name.unit, name.when, name.what] for name in names()]
-    made = "(Made from the table in `trainer/tracking/names.py` by `python -m scripts.pages --write`.)\n"
+    rows = [[code(name.pattern), name.unit, name.when, name.what] for name in figure_names()]
+    made = "(Made from the table in `trainer/trackers/figure_names.py` by `python -m scripts.pages --write`.)\n"
     return "\n".join([_HEAD, table(["name", "unit", "when", "what it is"], rows), made])

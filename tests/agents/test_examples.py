@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from examples.running.programs import free_ports
-from recorder.listing.short_ids import short
+from recorder.views.lists.short_ids import shorten_id
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(600)]
 
@@ -47,7 +47,7 @@ def assert_recorded(example: str, data: Path) -> list[dict[str, Any]]:
     runs = {call["trajectory_id"] for call in calls}
     listed = make(example, "show", data, ports)
     assert len(runs) == QUESTIONS
-    assert all(f"{short(run)} " in listed for run in runs)
+    assert all(f"{shorten_id(run)} " in listed for run in runs)
     for call in calls:
         [choice] = call["choices"]
         assert len(choice["token_ids"]) == len(choice["logprobs"]) > 0

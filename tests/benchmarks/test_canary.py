@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import canary
-from proxy.gate.comparison import SECONDS_LOG2, TOKENS_LOG2, Figure, Run, claim, value
+from proxy.gate.canary import SECONDS_LOG2, TOKENS_LOG2, ComparedFigure, TrajectoryFigures, figure_value, null_mean
 
 
 def test_the_committed_canaries_keep_what_is_promised() -> None:
@@ -53,11 +53,13 @@ def test_a_few_canaries_give_values_in_bounds_and_the_broken_are_found() -> None
 
 def test_a_run_is_worth_in_the_simulation_what_it_is_worth_in_service() -> None:
     for amount in (0.5, 3.0, 77.0, 5000.0):
-        real = Run("g", True, answer_tokens=amount, call_s=amount)
-        for figure, bounds in ((Figure.LENGTH, TOKENS_LOG2), (Figure.LATENCY, SECONDS_LOG2)):
-            assert float(canary.shortness(np.array(amount), bounds)) == pytest.approx(value(real, figure))
+        real = TrajectoryFigures("g", True, answer_tokens=amount, call_s=amount)
+        for figure, bounds in ((ComparedFigure.LENGTH, TOKENS_LOG2), (ComparedFigure.LATENCY, SECONDS_LOG2)):
+            assert float(canary.shortness(np.array(amount), bounds)) == pytest.approx(figure_value(real, figure))
 
 
 def test_a_group_of_one_side_alone_bets_nothing() -> None:
     values, one_side = np.array([[[0.0, 1.0]]]), np.array([[[True, True]]])
-    assert float(canary.set_against(values, one_side, claim(Figure.LENGTH))[0, 0]) == claim(Figure.LENGTH)
+    assert float(canary.set_against(values, one_side, null_mean(ComparedFigure.LENGTH))[0, 0]) == null_mean(
+        ComparedFigure.LENGTH
+    )

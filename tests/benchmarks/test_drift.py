@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from benchmarks import drift
-from recorder.judged.drift import CHEAP
+from recorder.queue.judging.switches import CHEAP
 
 
 def committed() -> drift.Figures:

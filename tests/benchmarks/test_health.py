@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import health
-from trainer.health import RULES
+from trainer.campaign.health import RULES
 
 FALLS = [case for case in health.CASES if case.rule == "reward_hacking"]
 # From level ground, from a rise of 2 and of 4 points a validation, and from one that began ten validations before.

@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 
 from benchmarks import judge_check
-from judge.tricks.check import VERSION
-from judge.tricks.kinds import KINDS
+from judge.adversarial.check import VERSION
+from judge.adversarial.trick_kinds import KINDS
 
 
 def committed() -> judge_check.Found:

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from recorder.capture.recorder import Recorder
 from recorder.capture.tool_calls import ToolCall
-from recorder.content.turns import Address, Parent, SampledChoice, Sampling, Turn
 from recorder.ids import new_id
+from recorder.messages.calls import Address, ParentCall, RecordedCall, SampledChoice, SamplingParameters
 from recorder.registry.aliases import AliasView
-from recorder.states import CallState, Purpose, ToolOutcome, TrajectoryState, TurnKind
+from recorder.states import CallKind, CallState, Purpose, ToolOutcome, TrajectoryState
 from tests.proxy.fake_engine import ids_of, prompt_ids
 from tests.recorder.talk import PROJECT, assistant, request, turn, user
 
@@ -53,25 +53,25 @@ class Agent:
 
     def __post_init__(self) -> None:
         self.messages: list[Mapping[str, Any]] = [SYSTEM, user(self.task)]
-        self.parent: Parent | None = None
+        self.parent: ParentCall | None = None
         self.run = ""
 
-    async def say(self, text: str, **more: Any) -> Turn:
+    async def say(self, text: str, **more: Any) -> RecordedCall:
         """An answer in words."""
         return await self.answer(assistant(text), **more)
 
-    async def answer(self, message: Mapping[str, Any], **more: Any) -> Turn:
+    async def answer(self, message: Mapping[str, Any], **more: Any) -> RecordedCall:
         """One call and its answer; the conversation goes on from it."""
         made = await self.call(self.messages, [message], **more)
         self.messages = [*self.messages, message]
-        self.parent = Parent(made.call_id, 0)
+        self.parent = ParentCall(made.call_id, 0)
         return made
 
     async def call(
         self, messages: Sequence[Mapping[str, Any]], answers: Sequence[Mapping[str, Any]], **more: Any
-    ) -> Turn:
+    ) -> RecordedCall:
         """A call of the run, wherever it goes on from."""
-        sampling = Sampling(temperature=0.8, n=len(answers), max_tokens=512)
+        sampling = SamplingParameters(temperature=0.8, n=len(answers), max_tokens=512)
         rest, body = {"temperature": 0.8}, new_id("b").encode()[-16:]
         asked = request(messages, tools=TOOLS, sampling=sampling, rest=rest, body_hash=body)
         live = self.alias.live_version_id
@@ -111,14 +111,14 @@ class Agent:
     async def errand(self) -> None:
         """A title for the conversation, beside its path."""
         asked = [user("Name this conversation in five words."), user(self.task)]
-        await self.beside(asked, "Where a parcel is now", TurnKind.AUX)
+        await self.beside(asked, "Where a parcel is now", CallKind.AUX)
 
     async def sub_agent(self) -> None:
         """A sub-agent that reads a policy, beside the path."""
         asked = [{"role": "system", "content": "You read policies."}, user("May we hold a parcel for ten days?")]
-        await self.beside(asked, "Yes, up to fourteen days.", TurnKind.SUB)
+        await self.beside(asked, "Yes, up to fourteen days.", CallKind.SUB)
 
-    async def beside(self, messages: Sequence[Mapping[str, Any]], answer: str, kind: TurnKind) -> None:
+    async def beside(self, messages: Sequence[Mapping[str, Any]], answer: str, kind: CallKind) -> None:
         """A call of the run that its conversation does not go on from."""
         parent, self.parent = self.parent, None
         address, self.address = self.address, replace(self.address, turn_kind=kind)

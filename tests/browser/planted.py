@@ -14,14 +14,14 @@ from typing import Any, Final
 from sqlalchemy import JSON, Table, and_, select, update
 
 from recorder.capture.recorder import Recorder
+from recorder.queue import claims
+from recorder.queue.judging import scores
+from recorder.queue.judging.scores import NewPart
 from recorder.registry.aliases import get_alias
 from recorder.settings import RecorderSettings
-from recorder.store.database import Store
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project, Store
 from recorder.store.schema import metadata
-from recorder.work import claims, scores
-from recorder.work.scores import NewPart
 from tests.browser.agent import Agent, at, thinking
 from tests.proxy.dashboard.xss import CORPUS
 from tests.recorder.rows import PROJECT, Rows

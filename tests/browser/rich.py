@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from recorder.capture.recorder import Recorder
-from recorder.holding import leases
+from recorder.queue import attempts, campaigns, claims, feedback, leases
+from recorder.queue.attempts import NewAttempt
+from recorder.queue.campaigns import GroupBinding, NewScenario
+from recorder.queue.judging import scores
+from recorder.queue.judging.scores import NewPart, NewScore
+from recorder.queue.training import steps
 from recorder.registry import alias_moves, aliases, versions
 from recorder.registry.aliases import ensure_alias
 from recorder.registry.replicas import report_replica
-from recorder.search.filling import fill
+from recorder.search.indexer import index_calls
 from recorder.settings import RecorderSettings
 from recorder.states import AttemptState, CampaignState, Purpose, TrajectoryState, VersionState
-from recorder.store.database import Store
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project, Store
 from recorder.store.schema import trajectories
-from recorder.work import attempts, campaigns, claims, feedback, scores, steps
-from recorder.work.attempts import NewAttempt
-from recorder.work.campaigns import Binding, NewScenario
-from recorder.work.scores import NewPart, NewScore
 from tests.browser.agent import Agent, at, thinking
 from tests.recorder.descending import Half, Line
 from tests.recorder.rows import PROJECT, Rows
@@ -94,9 +94,9 @@ class _Maker:
         group, best = await self._compared("order-4821", EIGHT)
         long_group, long_run = await self._compared("claim-77", EIGHT, turns=self.long_turns)
         (run, call), open_run = await self._run_with_everything(), await self._open()
-        while await fill(Project(self.store, PROJECT)):  # what `hone serve` does beside the calls
+        while await index_calls(Project(self.store, PROJECT)):  # what `hone serve` does beside the calls
             pass
-        [score] = await scores.of_group(self.store, group)
+        [score] = await scores.list_scores(self.store, group)
         known = (run, call, open_run, long_run, group, long_group, best, retired, canary, campaign, score.id)
         return Rich(self.data, *known)
 
@@ -143,19 +143,19 @@ class _Maker:
             manifest_sha256=digest, metrics=measured(number), checkpoint_path=None, groups=half.claims,
             trained=[id_ for ids in members for id_ in ids], lease=half.lease,
         )  # fmt: skip
-        await leases.release(self.store, half.lease)
+        await leases.release_lease(self.store, half.lease)
 
     async def _gate(self, *, passes: bool) -> str:
         """The version that waits is examined; its id."""
-        version = await versions.undecided(self.store, self.line.alias.id)
+        version = await versions.find_pending_version(self.store, self.line.alias.id)
         assert version is not None
-        await versions.mark(self.store, version.id, VersionState.LOADED)
+        await versions.mark_version(self.store, version.id, VersionState.LOADED)
         told: dict[str, Any] = {"kl_mean": 0.03, "times_as_long": 1.1, "entropy": 0.42, "entropy_live": 0.45}
         if passes:
             await versions.pass_gate(self.store, version.id, "its answers are sane", who="gate", figures=told)
         else:
             why, told = "behaviour: its answers are 4.1 times as long", told | {"times_as_long": 4.1}
-            await versions.reject(self.store, version.id, why, lessons="left_out", who="gate", figures=told)
+            await versions.reject_version(self.store, version.id, why, lessons="left_out", who="gate", figures=told)
         return version.id
 
     async def _promoted(self) -> None:
@@ -205,7 +205,7 @@ class _Maker:
         """A scored group, and its best attempt, of which somebody said something."""
         group = await self._group(name, size, turns=turns)
         best = (await self.line.rows.members(group))[-1]
-        await feedback.add(
+        await feedback.add_feedback(
             Project(self.store, PROJECT), best, "thumbs", True, "this is what we want", tags={"by": "anna"}
         )
         return group, best
@@ -219,7 +219,7 @@ class _Maker:
         left = await self._attempted("refund-2", 2)
         claim = await claims.claim_one_for_judging(self.store, left, "judge", 60)
         assert claim is not None
-        await scores.leave_out(self.store, claim, "no_signal", {"why": "all rewards are equal"})
+        await scores.exclude_group(self.store, claim, "no_signal", {"why": "all rewards are equal"})
         disputed = await self._attempted("refund-5", 3)
         claim = await claims.claim_one_for_judging(self.store, disputed, "judge", 60)
         assert claim is not None
@@ -251,7 +251,7 @@ class _Maker:
         last = await agent.answer(thinking("Send it to depot 4 within fourteen days; the label is in your mail."))
         run = await agent.end()
         for name, value, comment in (("good", True, "polite"), ("score", 0.75, None), ("comment", "a label!", None)):
-            await feedback.add(Project(self.store, PROJECT), run, name, value, comment, tags={"by": "anna"})
+            await feedback.add_feedback(Project(self.store, PROJECT), run, name, value, comment, tags={"by": "anna"})
         broken = Agent(self.recorder, self.line.alias, at("return-9", 1, None), "I want to send order 9 back.")
         await broken.refused()
         await broken.end(TrajectoryState.ERRORED, "engine_down")
@@ -267,7 +267,7 @@ class _Maker:
     async def _campaign(self) -> str:
         """A campaign over two tasks, one step of which was made."""
         alias = self.line.alias
-        made = await campaigns.create(
+        made = await campaigns.create_campaign(
             Project(self.store, PROJECT), alias.id, "spring", {"steps": 3, "group_size": 2, "goal": 0.9}
         )
         await campaigns.add_scenarios(
@@ -276,7 +276,7 @@ class _Maker:
         tasks = await campaigns.list_scenarios(self.store, made.id, "train")
         named = [(f"spring.1.{n}", task.id) for n, task in enumerate(tasks)]
         await campaigns.bind_groups(
-            Project(self.store, PROJECT), made.id, alias.id, [Binding(*pair, 2) for pair in named]
+            Project(self.store, PROJECT), made.id, alias.id, [GroupBinding(*pair, 2) for pair in named]
         )
         planned = [NewAttempt(task, 1, Purpose.TRAIN, n, group, str(n)) for group, task in named for n in range(2)]
         await attempts.new_attempts(self.store, made.id, planned)
@@ -286,7 +286,7 @@ class _Maker:
             )
             await agent.say("Done.")
             await attempts.finish_attempt(self.store, taken, AttemptState.DONE, answer="Done.")
-        await campaigns.finish(self.store, made.id, CampaignState.STOPPED, "goal_reached")
+        await campaigns.finish_campaign(self.store, made.id, CampaignState.STOPPED, "goal_reached")
         return made.id
 
 

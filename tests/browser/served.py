@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from recorder.settings import RecorderSettings
-from recorder.store.migrate import open_store
+from recorder.store.bootstrap import open_store
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import Proxy, serving
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Locator, Page, expect
 
+from recorder.queue import feedback
 from recorder.registry.aliases import get_alias
 from recorder.registry.keys import SOMEBODY
 from recorder.registry.moves import list_moves
 from recorder.registry.versions import get_version
-from recorder.reviewing.queue import Asked, queue
-from recorder.store.project import Project
-from recorder.work import feedback
+from recorder.store.database import Project
+from recorder.views.review.queue import QueueRequest, load_queue
 from tests.browser.rich import Rich
 from tests.browser.visiting import Visitor
 from tests.proxy.running import ALIAS, PROJECT, Proxy
@@ -84,7 +84,7 @@ async def test_a_person_says_how_a_run_went(editor: Visitor, own: Proxy, rich: R
     await page.get_by_label("Comment").fill("nobody asked\nfor that")
     await page.get_by_role("button", name="Save").click()
     await expect(page.get_by_text("nobody asked").first).to_be_visible()
-    given = (await feedback.of(own.store, rich.long_run))[-1]
+    given = (await feedback.list_feedback(own.store, rich.long_run))[-1]
     assert (given.name, given.comment) == ("solved", "nobody asked\nfor that")
 
 
@@ -96,7 +96,7 @@ async def test_a_person_prefers_one_attempt(editor: Visitor, own: Proxy, rich: R
     await form.get_by_label("why").fill("shorter")
     await form.get_by_role("button", name="Write it down").click()
     await expect(page.get_by_role("region", name="Preferences")).to_contain_text("shorter")
-    assert "preference" in [given.name for given in await feedback.of(own.store, better)]
+    assert "preference" in [given.name for given in await feedback.list_feedback(own.store, better)]
 
 
 async def test_a_person_chooses_between_two_runs_by_keys_until_nothing_waits(editor: Visitor, own: Proxy) -> None:
@@ -106,7 +106,9 @@ async def test_a_person_chooses_between_two_runs_by_keys_until_nothing_waits(edi
     await page.wait_for_url("**/hone/review")
     await expect(page.get_by_role("region", name="Two runs side by side")).to_be_visible()
     [waits] = [
-        one for one in (await queue(Project(own.store, PROJECT), Asked(SOMEBODY))).entries if one.why == "disagreement"
+        one
+        for one in (await load_queue(Project(own.store, PROJECT), QueueRequest(SOMEBODY))).entries
+        if one.why == "disagreement"
     ]
     await editor.goto(f"/hone/review?group={waits.group_id}")
     assert await shown(page) == (waits.first, waits.second)
@@ -119,7 +121,9 @@ async def test_a_person_chooses_between_two_runs_by_keys_until_nothing_waits(edi
             await page.get_by_role("button", name="B is better").click()
             await expect(answered).to_have_count(0)
     await expect(page.get_by_text("Nothing waits for you")).to_be_visible()
-    [said] = [one for one in await feedback.of(own.store, waits.first) if one.tags.get("loser") == waits.second]
+    [said] = [
+        one for one in await feedback.list_feedback(own.store, waits.first) if one.tags.get("loser") == waits.second
+    ]
     assert (said.name, said.tags["shown"]) == ("preference", "first")
 
 

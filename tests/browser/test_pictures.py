@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from recorder.settings import RecorderSettings
-from recorder.store.migrate import open_store
+from recorder.store.bootstrap import open_store
 from scripts import pictures
 from tests.browser.rich import Rich
 from tests.browser.served import copied

@@ -27,7 +27,7 @@ _USED: Final = """() => {
 
 async def test_hostile_transcripts_are_read_and_do_nothing(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    pages.write(report(2, CORPUS[0], said=CORPUS), path)
+    pages.write_page(report(2, CORPUS[0], said=CORPUS), path)
     page = await browser.new_page()
     asked: list[str] = []
     said: list[str] = []
@@ -45,7 +45,7 @@ async def test_hostile_transcripts_are_read_and_do_nothing(browser: Browser, tmp
 
 async def test_a_script_that_did_get_in_would_not_run(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    html = pages.render(report(2))
+    html = pages.render_page(report(2))
     path.write_text(
         html.replace("</footer>", "<script>window.__xss=1</script><img src=x onerror=window.__xss=1></footer>")
     )
@@ -61,7 +61,7 @@ async def test_it_stands_well_wide_and_narrow_light_and_dark(
     browser: Browser, tmp_path: Path, size: ViewportSize, scheme: Scheme
 ) -> None:
     path = tmp_path / "report.html"
-    pages.write(report(6, "helpdesk@3", served="helpdesk@3"), path)
+    pages.write_page(report(6, "helpdesk@3", served="helpdesk@3"), path)
     page = await browser.new_page(viewport=size, color_scheme=scheme)
     await page.goto(path.as_uri())
     await page.evaluate(_USED)

@@ -7,7 +7,7 @@ from playwright.async_api import Browser, expect
 
 from proxy.admission import auth
 from recorder.registry import keys
-from recorder.store.project import Project
+from recorder.store.database import Project
 from tests.browser.looking import sound
 from tests.browser.rich import Rich
 from tests.browser.visiting import Visitor, visiting
@@ -23,7 +23,7 @@ def _keys_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def sign_in(visitor: Visitor, proxy: Proxy, *scopes: str, asked_for: str = "/hone/") -> None:
     """Go somewhere with a new key."""
-    _, secret = await keys.mint(Project(proxy.store, PROJECT), "anna", scopes)
+    _, secret = await keys.create_key(Project(proxy.store, PROJECT), "anna", scopes)
     await visitor.goto(asked_for)
     await visitor.page.get_by_role("textbox").fill(secret)
     await visitor.page.get_by_role("button", name="Sign in").click()
@@ -46,7 +46,7 @@ async def test_who_signs_in_comes_to_the_page_that_was_asked_for_and_signs_out(
 
 
 async def test_a_key_that_nobody_made_opens_nothing(browser: Browser, own: Proxy) -> None:
-    await keys.mint(Project(own.store, PROJECT), "anna", ["read"])
+    await keys.create_key(Project(own.store, PROJECT), "anna", ["read"])
     async with visiting(browser, own.url) as visitor:
         await visitor.goto("/hone/sign-in")
         visitor.watch.refusals.add(403)
@@ -80,7 +80,7 @@ async def test_a_key_is_made_shown_once_and_revoked(browser: Browser, own: Proxy
         await page.get_by_label("Name, to recognise it by").fill("bert")
         await page.get_by_role("button", name="Make the key").click()
         secret = await page.get_by_label("The key").inner_text()
-        assert await keys.verify(own.store, secret) is not None
+        assert await keys.verify_secret(own.store, secret) is not None
         assert await sound(page) == []
         await page.get_by_role("link", name="All keys").click()
         assert secret not in await page.content()
@@ -88,4 +88,4 @@ async def test_a_key_is_made_shown_once_and_revoked(browser: Browser, own: Proxy
         assert await sound(page) == []
         await page.get_by_role("button", name="Revoke it").click()
         await expect(page.get_by_role("row").filter(has_text="bert")).to_contain_text("revoked")
-        assert await keys.verify(own.store, secret) is None
+        assert await keys.verify_secret(own.store, secret) is None

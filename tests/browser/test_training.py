@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Page, expect
 
-from recorder.holding import leases
-from recorder.store.project import Project
-from recorder.telling.training import TRAINER
+from recorder.queue import leases
+from recorder.store.database import Project
+from recorder.views.status.training import TRAINER
 from tests.browser.visiting import Visitor
 from tests.proxy.running import ALIAS, PROJECT, Proxy
 
@@ -18,13 +18,13 @@ _MS = 10_000  # between two looks of the page
 
 async def trains(proxy: Proxy, alias: str) -> None:
     """Some process trains an alias from now on."""
-    assert await leases.acquire(Project(proxy.store, PROJECT), TRAINER + alias, "a test", 600)
+    assert await leases.acquire_lease(Project(proxy.store, PROJECT), TRAINER + alias, "a test", 600)
 
 
 async def nobody_trains(proxy: Proxy) -> None:
     """From now on."""
-    for one in await leases.holders(Project(proxy.store, PROJECT), TRAINER):
-        await leases.release(proxy.store, one)
+    for one in await leases.list_holders(Project(proxy.store, PROJECT), TRAINER):
+        await leases.release_lease(proxy.store, one)
 
 
 async def opened(visitor: Visitor) -> Page:

@@ -19,8 +19,8 @@ import pytest
 from proxy.settings.mcp import McpServerSettings
 from proxy.settings.sections import ProxySettings
 from recorder.settings import RecorderSettings
+from recorder.store.bootstrap import open_store
 from recorder.store.database import Store
-from recorder.store.migrate import open_store
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.mcp_everything import Everything, served
 from tests.proxy.running import serving

@@ -20,8 +20,8 @@ import pytest
 
 from tests.deploy.container_files import apt_names, build, copied, is_sent, mib, stages
 from tests.deploy.reading import DEPLOY, ROOT, hone_lines, hones, tool
-from tests.proxy.programs.test_supervise import free_port
 from tests.proxy.scripted_engine import ScriptedEngine
+from tests.proxy.supervision.test_supervisor import free_port
 from tests.proxy.until import until
 
 FILES = sorted((DEPLOY / "docker").glob("Dockerfile*"))

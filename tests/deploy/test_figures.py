@@ -18,9 +18,8 @@ from recorder.capture.recorder import Recorder
 from recorder.registry.replicas import ReplicaState
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, GroupState
-from recorder.store.database import Store
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project, Store
 from tests.deploy.reading import CLUSTERS, DEPLOY, ROOT, documents, of_kind, tool
 from tests.recorder.rows import PROJECT, Rows
 

@@ -17,7 +17,7 @@ from proxy.admission.auth import needed_scope
 from proxy.engine.command import engine_command
 from proxy.errors import ConfigError
 from proxy.settings.hone import ENV_PREFIX, LoadedSettings
-from proxy.settings.loading import NOT_SETTINGS, load_settings
+from proxy.settings.loader import NOT_SETTINGS, load_settings
 from proxy.settings.sections import EngineSettings, ProxySettings
 from recorder.registry.keys import Scope
 from tests.deploy.reading import (

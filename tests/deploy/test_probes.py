@@ -11,7 +11,7 @@ import pytest
 
 from tests.deploy.reading import pods, services
 from tests.postgres import Postgres, program
-from tests.proxy.programs.test_supervise import free_port
+from tests.proxy.supervision.test_supervisor import free_port
 
 pytestmark = pytest.mark.slow
 

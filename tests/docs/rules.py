@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Final
 
+from proxy.settings.display import list_leaves
 from proxy.settings.hone import ENV_PREFIX, HoneSettings
-from proxy.settings.loading import NOT_SETTINGS
+from proxy.settings.loader import NOT_SETTINGS
 from proxy.settings.sections import AliasSettings
-from proxy.settings.showing import leaves
 from scripts.pages.settings import sections
 from tests.deploy.container_files import stages
 from tests.docs.command_line import OPTIONS, is_named_alone, refused, without_files, wrong
@@ -83,13 +83,13 @@ def is_setting(key: str) -> bool:
 def own_keys() -> frozenset[str]:
     """The settings as `hone config` lists them, and those of an alias."""
     return frozenset(
-        {key for key, _ in leaves(HoneSettings())} | {f"aliases.{name}" for name in AliasSettings.model_fields}
+        {key for key, _ in list_leaves(HoneSettings())} | {f"aliases.{name}" for name in AliasSettings.model_fields}
     )
 
 
 def is_key_of_code(dotted: str) -> bool:
     """Whether it is a setting's key, or a section, as code writes it."""
-    return any(f"{key}.".startswith(f"{dotted}.") for key, _ in leaves(HoneSettings()))
+    return any(f"{key}.".startswith(f"{dotted}.") for key, _ in list_leaves(HoneSettings()))
 
 
 @cache

@@ -16,29 +16,29 @@ HARMLESS: Final = frozenset({
 STANDS_FOR: Final = {"ID": "order-4821", "GROUP": "orders", "RUN": "order-4821", "NAME": "agents", "KEY": "agents"}
 # Commands that are only read by the command line, and why.
 ONLY_READ: Final = {
-    "up": "runs an engine; tests/proxy/programs/test_up.py and tests/e2e do",
-    "serve": "goes on until it is stopped; tests/proxy/programs/test_serve.py",
+    "up": "runs an engine; tests/proxy/supervision/test_up.py and tests/e2e do",
+    "serve": "goes on until it is stopped; tests/proxy/supervision/test_serve.py",
     "engine": "runs vLLM; tests/e2e",
     "judge": "asks a judge model until it is stopped; tests/judge",
     "calibrate": "asks a judge model; tests/judge",
     "judge check": "asks a judge model; tests/judge",
     "learn": "trains until it is stopped; tests/trainer",
     "train": "trains; tests/trainer and tests/e2e",
-    "eval": "attempts scenarios; tests/trainer/evaluating",
+    "eval": "attempts scenarios; tests/trainer/evaluation",
     "review": "asks a person at a terminal; tests/recorder/commands/test_review.py",
     "report": "takes a campaign; tests/trainer/test_reporting.py",
     "score": "asks a judge model; tests/judge",
     "scenarios": "takes files of the user's; tests/trainer",
     "scenarios from-traffic": "asks before it writes; tests/trainer/campaign",
-    "scenarios generate": "asks a model; tests/trainer/programs/test_generating.py",
+    "scenarios generate": "asks a model; tests/trainer/scenario_generation/test_program.py",
     "doctor": "asks judge and learner in processes of their own; tests/proxy/doctor",
     "promote": "takes a version that was trained; tests/proxy/commands",
     "rollback": "takes two versions that were trained; tests/proxy/commands",
     "delete": "asks before it deletes; tests/recorder/commands",
     "init": "writes a hone.toml from what it finds on the machine; tests/proxy/commands",
     "demo": "runs an engine and trains; tests/install",
-    "db copy": "takes a second database; tests/recorder/moving",
-    "db backup": "writes as much again as the store; tests/recorder/moving",
+    "db copy": "takes a second database; tests/recorder/maintenance/transfer",
+    "db backup": "writes as much again as the store; tests/recorder/maintenance/transfer",
 }
 # Other programs in shell blocks, and why they are not run.
 OTHERS: Final = {

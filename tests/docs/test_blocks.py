@@ -19,9 +19,9 @@ import click
 import pytest
 from openai import OpenAI
 
-from proxy.settings.loading import load_settings
+from proxy.settings.loader import load_settings
 from recorder.settings import RecorderSettings
-from recorder.store.migrate import open_store
+from recorder.store.bootstrap import open_store
 from tests.docs.command_line import COMMANDS, named, refused
 from tests.docs.pages import ROOT, WRITTEN, Block, blocks, commands, inline, is_json
 from tests.docs.running import HARMLESS, LEFT_OUT, NOT_FOR_HERE, ONLY_READ, OTHERS, STANDS_FOR

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import rooms
+from scripts import import_map
 from tests.docs import rules
 from tests.docs.command_line import refused, wrong
 from tests.docs.pages import ROOT
@@ -102,8 +102,8 @@ def test_what_troubleshooting_quotes_is_said_by_the_code() -> None:
 
 def literals() -> Iterator[str]:
     """Every text that stands in the packages; one that is put together by its constant parts."""
-    for package in rooms.PACKAGES:
-        for file in rooms.files(package):
+    for package in import_map.PACKAGES:
+        for file in import_map.files(package):
             for node in ast.walk(ast.parse(file.read_text())):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str):
                     yield node.value

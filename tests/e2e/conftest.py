@@ -27,10 +27,10 @@ import httpx
 import pytest
 
 from recorder.base.json_output import to_json
-from recorder.reading.export import raw_lines, tool_lines
+from recorder.maintenance.export import raw_lines, tool_lines
 from recorder.settings import RecorderSettings
-from recorder.store.migrate import DEFAULT_PROJECT, open_store
-from recorder.store.project import Project
+from recorder.store.bootstrap import DEFAULT_PROJECT, open_store
+from recorder.store.database import Project
 from tests.stores import Stores, stored_in
 
 ROOT = Path(__file__).parent.parent.parent

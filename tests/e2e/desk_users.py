@@ -23,13 +23,12 @@ from examples.helpdesk.making.conversations import TOOLS, Message, opening, trai
 from examples.helpdesk.orders import Order
 from examples.helpdesk.scripted_judge import calls_of, score
 from examples.helpdesk.wording import found, tracked
-from recorder.holding.presence import JUDGE, present
-from recorder.reading.transcripts import load_group
+from recorder.queue.claims import GroupClaim, claim_for_judging
+from recorder.queue.judging.scores import NewPart, record_score
+from recorder.queue.leases import JUDGE, keep_presence
 from recorder.store.changes import Topic
-from recorder.store.database import Store
-from recorder.store.project import Project
-from recorder.work.claims import GroupClaim, claim_for_judging
-from recorder.work.scores import NewPart, record_score
+from recorder.store.database import Project, Store
+from recorder.views.trajectories.transcripts import load_group
 from tests.recorder.score_rows import new_score
 
 PROJECT = "default"
@@ -110,7 +109,7 @@ async def users(url: str) -> AsyncIterator[Users]:
 @asynccontextmanager
 async def judge(store: Store) -> AsyncIterator[None]:
     """A judge that scores whatever is ready, until the block ends."""
-    async with present(Project(store, PROJECT), JUDGE, "judge", LEASE_S), asyncio.TaskGroup() as judging:
+    async with keep_presence(Project(store, PROJECT), JUDGE, "judge", LEASE_S), asyncio.TaskGroup() as judging:
         task = judging.create_task(_judge(store))
         yield
         task.cancel()

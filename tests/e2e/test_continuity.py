@@ -16,16 +16,16 @@ import httpx
 import numpy as np
 import pytest
 
-from proxy.serving.stitch import TURN_BOUND_PARSERS
-from recorder.reading.transcripts import find_trajectory, load_trajectory
-from recorder.reading.views import TrajectoryView
+from proxy.serving.prompt_splice import TURN_BOUND_PARSERS
 from recorder.settings import RecorderSettings
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project
+from recorder.views.trajectories.shapes import TrajectoryView
+from recorder.views.trajectories.transcripts import find_trajectory, load_trajectory
 from tests.e2e.conftest import MODEL, THINKING_TEMPLATE, Stack, served_beside
 from tests.e2e.test_capture import QUESTION, TOOLS
 from tests.stores import Stores
-from trainer.batch.rows import Basis, Row, trajectory_rows
+from trainer.batch.rows import Row, RowBasis, trajectory_rows
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -132,7 +132,7 @@ def recorded(proxies: Proxies, mode: str, run: str) -> TrajectoryView:
 
 def rows_of(run: TrajectoryView) -> list[Row]:
     versions = [call.version_id for call in run.calls if call.version_id is not None]
-    basis = Basis(run.calls[0].base_fingerprint, versions[:1], max_age=8, max_tokens=4096)
+    basis = RowBasis(run.calls[0].base_fingerprint, versions[:1], max_age=8, max_tokens=4096)
     rows, skipped = trajectory_rows(run, basis)
     assert skipped == []
     return rows

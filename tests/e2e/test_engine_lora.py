@@ -21,22 +21,20 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from proxy.engine.answers import Question
+from proxy.engine.answers import EngineQuestion
 from proxy.engine.replica import Replica
 from proxy.errors import AdapterError
-from proxy.gate.checks import answers, sane
-from proxy.gate.sanity import Bounds
+from proxy.gate.sanity import SanityBounds, ask_both, check_sanity
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
 from proxy.versions.controller import Controller
-from proxy.versions.in_service import InService
+from proxy.versions.routing import ServiceRouter
 from recorder.capture.recorder import Recorder
 from recorder.registry.aliases import get_alias
-from recorder.registry.versions import VersionView, allocate, get_version, mark
+from recorder.registry.versions import VersionView, allocate_version, get_version, mark_version
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import VersionState
-from recorder.store.database import Store
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project, Store
 from tests.e2e.conftest import MODEL, Stack
 from tests.proxy.until import until
 from tests.stores import Stores
@@ -183,19 +181,19 @@ async def test_an_answer_has_the_same_logprobs_when_it_is_sampled_and_when_it_is
     )
     await running.replica.load(path.name, str(path))
     tools = [{"type": "function", "function": {"name": "find_order", "parameters": {"type": "object"}}}]
-    question = Question([{"role": "user", "content": "Where is order 4711?"}], tools, max_tokens=60)
+    question = EngineQuestion([{"role": "user", "content": "Where is order 4711?"}], tools, max_tokens=60)
     for name in (BASE, path.name):
         said = await running.replica.answer(name, question)
         assert len(said.token_ids) == len(said.logprobs) > 0
         told = await running.replica.logprobs_of(name, [*said.prompt_ids, *said.token_ids])
         assert told[len(said.prompt_ids) - 1 :] == pytest.approx(said.logprobs, abs=1e-4)
-    bounds = Bounds(kl_max=1.0, length_times=100.0)
-    same = await answers(running.replica, [question] * 2, BASE, BASE)
-    near = await sane(running.replica, same, {"live": BASE}, bounds)
+    bounds = SanityBounds(kl_max=1.0, length_times=100.0)
+    same = await ask_both(running.replica, [question] * 2, BASE, BASE)
+    near = await check_sanity(running.replica, same, {"live": BASE}, bounds)
     assert near.fault is None
     assert near.figures["kl_live"] == pytest.approx(0, abs=1e-5)
-    other = await answers(running.replica, [question] * 2, path.name, BASE)
-    far = await sane(running.replica, other, {"live": BASE}, bounds)
+    other = await ask_both(running.replica, [question] * 2, path.name, BASE)
+    far = await check_sanity(running.replica, other, {"live": BASE}, bounds)
     assert abs(far.figures["kl_live"]) > 1e-5, "another distribution, though a mean of so few tokens has any sign"
     await running.replica.unload(path.name)
 
@@ -251,10 +249,10 @@ def recording(stores: Stores, folder: Path) -> Iterator[RecorderSettings]:
 
 
 @asynccontextmanager
-async def controlled(running: Running, data: Path, recording: RecorderSettings) -> AsyncIterator[InService]:
+async def controlled(running: Running, data: Path, recording: RecorderSettings) -> AsyncIterator[ServiceRouter]:
     """A store, and a proxy's controller beside the real engine."""
     async with opened(data, recording, migrate=True) as store, AsyncExitStack() as ending:
-        versions = InService(Project(store, "default"), ProxySettings())
+        versions = ServiceRouter(Project(store, "default"), ProxySettings())
         recorder = Recorder(store, recording)
         await recorder.start()
         ending.push_async_callback(recorder.stop)
@@ -290,9 +288,9 @@ async def write(store: Store, path: Path) -> VersionView:
     """A written version of helpdesk, from version 0."""
     alias = await get_alias(Project(store, "default"), "helpdesk")
     assert alias.live_version_id is not None
-    version = await allocate(store, alias.id, alias.live_version_id)
+    version = await allocate_version(store, alias.id, alias.live_version_id)
     manifest = hashlib.sha256((path / "manifest.json").read_bytes()).hexdigest()
-    return await mark(
+    return await mark_version(
         store, version.id, VersionState.WRITTEN, path=str(path), engine_name=path.name, manifest_sha256=manifest
     )
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from recorder.content.canonical import canonical_message
+from recorder.messages.content_hashes import canonical_message
 from tests.e2e.conftest import Stack
 from tests.e2e.corpus import ANTHROPIC_TOOLS, QUESTION, SYSTEM, TOOLS, Body
 from tests.e2e.test_equality import add, data_of

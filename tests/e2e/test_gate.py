@@ -19,13 +19,12 @@ from sqlalchemy import func, select
 
 from examples.helpdesk.making.conversations import ideal
 from recorder.registry.aliases import get_alias
-from recorder.registry.moves import Move, list_moves
-from recorder.registry.versions import VersionView, allocate, get_version, mark
+from recorder.registry.moves import VersionMove, list_moves
+from recorder.registry.versions import VersionView, allocate_version, get_version, mark_version
 from recorder.states import Origin, Purpose, VersionState
+from recorder.store.bootstrap import open_store
 from recorder.store.changes import Topic
-from recorder.store.database import Store
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from recorder.store.schema import calls, trajectories, versions
 from tests.e2e import trained_adapters as made
 from tests.e2e.conftest import CONFIG, Stack, served_beside
@@ -85,9 +84,11 @@ async def decided(store: Store, adapters: Path, model: PeftModel, *, cut_by: int
     """A version of the live one, written as a trainer leaves it, once it is live or out."""
     alias = await get_alias(Project(store, PROJECT), "helpdesk")
     assert alias.live_version_id is not None
-    version = await allocate(store, alias.id, alias.live_version_id)
+    version = await allocate_version(store, alias.id, alias.live_version_id)
     path, digest = made.publish(model, adapters, version.name, weights_cut_by=cut_by)
-    await mark(store, version.id, VersionState.WRITTEN, path=str(path), engine_name=path.name, manifest_sha256=digest)
+    await mark_version(
+        store, version.id, VersionState.WRITTEN, path=str(path), engine_name=path.name, manifest_sha256=digest
+    )
     with store.watch.on(Topic.SERVICE) as news:
         async with asyncio.timeout(WITHIN_S):
             while (version := await get_version(store, version.id)).state not in DECIDED:
@@ -111,7 +112,7 @@ async def asked(store: Store) -> dict[int, set[tuple[str, str]]]:
     return found
 
 
-async def moves_of(store: Store, version: VersionView) -> dict[str, Move]:
+async def moves_of(store: Store, version: VersionView) -> dict[str, VersionMove]:
     """What was decided about a version, by what it is called."""
     return {move.move: move for move in await list_moves(Project(store, PROJECT)) if move.version_id == version.id}
 

@@ -20,7 +20,7 @@ from sqlalchemy import exists, func, select
 
 from examples.helpdesk.surroundings import surroundings
 from recorder.settings import RecorderSettings
-from recorder.store.migrate import open_store
+from recorder.store.bootstrap import open_store
 from recorder.store.schema import ledger, step_groups, trajectories
 from scripts import chromium, pictures
 from tests.browser.looking import sound

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import select
 
-from recorder.groups.shadows import FORKED
-from recorder.reading.transcripts import load_groups
-from recorder.reading.views import GroupView
+from recorder.queue.groups.shadows import FORKED
 from recorder.states import GroupState, Origin
-from recorder.store.migrate import open_store
+from recorder.store.bootstrap import open_store
 from recorder.store.schema import groups, trajectories
+from recorder.views.trajectories.shapes import GroupView
+from recorder.views.trajectories.transcripts import load_groups
 from tests.e2e.conftest import CONFIG, Stack, served_beside, wait_for
 from tests.e2e.test_capture import QUESTION, TOOLS
 from tests.stores import Stores
-from trainer.batch.rows import Basis, trajectory_rows
+from trainer.batch.rows import RowBasis, trajectory_rows
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -66,7 +66,7 @@ def test_turns_are_answered_again_on_their_very_ids_with_tool_calls_read(shadowe
         turns = [member.calls[0] for member in group.members]
         assert len({tuple(turn.prompt_token_ids or ()) for turn in turns}) == 1
         assert len({turn.base_fingerprint for turn in turns}) == 1
-        basis = Basis(turns[0].base_fingerprint, [str(turns[0].version_id)], 0, 10_000)
+        basis = RowBasis(turns[0].base_fingerprint, [str(turns[0].version_id)], 0, 10_000)
         for member in group.members:
             rows, skipped = trajectory_rows(member, basis)
             assert len(rows) + len(skipped) == 1

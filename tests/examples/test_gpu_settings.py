@@ -8,7 +8,7 @@ import pytest
 
 from examples.running import seeds
 from examples.running.table import EXAMPLES
-from proxy.settings.loading import load_settings
+from proxy.settings.loader import load_settings
 
 
 @pytest.mark.parametrize("name", seeds.named())

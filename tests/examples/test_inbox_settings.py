@@ -12,7 +12,7 @@ import pytest
 from examples.inbox.gamed import CAMPAIGN, EXPLOITABLE, FIXED
 from examples.inbox.run import CONFIG, EXAMPLE, SHORT_STEPS, compared_with, stood_in
 from examples.running.command import Wanted
-from proxy.settings.loading import load_settings
+from proxy.settings.loader import load_settings
 
 GPU = CONFIG.with_name("gpu.toml")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from examples.live.record import LIVE, read_written
 from recorder.settings import RecorderSettings
-from recorder.store.migrate import open_store
+from recorder.store.bootstrap import open_store
 from tests.recorder.descending import line
 from tests.recorder.rows import Rows
 

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from examples.live.live import Plan, Traffic, held_out_flags
-from proxy.settings.loading import load_settings
+from proxy.settings.loader import load_settings
 
 
 @pytest.mark.parametrize("traffic", get_args(Traffic))

@@ -16,7 +16,8 @@ from examples.rlvr import tasks as rlvr
 from examples.twenty48 import scenarios as twenty48
 from examples.twenty48.episode import begin
 from examples.twenty48.taught import FIRST_SEED
-from trainer.tasks import scenarios, splitting
+from trainer.tasks import parts as splitting
+from trainer.tasks import scenarios
 from trainer.tasks.scenarios import Scenario
 
 SEEDS = st.integers(0, 2**32)
@@ -24,7 +25,9 @@ Parts = dict[str, list[Scenario]]
 
 
 def apart(files: Any, names: tuple[str, str, str]) -> Parts:
-    parts = {part: scenarios.read(getattr(files, name)) for part, name in zip(splitting.PARTS, names, strict=True)}
+    parts = {
+        part: scenarios.read_scenarios(getattr(files, name)) for part, name in zip(splitting.PARTS, names, strict=True)
+    }
     splitting.require_apart(parts)
     assert len(parts["test"]) >= 100
     return parts

@@ -15,10 +15,10 @@ from examples.running.campaign import CampaignFailed, Project
 from examples.running.command import SEEDS, Wanted, settings, told
 from examples.running.programs import ROOT, new_run
 from examples.running.summary import missing, rose, summarize
-from recorder.learned.campaign_events import Alarm, StepDone
-from recorder.learned.intervals import of_share
-from recorder.work.spending import Judged
-from trainer.report.shapes import Alarmed, Point
+from recorder.queue.training.budgets import CampaignJudgingCost
+from recorder.stats.means import share_interval
+from recorder.views.campaigns.events import Alarm, StepDone
+from trainer.report.shapes import AlarmEvidence, MeasuredPoint
 
 CONFIG = ROOT / "examples" / "inbox" / "hone.toml"
 
@@ -55,7 +55,7 @@ def summary(short: bool = False, **changes: Any) -> dict[str, Any]:
 
 def test_a_summary_says_before_and_after_by_the_test_part_with_wilson_s_intervals() -> None:
     told_ = summary()
-    sure = of_share(0.9, 200)
+    sure = share_interval(0.9, 200)
     assert sure is not None
     assert told_["after"] == {"success": 0.9, "attempts": 200, "low": round(sure.low, 4), "high": round(sure.high, 4)}
     assert told_["before"]["success"] == 0.3
@@ -76,11 +76,13 @@ def test_judgings_by_functions_alone_are_no_requests_to_a_judge() -> None:
 
 
 def test_what_a_summary_reads_is_what_a_report_has() -> None:
-    assert {"step", "version", "value", "attempts", "errored"} <= set(Point.__dataclass_fields__)
+    assert {"step", "version", "value", "attempts", "errored"} <= set(MeasuredPoint.__dataclass_fields__)
     assert {"step", "success", "reward"} <= set(StepDone.__dataclass_fields__)
     assert {"step", "rule", "detail", "then"} <= set(Alarm.__dataclass_fields__)
-    assert "alarm" in Alarmed.__dataclass_fields__
-    assert {"judgings", "requests", "in_vain", "tokens_in", "tokens_out"} <= set(Judged.__dataclass_fields__)
+    assert "alarm" in AlarmEvidence.__dataclass_fields__
+    assert {"judgings", "requests", "in_vain", "tokens_in", "tokens_out"} <= set(
+        CampaignJudgingCost.__dataclass_fields__
+    )
 
 
 @pytest.mark.parametrize(
@@ -179,7 +181,7 @@ def test_every_committed_run_shows_what_its_example_claims() -> None:
 def test_a_committed_rise_is_sure_even_if_two_attempts_at_one_thing_were_always_alike(name: str) -> None:
     """The intervals take attempts for independent ones: these have two a task, or two tasks about one thread."""
     for one in table.measured(table.EXAMPLES / name):
-        before, after = (of_share(at["success"], at["attempts"] // 2) for at in (one["before"], one["after"]))
+        before, after = (share_interval(at["success"], at["attempts"] // 2) for at in (one["before"], one["after"]))
         assert before is not None
         assert after is not None
         assert before.high < after.low, one["seed"]
@@ -190,7 +192,7 @@ def test_every_interval_of_a_committed_run_is_its_share_s() -> None:
         for one in summaries:
             points = [one["before"], one["after"], *one["baselines"].values(), *one["validations"]]
             for point_ in [*points, *one.get("wins", {}).values()]:
-                sure = of_share(point_["success"], point_["attempts"])
+                sure = share_interval(point_["success"], point_["attempts"])
                 assert sure is not None
                 found = (point_["low"], point_["high"])
                 assert found == pytest.approx((sure.low, sure.high), abs=1.5e-4), (name, one["seed"])

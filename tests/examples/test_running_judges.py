@@ -12,7 +12,7 @@ from examples.mcp_rl.world import world
 from examples.running.campaign import CampaignFailed
 from examples.running.command import Wanted
 from examples.running.judges import judging, named, scripted
-from proxy.settings.loading import load_settings
+from proxy.settings.loader import load_settings
 
 
 @pytest.fixture(autouse=True)

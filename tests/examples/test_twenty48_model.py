@@ -18,7 +18,7 @@ from examples.twenty48.make_model import LARGEST_WEIGHTS_BYTES, MAKER, MODEL, mi
 from examples.twenty48.players import CHATTER, chatty
 from examples.twenty48.run import TWENTY48
 from examples.twenty48.taught import attempt_from, opening
-from proxy.settings.loading import load_settings
+from proxy.settings.loader import load_settings
 from tests.examples.committed import assert_made, bytes_of_bfloat16, note
 
 

@@ -16,12 +16,12 @@ from examples.twenty48.game import DIRECTIONS
 from examples.twenty48.players import CHATTER, ROUND, merges
 from examples.twenty48.scenarios import different_boards, write_scenarios
 from examples.twenty48.taught import FIRST_SEED, LESSONS, MIXTURE, attempt, conversations, mixed
-from trainer.tasks.scenarios import read
+from trainer.tasks.scenarios import read_scenarios
 
 
 def test_no_board_is_in_two_parts_and_none_is_the_making_s(tmp_path: Path) -> None:
     files = write_scenarios(tmp_path, 7)
-    parts = [read(path) for path in (files.learn, files.validate, files.test)]
+    parts = [read_scenarios(path) for path in (files.learn, files.validate, files.test)]
     seeds = [scenario.input["seed"] for part in parts for scenario in part]
     assert len(parts[2]) >= 200
     assert max(seeds) < FIRST_SEED

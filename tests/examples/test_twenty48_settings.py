@@ -11,7 +11,7 @@ from examples.twenty48.agent import run
 from examples.twenty48.checks import reached, reward
 from examples.twenty48.run import SHORT_STEPS, SHORT_TEST, TWENTY48
 from examples.twenty48.scenarios import LEARN, TEST
-from proxy.settings.loading import load_settings
+from proxy.settings.loader import load_settings
 
 
 @pytest.mark.parametrize("file", ["hone.toml", "gpu.toml"])

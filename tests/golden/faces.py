@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from recorder.settings import RecorderSettings
-from recorder.store.migrate import open_store
+from recorder.store.bootstrap import open_store
 from tests.browser import pages
 from tests.browser.rich import Rich
 from tests.golden.stores import Stores

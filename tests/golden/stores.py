@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recorder.learned import campaign_events as events
-from recorder.learned.campaign_events import VALIDATION, Alarm, CampaignEnded, SettingChanged
-from recorder.registry.versions import by_name
+from recorder.queue import campaigns
+from recorder.registry.versions import get_version_by_name
 from recorder.settings import RecorderSettings
 from recorder.states import CampaignState
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
-from recorder.work import campaigns
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project
+from recorder.views.campaigns import events
+from recorder.views.campaigns.events import VALIDATION, Alarm, CampaignEnded, SettingChanged
 from tests.browser import rich
 from tests.browser.rich import Rich
 from tests.recorder.talk import PROJECT
@@ -47,7 +47,7 @@ async def _told(world: Played) -> None:
     """A campaign that climbed, had alarms and a changed setting, and ended; scenarios attempted by two versions."""
     await climbed(world, steps=3)
     await world.wrote(VALIDATION, validated(4, 0.3))
-    best = await by_name(Project(world.store, PROJECT), "helpdesk@3")
+    best = await get_version_by_name(Project(world.store, PROJECT), "helpdesk@3")
     for scenario, was, now in (("order-1", 0.5, 0.5), ("order-2", 0.0, 1.0), ("order-3", 0.0, 0.5)):
         runs = await world.attempted(scenario, 0, world.zero, [("no idea", was)])
         await world.attempted(scenario, 3, best, [("at the depot", now), ("hm", 0.0)])
@@ -58,5 +58,5 @@ async def _told(world: Played) -> None:
     await world.wrote(events.ALARM, Alarm(2, "length_drift", "note", "answers grew"))
     await world.wrote(events.ALARM, Alarm(3, "reward_hacking", "pause", "success fell", evidence=evidence))
     await world.wrote(events.CHANGE, SettingChanged(3, "judge.recipe", "plain", "with rules"))
-    await campaigns.finish(world.store, world.campaign.id, CampaignState.FINISHED, "steps")
+    await campaigns.finish_campaign(world.store, world.campaign.id, CampaignState.FINISHED, "steps")
     await world.wrote(events.ENDED, CampaignEnded("orders", "steps", "4 steps done", 4, "helpdesk@3", 100.0))

@@ -23,7 +23,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from recorder.store.migrate import HEAD
+from recorder.store.bootstrap import HEAD
 from scripts.interpreters import others
 
 ROOT = Path(__file__).parents[2]

@@ -14,8 +14,8 @@ from proxy.settings.hone import HoneSettings, LoadedSettings
 from proxy.settings.sections import AliasSettings
 from recorder.commands.context import Context
 from recorder.settings import RecorderSettings
+from recorder.store.bootstrap import open_store
 from recorder.store.database import Store
-from recorder.store.migrate import open_store
 from tests.judge.judge_server import JudgeServer, serve
 from tests.judge.recorded import Recorded
 from tests.stores import Stores

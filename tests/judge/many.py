@@ -9,17 +9,16 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from judge.scoring.bench import open_bench
+from judge.scoring.setup import open_bench
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
+from recorder.queue import campaigns
+from recorder.queue.campaigns import GroupBinding, NewScenario
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState
 from recorder.store.changes import Topic
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from recorder.store.schema import groups
-from recorder.work import campaigns
-from recorder.work.campaigns import Binding, NewScenario
 from tests.judge.recorded import PROJECT, Recorded
 
 RUBRIC = ["has apple", {"text": "has pear", "weight": 2}, {"text": "has worm", "weight": -1}]
@@ -37,11 +36,11 @@ class Took:
 
 async def bound_groups(store: Store, recorded: Recorded, count: int) -> list[str]:
     """Groups of a campaign whose one scenario has criteria; no two answers are equal."""
-    campaign = await campaigns.create(Project(store, PROJECT), recorded.alias_id, "many", {})
+    campaign = await campaigns.create_campaign(Project(store, PROJECT), recorded.alias_id, "many", {})
     await campaigns.add_scenarios(store, campaign.id, "train", [NewScenario("task", "Where?", None, RUBRIC)])
     (scenario,) = await campaigns.list_scenarios(store, campaign.id, "train")
     names = [f"g{number}" for number in range(count)]
-    bindings = [Binding(name, scenario.id, SIZE) for name in names]
+    bindings = [GroupBinding(name, scenario.id, SIZE) for name in names]
     await campaigns.bind_groups(Project(store, PROJECT), campaign.id, recorded.alias_id, bindings)
     made = [await recorded.group(name, [f"{name} {n}: {word}" for n, word in enumerate(WORDS)]) for name in names]
     return [group_id for group_id, _ in made]

@@ -6,13 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
 from recorder.ids import new_id
+from recorder.messages.calls import (
+    Address,
+    Attribution,
+    RecordedCall,
+    RecordedRequest,
+    SampledChoice,
+    SamplingParameters,
+)
 from recorder.registry.aliases import ensure_alias
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, Confidence, Purpose
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 
 PROJECT = "default"
 Answer = str | Sequence[Mapping[str, Any]]  # the last answer, or what follows the user's question, answer last
@@ -57,7 +63,7 @@ class Recorded:
 
     async def _run(self, address: Address, answer: Answer) -> tuple[str | None, str]:
         said = [{"role": "assistant", "content": answer}] if isinstance(answer, str) else list(answer)
-        request = Request(
+        request = RecordedRequest(
             dialect="chat",
             endpoint="/v1/chat/completions",
             model="helpdesk",
@@ -71,12 +77,12 @@ class Recorded:
             response_format=None,
             rest={},
             body_hash=new_id("body").encode()[-16:],
-            sampling=Sampling(),
+            sampling=SamplingParameters(),
         )
         ref = await self._recorder.trajectory_at(PROJECT, self.alias_id, address, request, None)
         now = time.time()
         await self._recorder.commit(
-            Turn(
+            RecordedCall(
                 call_id=new_id("call"),
                 project_id=PROJECT,
                 address=address,

@@ -10,11 +10,12 @@ from click.testing import CliRunner
 from judge.errors import JudgeDown, JudgeMisconfigured, JudgeUnanswered
 from proxy.cli import cli
 from recorder.errors import Conflict, NotFound
-from recorder.reading.transcripts import load_group
-from recorder.registry.descent import VERSION_REJECTED
+from recorder.queue import claims
+from recorder.queue.judging import scores
+from recorder.registry.ancestry import VERSION_REJECTED
 from recorder.store.database import Store
 from recorder.store.schema import groups
-from recorder.work import claims, scores
+from recorder.views.trajectories.transcripts import load_group
 from tests.judge.judge_server import JudgeServer, by_worth, fails, says, verdicts
 from tests.judge.recorded import Recorded
 from tests.recorder.rows import Rows
@@ -33,7 +34,7 @@ async def test_score_shows_rewards_and_reasons_and_changes_nothing(
     assert ["0", "0.2"] in lines
     assert ["ruler", "0.2", "1", "said", "worth", "0.2"] in lines
     assert ["1", "0.9"] in lines
-    assert await scores.of_group(store, group_id) == []
+    assert await scores.list_scores(store, group_id) == []
     assert (await load_group(store, group_id)).state == before.state
 
 
@@ -76,7 +77,7 @@ async def test_score_save_scores_a_scored_group_anew(store: Store, recorded: Rec
     group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
     assert (await score(group_id, "--save")).exit_code == 0
     assert (await score(group_id, "--save", rubric="Be brief.")).exit_code == 0
-    first, second = await scores.of_group(store, group_id)
+    first, second = await scores.list_scores(store, group_id)
     assert first.recipe_hash != second.recipe_hash
     assert (await load_group(store, group_id)).current_score_id == second.id
 
@@ -100,7 +101,7 @@ async def test_score_save_does_not_take_a_group_from_a_judge(store: Store, recor
     assert await claims.claim_one_for_judging(store, group_id, "another", 60)
     result = await score(group_id, "--save")
     assert isinstance(result.exception, Conflict)
-    assert await scores.of_group(store, group_id) == []
+    assert await scores.list_scores(store, group_id) == []
 
 
 async def test_score_again_takes_what_was_left_out_for_its_version_and_nothing_else(
@@ -111,7 +112,7 @@ async def test_score_again_takes_what_was_left_out_for_its_version_and_nothing_e
     for group_id, reason in ((rejected, VERSION_REJECTED), (lone, "too_few")):
         claim = await claims.claim_one_for_judging(store, group_id, "judge", 60)
         assert claim is not None
-        await scores.leave_out(store, claim, reason)
+        await scores.exclude_group(store, claim, reason)
     assert isinstance((await score(rejected, "--save")).exception, Conflict)
     assert (await score(rejected, "--again")).exit_code == 0
     assert (await load_group(store, rejected)).state == "scored"
@@ -129,7 +130,7 @@ async def test_again_asks_a_group_anew_in_spite_of_what_is_stored(
     server.behave(verdicts(lambda document: 1 - by_worth(document)))
     await score("g", "--again")
     assert len(server.requests) == 2
-    given = [part.value for part in (await scores.of_group(store, group_id))[-1].parts if part.part == "reward"]
+    given = [part.value for part in (await scores.list_scores(store, group_id))[-1].parts if part.part == "reward"]
     assert sorted(value for value in given if value is not None) == pytest.approx([0.1, 0.8])
 
 
@@ -167,7 +168,7 @@ async def test_an_open_group_is_scored_as_it_is_where_that_is_asked_for(
     assert f"group {lone_id}: " in result.output
     [shown] = json.loads((await score("--open", as_json=True)).stdout)
     assert (shown["group_id"], len(shown["trajectories"])) == (group_id, 2)
-    assert await scores.of_group(store, group_id) == []
+    assert await scores.list_scores(store, group_id) == []
     assert (await load_group(store, group_id)).state == "open"
 
 

@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from judge.errors import JudgeMisconfigured
-from judge.scoring.bench import check_settings
-from judge.scoring.combine import recipe_hash
+from judge.scoring.reward_parts import recipe_hash
+from judge.scoring.setup import check_settings
 from judge.settings import FeedbackSettings, JudgeSettings, RecipeSettings, RewardSettings
 from recorder.base.rules import Rule
 

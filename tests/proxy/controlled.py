@@ -12,15 +12,14 @@ import pytest
 
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
 from proxy.versions.controller import Controller
-from proxy.versions.in_service import InService
+from proxy.versions.routing import ServiceRouter
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import Address, Request, Sampling
+from recorder.messages.calls import Address, RecordedRequest, SamplingParameters
 from recorder.registry.aliases import AliasView, get_alias
-from recorder.registry.versions import VersionView, allocate, get_version, mark
+from recorder.registry.versions import VersionView, allocate_version, get_version, mark_version
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import VersionState
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from tests.proxy.adapters import Made, make_adapter
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.until import until
@@ -35,10 +34,10 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.versions.controller.PINS_EVERY_S", 0.05)
     monkeypatch.setattr("proxy.versions.controller.BREATH_S", 0.01)
     monkeypatch.setattr("proxy.versions.controller.RETRY_S", 0.05)
-    monkeypatch.setattr("proxy.versions.deciding.RETRY_S", 0.05)
+    monkeypatch.setattr("proxy.versions.promotion.RETRY_S", 0.05)
     monkeypatch.setattr("proxy.versions.controller.DRAIN_S", 0.02)
-    monkeypatch.setattr("proxy.versions.on_trial.EVERY_S", 0.05)
-    monkeypatch.setattr("proxy.versions.on_trial.SHARE_OF_TIME", 1.0)
+    monkeypatch.setattr("proxy.versions.promotion.EVERY_S", 0.05)
+    monkeypatch.setattr("proxy.versions.promotion.SHARE_OF_TIME", 1.0)
     monkeypatch.setattr("proxy.versions.controller.RENEW_EVERY_S", 0.1)
 
 
@@ -49,7 +48,7 @@ class World:
     store: Store
     folder: Path
     engine: ScriptedEngine
-    versions: InService
+    versions: ServiceRouter
     controller: Controller
     made: list[VersionView] = field(default_factory=list)
 
@@ -66,9 +65,9 @@ class World:
         """A written version from the live one, as a trainer leaves it."""
         alias = await self.alias()
         assert alias.live_version_id is not None
-        version = await allocate(self.store, alias.id, parent.id if parent else alias.live_version_id)
+        version = await allocate_version(self.store, alias.id, parent.id if parent else alias.live_version_id)
         made = made or make_adapter(self.folder, f"helpdesk@{version.number}")
-        version = await mark(
+        version = await mark_version(
             self.store,
             version.id,
             VersionState.WRITTEN,
@@ -103,7 +102,9 @@ class World:
         """An open trajectory on a version; its id."""
         recorder = Recorder(self.store, RecorderSettings())
         await recorder.start()
-        request = Request("chat", "/v1/chat/completions", "helpdesk", False, [], None, None, {}, b"0" * 16, Sampling())
+        request = RecordedRequest(
+            "chat", "/v1/chat/completions", "helpdesk", False, [], None, None, {}, b"0" * 16, SamplingParameters()
+        )
         address = Address(trajectory=f"run-{version.number}")
         run = await recorder.trajectory_at("default", version.alias_id, address, request, version.id)
         await recorder.stop()
@@ -115,7 +116,7 @@ async def controlled(
     store: Store, folder: Path, *engines: ScriptedEngine, policy: AliasSettings | None = None, **engine_fields: Any
 ) -> AsyncIterator[World]:
     """A proxy's two parts, the one that follows the store and the one that leads, running."""
-    versions = InService(Project(store, "default"), PROXY)
+    versions = ServiceRouter(Project(store, "default"), PROXY)
     recorder = Recorder(store, RecorderSettings())
     controller = Controller(
         Project(store, "default"),

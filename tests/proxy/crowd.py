@@ -20,14 +20,22 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from proxy.admission.address import Source, Stated
+from proxy.admission.address import AddressSource, StatedAddress
 from proxy.attribution.attributor import Attributor
 from proxy.attribution.hints import read_hints
 from proxy.errors import Forbidden
-from proxy.versions.in_service import Target
+from proxy.versions.routing import Target
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn, Whose
 from recorder.ids import new_id
+from recorder.messages.calls import (
+    Address,
+    Attribution,
+    KeyAccess,
+    RecordedCall,
+    RecordedRequest,
+    SampledChoice,
+    SamplingParameters,
+)
 from recorder.states import CallState, Confidence
 
 PROJECT = "default"
@@ -80,7 +88,7 @@ class Pending:
 
     agent: Agent
     recorder: Recorder
-    turn: Turn
+    turn: RecordedCall
     sent: list[Message]
     body: list[Message]
 
@@ -254,14 +262,14 @@ class Crowd:
         recorder.begin(turn)
         self._pending.append(Pending(agent, recorder, turn, list(agent.history), body))
 
-    def _request(self, agent: Agent, body: list[Message], retry: int) -> tuple[Request, Stated, Any]:
+    def _request(self, agent: Agent, body: list[Message], retry: int) -> tuple[RecordedRequest, StatedAddress, Any]:
         headers: dict[bytes, bytes] = {}
         rest: dict[str, Any] = {"temperature": 1.0}
-        whose = Whose(agent.key, everywhere=not agent.key)
-        stated = Stated(Address(whose=whose), None)
+        whose = KeyAccess(agent.key, everywhere=not agent.key)
+        stated = StatedAddress(Address(whose=whose), None)
         match agent.naming:
             case "path":
-                stated = Stated(Address(trajectory=agent.session, whose=whose), Source.PATH)
+                stated = StatedAddress(Address(trajectory=agent.session, whose=whose), AddressSource.PATH)
             case "session" | "session of several":
                 headers[b"x-session-id"] = agent.session.encode()
             case "metadata":
@@ -277,7 +285,7 @@ class Crowd:
             case "litellm trace a request":
                 headers[b"x-litellm-trace-id"] = str(next(self._numbers)).encode()
         raw = json.dumps([body, rest, agent.tools]).encode()
-        request = Request(
+        request = RecordedRequest(
             dialect="chat",
             endpoint="/v1/chat/completions",
             model="helpdesk",
@@ -287,12 +295,14 @@ class Crowd:
             response_format=None,
             rest=rest,
             body_hash=blake2b(raw, digest_size=16).digest(),
-            sampling=Sampling(),
+            sampling=SamplingParameters(),
             retry_count=retry,
         )
         return request, stated, read_hints(headers, "chat", rest)
 
-    def _turn(self, stated: Stated, request: Request, attribution: Attribution, **changes: Any) -> Turn:
+    def _turn(
+        self, stated: StatedAddress, request: RecordedRequest, attribution: Attribution, **changes: Any
+    ) -> RecordedCall:
         fields: dict[str, Any] = {
             "call_id": new_id("call"),
             "project_id": PROJECT,
@@ -313,7 +323,7 @@ class Crowd:
             "first_token_at": None,
             "finished_at": None,
         }
-        return Turn(**{**fields, **changes})
+        return RecordedCall(**{**fields, **changes})
 
     async def _end_call(self, pending: Pending) -> None:
         agent, rng = pending.agent, self._rng
@@ -344,8 +354,10 @@ class Crowd:
         finish = "tool_calls" if message and message.get("tool_calls") else "stop"
         choices = [SampledChoice(0, message, [7, 8], [-0.5, -0.5], finish)] if message else []
         issued = [(c["id"], "tool_call", 0) for c in (message or {}).get("tool_calls", ())]
-        fields = {name: getattr(turn, name) for name in Turn.__dataclass_fields__}
-        ended = Turn(**{**fields, "state": state, "choices": choices, "issued_ids": issued, "finished_at": time.time()})
+        fields = {name: getattr(turn, name) for name in RecordedCall.__dataclass_fields__}
+        ended = RecordedCall(
+            **{**fields, "state": state, "choices": choices, "issued_ids": issued, "finished_at": time.time()}
+        )
         await pending.recorder.commit(ended)
         return turn.attribution.trajectory.id
 

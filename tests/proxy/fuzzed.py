@@ -19,11 +19,11 @@ from hypothesis import HealthCheck, settings
 from sqlalchemy import select
 
 from proxy.settings.sections import ProxySettings
-from recorder.content import tokens
-from recorder.reading.export import raw_lines
+from recorder.maintenance.export import raw_lines
+from recorder.messages import tokens
 from recorder.settings import RecorderSettings
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project
 from recorder.store.schema import calls, choices
 from tests.proxy.raw_engine import RawEngine
 from tests.proxy.running import PROJECT, Proxy, serving

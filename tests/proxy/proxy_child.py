@@ -9,16 +9,16 @@ import asyncio
 import sys
 from pathlib import Path
 
-from proxy.programs.app import Deps, create_app
-from proxy.programs.server import listen, serve
 from proxy.settings.sections import ProxySettings
-from proxy.versions.in_service import InService
+from proxy.supervision.app import AppParts, create_app
+from proxy.supervision.serve import listen, serve
+from proxy.versions.routing import ServiceRouter
 from recorder.capture.recorder import Recorder
 from recorder.registry.aliases import ensure_alias
 from recorder.registry.replicas import report_replica
 from recorder.settings import RecorderSettings
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project
 from tests.proxy.running import ALIAS, BASE, PROJECT
 
 
@@ -35,8 +35,8 @@ async def main(port: int, engine_url: str, data: str, stop_timeout_s: float) -> 
         detail=None,
         loaded=[BASE],
     )
-    recorder, versions = Recorder(store, recording), InService(Project(store, PROJECT), settings)
-    app = create_app(Deps(Project(store, PROJECT), settings, recording, recorder, versions))
+    recorder, versions = Recorder(store, recording), ServiceRouter(Project(store, PROJECT), settings)
+    app = create_app(AppParts(Project(store, PROJECT), settings, recording, recorder, versions))
     await serve(app, listen("127.0.0.1", port), stop_timeout_s=stop_timeout_s)
     await store.close()
 

@@ -12,20 +12,19 @@ from typing import Any
 
 import httpx
 
-from proxy.programs.app import Deps, HoneApp, create_app
-from proxy.programs.server import Beside, listen, serve
 from proxy.settings.mcp import McpServerSettings
 from proxy.settings.sections import ProxySettings, ShadowSettings
-from proxy.versions.in_service import InService
-from proxy.workers.door import Door
-from proxy.workers.peers import Peers
+from proxy.supervision.app import AppParts, HoneApp, create_app
+from proxy.supervision.serve import Beside, listen, serve
+from proxy.versions.routing import ServiceRouter
+from proxy.worker_ipc.peers import WorkerPeers
+from proxy.worker_ipc.worker_socket import WorkerSocket
 from recorder.capture.recorder import Recorder
-from recorder.reading.export import raw_lines
+from recorder.maintenance.export import raw_lines
 from recorder.registry.aliases import AliasView, ensure_alias
 from recorder.registry.replicas import report_replica
 from recorder.settings import LearnSettings, RecorderSettings
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.raw_engine import RawEngine
 
@@ -45,7 +44,7 @@ class Proxy:
     url: str
     app: HoneApp
     store: Store
-    versions: InService
+    versions: ServiceRouter
     recorder: Recorder
     alias: AliasView
     http: httpx.AsyncClient
@@ -103,7 +102,7 @@ async def serving(
     shadows: Mapping[str, ShadowSettings] | None = None,
     learn: LearnSettings | None = None,
     stop_timeout_s: float = 1,
-    peers: Peers | None = None,
+    peers: WorkerPeers | None = None,
     process: str | None = None,
 ) -> AsyncIterator[Proxy]:
     """A proxy that serves the alias from `engine` until the block ends. `peers`: as one of several workers."""
@@ -121,16 +120,16 @@ async def serving(
     recorder = Recorder(store, recording, process=process)
     sock = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    versions = InService(Project(store, PROJECT), settings, proxy_url=url)
+    versions = ServiceRouter(Project(store, PROJECT), settings, proxy_url=url)
     more: dict[str, Any] = {"fallbacks": fallbacks or {}, "reasoning_parser": reasoning_parser, "mcp": mcp or {}}
     more |= {"overrides": overrides or {}, "shadows": shadows or {}, "peers": peers, "learn": learn or LearnSettings()}
     pages_store = store.limited(settings.pages_timeout_s)
     app = create_app(
-        Deps(Project(store, PROJECT), settings, recording, recorder, versions, pages_store=pages_store, **more)
+        AppParts(Project(store, PROJECT), settings, recording, recorder, versions, pages_store=pages_store, **more)
     )
     beside: Beside | None = None
     if peers is not None:
-        beside = Door(peers.door(peers.own), figures=app.metrics.text, cancel=app.background.cancel).open
+        beside = WorkerSocket(peers.door(peers.own), figures=app.metrics.text, cancel=app.background.cancel).open
     running = asyncio.ensure_future(serve(app, sock, stop_timeout_s=stop_timeout_s, beside=beside))
     try:
         # closed before the server stops, which waits for connections

@@ -10,15 +10,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from proxy import store_metrics
 from proxy.store_metrics import StoreMetrics
-from recorder.holding import leases
-from recorder.judged import seconds
-from recorder.judged.seconds import NewSecond, Rule
+from recorder.queue import leases
+from recorder.queue.judging import cross_checks
+from recorder.queue.judging.cross_checks import NewCrossCheck, SwitchRule
+from recorder.queue.training import steps
 from recorder.registry import alias_moves, replicas, versions
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
-from recorder.store.database import Store
-from recorder.store.project import Project
-from recorder.work import steps
+from recorder.store.database import Project, Store
 from tests.recorder.rows import PROJECT, Rows
 
 Figures = dict[tuple[str, tuple[str, ...]], float]
@@ -36,9 +35,9 @@ async def test_groups_rewards_steps_versions_and_workers_are_shown(store: Store)
     await rows.scored_group(3, alias_id=alias.id, version_id=alias.live_version_id)
     await rows.group(state="unscored", reason="judge_down", try_after=1.0)
     step = await steps.begin_step(store, alias.id, alias.live_version_id or "")
-    version = await versions.allocate(store, alias.id, alias.live_version_id or "", step_id=step.id)
-    await versions.mark(store, version.id, VersionState.WRITTEN)
-    await leases.acquire(Project(store, PROJECT), "judge:a:1:x", "a:1:x", 60)
+    version = await versions.allocate_version(store, alias.id, alias.live_version_id or "", step_id=step.id)
+    await versions.mark_version(store, version.id, VersionState.WRITTEN)
+    await leases.acquire_lease(Project(store, PROJECT), "judge:a:1:x", "a:1:x", 60)
     found = await read(StoreMetrics(Project(store, PROJECT), RecorderSettings()))
     assert found["hone_groups", ("scored",)] == 1
     assert found["hone_groups", ("trained",)] == 0
@@ -58,13 +57,15 @@ async def test_groups_rewards_steps_versions_and_workers_are_shown(store: Store)
 async def test_two_judges_are_shown_by_alias_and_recipe(store: Store) -> None:
     rows = Rows(store)
     for _ in range(10):
-        said = NewSecond("helpdesk", "default", "pair", "strong", "openai/strong", tau=-0.5)
-        await seconds.record(
-            Project(store, PROJECT), await rows.group(), said, Rule(0.5, 10, "openai/a", "openai/strong")
+        said = NewCrossCheck("helpdesk", "default", "pair", "strong", "openai/strong", tau=-0.5)
+        await cross_checks.record_cross_check(
+            Project(store, PROJECT), await rows.group(), said, SwitchRule(0.5, 10, "openai/a", "openai/strong")
         )
 
-    said = NewSecond("other", "brief", "pair", "strong", "openai/strong", tau=1.0)
-    await seconds.record(Project(store, PROJECT), await rows.group(), said, Rule(0.5, 10, "openai/a", "openai/strong"))
+    said = NewCrossCheck("other", "brief", "pair", "strong", "openai/strong", tau=1.0)
+    await cross_checks.record_cross_check(
+        Project(store, PROJECT), await rows.group(), said, SwitchRule(0.5, 10, "openai/a", "openai/strong")
+    )
     found = await read(StoreMetrics(Project(store, PROJECT), RecorderSettings()))
     assert found["hone_judge_drift", ("helpdesk", "default")] == 1
     assert found["hone_judges_agreement", ("helpdesk", "default")] == -0.5
@@ -77,9 +78,9 @@ async def test_engines_are_counted_by_state_and_moves_by_alias(store: Store) -> 
     for url in ("http://a", "http://b"):
         await replicas.report_replica(Project(store, PROJECT), url, state="up")
     await replicas.report_replica(Project(store, PROJECT), "http://c", state="down")
-    version = await versions.allocate(store, alias.id, alias.live_version_id or "")
+    version = await versions.allocate_version(store, alias.id, alias.live_version_id or "")
     for state in (VersionState.WRITTEN, VersionState.LOADED):
-        await versions.mark(store, version.id, state)
+        await versions.mark_version(store, version.id, state)
     await versions.pass_gate(store, version.id, "sane", who="controller")
     await alias_moves.set_live(store, alias.id, version.id, why="gate", who="controller")
     await alias_moves.rollback(store, alias.id)

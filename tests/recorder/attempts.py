@@ -9,15 +9,15 @@ from typing import Any
 from sqlalchemy import select, update
 
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import Address
-from recorder.groups.closing import close_group
+from recorder.messages.calls import Address
+from recorder.queue import claims
+from recorder.queue.groups.closure import close_group
+from recorder.queue.judging import scores
+from recorder.queue.judging.scores import NewPart
 from recorder.settings import RecorderSettings
 from recorder.states import TrajectoryState
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from recorder.store.schema import trajectories
-from recorder.work import claims, scores
-from recorder.work.scores import NewPart
 from tests.recorder.score_rows import new_score
 from tests.recorder.talk import PROJECT, Talk, tool_result, user
 

@@ -7,7 +7,7 @@ import sys
 from itertools import count
 
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import Address
+from recorder.messages.calls import Address
 from recorder.settings import RecorderSettings
 from recorder.store.database import Store
 from tests.recorder.talk import Talk, assistant, choice, user

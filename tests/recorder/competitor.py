@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from recorder.store.database import Store
-from recorder.store.project import Project
-from recorder.work import claims
-from recorder.work.claims import GroupClaim
+from recorder.queue import claims
+from recorder.queue.claims import GroupClaim
+from recorder.store.database import Project, Store
 
 
 async def take(store: Store, owner: str, kind: str, alias_id: str) -> list[GroupClaim]:

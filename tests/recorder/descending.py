@@ -15,20 +15,20 @@ from typing import Any
 from sqlalchemy import event, select, update
 
 from recorder.errors import Conflict
-from recorder.holding import leases
-from recorder.holding.leases import Lease
+from recorder.maintenance.sweep import sweep
+from recorder.queue import claims, leases
+from recorder.queue.claims import GroupClaim
+from recorder.queue.judging import rescoring, scores
+from recorder.queue.leases import Lease
+from recorder.queue.training import steps
+from recorder.queue.training.steps import StepView
 from recorder.registry import alias_moves, aliases, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
 from recorder.settings import RecorderSettings
 from recorder.states import UNDECIDED, GroupState, StepState, VersionState
 from recorder.store import ledger, schema
-from recorder.store.database import Store
-from recorder.store.project import Project
-from recorder.upkeep.sweep import sweep
-from recorder.work import again, claims, scores, steps
-from recorder.work.claims import GroupClaim
-from recorder.work.steps import StepView
+from recorder.store.database import Project, Store
 from tests.recorder.rows import PROJECT, Rows
 
 LEASE_S = 60.0
@@ -118,20 +118,24 @@ class Line:
     async def begin(self, limit: int = 3) -> Half | None:
         """Take the alias as a new process does, claim groups and begin a step. None: there is nothing to do."""
         self.owner = self.process or f"trainer-{next(_OWNERS)}"
-        lease = await leases.acquire(Project(self.store, PROJECT), leases.trainer(self.alias.name), self.owner, LEASE_S)
+        lease = await leases.acquire_lease(
+            Project(self.store, PROJECT), leases.trainer_lease(self.alias.name), self.owner, LEASE_S
+        )
         if lease is None:
             return None
         await steps.take_over(self.store, self.alias.id, lease=lease)
-        if await versions.undecided(self.store, self.alias.id) is not None:
-            await leases.release(self.store, lease)
+        if await versions.find_pending_version(self.store, self.alias.id) is not None:
+            await leases.release_lease(self.store, lease)
             return None
         held = await claims.claim_for_training(self.store, self.alias.id, self.owner, LEASE_S, limit=limit)
         if not held:
-            await leases.release(self.store, lease)
+            await leases.release_lease(self.store, lease)
             return None
         live = await self.live()
         step = await steps.begin_step(self.store, self.alias.id, live, groups=held, lease=lease)
-        return Half(lease, held, step, await versions.allocate(self.store, self.alias.id, live, step_id=step.id))
+        return Half(
+            lease, held, step, await versions.allocate_version(self.store, self.alias.id, live, step_id=step.id)
+        )
 
     async def finish(self, half: Half) -> None:
         """Publish the version; every run but the first of each group was trained on."""
@@ -141,12 +145,12 @@ class Line:
             manifest_sha256="0", metrics={}, checkpoint_path=None, groups=half.claims,
             trained=[id_ for ids in members for id_ in ids[1:]], lease=half.lease,
         )  # fmt: skip
-        await leases.release(self.store, half.lease)
+        await leases.release_lease(self.store, half.lease)
 
     async def give_up(self, half: Half) -> None:
         """A step that failed by itself."""
         await steps.abandon_step(self.store, half.step.id, "the loss was nan", claims=half.claims)
-        await leases.release(self.store, half.lease)
+        await leases.release_lease(self.store, half.lease)
 
     async def train(self) -> None:
         """A whole step."""
@@ -164,25 +168,27 @@ class Line:
 
     async def decide(self, how: str) -> None:
         """Bring the version that waits to its end: live, by way of a canary or not, or rejected."""
-        version = await versions.undecided(self.store, self.alias.id)
+        version = await versions.find_pending_version(self.store, self.alias.id)
         if version is None:
             return
         if version.parent_id != await self.live():
-            await versions.reject(self.store, version.id, "parent_left: x", lessons="again", who="controller")
+            await versions.reject_version(self.store, version.id, "parent_left: x", lessons="again", who="controller")
             return
         if version.state is VersionState.WRITTEN and how != "unloadable":
-            version = await versions.mark(self.store, version.id, VersionState.LOADED)
+            version = await versions.mark_version(self.store, version.id, VersionState.LOADED)
         if version.state is VersionState.LOADED:
-            version = await versions.mark(self.store, version.id, VersionState.GATED)
+            version = await versions.mark_version(self.store, version.id, VersionState.GATED)
         match how:
             case "live":
                 await alias_moves.set_live(self.store, self.alias.id, version.id, why="gate", who="controller")
             case "canary":
                 await alias_moves.set_canary(self.store, self.alias.id, version.id, 0.1)
             case "unloadable":
-                await versions.reject(self.store, version.id, "load_refused: x", lessons="again", who="controller")
+                await versions.reject_version(
+                    self.store, version.id, "load_refused: x", lessons="again", who="controller"
+                )
             case "bad":
-                await versions.reject(self.store, version.id, "behaviour: x", lessons="left_out", who="gate")
+                await versions.reject_version(self.store, version.id, "behaviour: x", lessons="left_out", who="gate")
 
     async def again(self, reason: str = "version_rejected") -> None:
         """What `hone score --again` does, to one group that was left out for its version."""
@@ -191,7 +197,7 @@ class Line:
             found = (await conn.execute(select(schema.groups.c.id).where(*these).limit(1))).scalar_one_or_none()
         if found is not None:
             claim = await claims.claim_one_for_judging(
-                self.store, found, "person", LEASE_S, left_out_for=again.reasons(anew=True)
+                self.store, found, "person", LEASE_S, left_out_for=rescoring.rescorable_reasons(anew=True)
             )
             assert claim is not None
             await scores.record_score(self.store, claim, await self.rows.judgement(claim))
@@ -213,7 +219,7 @@ class Line:
 
     async def check(self) -> None:
         """What the ledger and the groups say is what the live version's line was trained on, and no group is lost."""
-        line = set(await versions.ancestry(self.store, await self.live()))
+        line = set(await versions.list_ancestors(self.store, await self.live()))
         known = {version.id: version for version in await versions.list_versions(self.store, self.alias.id)}
         used: dict[str, list[str]] = {}  # group → versions of the line
         waiting: set[str] = set()
@@ -259,7 +265,7 @@ class Line:
         async with self.store.read() as conn:
             runs = schema.trajectories.c
             own = set((await conn.execute(select(runs.id).where(runs.alias_id == self.alias.id))).scalars())
-        listed = await ledger.latest(Project(self.store, PROJECT), code=ledger.TRAINED, limit=1_000_000)
+        listed = await ledger.latest_entries(Project(self.store, PROJECT), code=ledger.TRAINED, limit=1_000_000)
         assert len({entry.object_id for entry in listed}) == len(listed)
         return own & {entry.object_id for entry in listed}
 

@@ -10,10 +10,9 @@ import sys
 from contextlib import suppress
 
 from recorder.errors import Conflict
-from recorder.holding import holders, leases
+from recorder.queue import leases
 from recorder.store.changes import Topic
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from tests.recorder.descending import Line, line
 from tests.recorder.rows import PROJECT, Rows
 
@@ -22,7 +21,7 @@ LOOK_S = 1.0  # a process that was killed tells nobody
 
 async def train(one: Line) -> None:
     """One step, if there is anything to train on."""
-    await holders.release_dead(Project(one.store, PROJECT), leases.trainer(one.alias.name))
+    await leases.release_dead(Project(one.store, PROJECT), leases.trainer_lease(one.alias.name))
     await one.train()
 
 
@@ -34,7 +33,7 @@ async def decide(one: Line) -> None:
 
 async def work(role: str, url: str) -> None:
     one = await line(Rows(Store(url)))
-    one.process = holders.holder_name()
+    one.process = leases.holder_name()
     act = {"train": train, "decide": decide}[role]
     with one.store.watch.on(Topic.GROUPS, Topic.SERVICE, Topic.LEASES) as news:
         print("working", flush=True)

@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from recorder.holding import leases
-from recorder.learned.campaign_events import VALIDATION
+from recorder.queue import campaigns, claims, leases
+from recorder.queue.campaigns import NewScenario
+from recorder.queue.training import steps
 from recorder.registry import alias_moves, aliases, versions
 from recorder.registry.versions import VersionView
 from recorder.states import VersionState
 from recorder.store import ledger
-from recorder.store.database import Store
+from recorder.store.database import Project, Store
 from recorder.store.ledger import LedgerRow
-from recorder.store.project import Project
-from recorder.work import campaigns, claims, steps
-from recorder.work.campaigns import NewScenario
+from recorder.views.campaigns.events import VALIDATION
 from tests.recorder.rows import PROJECT, Rows
 
 METRICS = {
@@ -58,19 +57,19 @@ class Learned:
     async def step(self, number: int, metrics: dict[str, Any] | None = None, **of_group: Any) -> VersionView:
         """One step on one group: a version that is written."""
         await self.group(number, **of_group)
-        lease = await leases.acquire(Project(self.store, PROJECT), leases.trainer(self.alias), "test", 60)
+        lease = await leases.acquire_lease(Project(self.store, PROJECT), leases.trainer_lease(self.alias), "test", 60)
         assert lease is not None
         parent = await self.live()
         held = await claims.claim_for_training(self.store, self.alias_id, "test", 60, limit=1)
         assert held, "groups of campaigns are left to these"
         step = await steps.begin_step(self.store, self.alias_id, parent, groups=held, lease=lease)
-        version = await versions.allocate(self.store, self.alias_id, parent, step_id=step.id)
+        version = await versions.allocate_version(self.store, self.alias_id, parent, step_id=step.id)
         await steps.finish_step(
             self.store, step.id, version_id=version.id, path="/nowhere", engine_name=version.engine_name,
             manifest_sha256="0", metrics=METRICS | (metrics or {}), checkpoint_path=None, groups=held,
             trained=[f"traj_{number:04d}_1"], lease=lease,
         )  # fmt: skip
-        await leases.release(self.store, lease)
+        await leases.release_lease(self.store, lease)
         return version
 
     async def gated(
@@ -78,7 +77,7 @@ class Learned:
     ) -> VersionView:
         """A step whose version passed its gate."""
         version = await self.step(number, metrics, **of_group)
-        await versions.mark(self.store, version.id, VersionState.LOADED, verified="logprobs")
+        await versions.mark_version(self.store, version.id, VersionState.LOADED, verified="logprobs")
         return await versions.pass_gate(self.store, version.id, "sane", who="controller", figures=figures or FIGURES)
 
     async def accepted(self, number: int, figures: dict[str, Any] | None = None, **of_group: Any) -> VersionView:
@@ -89,7 +88,9 @@ class Learned:
 
     async def campaign(self, **settings: Any) -> str:
         """A campaign that runs, with one scenario; its id."""
-        made = await campaigns.create(Project(self.store, PROJECT), self.alias_id, "orders", {"steps": 20, **settings})
+        made = await campaigns.create_campaign(
+            Project(self.store, PROJECT), self.alias_id, "orders", {"steps": 20, **settings}
+        )
         await campaigns.add_scenarios(self.store, made.id, "train", [NewScenario("order-1", "Where is it?")])
         return made.id
 
@@ -107,4 +108,4 @@ class Learned:
             "attempts": attempts,
         }
         async with self.store.write() as conn:
-            await ledger.write(conn, [LedgerRow(PROJECT, "campaign", campaign_id, VALIDATION, said)])
+            await ledger.write_rows(conn, [LedgerRow(PROJECT, "campaign", campaign_id, VALIDATION, said)])

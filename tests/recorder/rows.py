@@ -9,15 +9,15 @@ from typing import Any
 
 from sqlalchemy import RowMapping, Table, event, insert, select, update
 
+from recorder.queue import claims
+from recorder.queue.claims import GroupClaim
+from recorder.queue.judging import scores
+from recorder.queue.judging.scores import NewPart, NewScore
 from recorder.registry import aliases
 from recorder.registry.aliases import AliasView
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from recorder.store.schema import calls, choices, groups, trajectories
 from recorder.store.sql import now
-from recorder.work import claims, scores
-from recorder.work.claims import GroupClaim
-from recorder.work.scores import NewPart, NewScore
 from tests.recorder.score_rows import new_score
 
 PROJECT = "default"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from recorder.work.scores import NewPart, NewScore, StoredScore
+from recorder.queue.judging.scores import NewPart, NewScore, StoredScore
 
 NOBODY_ASKED: Final[dict[str, Any]] = {
     **dict.fromkeys(

@@ -9,19 +9,19 @@ from hashlib import blake2b
 from typing import Any
 
 from recorder.capture.recorder import Recorder
-from recorder.content.canonical import dumps
-from recorder.content.turns import (
+from recorder.ids import new_id
+from recorder.messages.calls import (
     Address,
     Attribution,
     Message,
-    Parent,
-    Request,
+    ParentCall,
+    RecordedCall,
+    RecordedRequest,
     SampledChoice,
-    Sampling,
+    SamplingParameters,
     TrajectoryRef,
-    Turn,
 )
-from recorder.ids import new_id
+from recorder.messages.content_hashes import canonical_json
 from recorder.states import CallState, Confidence
 
 PROJECT = "default"
@@ -45,8 +45,8 @@ def tool_result(id_: str, text: str = "found") -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": id_, "content": text}
 
 
-def request(messages: Sequence[Message], **changes: Any) -> Request:
-    made = Request(
+def request(messages: Sequence[Message], **changes: Any) -> RecordedRequest:
+    made = RecordedRequest(
         dialect="chat",
         endpoint="/v1/chat/completions",
         model="helpdesk",
@@ -55,8 +55,8 @@ def request(messages: Sequence[Message], **changes: Any) -> Request:
         tools=None,
         response_format=None,
         rest={},
-        body_hash=blake2b(dumps(list(messages)), digest_size=16).digest(),
-        sampling=Sampling(),
+        body_hash=blake2b(canonical_json(list(messages)), digest_size=16).digest(),
+        sampling=SamplingParameters(),
     )
     return replace(made, **changes)
 
@@ -72,17 +72,17 @@ def tool_calls(sampled: SampledChoice) -> Sequence[Mapping[str, Any]]:
 
 def turn(
     ref: TrajectoryRef,
-    asked: Request,
+    asked: RecordedRequest,
     choices: Sequence[SampledChoice],
     *,
     source: str = "path",
     confidence: Confidence = Confidence.STATED,
-    parent: Parent | None = None,
+    parent: ParentCall | None = None,
     address: Address = NOWHERE,
     **changes: Any,
-) -> Turn:
+) -> RecordedCall:
     now = time.time()
-    made = Turn(
+    made = RecordedCall(
         call_id=new_id("call"),
         project_id=PROJECT,
         address=address,
@@ -114,9 +114,9 @@ class Talk:
 
     async def attributed(
         self, messages: Sequence[Message], answers: Sequence[SampledChoice], address: Address, **changes: Any
-    ) -> Turn:
+    ) -> RecordedCall:
         """The turn as the proxy would attribute it, not yet committed."""
-        of_request = {k: changes.pop(k) for k in tuple(changes) if k in Request.__slots__}
+        of_request = {k: changes.pop(k) for k in tuple(changes) if k in RecordedRequest.__slots__}
         asked = request(messages, **of_request)
         if address.trajectory is not None:
             ref = await self.recorder.trajectory_at(PROJECT, None, address, asked, changes.get("version_id"))
@@ -139,7 +139,7 @@ class Talk:
         answer: Message | Sequence[SampledChoice] | str,
         address: Address = NOWHERE,
         **changes: Any,
-    ) -> Turn:
+    ) -> RecordedCall:
         """One call from the request to its commit."""
         made = await self.attributed(messages, answers_of(answer), address, **changes)
         await self.recorder.commit(made)

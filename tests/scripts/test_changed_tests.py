@@ -34,7 +34,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    monkeypatch.setattr("scripts.rooms.ROOT", tmp_path)  # by which it tells a module from what is taken out of one
+    monkeypatch.setattr("scripts.import_map.ROOT", tmp_path)  # by which it tells a module from what is taken out of one
     return tmp_path
 
 

@@ -71,7 +71,7 @@ class Answer:
 
 
 class Templated:
-    """A template with a tokenizer; a `proxy.serving.stitch.Renderer`."""
+    """A template with a tokenizer; a `proxy.serving.prompt_splice.Renderer`."""
 
     def __init__(self, name: str, tools: Sequence[Mapping[str, Any]] | None = None) -> None:
         self.name = name

@@ -12,23 +12,21 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from judge.calibration.judging import judge_all, settings_of
+from judge.adversarial.check import CheckRequest, check_base
+from judge.calibration.judged_groups import judge_all, judge_settings
 from judge.errors import JudgeDown, JudgeMisconfigured
-from judge.scoring.bench import open_bench
+from judge.scoring.setup import open_bench
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
-from judge.tricks.check import Wanted, check_base
-from recorder.judged import seconds
-from recorder.judged.drift import STRONG
-from recorder.reading.transcripts import load_group
+from recorder.queue.judging import cross_checks, scores
+from recorder.queue.judging.switches import STRONG
 from recorder.registry import keys
 from recorder.registry.aliases import ensure_alias
 from recorder.registry.keys import Scope
 from recorder.settings import RecorderSettings
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from recorder.store.schema import calls, trajectories
-from recorder.work import scores
+from recorder.views.trajectories.transcripts import load_group
 from tests.judge.judge_server import by_worth, entries
 from tests.judge.judge_server import serve as serve_judge
 from tests.judge.recorded import PROJECT, Recorded
@@ -88,13 +86,13 @@ async def scored(store: Store, group_id: str, **more: Any) -> scores.StoredScore
     async with open_bench(JudgeSettings.model_validate(SETTINGS | more), Project(store, PROJECT)) as bench:
         running = asyncio.create_task(JudgeWorker(Project(store, PROJECT), bench, RecorderSettings()).run(stop))
         try:
-            await until(lambda: scores.of_group(store, group_id))
+            await until(lambda: scores.list_scores(store, group_id))
             if bench.strong is not None:
-                await until(lambda: seconds.of_group(store, group_id))
+                await until(lambda: cross_checks.list_cross_checks(store, group_id))
         finally:
             stop.set()
             await running
-    [score] = await scores.of_group(store, group_id)
+    [score] = await scores.list_scores(store, group_id)
     return score
 
 
@@ -102,7 +100,7 @@ async def test_the_base_judges_and_its_requests_are_no_traffic(store: Store, gro
     before = await count(store)
     score = await scored(store, group)
     assert (score.judge_model, score.judge_version, score.cost_usd) == ("helpdesk@0", NAMED, 0)
-    assert sorted((await scores.rewards(store, score.id)).values(), key=str) == [0.2, 0.9]
+    assert sorted((await scores.score_rewards(store, score.id)).values(), key=str) == [0.2, 0.9]
     assert score.tokens_in > 0
     [asked] = engine.requests
     assert asked["model"] == BASE
@@ -110,7 +108,7 @@ async def test_the_base_judges_and_its_requests_are_no_traffic(store: Store, gro
 
 
 async def test_where_there_are_keys_it_has_one_while_it_judges(store: Store, group: str) -> None:
-    await keys.mint(Project(store, PROJECT), "agents", [Scope.INFER])
+    await keys.create_key(Project(store, PROJECT), "agents", [Scope.INFER])
     score = await scored(store, group)
     assert score.judge_version == NAMED
     [own] = [one for one in await keys.list_keys(Project(store, PROJECT)) if one.name.startswith("judge ")]
@@ -123,7 +121,7 @@ async def test_the_base_is_held_against_a_strong_judge(store: Store, group: str)
     async with serve_judge() as server:
         strong = {"model": "openai/strong", "api_base": server.url, "every": 1}
         score = await scored(store, group, strong=strong)
-    [said] = await seconds.of_group(store, group)
+    [said] = await cross_checks.list_cross_checks(store, group)
     assert (score.judge_model, said.judge, said.judge_model, said.tau) == ("helpdesk@0", STRONG, "openai/strong", 1)
 
 
@@ -131,13 +129,13 @@ async def test_the_base_is_the_strong_one_beside_a_panel(store: Store, group: st
     async with serve_judge() as server:
         panel = [{"model": "openai/a", "api_base": server.url}, {"model": "openai/b", "api_base": server.url}]
         score = await scored(store, group, model="", panel=panel, strong={"model": "base", "every": 1})
-    [said] = await seconds.of_group(store, group)
+    [said] = await cross_checks.list_cross_checks(store, group)
     assert (score.judge_model, said.judge_model) == ("openai/a + openai/b", "helpdesk@0")
     assert len(engine.requests) == 1
 
 
 async def test_people_s_labels_are_held_against_it_too(store: Store, group: str) -> None:
-    settings = settings_of(JudgeSettings(model="openai/judge", api_base="http://elsewhere/v1"), "base")
+    settings = judge_settings(JudgeSettings(model="openai/judge", api_base="http://elsewhere/v1"), "base")
     [judged] = await judge_all(Project(store, PROJECT), [await load_group(store, group)], settings, lambda _: None)
     assert sorted(judged.scores.values()) == [0.2, 0.9]
     assert judged.spent.cost_usd == 0
@@ -147,7 +145,7 @@ async def test_it_is_tried_on_known_tricks_though_their_groups_are_of_no_alias(
     store: Store, group: str, engine: FakeEngine
 ) -> None:
     engine.default = lambda body: Script([words(json.dumps({"trajectories": entries(body, lambda _: 0.5)}))])
-    wanted = Wanted(kinds=("longer",), groups=2)
+    wanted = CheckRequest(kinds=("longer",), groups=2)
     found = await check_base(Project(store, PROJECT), JudgeSettings.model_validate(SETTINGS), wanted, lambda _: None)
     assert (found.stopped, found.versions, found.requests) == (None, {NAMED}, 2)
     assert found.by_model[0].fooled == 2  # whoever ties all is fooled by all
@@ -156,7 +154,7 @@ async def test_it_is_tried_on_known_tricks_though_their_groups_are_of_no_alias(
 async def test_of_several_aliases_the_one_is_tried_that_is_named(store: Store, group: str, engine: FakeEngine) -> None:
     await ensure_alias(Project(store, PROJECT), "other", "base", None)
     engine.default = lambda body: Script([words(json.dumps({"trajectories": entries(body, lambda _: 0.5)}))])
-    settings, wanted = JudgeSettings.model_validate(SETTINGS), Wanted(kinds=("longer",), groups=2)
+    settings, wanted = JudgeSettings.model_validate(SETTINGS), CheckRequest(kinds=("longer",), groups=2)
     with pytest.raises(JudgeMisconfigured, match="say with --alias whose; there is: helpdesk, other"):
         await check_base(Project(store, PROJECT), settings, wanted, lambda _: None)
     with pytest.raises(JudgeMisconfigured, match=r"no alias 'nobody' \(--alias\); there is: helpdesk, other"):
@@ -171,7 +169,7 @@ async def test_without_a_proxy_its_groups_wait_and_say_what_to_do(store: Store) 
     recorded = await Recorded.start(store)
     try:
         group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
-        settings, groups = settings_of(JudgeSettings(), "base"), [await load_group(store, group_id)]
+        settings, groups = judge_settings(JudgeSettings(), "base"), [await load_group(store, group_id)]
         with pytest.raises(JudgeDown, match=r"start `hone up` or `hone serve`, or set judge\.model"):
             await judge_all(Project(store, PROJECT), groups, settings, lambda _: None)
     finally:

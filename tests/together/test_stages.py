@@ -12,25 +12,23 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from proxy.programs.news import News
-from proxy.programs.telling import telling
-from recorder.holding import leases
+from proxy.supervision.console import EventPrinter, choose_output
+from recorder.queue import leases
+from recorder.queue.training import steps
 from recorder.settings import LearnSettings, RecorderSettings
-from recorder.store.database import Store
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
-from recorder.telling.stage_facts import read_stages
-from recorder.telling.stages import LoopSettings, Stage
-from recorder.work import steps
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project, Store
+from recorder.views.status.stage_facts import read_stages
+from recorder.views.status.stages import LoopSettings, Stage
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.hone_command import hone
 from tests.proxy.running import PROJECT, serving
 from tests.proxy.until import until
 from tests.recorder.rows import Rows
 from tests.trainer.ring import ScriptedTrainer
-from trainer.programs.learner import Learner
-from trainer.programs.waiting import Patience
-from trainer.progress import Lines
+from trainer.progress import LineProgress
+from trainer.runtime.learner import Learner
+from trainer.runtime.step_schedule import StepSchedule
 from trainer.settings import TrainerSettings
 
 pytestmark = pytest.mark.slow
@@ -47,7 +45,7 @@ async def test_closed_hours_are_told_with_the_same_sentence_everywhere(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("proxy.programs.news.BREATH_S", 0.01)
+    monkeypatch.setattr("proxy.supervision.console.BREATH_S", 0.01)
     begin, end = (f"{datetime.now() + timedelta(hours=hours):%H:%M}" for hours in (2, 3))
     (tmp_path / "hone.toml").write_text(f'[learn]\nhours = "{begin}-{end}"\n')
     learn = LearnSettings(hours=f"{begin}-{end}")
@@ -68,10 +66,10 @@ async def test_closed_hours_are_told_with_the_same_sentence_everywhere(
     assert text in [one["text"] for one in json.loads(as_json[1])["stages"]]
 
     console = Console(file=out, width=400, soft_wrap=True)
-    patience = Patience(store, proxy.alias, TrainerSettings(), learn, RecorderSettings())
+    patience = StepSchedule(store, proxy.alias, TrainerSettings(), learn, RecorderSettings())
     trainer = ScriptedTrainer(store, proxy.alias)
-    learner = Learner(store, proxy.alias, TrainerSettings(), trainer, Lines(console), patience)
-    up = News(Project(store, PROJECT), LoopSettings(learn=learn), telling(console, as_json=False))
+    learner = Learner(store, proxy.alias, TrainerSettings(), trainer, LineProgress(console), patience)
+    up = EventPrinter(Project(store, PROJECT), LoopSettings(learn=learn), choose_output(console, as_json=False))
     tasks = [asyncio.create_task(learner.run()), asyncio.create_task(up.run())]
     await until(lambda: out.getvalue().count(text) == 2)
     for task in tasks:
@@ -87,9 +85,9 @@ async def test_the_learner_goes_by_what_is_shown(hours: str | None, steps_per_ho
     learn = LearnSettings(hours=f"{begin}-{end}" if hours else None, steps_per_hour=steps_per_hour)
     trainer, recorder, rows = TrainerSettings(min_groups=2), RecorderSettings(), Rows(store)
     alias = await rows.alias()
-    assert await leases.acquire(Project(store, PROJECT), leases.trainer(alias.name), "here", 60)
+    assert await leases.acquire_lease(Project(store, PROJECT), leases.trainer_lease(alias.name), "here", 60)
     assert alias.live_version_id is not None
-    patience = Patience(store, alias, trainer, learn, recorder)
+    patience = StepSchedule(store, alias, trainer, learn, recorder)
     due = []
     for _ in range(3):
         shown = await read_stages(Project(store, PROJECT), LoopSettings(recorder, learn, trainer))

@@ -25,34 +25,33 @@ import pytest
 from aiohttp import web
 from sqlalchemy import func, select
 
-from judge.scoring.bench import open_bench
+from judge.scoring.setup import open_bench
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
-from proxy.programs.server import listen
-from recorder.checking.checks import check_store
-from recorder.holding import leases
-from recorder.holding.presence import PROXY
+from proxy.supervision.serve import listen
+from recorder.maintenance.integrity.invariants import check_store
+from recorder.queue import leases
+from recorder.queue.claims import GroupClaim
+from recorder.queue.judging import scores as judged
+from recorder.queue.leases import PROXY
+from recorder.queue.training import steps
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import AliasView
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState
-from recorder.store.database import Store
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project, Store
 from recorder.store.schema import calls, groups, scores, trajectories
-from recorder.work import scores as judged
-from recorder.work import steps
-from recorder.work.claims import GroupClaim
 from tests.judge.judge_server import JudgeServer
 from tests.judge.judge_server import serve as serve_judge
 from tests.proxy.adapters import make_adapter
 from tests.proxy.scripted_engine import Handler, ScriptedEngine
 from tests.proxy.until import until
 from tests.trainer.ring import Told
-from trainer.programs.learner import Learner
-from trainer.programs.waiting import Patience
+from trainer.runtime.learner import Learner
+from trainer.runtime.step_schedule import StepSchedule
 from trainer.settings import TrainerSettings
-from trainer.step.report import StepReport
+from trainer.step.summary import StepReport
 
 pytestmark = pytest.mark.slow
 
@@ -80,7 +79,7 @@ class Trainer:
         assert alias.live_version_id is not None
         self.took += [claim.group_id for claim in claimed]
         step = await steps.begin_step(self.store, alias.id, alias.live_version_id, campaign_id, groups=claimed)
-        version = await versions.allocate(self.store, alias.id, alias.live_version_id, step_id=step.id)
+        version = await versions.allocate_version(self.store, alias.id, alias.live_version_id, step_id=step.id)
         made = make_adapter(self.adapters, version.name)
         step = await steps.finish_step(
             self.store, step.id, version_id=version.id, path=str(made.path), engine_name=made.engine_name,
@@ -91,7 +90,7 @@ class Trainer:
 
     async def _members(self, claimed: Sequence[GroupClaim]) -> list[str]:
         ids = [claim.score_id for claim in claimed if claim.score_id is not None]
-        return [member for score in ids for member in await judged.rewards(self.store, score)]
+        return [member for score in ids for member in await judged.score_rewards(self.store, score)]
 
 
 @dataclass
@@ -228,7 +227,7 @@ async def judging(stack: AsyncExitStack, store: Store, judge: JudgeServer, recor
 async def learning(stack: AsyncExitStack, store: Store, adapters: Path) -> Trainer:
     alias = await aliases.get_alias(Project(store, PROJECT), ALIAS)
     trainer, given = Trainer(store, alias, adapters), TrainerSettings(min_groups=A_STEP)
-    patience = Patience(store, alias, given, LearnSettings(), RecorderSettings())
+    patience = StepSchedule(store, alias, given, LearnSettings(), RecorderSettings())
     task = asyncio.create_task(Learner(store, alias, given, trainer, Told(), patience).run())
 
     async def end() -> None:
@@ -242,7 +241,7 @@ async def learning(stack: AsyncExitStack, store: Store, adapters: Path) -> Train
 
 async def test_nothing_is_claimed_judged_or_trained_twice(tmp_path: Path, recording: RecorderSettings) -> None:
     async with running(tmp_path, recording) as (ring, trainer):
-        assert len(await leases.holders(Project(ring.store, PROJECT), PROXY)) == 2
+        assert len(await leases.list_holders(Project(ring.store, PROJECT), PROXY)) == 2
         await ring.play(*(f"first-{n}" for n in range(A_STEP)))
         await until(lambda: ring.both_serve(1), within_s=LONG_S)
         old = await ring.turn(0, "/t/old", "Where is it?")
@@ -256,7 +255,7 @@ async def test_nothing_is_claimed_judged_or_trained_twice(tmp_path: Path, record
         for process in ring.processes:
             process.send_signal(signal.SIGTERM)
         assert [await asyncio.to_thread(process.wait, 60) for process in ring.processes] == [0, 0]
-        assert not await leases.holders(Project(ring.store, PROJECT), PROXY)
+        assert not await leases.list_holders(Project(ring.store, PROJECT), PROXY)
 
 
 async def pins_hold_and_let_go(ring: Ring) -> None:

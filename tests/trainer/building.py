@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from recorder.content.turns import Sampling
-from recorder.reading.views import CallView, ChoiceView, GroupView, TrajectoryView
-from recorder.states import CallState, Confidence, GroupState, Origin, Purpose, TrajectoryState, TurnKind
+from recorder.messages.calls import SamplingParameters
+from recorder.states import CallKind, CallState, Confidence, GroupState, Origin, Purpose, TrajectoryState
+from recorder.views.trajectories.shapes import CallView, ChoiceView, GroupView, TrajectoryView
 from trainer.batch.rows import Row
 
 
@@ -35,7 +35,7 @@ def call(number: int, prompt: Sequence[int], *choices: ChoiceView, **overrides: 
         "parent_choice": None,
         "state": CallState.COMPLETE,
         "superseded_by": None,
-        "turn_kind": TurnKind.MAIN,
+        "turn_kind": CallKind.MAIN,
         "attribution_source": "path",
         "attribution_confidence": Confidence.STATED,
         "alias_id": "alias",
@@ -45,7 +45,7 @@ def call(number: int, prompt: Sequence[int], *choices: ChoiceView, **overrides: 
         "dialect": "chat",
         "endpoint": "/v1/chat/completions",
         "stream": False,
-        "sampling": Sampling(temperature=0.7),
+        "sampling": SamplingParameters(temperature=0.7),
         "usage": None,
         "response_meta": None,
         "messages": [],

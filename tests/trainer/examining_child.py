@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 from recorder.registry.aliases import get_alias
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project
 from tests.trainer.ring import ALIAS, PROJECT, Told, held_to_scenarios
-from trainer.programs.examiner import Examiner
+from trainer.runtime.examiner import Examiner
 
 
 async def main(data: Path, user: Path) -> None:

@@ -20,45 +20,52 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from judge.errors import Spent
-from judge.llm.model import Answer, Messages
-from judge.scoring.bench import open_bench
+from judge.errors import JudgeUsage
+from judge.llm.judge_model import JudgeAnswer, Messages
+from judge.scoring.setup import open_bench
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import AliasSettings, GateSettings, ModelSettings, ProxySettings
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import Address, Attribution, Request, SampledChoice, Sampling, Turn
-from recorder.holding import leases
 from recorder.ids import new_id
-from recorder.learned.campaign_events import CampaignEnded, StepDone, Validation
-from recorder.reading import transcripts
-from recorder.registry import alias_moves, aliases, descent, replicas, versions
+from recorder.messages.calls import (
+    Address,
+    Attribution,
+    RecordedCall,
+    RecordedRequest,
+    SampledChoice,
+    SamplingParameters,
+)
+from recorder.queue import claims, leases
+from recorder.queue.claims import GroupClaim
+from recorder.queue.judging import scores
+from recorder.queue.judging.scores import NewPart
+from recorder.queue.training import steps
+from recorder.registry import alias_moves, aliases, ancestry, replicas, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, Confidence, VersionState
 from recorder.store import ledger
+from recorder.store.bootstrap import open_store
 from recorder.store.changes import Topic
-from recorder.store.database import Store
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
-from recorder.work import claims, scores, steps
-from recorder.work.claims import GroupClaim
-from recorder.work.scores import NewPart
+from recorder.store.database import Project, Store
+from recorder.views.campaigns.events import CampaignEnded, StepDone, Validation
+from recorder.views.trajectories import transcripts
 from tests.judge import rubric_replies
 from tests.judge.judge_server import entries, last_text
 from tests.recorder.score_rows import new_score
-from trainer.campaign import begin
+from trainer.campaign import setup
 from trainer.campaign_settings import CampaignSettings
-from trainer.evaluating.asked import ask
-from trainer.evaluating.evaluation import Evaluated
-from trainer.evaluating.program import evaluate
-from trainer.programs.services import Wanted
-from trainer.programs.train import train
-from trainer.progress import Event, Said
+from trainer.evaluation import runner as evaluation
+from trainer.evaluation.request import plan_evaluation
+from trainer.evaluation.runner import EvaluationResult
+from trainer.progress import Event, Notice
+from trainer.runtime.services import ServiceRequest
+from trainer.runtime.train import train
 from trainer.settings import TrainerSettings
-from trainer.step.report import StepReport
+from trainer.step.summary import StepReport
 from trainer.track_settings import TrackSettings
 
 PROJECT, ALIAS = "default", "helpdesk"
@@ -172,7 +179,7 @@ class Ring:
         return await run_campaign(self.data, self.url, settings, told, recording=self.recording, **given)
 
     async def evaluate(self, names: Sequence[str], file: Path, settings: Mapping[str, Any], told: Told,
-                       **given: Any) -> Evaluated:  # fmt: skip
+                       **given: Any) -> EvaluationResult:  # fmt: skip
         """`hone eval` on this ring's store: `run_evaluation`, and what it takes."""
         assert self.data is not None
         return await run_evaluation(self.data, self.url, names, file, settings, told, recording=self.recording, **given)
@@ -214,8 +221,11 @@ class Ring:
 
     async def _commit(self, group: str, trajectory: str, body: dict[str, Any], *, failed: bool) -> str:
         address = Address(trajectory=trajectory, group=group)
-        request = Request("chat", "/v1/chat/completions", body["model"], False, body["messages"], None, None, {},
-                          hashlib.blake2b(repr(body).encode(), digest_size=16).digest(), Sampling())  # fmt: skip
+        digest = hashlib.blake2b(repr(body).encode(), digest_size=16).digest()
+        request = RecordedRequest(
+            "chat", "/v1/chat/completions", body["model"], False, body["messages"], None, None, {}, digest,
+            SamplingParameters(),
+        )  # fmt: skip
         alias = await aliases.get_alias(Project(self.store, PROJECT), ALIAS)
         ref = await self.recorder.trajectory_at(PROJECT, alias.id, address, request, alias.live_version_id)
         assert ref.version_id is not None
@@ -227,7 +237,7 @@ class Ring:
         answer = f"answer {question}" if _luck(trajectory) < skill else "no idea"
         said = SampledChoice(0, {"role": "assistant", "content": answer}, [4, 5], [-0.1, -0.2], "stop")
         now = time.time()
-        turn = Turn(
+        turn = RecordedCall(
             call_id=new_id("call"),
             project_id=PROJECT,
             address=address,
@@ -252,7 +262,7 @@ class Ring:
 
     async def _steps_to(self, version: VersionView) -> int:
         async with self.store.read() as conn:
-            return len(list(await conn.execute(descent.lineage(version.id)))) - 1
+            return len(list(await conn.execute(ancestry.ancestry_ages(version.id)))) - 1
 
     async def _asked_for(self, model: str) -> VersionView | None:
         """The version that a model's name names, if it names one."""
@@ -283,7 +293,7 @@ class Ring:
                 await JudgeWorker(Project(self.store, PROJECT), bench, RecorderSettings()).run(asyncio.Event())
         if not self.script.judge:
             return
-        await leases.acquire(Project(self.store, PROJECT), "judge:scripted", "scripted", 600)
+        await leases.acquire_lease(Project(self.store, PROJECT), "judge:scripted", "scripted", 600)
         with self.store.watch.on(Topic.GROUPS) as news:
             while True:
                 # A live group has no scenario whose reference it could compare: tests score theirs themselves.
@@ -293,7 +303,7 @@ class Ring:
                     continue
                 await self._score(claim)
 
-    async def _reply(self, messages: Messages) -> Answer:
+    async def _reply(self, messages: Messages) -> JudgeAnswer:
         self.prompts.append(json.dumps(messages))
         asked = {"messages": list(messages)}
         if '"response"' in last_text(asked):  # one run, and criteria
@@ -305,7 +315,7 @@ class Ring:
                     asked, lambda document: float(last_text(document).startswith("answer") != opposite)
                 )
             }
-        return Answer(json.dumps(found), "stop", None, Spent(tokens_in=100, tokens_out=20, cost_usd=0.5))
+        return JudgeAnswer(json.dumps(found), "stop", None, JudgeUsage(tokens_in=100, tokens_out=20, cost_usd=0.5))
 
     async def _score(self, claim: GroupClaim) -> None:
         view = await transcripts.load_group(self.store, claim.group_id)
@@ -330,10 +340,10 @@ class Ring:
                 await news.wait()
                 for version in await versions.get_versions(Project(self.store, PROJECT), [VersionState.WRITTEN]):
                     if version.number in self.script.reject:
-                        await versions.mark(self.store, version.id, VersionState.REJECTED, "probe_failed")
+                        await versions.mark_version(self.store, version.id, VersionState.REJECTED, "probe_failed")
                         continue
-                    await versions.mark(self.store, version.id, VersionState.LOADED)
-                    await versions.mark(self.store, version.id, VersionState.GATED)
+                    await versions.mark_version(self.store, version.id, VersionState.LOADED)
+                    await versions.mark_version(self.store, version.id, VersionState.GATED)
                     if self.script.promote:
                         await alias_moves.set_live(self.store, self.alias.id, version.id, why="gate")
 
@@ -360,20 +370,20 @@ class ScriptedTrainer:
         left = 0
         for claim in claimed:
             assert claim.score_id is not None
-            rewards = await scores.rewards(self._store, claim.score_id)
+            rewards = await scores.score_rewards(self._store, claim.score_id)
             if len(set(rewards.values())) > 1:
                 teaching.append(claim)
                 trained += rewards
             else:
                 left += len(rewards)
-                await scores.leave_out(self._store, claim, "zero_variance")
+                await scores.exclude_group(self._store, claim, "zero_variance")
         left_out = {"zero_variance": left} if left else {}
         if not teaching:
             return StepReport(None, None, "no group teaches anything", left_out=left_out)
         alias = await aliases.get_alias(Project(self._store, self._alias.project_id), self._alias.name)
         assert alias.live_version_id is not None
         step = await steps.begin_step(self._store, alias.id, alias.live_version_id, campaign_id, groups=teaching)
-        version = await versions.allocate(self._store, alias.id, alias.live_version_id, step_id=step.id)
+        version = await versions.allocate_version(self._store, alias.id, alias.live_version_id, step_id=step.id)
         metrics = {"loss": 0.5, "kl_engine": 1e-7, "tokens_per_s": 1000.0}
         step = await steps.finish_step(
             self._store, step.id, version_id=version.id, path="/nowhere", engine_name=f"{ALIAS}@{version.number}",
@@ -385,7 +395,7 @@ class ScriptedTrainer:
 
 async def ledger_codes(store: Store, campaign_id: str) -> list[str]:
     """The codes of a campaign's ledger, in order."""
-    return [entry.code for entry in await ledger.of(store, "campaign", campaign_id)]
+    return [entry.code for entry in await ledger.object_entries(store, "campaign", campaign_id)]
 
 
 def hone_settings(data: Path, campaign: CampaignSettings, models: Sequence[str] = (), **sections: Any) -> HoneSettings:
@@ -411,7 +421,7 @@ class Told:
         return [event for event in self.events if isinstance(event, Validation)]
 
     def warnings(self) -> list[str]:
-        return [event.text for event in self.events if isinstance(event, Said) and event.warning]
+        return [event.text for event in self.events if isinstance(event, Notice) and event.warning]
 
 
 def write_user_folder(folder: Path, train: int = 4, val: int = 3) -> dict[str, Any]:
@@ -465,10 +475,10 @@ async def run_campaign(
         trainer=trainer or TrainerSettings(min_groups=1),
     )
     if resume is None:
-        chosen = begin.plan(everything.campaign, fresh=fresh)
+        chosen = setup.plan_campaign(everything.campaign, fresh=fresh)
     else:
-        chosen = await begin.plan_again(data, everything.recorder, PROJECT, resume, settings)
-    wanted = Wanted(data, PROJECT, everything.recorder, url, found_timeout_s=10.0)
+        chosen = await setup.load_plan(data, everything.recorder, PROJECT, resume, settings)
+    wanted = ServiceRequest(data, PROJECT, everything.recorder, url, found_timeout_s=10.0)
 
     async def opened(store: Store, alias: AliasView, _: object) -> ScriptedTrainer:
         return ScriptedTrainer(store, alias)
@@ -490,7 +500,7 @@ async def run_evaluation(
     judge: JudgeSettings | None = None,
     models: Sequence[str] = (),
     recording: RecorderSettings | None = None,
-) -> Evaluated:
+) -> EvaluationResult:
     """`hone eval` on a ring's store. `recording`: the store's."""
     everything = hone_settings(
         data,
@@ -499,6 +509,8 @@ async def run_evaluation(
         judge=judge or JudgeSettings(),
         models=models,
     )
-    asked = ask(everything.campaign, names, file, attempts=attempts, seeds=seeds, fresh=fresh, providers=models)
-    wanted = Wanted(data, PROJECT, everything.recorder, url, found_timeout_s=10.0)
-    return await evaluate(asked, everything, wanted, told)
+    asked = plan_evaluation(
+        everything.campaign, names, file, attempts=attempts, seeds=seeds, fresh=fresh, providers=models
+    )
+    wanted = ServiceRequest(data, PROJECT, everything.recorder, url, found_timeout_s=10.0)
+    return await evaluation.run_evaluation(asked, everything, wanted, told)

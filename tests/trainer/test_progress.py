@@ -8,8 +8,18 @@ import json
 import pytest
 from rich.console import Console
 
-from recorder.learned.campaign_events import Alarm, CampaignEnded, SettingChanged, StepDone, Validation
-from trainer.progress import Event, JsonLines, Lines, Said, Several, Status, Terminal, progress, shown
+from recorder.views.campaigns.events import Alarm, CampaignEnded, SettingChanged, StepDone, Validation
+from trainer.progress import (
+    CompositeProgress,
+    Event,
+    JsonProgress,
+    LineProgress,
+    Notice,
+    PhaseStatus,
+    TerminalProgress,
+    choose_progress,
+    event_text,
+)
 
 STEP = StepDone(
     step=3, version="helpdesk@3", sampled_by="helpdesk@2", success=0.5, reward=0.25, kl=8e-8, kl_base=None,
@@ -17,8 +27,8 @@ STEP = StepDone(
     seconds={"sampling": 2.04, "judging": 0.3, "training": 1.0, "swapping": 0.1}, note="a note",
 )  # fmt: skip
 EVENTS: list[Event] = [
-    Said("hello"),
-    Status(1, "sampling", 3, 64),
+    Notice("hello"),
+    PhaseStatus(1, "sampling", 3, 64),
     STEP,
     Validation(4, "helpdesk@4", None, 0.5, 200, 1, 5.0),
     CampaignEnded("helpdesk", "target", "0.95 reached the target 0.95", 4, "helpdesk@4", 60.0, 0.4, 0.98, 200, 199,
@@ -34,7 +44,7 @@ EVENTS: list[Event] = [
 def test_json_lines_name_their_event_and_leave_out_the_status() -> None:
     out = io.StringIO()
     for event in EVENTS:
-        JsonLines(out).tell(event)
+        JsonProgress(out).tell(event)
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     named = ["said", "step", "validated", "ended", "validated", "validated", "alarm", "changed"]
     assert [line["event"] for line in lines] == named
@@ -61,13 +71,19 @@ def test_json_lines_name_their_event_and_leave_out_the_status() -> None:
     ],
 )  # fmt: skip
 def test_each_event_reads_in_one_glance(event: Event, text: str) -> None:
-    assert shown(event).plain == text
+    assert event_text(event).plain == text
 
 
 def test_plain_lines_head_the_steps_once_and_skip_counts() -> None:
     out = io.StringIO()
-    lines = Lines(Console(file=out, soft_wrap=True))
-    for event in (STEP, STEP, Status(4, "sampling", 1, 64), Status(4, "training", detail="3 groups"), Said("end")):
+    lines = LineProgress(Console(file=out, soft_wrap=True))
+    for event in (
+        STEP,
+        STEP,
+        PhaseStatus(4, "sampling", 1, 64),
+        PhaseStatus(4, "training", detail="3 groups"),
+        Notice("end"),
+    ):
         lines.tell(event)
     text = out.getvalue().splitlines()
     assert [line.split()[0] for line in text] == ["step", "3", "3", "step", "end"]
@@ -75,17 +91,17 @@ def test_plain_lines_head_the_steps_once_and_skip_counts() -> None:
 
 
 def test_the_form_suits_where_it_is_shown() -> None:
-    with progress(as_json=True, out=io.StringIO()) as shown_as:
-        assert isinstance(shown_as, JsonLines)
-    with progress(as_json=False, out=io.StringIO()) as shown_as:
-        assert isinstance(shown_as, Lines)
+    with choose_progress(as_json=True, out=io.StringIO()) as shown_as:
+        assert isinstance(shown_as, JsonProgress)
+    with choose_progress(as_json=False, out=io.StringIO()) as shown_as:
+        assert isinstance(shown_as, LineProgress)
 
 
 def test_a_terminal_shows_the_status_below_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     out = io.StringIO()
-    with progress(as_json=False, out=out) as terminal:
-        assert isinstance(terminal, Terminal)
+    with choose_progress(as_json=False, out=out) as terminal:
+        assert isinstance(terminal, TerminalProgress)
         for event in EVENTS:
             terminal.tell(event)
     assert "helpdesk@3" in out.getvalue()
@@ -93,11 +109,11 @@ def test_a_terminal_shows_the_status_below_the_lines(monkeypatch: pytest.MonkeyP
 
 def test_text_of_others_is_no_markup() -> None:
     out = io.StringIO()
-    Lines(Console(file=out, soft_wrap=True)).tell(Said("[bold]not markup[/] [/nor this]"))
+    LineProgress(Console(file=out, soft_wrap=True)).tell(Notice("[bold]not markup[/] [/nor this]"))
     assert out.getvalue() == "[bold]not markup[/] [/nor this]\n"
 
 
 def test_several_are_told_alike() -> None:
     first, second = io.StringIO(), io.StringIO()
-    Several(JsonLines(first), JsonLines(second)).tell(Said("x"))
+    CompositeProgress(JsonProgress(first), JsonProgress(second)).tell(Notice("x"))
     assert first.getvalue() == second.getvalue() == '{"event": "said", "text": "x", "warning": false}\n'

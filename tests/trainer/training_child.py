@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.trainer.building import random_ids, trained_row
-from trainer.artifacts.adapters import Origin
+from trainer.artifacts.adapters import AdapterOrigin
 from trainer.batch.weights import WeightedRow
 from trainer.settings import TrainerSettings
-from trainer.step.core import Core, Folders, Seconds, Start, Written
+from trainer.step.core import PhaseSeconds, StartVersion, TrainerCore, TrainerFolders, WrittenStep
 
 SETTINGS = TrainerSettings(device="cpu", rank=4, alpha=8.0, lr=1e-2, token_budget=64, warmup_steps=3, weight_decay=0.01)
 
@@ -30,28 +30,30 @@ def rows(step: int) -> list[WeightedRow]:
     return made
 
 
-def core(base: Path, data: Path, **changes: Any) -> Core:
+def core(base: Path, data: Path, **changes: Any) -> TrainerCore:
     """A trainer's core with its folders in `data`."""
-    return Core(base, SETTINGS.model_copy(update=changes), Folders.of(data))
+    return TrainerCore(base, SETTINGS.model_copy(update=changes), TrainerFolders.of(data))
 
 
-def one_step(trainer: Core, step: int, stopped: Callable[[], bool] = lambda: False) -> tuple[dict[str, float], Written]:
+def one_step(
+    trainer: TrainerCore, step: int, stopped: Callable[[], bool] = lambda: False
+) -> tuple[dict[str, float], WrittenStep]:
     """Step `step` from the version in memory."""
-    origin = Origin("tiny", step, f"tiny@{step - 1}", "base", "fingerprint")
-    metrics, written = trainer.step(rows(step), origin, stopped, Seconds())
+    origin = AdapterOrigin("tiny", step, f"tiny@{step - 1}", "base", "fingerprint")
+    metrics, written = trainer.step(rows(step), origin, stopped, PhaseSeconds())
     trainer.became(f"v{step}")
     return metrics, written
 
 
-def start(written: Written, step: int) -> Start:
+def start(written: WrittenStep, step: int) -> StartVersion:
     """The version that step `step` wrote, as a place to go on from."""
-    return Start(f"v{step}", written.published.path, written.published.manifest_sha256)
+    return StartVersion(f"v{step}", written.published.path, written.published.manifest_sha256)
 
 
 def main(base: Path, data: Path) -> None:
     """Die in the middle of the second step."""
     trainer = core(base, data)
-    trainer.go_to(Start("v0", None))
+    trainer.go_to(StartVersion("v0", None))
     _, written = one_step(trainer, 1)
     print(written.published.path, written.published.manifest_sha256, flush=True)
     asked = 0

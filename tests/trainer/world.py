@@ -18,32 +18,32 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import (
+from recorder.ids import new_id
+from recorder.messages.calls import (
     Address,
     Attribution,
-    Parent,
-    Request,
+    ParentCall,
+    RecordedCall,
+    RecordedRequest,
     SampledChoice,
-    Sampling,
+    SamplingParameters,
     TrajectoryRef,
-    Turn,
 )
-from recorder.groups.shadows import open_shadow
-from recorder.ids import new_id
-from recorder.reading import transcripts
-from recorder.reading.views import CallView
+from recorder.queue import claims
+from recorder.queue.claims import GroupClaim
+from recorder.queue.groups.shadows import open_shadow
+from recorder.queue.judging import scores
+from recorder.queue.judging.scores import NewPart
 from recorder.registry import alias_moves, aliases, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.fingerprint import base_fingerprint
 from recorder.registry.versions import VersionView
 from recorder.settings import RecorderSettings
 from recorder.states import CallState, Confidence, Origin, Purpose, VersionState
-from recorder.store.database import Store
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
-from recorder.work import claims, scores
-from recorder.work.claims import GroupClaim
-from recorder.work.scores import NewPart
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project, Store
+from recorder.views.trajectories import transcripts
+from recorder.views.trajectories.shapes import CallView
 from tests.recorder.score_rows import new_score
 from tests.trainer.building import random_ids
 from trainer.settings import TrainerSettings
@@ -132,29 +132,31 @@ class World:
         """A run recorded to its end. Returns its id."""
         live = await self.live()
         ids = random_ids(24, seed)
-        parent: Parent | None = None
+        parent: ParentCall | None = None
         messages: list[Mapping[str, Any]] = [{"role": "user", "content": f"{group}"}]
         for turn in range(turns):
             address = Address(
                 trajectory=str(number), group=group, group_size=size, purpose=purpose, done=turn == turns - 1
             )
             body = hashlib.blake2b(f"{group} {number} {turn}".encode(), digest_size=16).digest()
-            sampling = Sampling(temperature=0.8)
-            request = Request("chat", "/v1/chat/completions", "m", False, messages, None, None, {}, body, sampling)
+            sampling = SamplingParameters(temperature=0.8)
+            request = RecordedRequest(
+                "chat", "/v1/chat/completions", "m", False, messages, None, None, {}, body, sampling
+            )
             ref = await self._recorder.trajectory_at(PROJECT, self.alias.id, address, request, live.id)
             sampled = random_ids(6, 1000 * seed + 10 * number + turn)
             said = {"role": "assistant", "content": f"{number} {turn}"}
             logprobs = self._engine.logprobs(live.path, ids, sampled, 0.8)
             call_id, now = new_id("call"), time.time()
             await self._recorder.commit(
-                Turn(
+                RecordedCall(
                     call_id, PROJECT, address, Attribution("path", Confidence.STATED, ref, parent), request,
                     CallState.COMPLETE, self.alias.id, live.id, self.alias.base_fingerprint, ids,
                     [SampledChoice(0, said, sampled, logprobs, "stop")], None, None, 200, None, now, now, now,
                 )
             )  # fmt: skip
             ids = ids + sampled + random_ids(4, 7)
-            parent = Parent(call_id, 0)
+            parent = ParentCall(call_id, 0)
             messages = [*messages, said, {"role": "user", "content": "go on"}]
         return ref.id
 
@@ -177,11 +179,20 @@ class World:
         version = await versions.get_version(self.store, str(live.version_id))
         logprobs = self._engine.logprobs(version.path, prompt, sampled, 0.8)
         body, said = into.id.encode()[-16:], {"role": "assistant", "content": into.id}
-        request = Request(
-            "chat", "/v1/chat/completions", "m", False, live.messages, None, None, {}, body, Sampling(temperature=0.8)
+        request = RecordedRequest(
+            "chat",
+            "/v1/chat/completions",
+            "m",
+            False,
+            live.messages,
+            None,
+            None,
+            {},
+            body,
+            SamplingParameters(temperature=0.8),
         )
         await self._recorder.commit(
-            Turn(
+            RecordedCall(
                 new_id("call"), PROJECT, Address(origin=Origin.SHADOW, done=True),
                 Attribution("shadow", Confidence.STATED, into), request, CallState.COMPLETE, self.alias.id, version.id,
                 self.alias.base_fingerprint, prompt, [SampledChoice(0, said, sampled, logprobs, "stop")], None, None,
@@ -201,6 +212,6 @@ class World:
 
     async def promote(self, version: VersionView) -> None:
         """Do what a proxy's controller does."""
-        await versions.mark(self.store, version.id, VersionState.LOADED)
-        await versions.mark(self.store, version.id, VersionState.GATED)
+        await versions.mark_version(self.store, version.id, VersionState.LOADED)
+        await versions.mark_version(self.store, version.id, VersionState.GATED)
         await alias_moves.set_live(self.store, self.alias.id, version.id, why="gate")

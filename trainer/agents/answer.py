@@ -1,4 +1,8 @@
-"""Hone's own agent `hone:answer`: the scenario's input is one turn, and what the model says to it is the attempt.
+"""One request of an agent of Hone's own to the model at its attempt's address.
+
+Owns: the request. Refuses: every import but the standard library's: the agent's host runs it.
+
+Hone's own agent `hone:answer`: the scenario's input is one turn, and what the model says to it is the attempt.
 
 Owns: what that turn is. Refuses: tools, and going on. The agent's host runs it.
 """
@@ -6,15 +10,26 @@ Owns: what that turn is. Refuses: tools, and going on. The agent's host runs it.
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections.abc import Mapping
 from typing import Any, Final
 
-from trainer.agents.asking import complete
+
+def is_complete(task: Any, body: Mapping[str, Any]) -> dict[str, Any]:
+    """The model's message to a chat completion's body, whose model is the attempt's."""
+    headers = {"content-type": "application/json", "authorization": f"Bearer {task.api_key}"}
+    url = task.base_url + "/chat/completions"
+    sent = json.dumps({**body, "model": task.model}).encode()
+    request = urllib.request.Request(url, sent, headers)  # noqa: S310 - the proxy's own address
+    with urllib.request.urlopen(request) as response:  # noqa: S310 - as above; the attempt's own limit ends it
+        message: dict[str, Any] = json.load(response)["choices"][0]["message"]
+    return message
+
 
 NAME: Final = "hone:answer"  # what `campaign.agent` calls it
 
 
-def messages(given: Any) -> list[Any]:
+def first_messages(given: Any) -> list[Any]:
     """The turn: a text is what the user says, messages are sent as they are, anything else is said as JSON."""
     if isinstance(given, str):
         return [{"role": "user", "content": given}]
@@ -25,4 +40,4 @@ def messages(given: Any) -> list[Any]:
 
 def run(task: Any) -> Any:
     """One attempt; returns what the model answered. `task.sampling` is what it is asked with."""
-    return complete(task, {**task.sampling, "messages": messages(task.input)}).get("content")
+    return is_complete(task, {**task.sampling, "messages": first_messages(task.input)}).get("content")

@@ -1,4 +1,8 @@
-"""Running a campaign's attempts: claimed from the store, run by the agent, and ended there by whose fault it was.
+"""Work in batches that form by themselves: what comes while one batch is worked on is the next.
+
+Owns: collecting items, and giving each its result. Refuses: waiting for a batch to fill: a lone item goes at once.
+
+Running a campaign's attempts: claimed from the store, run by the agent, and ended there by whose fault it was.
 
 Owns: how many run at once, an attempt's address and environment, the difference between the agent's faults and
 everybody else's, running again what was not the agent's fault. Refuses: which attempts there are
@@ -15,16 +19,60 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from recorder.queue.attempts import AttemptEnd as StoredEnding
+from recorder.queue.attempts import AttemptView, LastCall, claim_attempts, finish_attempts, last_calls
 from recorder.states import AttemptState, CallState, TrajectoryState
 from recorder.store.database import Store
-from recorder.work.attempts import AttemptView, LastCall, claim_attempts, finish_attempts, last_calls
-from recorder.work.attempts import Ending as StoredEnding
 from trainer.agents import answer, replay
-from trainer.agents.agent import Agent, Ending, Outcome
-from trainer.agents.batcher import Batcher
+from trainer.agents.user_agent import AttemptEnding, AttemptOutcome, UserAgent
 from trainer.campaign_settings import CampaignSettings
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Batcher(Generic[T, R]):
+    """Calls `work` with a list of items; it returns their results in the same order."""
+
+    def __init__(self, work: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:
+        self._work = work
+        self._waiting: list[tuple[T, asyncio.Future[R]]] = []
+        self._worker: asyncio.Task[None] | None = None
+
+    async def do(self, item: T) -> R:
+        """The item's result. An exception of `work` is raised for every item of its batch."""
+        result: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, result))
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._drain())
+        return await result
+
+    async def idle(self) -> None:
+        """Wait until nothing is being worked on."""
+        if self._worker is not None:
+            await asyncio.gather(self._worker, return_exceptions=True)
+
+    async def _drain(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            try:
+                results: Sequence[R | Exception] = await self._work([item for item, _ in batch])
+            except Exception as e:  # noqa: BLE001 - boundary: it is raised where each item is waited for
+                results = [e] * len(batch)
+            for (_, future), result in zip(batch, results, strict=True):
+                _settle(future, result)
+
+
+def _settle(future: asyncio.Future[R], result: R | Exception) -> None:
+    if future.done():  # nobody waits any more
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +119,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedAttempt:
     """One attempt that is over. `reason` None: it completed. `again`: it is planned once more."""
 
     attempt: AttemptView
@@ -86,7 +134,7 @@ class AttemptRunner:
     def __init__(
         self,
         store: Store,
-        agent: Agent,
+        agent: UserAgent,
         endpoint: Endpoint,
         settings: CampaignSettings,
         owner: str,
@@ -98,18 +146,18 @@ class AttemptRunner:
         self._settings = settings
         self._owner = owner
         # Other agents choose their own sampling: what is set here binds Hone's alone.
-        self._own = {"sampling": sampling(settings)} if settings.agent == answer.NAME else {}
+        self._own = {"sampling": agent_sampling(settings)} if settings.agent == answer.NAME else {}
         self._recovered = recovered  # returns when proxy and engine are there (again)
         self._faults: Counter[tuple[str, int]] = Counter()  # of the services, by attempt
         # The store's cost is per transaction: attempts that end together are ended together.
         self._endings = Batcher(self._end)
 
-    async def run_all(self, campaign_id: str, on_end: Callable[[Ended], None]) -> None:
+    async def run_all(self, campaign_id: str, on_end: Callable[[EndedAttempt], None]) -> None:
         """Run every attempt of a campaign that waits, at most `concurrency` at a time, until none is left.
 
         Raises `AgentUnusable` if the agent cannot be run at all, `ServiceUnavailable` if the services stay away.
         """
-        running: set[asyncio.Task[Ended]] = set()
+        running: set[asyncio.Task[EndedAttempt]] = set()
         more = True
         try:
             while more or running:
@@ -132,18 +180,18 @@ class AttemptRunner:
             await asyncio.gather(*running, return_exceptions=True)
             await self._endings.idle()
 
-    async def _attempt(self, attempt: AttemptView) -> Ended:
+    async def _attempt(self, attempt: AttemptView) -> EndedAttempt:
         if faults := self._faults[attempt.group_external_id, attempt.number]:
             await asyncio.sleep(FAULT_PAUSE_S * faults)
             await self._recovered()
         outcome = await self._agent.run(
-            task(attempt, self._endpoint) | self._own,
-            environment(attempt, self._endpoint),
+            agent_task(attempt, self._endpoint) | self._own,
+            agent_environment(attempt, self._endpoint),
             self._settings.attempt_timeout_s,
         )
         return await self._endings.do((attempt, outcome))
 
-    async def _end(self, batch: Sequence[tuple[AttemptView, Outcome]]) -> list[Ended]:
+    async def _end(self, batch: Sequence[tuple[AttemptView, AttemptOutcome]]) -> list[EndedAttempt]:
         last = await last_calls(self._store, [attempt.trajectory_id for attempt, _ in batch])
         over = [self._judged(attempt, outcome, last.get(attempt.trajectory_id)) for attempt, outcome in batch]
         endings = [self._ending(ended, outcome) for ended, (_, outcome) in zip(over, batch, strict=True)]
@@ -152,14 +200,14 @@ class AttemptRunner:
             log.warning("attempt %s was taken over while it ran", attempt.id)
         return over
 
-    def _judged(self, attempt: AttemptView, outcome: Outcome, last: LastCall | None) -> Ended:
-        reason, error = whose_fault(outcome, last)
-        if reason is EndReason.HARNESS_FAULT and outcome.ending is not Ending.LOST:
+    def _judged(self, attempt: AttemptView, outcome: AttemptOutcome, last: LastCall | None) -> EndedAttempt:
+        reason, error = find_fault(outcome, last)
+        if reason is EndReason.HARNESS_FAULT and outcome.ending is not AttemptEnding.LOST:
             self._faults[attempt.group_external_id, attempt.number] += 1
         again = reason is EndReason.HARNESS_FAULT and attempt.try_number < self._settings.harness_retries
-        return Ended(attempt, reason, error, again)
+        return EndedAttempt(attempt, reason, error, again)
 
-    def _ending(self, ended: Ended, outcome: Outcome) -> StoredEnding:
+    def _ending(self, ended: EndedAttempt, outcome: AttemptOutcome) -> StoredEnding:
         agents = ended.reason in {EndReason.AGENT_ERROR, EndReason.AGENT_TIMEOUT}
         judged = agents and self._settings.on_agent_error == "judge"
         return StoredEnding(
@@ -173,18 +221,18 @@ class AttemptRunner:
         )
 
 
-def whose_fault(outcome: Outcome, last: LastCall | None) -> tuple[EndReason | None, str | None]:
+def find_fault(outcome: AttemptOutcome, last: LastCall | None) -> tuple[EndReason | None, str | None]:
     """Why an attempt is not simply complete, if so, from how its host saw it end and from its last recorded call."""
-    if outcome.ending is Ending.LOST:
+    if outcome.ending is AttemptEnding.LOST:
         return EndReason.HARNESS_FAULT, outcome.error
     fault = engine_fault(last) or (outcome.error if outcome.network else None)
     if fault is not None:
         return EndReason.HARNESS_FAULT, fault
-    if outcome.ending is Ending.TIMEOUT:
+    if outcome.ending is AttemptEnding.TIMEOUT:
         return EndReason.AGENT_TIMEOUT, outcome.error or "it took longer than campaign.attempt_timeout_s"
-    if outcome.ending is Ending.ERROR and (outcome.error or "").startswith(replay.NOT_RECORDED):
+    if outcome.ending is AttemptEnding.ERROR and (outcome.error or "").startswith(replay.NOT_RECORDED):
         return EndReason.NOT_RECORDED, outcome.error
-    if outcome.ending is Ending.ERROR:
+    if outcome.ending is AttemptEnding.ERROR:
         return EndReason.AGENT_ERROR, outcome.error
     return (EndReason.NO_CALL, NO_CALL) if last is None else (None, None)
 
@@ -198,7 +246,7 @@ def engine_fault(last: LastCall | None) -> str | None:
     return f"the last call failed: {last.error or last.http_status}"
 
 
-def task(attempt: AttemptView, endpoint: Endpoint) -> dict[str, Any]:
+def agent_task(attempt: AttemptView, endpoint: Endpoint) -> dict[str, Any]:
     """What an agent function is called with."""
     return {
         "id": attempt.trajectory_id,
@@ -210,13 +258,13 @@ def task(attempt: AttemptView, endpoint: Endpoint) -> dict[str, Any]:
     }
 
 
-def sampling(settings: CampaignSettings) -> dict[str, Any]:
+def agent_sampling(settings: CampaignSettings) -> dict[str, Any]:
     """What `hone:answer` asks its model with."""
     asked = {"temperature": settings.temperature, "max_tokens": settings.max_tokens}
     return {name: value for name, value in asked.items() if value is not None}
 
 
-def environment(attempt: AttemptView, endpoint: Endpoint) -> dict[str, str]:
+def agent_environment(attempt: AttemptView, endpoint: Endpoint) -> dict[str, str]:
     """What an agent finds in its environment."""
     return {
         "OPENAI_BASE_URL": endpoint.of(attempt),

@@ -3,7 +3,7 @@
 Owns: the loop of one attempt, and how a tool call is recognised. Refuses: inventing anything. A call of a tool that the
 record has no answer for ends the attempt, as `NotRecorded`. The agent's host runs it.
 
-A task's input is `{"messages", "tools", "sampling", "results"}` (`trainer.campaign.replaying` makes it). Of results to
+A task's input is `{"messages", "tools", "sampling", "results"}` (`trainer.tasks.traffic` makes it). Of results to
 the same call the first use gets the first, and so on; the last one is given again, as a tool that was asked once more.
 """
 
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from trainer.agents.asking import complete
+from trainer.agents.answer import is_complete
 
 MOST_TURNS = 100  # a model that goes on asking what the record can answer would never end
 NOT_RECORDED = "trainer.agents.replay.NotRecorded"  # what an attempt's error begins with
@@ -26,7 +26,7 @@ class NotRecorded(Exception):
     """The record has no answer to what the model did."""
 
 
-def canonical(arguments: object) -> str:
+def canonical_arguments(arguments: object) -> str:
     """The arguments of a tool call as they are compared: JSON without white space, its keys sorted."""
     try:
         value = json.loads(arguments) if isinstance(arguments, str) else arguments
@@ -35,7 +35,7 @@ def canonical(arguments: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-class Record:
+class ToolRecord:
     """The tool results of one recorded run, by name and arguments."""
 
     def __init__(self, results: list[dict[str, Any]]) -> None:
@@ -47,7 +47,7 @@ class Record:
     def answer(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """The message that answers a tool call. Raises `NotRecorded`."""
         function = call.get("function") or {}
-        key = (str(function.get("name")), canonical(function.get("arguments")))
+        key = (str(function.get("name")), canonical_arguments(function.get("arguments")))
         if key not in self._results:
             raise NotRecorded(f"the record has no answer to {key[0]}({key[1]:.200})")
         found = self._results[key]
@@ -59,7 +59,7 @@ class Record:
 def run(task: Any) -> Any:
     """One attempt; returns what the model answered at last."""
     given = task.input
-    record = Record(given["results"])
+    record = ToolRecord(given["results"])
     messages: list[Message] = list(given["messages"])
     for _ in range(MOST_TURNS):
         said = _ask(task, messages, given)
@@ -72,4 +72,4 @@ def run(task: Any) -> Any:
 
 def _ask(task: Any, messages: list[Message], given: Mapping[str, Any]) -> dict[str, Any]:
     tools = {"tools": given["tools"]} if given["tools"] else {}
-    return complete(task, {**given["sampling"], "messages": messages, **tools})
+    return is_complete(task, {**given["sampling"], "messages": messages, **tools})

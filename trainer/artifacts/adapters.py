@@ -26,8 +26,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from recorder.registry.versions import slug
-from trainer.artifacts import durable
+from recorder.registry.versions import alias_slug
+from trainer.artifacts import durable_folders
 from trainer.errors import AdapterInvalid
 
 WEIGHTS = "adapter_model.safetensors"
@@ -55,7 +55,7 @@ class LoraShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class AdapterOrigin:
     """Where a version comes from. `parent` is the parent's name (helpdesk@3)."""
 
     alias: str
@@ -66,7 +66,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedAdapter:
     """A version's directory, complete and durable. The engine's name for it is the directory's name."""
 
     path: Path
@@ -78,26 +78,28 @@ class Published:
         return self.path.name
 
 
-def publish(
-    adapters: Path, origin: Origin, lora: LoraShape, state: Mapping[str, Tensor], shapes: Shapes, probe: Any
-) -> Published:
+def publish_adapter(
+    adapters: Path, origin: AdapterOrigin, lora: LoraShape, state: Mapping[str, Tensor], shapes: Shapes, probe: Any
+) -> PublishedAdapter:
     """Write a version's directory into `adapters`, check it, and let it appear under its name in one rename.
 
     `state` and `shapes` are tensors and their expected shapes by name. Raises `AdapterInvalid`; then nothing is left.
     """
-    with durable.unfinished_folder(adapters, slug(origin.alias)) as folder:
+    with durable_folders.unfinished_folder(adapters, alias_slug(origin.alias)) as folder:
         save_file(dict(state), folder / WEIGHTS, metadata={"format": "pt"})
         _write_json(folder / CONFIG, _config(origin, lora))
         _write_json(folder / PROBE, probe)
-        hashes = {name: durable.sha256(folder / name) for name in (WEIGHTS, CONFIG, PROBE)}
+        hashes = {name: durable_folders.file_sha256(folder / name) for name in (WEIGHTS, CONFIG, PROBE)}
         manifest = {"files": hashes, **asdict(origin), "rank": lora.rank, "created_at": time.time()}
         _write_json(folder / MANIFEST, manifest)
-        check(folder, shapes, lora.rank)
-        digest = durable.sha256(folder / MANIFEST)
-        return Published(durable.finish(folder, f"{slug(origin.alias)}@{origin.number}-{digest[:12]}"), digest)
+        check_adapter(folder, shapes, lora.rank)
+        digest = durable_folders.file_sha256(folder / MANIFEST)
+        return PublishedAdapter(
+            durable_folders.finish_folder(folder, f"{alias_slug(origin.alias)}@{origin.number}-{digest[:12]}"), digest
+        )
 
 
-def check(folder: Path, shapes: Shapes, rank: int) -> dict[str, Tensor]:
+def check_adapter(folder: Path, shapes: Shapes, rank: int) -> dict[str, Tensor]:
     """Return the adapter's tensors if it may be served on a base with these LoRA shapes.
 
     Raises `AdapterInvalid`: a file missing or changed since the manifest, a feature engines refuse, a tensor that is
@@ -110,20 +112,20 @@ def check(folder: Path, shapes: Shapes, rank: int) -> dict[str, Tensor]:
     return tensors
 
 
-def read(folder: Path, manifest_sha256: str | None) -> dict[str, Tensor]:
+def read_adapter(folder: Path, manifest_sha256: str | None) -> dict[str, Tensor]:
     """Return a published adapter's tensors. Raises `AdapterInvalid` where its files are not those of the manifest."""
     _check_manifest(folder)
-    if manifest_sha256 is not None and durable.sha256(folder / MANIFEST) != manifest_sha256:
+    if manifest_sha256 is not None and durable_folders.file_sha256(folder / MANIFEST) != manifest_sha256:
         raise AdapterInvalid(f"{folder / MANIFEST} is not the one that the store knows: was the folder replaced?")
     return _read_tensors(folder)
 
 
-def alpha(folder: Path) -> float:
+def lora_alpha(folder: Path) -> float:
     """The LoRA's scale times its rank, as a published adapter's configuration has it."""
     return float(_read_json(folder / CONFIG)["lora_alpha"])
 
 
-def _config(origin: Origin, lora: LoraShape) -> dict[str, Any]:
+def _config(origin: AdapterOrigin, lora: LoraShape) -> dict[str, Any]:
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -161,7 +163,7 @@ def _check_manifest(folder: Path) -> None:
     for name in (WEIGHTS, CONFIG, PROBE):
         if not (folder / name).is_file():
             raise AdapterInvalid(f"{folder / name} is missing")
-        if files.get(name) != durable.sha256(folder / name):
+        if files.get(name) != durable_folders.file_sha256(folder / name):
             raise AdapterInvalid(f"{folder / name} is not the file of the manifest: its sha256 differs")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from trainer.artifacts import durable
+from trainer.artifacts import durable_folders
 from trainer.errors import CheckpointInvalid
 from trainer.policy.optim import Optimizer
 
@@ -20,19 +20,19 @@ STATE = "state.pt"
 SUMS = "sha256.json"
 
 
-def save(checkpoints: Path, name: str, optimizer: Optimizer) -> Path:
+def save_checkpoint(checkpoints: Path, name: str, optimizer: Optimizer) -> Path:
     """Write the state after a step under the version's directory name. Returns the folder."""
-    with durable.unfinished_folder(checkpoints, name.rpartition("@")[0]) as folder:
+    with durable_folders.unfinished_folder(checkpoints, name.rpartition("@")[0]) as folder:
         torch.save({"optimizer": optimizer.state(), "rng": _rng()}, folder / STATE)
-        (folder / SUMS).write_text(json.dumps({STATE: durable.sha256(folder / STATE)}), encoding="utf-8")
-        return durable.finish(folder, name)
+        (folder / SUMS).write_text(json.dumps({STATE: durable_folders.file_sha256(folder / STATE)}), encoding="utf-8")
+        return durable_folders.finish_folder(folder, name)
 
 
-def load(folder: Path, optimizer: Optimizer) -> None:
+def load_checkpoint(folder: Path, optimizer: Optimizer) -> None:
     """Go on from a checkpoint: optimizer, schedule and random numbers. Raises `CheckpointInvalid`."""
     try:
         expected = json.loads((folder / SUMS).read_text(encoding="utf-8"))[STATE]
-        if durable.sha256(folder / STATE) != expected:
+        if durable_folders.file_sha256(folder / STATE) != expected:
             raise CheckpointInvalid(f"{folder / STATE} is damaged: its sha256 differs. {_REMEDY.format(folder)}")
         state = torch.load(folder / STATE, map_location="cpu", weights_only=True)
     except (OSError, ValueError, KeyError, RuntimeError) as e:

@@ -27,18 +27,18 @@ _LIKELY = 8  # tokens are named among the parent's likeliest: an engine's roundi
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class ProbeCandidates:
     """Contexts that may become probes: beginnings of trained rows, each with the index of its last token."""
 
     rows: Sequence[Ids]
     ends: Sequence[Sequence[int]]  # per row: lengths of the contexts
 
     def contexts(self) -> list[Ids]:
-        """Every context, in the order of `distributions`."""
+        """Every context, in the order of `next_token_logprobs`."""
         return [row[:end] for row, ends in zip(self.rows, self.ends, strict=True) for end in ends]
 
 
-def candidates(rows: Sequence[Row]) -> Candidates:
+def probe_candidates(rows: Sequence[Row]) -> ProbeCandidates:
     """Choose contexts from the shortest rows: what precedes their first trained tokens. No context comes twice."""
     chosen: list[Ids] = []
     ends: list[list[int]] = []
@@ -53,11 +53,11 @@ def candidates(rows: Sequence[Row]) -> Candidates:
         ends.append(fresh)
         if len(chosen) == _ROWS:
             break
-    return Candidates(chosen, ends)
+    return ProbeCandidates(chosen, ends)
 
 
 @torch.no_grad()
-def distributions(policy: Policy, given: Candidates, token_budget: int) -> Tensor:
+def next_token_logprobs(policy: Policy, given: ProbeCandidates, token_budget: int) -> Tensor:
     """Return the logprobs of every next token after each context, at temperature 1: (contexts, vocabulary), CPU."""
     found: dict[int, Tensor] = {}
     for one in pack(list(given.rows), token_budget, alone=policy.alone):
@@ -68,7 +68,7 @@ def distributions(policy: Policy, given: Candidates, token_budget: int) -> Tenso
     return torch.cat([found[row] for row in range(len(given.rows))])
 
 
-def choose(given: Candidates, new: Tensor, parent: Tensor) -> dict[str, Any]:
+def choose_contexts(given: ProbeCandidates, new: Tensor, parent: Tensor) -> dict[str, Any]:
     """Return probe.json: the contexts that changed most, four likely tokens each, their logprobs under both.
 
     `separation` is the mean of |new − parent| over all named tokens.

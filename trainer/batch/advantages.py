@@ -7,8 +7,8 @@ The advantage is the reward minus the group's mean (GRPO, arXiv 2402.03300, with
 deviation, which Dr. GRPO, arXiv 2503.20783, section 3.1, shows to favour tasks that are almost always or almost never
 solved). Dividing is an option. A run that has no group is compared with earlier runs of its alias (reinforcement
 comparison, Williams 1992): its own reward is never among them, or it would be compared with itself. Every whole run
-weighs the same in the loss, so that a long one does not dominate; a single turn (`recorder.groups.shadows`) may weigh
-less.
+weighs the same in the loss, so that a long one does not dominate; a single turn (`recorder.queue.groups.shadows`) may
+weigh less.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from recorder.comparing.advantages import STD_FLOOR, ZERO_VARIANCE
-from recorder.work.baselines import FEWEST, MOST, Baseline, Earlier
+from recorder.queue.training.baselines import FEWEST, MOST, Baseline, EarlierReward
+from recorder.stats.advantages import STD_FLOOR, ZERO_VARIANCE
 
 
-def running_baseline(history: Sequence[Earlier], own: str, at: float, tools: bytes | None) -> Baseline | None:
+def running_baseline(history: Sequence[EarlierReward], own: str, at: float, tools: bytes | None) -> Baseline | None:
     """What the reward of run `own`, judged at `at`, is compared with; None: fewer than `FEWEST` rewards are there.
 
     `history` is newest first, all of one alias and recipe. The last `MOST` rewards before its own count: those of runs

@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recorder.content.trainable import MIN_TEMPERATURE, LeftOut
-from recorder.reading.views import CallView, ChoiceView, TrajectoryView
-from recorder.registry.versions import age
-from recorder.states import CallState, Confidence, Origin, Purpose, TurnKind
+from recorder.messages.trainability import MIN_TEMPERATURE, Exclusion
+from recorder.registry.versions import version_age
+from recorder.states import CallKind, CallState, Confidence, Origin, Purpose
+from recorder.views.trajectories.shapes import CallView, ChoiceView, TrajectoryView
 
 ROW_TOO_LONG = "row_too_long"  # the only code that a trainer's own memory gives rise to
 IN_OWN_GROUP = "in_own_group"  # a turn in a shadow group, which counts in the group of its whole run
 
 
 @dataclass(frozen=True, slots=True)
-class Basis:
+class RowBasis:
     """What only the trainer knows: the base in its memory, and the line of the version being trained."""
 
     base_fingerprint: str | None
@@ -60,23 +60,23 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedChoice:
     """A choice that is not trained on: context, or left out."""
 
     trajectory_id: str
     call_id: str
     choice: int
-    code: str  # a `LeftOut` code, ROW_TOO_LONG or IN_OWN_GROUP
+    code: str  # a `Exclusion` code, ROW_TOO_LONG or IN_OWN_GROUP
 
 
-def trajectory_rows(trajectory: TrajectoryView, basis: Basis) -> tuple[list[Row], list[Skipped]]:
+def trajectory_rows(trajectory: TrajectoryView, basis: RowBasis) -> tuple[list[Row], list[SkippedChoice]]:
     """Return the rows of one trajectory, and each sampled choice that is in none of them with its reason."""
-    rows: list[_Growing] = []
-    skipped: list[Skipped] = []
+    rows: list[_RowBuilder] = []
+    skipped: list[SkippedChoice] = []
     for call, choice in _sampled(trajectory):
         reason = _reason(trajectory, call, choice, basis) or _extend(rows, call, choice, basis)
         if reason is not None:
-            skipped.append(Skipped(trajectory.id, call.id, choice.index, reason))
+            skipped.append(SkippedChoice(trajectory.id, call.id, choice.index, reason))
     return [row.finish(trajectory.id) for row in rows], skipped
 
 
@@ -84,54 +84,54 @@ def _sampled(trajectory: TrajectoryView) -> Iterator[tuple[CallView, ChoiceView]
     return ((call, choice) for call in trajectory.calls for choice in call.choices)
 
 
-def _reason(trajectory: TrajectoryView, call: CallView, choice: ChoiceView, basis: Basis) -> str | None:
+def _reason(trajectory: TrajectoryView, call: CallView, choice: ChoiceView, basis: RowBasis) -> str | None:
     """Why a choice may not be trained on: the recorder's reason first, then what is checked again, then the age."""
     if not choice.trainable:
-        return choice.untrainable_reason or LeftOut.NOT_COMPLETE
+        return choice.untrainable_reason or Exclusion.NOT_COMPLETE
     if trajectory.origin is Origin.SHADOW and call.id in basis.in_own:
         return IN_OWN_GROUP
     return _of_call(trajectory, call) or _of_tokens(call, choice) or _of_version(trajectory, call, basis)
 
 
-def _of_call(trajectory: TrajectoryView, call: CallView) -> LeftOut | None:
+def _of_call(trajectory: TrajectoryView, call: CallView) -> Exclusion | None:
     """The recorder has seen to these already: one of them here means that a flag was wrong, and nothing is trained."""
     if trajectory.purpose is not Purpose.TRAIN:
-        return LeftOut.PURPOSE
+        return Exclusion.PURPOSE
     if trajectory.selection is not None:
-        return LeftOut.NOT_SELECTED
+        return Exclusion.NOT_SELECTED
     if call.state is not CallState.COMPLETE:
-        return LeftOut.NOT_COMPLETE
+        return Exclusion.NOT_COMPLETE
     if call.superseded_by is not None:
-        return LeftOut.SUPERSEDED
-    if call.turn_kind is TurnKind.AUX:
-        return LeftOut.AUXILIARY
+        return Exclusion.SUPERSEDED
+    if call.turn_kind is CallKind.AUX:
+        return Exclusion.AUXILIARY
     if call.attribution_confidence in (Confidence.HINT, Confidence.AMBIGUOUS):
-        return LeftOut.AMBIGUOUS
-    return LeftOut.TEMPERATURE if call.sampling.temperature < MIN_TEMPERATURE else None
+        return Exclusion.AMBIGUOUS
+    return Exclusion.TEMPERATURE if call.sampling.temperature < MIN_TEMPERATURE else None
 
 
-def _of_tokens(call: CallView, choice: ChoiceView) -> LeftOut | None:
+def _of_tokens(call: CallView, choice: ChoiceView) -> Exclusion | None:
     if not call.prompt_token_ids or not choice.token_ids:
-        return LeftOut.IDS_MISSING
+        return Exclusion.IDS_MISSING
     if choice.logprobs is None:
-        return LeftOut.LOGPROBS_MISSING
+        return Exclusion.LOGPROBS_MISSING
     if len(choice.logprobs) != len(choice.token_ids):
-        return LeftOut.LOGPROBS_MISCOUNTED
-    return None if np.isfinite(choice.logprobs).all() else LeftOut.LOGPROBS_NOT_FINITE
+        return Exclusion.LOGPROBS_MISCOUNTED
+    return None if np.isfinite(choice.logprobs).all() else Exclusion.LOGPROBS_NOT_FINITE
 
 
-def _of_version(trajectory: TrajectoryView, call: CallView, basis: Basis) -> LeftOut | None:
+def _of_version(trajectory: TrajectoryView, call: CallView, basis: RowBasis) -> Exclusion | None:
     if call.base_fingerprint is None or call.base_fingerprint != basis.base_fingerprint:
-        return LeftOut.BASE_FINGERPRINT
+        return Exclusion.BASE_FINGERPRINT
     if trajectory.mixed and call.version_id != trajectory.version_id:
-        return LeftOut.OTHER_VERSION
-    steps = age(basis.ancestry, call.version_id)
+        return Exclusion.OTHER_VERSION
+    steps = version_age(basis.ancestry, call.version_id)
     if steps is None:
-        return LeftOut.FOREIGN_VERSION
-    return LeftOut.OVER_AGE if steps > basis.max_age else None
+        return Exclusion.FOREIGN_VERSION
+    return Exclusion.OVER_AGE if steps > basis.max_age else None
 
 
-def _extend(rows: list[_Growing], call: CallView, choice: ChoiceView, basis: Basis) -> str | None:
+def _extend(rows: list[_RowBuilder], call: CallView, choice: ChoiceView, basis: RowBasis) -> str | None:
     """Put one trainable choice into the longest row that its prompt begins with, or into a new one."""
     assert call.prompt_token_ids is not None
     assert choice.token_ids is not None
@@ -140,12 +140,12 @@ def _extend(rows: list[_Growing], call: CallView, choice: ChoiceView, basis: Bas
         return ROW_TOO_LONG
     row = max((row for row in rows if row.begins(prompt)), key=lambda row: len(row.ids), default=None)
     if row is None:
-        rows.append(row := _Growing())
-    row.add(prompt, call, choice, age(basis.ancestry, call.version_id) or 0)
+        rows.append(row := _RowBuilder())
+    row.add(prompt, call, choice, version_age(basis.ancestry, call.version_id) or 0)
     return None
 
 
-class _Growing:
+class _RowBuilder:
     """A row in the making."""
 
     def __init__(self) -> None:

@@ -12,18 +12,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
-from recorder.comparing.advantages import group_advantages
-from recorder.content.trainable import LeftOut
-from recorder.reading.views import GroupView, TrajectoryView
+from recorder.messages.trainability import Exclusion
+from recorder.queue.training.baselines import Baseline, ComparedReward
 from recorder.states import Origin, Purpose, TrajectoryState
+from recorder.stats.advantages import group_advantages
 from recorder.store.ledger import LedgerRow
-from recorder.work.baselines import Baseline, Compared
+from recorder.views.trajectories.shapes import GroupView, TrajectoryView
 from trainer.batch.advantages import running_advantages, token_weights
-from trainer.batch.rows import Basis, Row, Skipped, trajectory_rows
+from trainer.batch.rows import Row, RowBasis, SkippedChoice, trajectory_rows
 
 
-class NotTrained(StrEnum):
-    """Why a trajectory or a group is left out, beside the recorder's `LeftOut` and states."""
+class UntrainedChoice(StrEnum):
+    """Why a trajectory or a group is left out, beside the recorder's `Exclusion` and states."""
 
     REWARD_MISSING = "reward_missing"  # the judge could not say
     TOO_FEW = "too_few"  # rewards in the group: there is no mean to compare with
@@ -33,7 +33,7 @@ class NotTrained(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LeftTrajectory:
+class ExcludedTrajectory:
     """A member none of whose tokens is trained on. `told`: the ledger has said why since its group was closed."""
 
     trajectory_id: str
@@ -50,8 +50,8 @@ class GroupRows:
     rows: Sequence[Row]
     rewards: Mapping[str, float]  # trajectory id → reward of the members that count
     advantages: Mapping[str, float]
-    left: Sequence[LeftTrajectory]
-    skipped: Sequence[Skipped]
+    left: Sequence[ExcludedTrajectory]
+    skipped: Sequence[SkippedChoice]
     code: str | None = None
     single: frozenset[str] = frozenset()  # the members that are one turn and no whole run
     baselines: Mapping[str, Baseline] = field(default_factory=dict)  # by trajectory id; empty: compared in the group
@@ -61,10 +61,10 @@ class GroupRows:
         """The trajectories with at least one trained token."""
         return {row.trajectory_id for row in self.rows}
 
-    def compared(self) -> list[Compared]:
+    def compared(self) -> list[ComparedReward]:
         """What each reward of a trained trajectory was compared with, where that was not the group."""
         trained = sorted(self.trained & self.baselines.keys())
-        return [Compared(id_, self.rewards[id_], **asdict(self.baselines[id_])) for id_ in trained]
+        return [ComparedReward(id_, self.rewards[id_], **asdict(self.baselines[id_])) for id_ in trained]
 
     def ledger_rows(self) -> list[LedgerRow]:
         """What of a trained group was left out: its members, and single choices of those that are trained."""
@@ -92,7 +92,7 @@ class WeightedRow:
 def group_rows(
     group: GroupView,
     rewards: Mapping[str, float | None],
-    basis: Basis,
+    basis: RowBasis,
     *,
     divide_by_std: bool = False,
     baselines: Mapping[str, Baseline] | None = None,
@@ -116,11 +116,11 @@ def group_rows(
     for member in counted:
         own, without = trajectory_rows(member, basis)
         # A choice that is a sibling's leaf is the sibling's: trained there, or told there.
-        without = [s for s in without if s.code != LeftOut.NOT_SELECTED or (s.call_id, s.choice) not in leaves]
+        without = [s for s in without if s.code != Exclusion.NOT_SELECTED or (s.call_id, s.choice) not in leaves]
         rows += own
         skipped += without
         if not own:
-            without_rows.append(LeftTrajectory(member.id, _why_untrained(without)))
+            without_rows.append(ExcludedTrajectory(member.id, _why_untrained(without)))
     code = None if rows else _commonest(one.code for one in without_rows)
     left += without_rows
     single = frozenset(member.id for member in counted if member.origin is Origin.SHADOW)
@@ -128,12 +128,12 @@ def group_rows(
 
 
 def _why_nothing(
-    scored: Mapping[str, float], left: Sequence[LeftTrajectory], baselines: Mapping[str, Baseline] | None
-) -> NotTrained:
+    scored: Mapping[str, float], left: Sequence[ExcludedTrajectory], baselines: Mapping[str, Baseline] | None
+) -> UntrainedChoice:
     if len(scored) > (1 if baselines is None else 0):
-        return NotTrained.ZERO_VARIANCE
-    lacking = any(one.code == NotTrained.NO_BASELINE for one in left)
-    return NotTrained.NO_BASELINE if lacking else NotTrained.TOO_FEW
+        return UntrainedChoice.ZERO_VARIANCE
+    lacking = any(one.code == UntrainedChoice.NO_BASELINE for one in left)
+    return UntrainedChoice.NO_BASELINE if lacking else UntrainedChoice.TOO_FEW
 
 
 def weigh(groups: Iterable[GroupRows], shadow_weight: float, substeps: int = 1) -> list[WeightedRow]:
@@ -163,26 +163,26 @@ def _weighed(groups: Sequence[GroupRows], shadow_weight: float, substep: int) ->
 
 def _excluded(
     member: TrajectoryView, rewards: Mapping[str, float | None], baselines: Mapping[str, Baseline] | None
-) -> LeftTrajectory | None:
+) -> ExcludedTrajectory | None:
     """Why a member does not even count for the mean, if so."""
     if member.state is not TrajectoryState.COMPLETED:
-        return LeftTrajectory(member.id, member.state, told=True)
+        return ExcludedTrajectory(member.id, member.state, told=True)
     if member.selection is not None:
-        return LeftTrajectory(member.id, LeftOut.NOT_SELECTED, told=True)
+        return ExcludedTrajectory(member.id, Exclusion.NOT_SELECTED, told=True)
     if member.purpose is not Purpose.TRAIN:
-        return LeftTrajectory(member.id, LeftOut.PURPOSE, told=member.purpose is Purpose.NONE)
+        return ExcludedTrajectory(member.id, Exclusion.PURPOSE, told=member.purpose is Purpose.NONE)
     reward = rewards.get(member.id)
     if reward is None or not math.isfinite(reward):
-        return LeftTrajectory(member.id, NotTrained.REWARD_MISSING)
+        return ExcludedTrajectory(member.id, UntrainedChoice.REWARD_MISSING)
     if baselines is not None and member.id not in baselines:
-        return LeftTrajectory(member.id, NotTrained.NO_BASELINE)
+        return ExcludedTrajectory(member.id, UntrainedChoice.NO_BASELINE)
     return None
 
 
-def _why_untrained(skipped: Sequence[Skipped]) -> str:
+def _why_untrained(skipped: Sequence[SkippedChoice]) -> str:
     """The code that stands for a whole trajectory: what happened to the choices that its agent went on with."""
-    chosen = [one.code for one in skipped if one.code != LeftOut.NOT_SELECTED]
-    return _commonest(chosen) or _commonest(one.code for one in skipped) or NotTrained.NOTHING_SAMPLED
+    chosen = [one.code for one in skipped if one.code != Exclusion.NOT_SELECTED]
+    return _commonest(chosen) or _commonest(one.code for one in skipped) or UntrainedChoice.NOTHING_SAMPLED
 
 
 def _commonest(codes: Iterable[str]) -> str | None:

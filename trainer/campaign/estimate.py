@@ -1,7 +1,7 @@
 """What a campaign would take: attempts, requests to the judge, tokens, and money where prices are known.
 
 Owns: counting a plan's rounds, and what follows from what earlier runs used, or else from the lengths of scenarios and
-the most that is answered. Pure. Refuses: the store and prices (`trainer.programs.estimating`), and starting anything.
+the most that is answered. Pure. Refuses: the store and prices (`trainer.runtime.estimate`), and starting anything.
 
 It is an upper bound where it can be one: a rule may end the campaign earlier, and nobody is asked about runs that are
 the same. Attempts that are run again, and requests that are repeated or repaired, are not in it.
@@ -16,24 +16,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from judge.settings import JudgeSettings, RewardSettings
-from recorder.learned.campaign_events import CampaignMeasure
-from recorder.rubric import criteria
-from recorder.work.campaigns import Split
-from recorder.work.costs import PerRun
+from recorder.llm.rubric import parse_criteria
+from recorder.queue.campaigns import Split
+from recorder.queue.training.cost_estimates import TrajectoryCost
+from recorder.views.campaigns.events import CampaignMeasure
 from trainer.agents import answer
-from trainer.campaign.begin import Plan
+from trainer.campaign.setup import CampaignPlan
 from trainer.campaign_settings import BASE, CampaignSettings
-from trainer.measuring.sides import named
-from trainer.measuring.yardstick import chosen
-from trainer.tasks.drawing import draw
+from trainer.measures.arms import baseline_arms
+from trainer.measures.campaign_measure import choose_measure
 from trainer.tasks.scenarios import Scenario
+from trainer.tasks.selection import draw_scenarios
 
 CHARS_A_TOKEN: Final = 4
 BY_LENGTHS: Final = "by the lengths of the scenarios and the most tokens of an answer"
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class TokenEstimate:
     """What is sent to a model and what it answers; None: nobody can tell. `basis`: how that is known."""
 
     sent: int | None
@@ -42,7 +42,7 @@ class Tokens:
 
 
 @dataclass(slots=True)
-class Counts:
+class CampaignCounts:
     """How often things happen in a campaign that takes all its steps."""
 
     training: int = 0  # attempts
@@ -64,19 +64,19 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class StrongJudgeEstimate:
     """What the strong judge takes, which judges one group in `every` beside the judge: requests, tokens, money."""
 
     model: str
     every: int
     ruler: int
     rubric: int
-    tokens: Tokens
+    tokens: TokenEstimate
     usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class CampaignEstimate:
     """What a campaign would take. `judge_usd` None: no price is known, or no tokens are; the strong judge's is beside.
 
     `strong` None: there is none, or it is asked nothing.
@@ -85,26 +85,28 @@ class Estimate:
     campaign: str
     recipe: str
     steps: int
-    counts: Counts
-    agent: Tokens
-    judge: Tokens
+    counts: CampaignCounts
+    agent: TokenEstimate
+    judge: TokenEstimate
     judge_usd: float | None = None
-    strong: Beside | None = None
+    strong: StrongJudgeEstimate | None = None
     notes: Sequence[str] = field(default_factory=list)
 
 
-def count(plan: Plan, rewards: Sequence[RewardSettings], requests: int = 1, *, moving: bool = False) -> Counts:
+def count_campaign(
+    plan: CampaignPlan, rewards: Sequence[RewardSettings], requests: int = 1, *, moving: bool = False
+) -> CampaignCounts:
     """Count what the plan's rounds do. `requests`: how often RULER asks about one group.
 
     `moving`: a judge is asked only for parts that have a weight, as the strong one is.
     """
     kinds = [reward.kind for reward in rewards if reward.weight > 0 or not moving]
     rulers, rubrics = requests * kinds.count("ruler"), kinds.count("rubric")
-    out = Counts()
+    out = CampaignCounts()
     if plan.val:
-        out.validations, out.baselines = len(_validated_after(plan.settings)), len(named(plan.settings))
-    sizes = {scenario.id: _Size.of(scenario) for part in plan.parts.values() for scenario in part}
-    beside = chosen(plan.settings, rewards, validated=bool(plan.val)) is CampaignMeasure.WINS
+        out.validations, out.baselines = len(_validated_after(plan.settings)), len(baseline_arms(plan.settings))
+    sizes = {scenario.id: _ScenarioSize.of(scenario) for part in plan.parts.values() for scenario in part}
+    beside = choose_measure(plan.settings, rewards, validated=bool(plan.val)) is CampaignMeasure.WINS
     for part, scenarios, each in _rounds(plan, against_version_0=beside):
         if part == "train":
             out.training += len(scenarios) * each
@@ -117,14 +119,14 @@ def count(plan: Plan, rewards: Sequence[RewardSettings], requests: int = 1, *, m
     return out
 
 
-def one_in(counts: Counts, every: int) -> Counts:
+def scale_counts(counts: CampaignCounts, every: int) -> CampaignCounts:
     """The same attempts, of which a judge judges one group in so many, at the mean."""
     judged = ("judged", "ruler", "rubric", "material_tokens", "answers_shown")
     return replace(counts, **{name: math.ceil(getattr(counts, name) / every) for name in judged})
 
 
 @dataclass(frozen=True, slots=True)
-class _Size:
+class _ScenarioSize:
     """One scenario in tokens, and whether its criteria are any for a model."""
 
     input: int
@@ -132,12 +134,12 @@ class _Size:
     asks: bool
 
     @classmethod
-    def of(cls, scenario: Scenario) -> _Size:
-        listed = criteria(scenario.rubric) if isinstance(scenario.rubric, list) else []
+    def of(cls, scenario: Scenario) -> _ScenarioSize:
+        listed = parse_criteria(scenario.rubric) if isinstance(scenario.rubric, list) else []
         return cls(_tokens(scenario.input), _tokens(scenario.rubric), any(one.check is None for one in listed))
 
 
-def _add(out: Counts, size: _Size, each: int, rulers: int, rubrics: int) -> None:
+def _add(out: CampaignCounts, size: _ScenarioSize, each: int, rulers: int, rubrics: int) -> None:
     """Count the attempts at one scenario. RULER is asked `rulers` times for all of them, a rubric once
     for each."""
     rubrics = rubrics if size.asks else 0
@@ -149,15 +151,15 @@ def _add(out: Counts, size: _Size, each: int, rulers: int, rubrics: int) -> None
     out.material_tokens += (rulers + rubrics) * each * size.input + (rulers + each * rubrics) * size.rubric
 
 
-def _rounds(plan: Plan, *, against_version_0: bool) -> Iterator[tuple[Split, Sequence[Scenario], int]]:
+def _rounds(plan: CampaignPlan, *, against_version_0: bool) -> Iterator[tuple[Split, Sequence[Scenario], int]]:
     """Each round: the part that it is of, its scenarios, and the attempts at each."""
     s, train = plan.settings, plan.train or ()
     each = s.val_attempts + against_version_0
     for step in range(1, s.steps + 1):
-        yield "train", draw(train, s.scenarios_per_step, step, s.seed, s.adversarial_share), s.group_size
-    for _ in (*_validated_after(s), *named(s)):
+        yield "train", draw_scenarios(train, s.scenarios_per_step, step, s.seed, s.adversarial_share), s.group_size
+    for _ in (*_validated_after(s), *baseline_arms(s)):
         yield "val", plan.val, each
-    for _ in ("what serves", *{BASE, *named(s)}):
+    for _ in ("what serves", *{BASE, *baseline_arms(s)}):
         yield "test", plan.test, each
 
 
@@ -175,33 +177,45 @@ def _tokens(value: Any) -> int:
     return math.ceil(len(text) / CHARS_A_TOKEN)
 
 
-def agent_tokens(counts: Counts, settings: CampaignSettings, lately: PerRun | None, alias: str) -> Tokens:
+def agent_tokens(
+    counts: CampaignCounts, settings: CampaignSettings, lately: TrajectoryCost | None, alias: str
+) -> TokenEstimate:
     """What attempts send to the model that learns, and what it samples."""
     if lately is not None:
         basis = f"as the newest {lately.runs:,} runs of {alias}"
-        return Tokens(_times(counts.attempts, lately.tokens_in), _times(counts.attempts, lately.tokens_out), basis)
+        return TokenEstimate(
+            _times(counts.attempts, lately.tokens_in), _times(counts.attempts, lately.tokens_out), basis
+        )
     if settings.agent != answer.NAME:
-        return Tokens(None, None, f"no run of {alias} has ended yet, and how often the agent asks nobody knows")
+        return TokenEstimate(None, None, f"no run of {alias} has ended yet, and how often the agent asks nobody knows")
     most = None if settings.max_tokens is None else counts.attempts * settings.max_tokens
-    return Tokens(counts.input_tokens, most, BY_LENGTHS if most is not None else f"{BY_LENGTHS} (campaign.max_tokens)")
+    return TokenEstimate(
+        counts.input_tokens, most, BY_LENGTHS if most is not None else f"{BY_LENGTHS} (campaign.max_tokens)"
+    )
 
 
-def judge_tokens(counts: Counts, recipe: JudgeSettings, agent: Tokens, lately: PerRun | None, alias: str) -> Tokens:
+def judge_tokens(
+    counts: CampaignCounts, recipe: JudgeSettings, agent: TokenEstimate, lately: TrajectoryCost | None, alias: str
+) -> TokenEstimate:
     """What the judge is shown, and what it answers."""
     requests = counts.ruler + counts.rubric
     if not requests:
-        return Tokens(0, 0, "nobody is asked")
+        return TokenEstimate(0, 0, "nobody is asked")
     if lately is not None:
-        basis = f"as the newest {lately.runs:,} runs of {alias} that {judged_by(recipe)} judged so"
-        return Tokens(_times(counts.judged, lately.tokens_in), _times(counts.judged, lately.tokens_out), basis)
+        basis = f"as the newest {lately.runs:,} runs of {alias} that {recipe_judges(recipe)} judged so"
+        return TokenEstimate(_times(counts.judged, lately.tokens_in), _times(counts.judged, lately.tokens_out), basis)
     most = requests * recipe.max_tokens
     if agent.answered is None:
-        return Tokens(None, most, "at most judge.max_tokens an answer; how long what it is shown will be nobody knows")
+        return TokenEstimate(
+            None, most, "at most judge.max_tokens an answer; how long what it is shown will be nobody knows"
+        )
     shown = counts.material_tokens + _times(counts.answers_shown, agent.answered / counts.attempts)
-    return Tokens(shown, most, f"{BY_LENGTHS}, at most judge.max_tokens of the judge's; its instructions not counted")
+    return TokenEstimate(
+        shown, most, f"{BY_LENGTHS}, at most judge.max_tokens of the judge's; its instructions not counted"
+    )
 
 
-def judged_by(recipe: JudgeSettings) -> str:
+def recipe_judges(recipe: JudgeSettings) -> str:
     """Whom a recipe's scores are by, as the store has it."""
     kinds = {reward.kind for reward in recipe.in_force()}
     asked = [recipe.ranked_by if "ruler" in kinds else "", recipe.model if "rubric" in kinds else ""]

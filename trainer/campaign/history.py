@@ -1,7 +1,7 @@
 """What a campaign writes down: rows of the ledger about it, each an event that was told; at its end what it came to.
 
-Owns: writing events, and the summary. Refuses: their classes and reading them back (`recorder.learned`), deciding
-anything by them.
+Owns: writing events, and the summary. Refuses: their classes and reading them back (`recorder.views.campaigns`),
+deciding anything by them.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from recorder.learned.campaign_events import CampaignEnded, CampaignEvent, StepDone, Validation, encode_event
-from recorder.learned.campaign_history import CampaignHistory
-from recorder.learned.campaign_measures import count_measured
+from recorder.queue.campaigns import CampaignView
 from recorder.store import ledger
 from recorder.store.database import Store
 from recorder.store.ledger import LedgerRow
-from recorder.work.campaigns import CampaignView
-from trainer.campaign.stop import Stop
+from recorder.views.campaigns.events import CampaignEnded, CampaignEvent, StepDone, Validation, encode_event
+from recorder.views.campaigns.history import CampaignHistory
+from recorder.views.campaigns.measures import count_measured
+from trainer.campaign.stop_rules import StopDecision
 
 _UNMEASURED: Final[tuple[tuple[float | None, int], tuple[float | None, int]]] = ((None, 0), (None, 0))
 
@@ -26,10 +26,12 @@ async def write_event(store: Store, campaign: CampaignView, code: str, event: Ca
     """Write down an event of a campaign."""
     row = LedgerRow(campaign.project_id, "campaign", campaign.id, code, encode_event(event))
     async with store.write() as conn:
-        await ledger.write(conn, [row])
+        await ledger.write_rows(conn, [row])
 
 
-def summary(name: str, stop: Stop, history: CampaignHistory, live: str, seconds: float) -> CampaignEnded:
+def summarize_campaign(
+    name: str, stop: StopDecision, history: CampaignHistory, live: str, seconds: float
+) -> CampaignEnded:
     """What a whole campaign came to."""
     seen: Sequence[StepDone | Validation] = history.validations or history.steps
     measured = [(one.success, count_measured(one)) for one in seen if one.success is not None]

@@ -16,7 +16,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recorder.learned.campaign_events import (
+from recorder.queue import campaigns, claims
+from recorder.queue.campaigns import CampaignView, GroupStatus, Scenario
+from recorder.registry import versions
+from recorder.registry.aliases import AliasView
+from recorder.registry.versions import VersionView
+from recorder.states import CampaignState, Purpose, VersionState
+from recorder.store.changes import Topic
+from recorder.store.database import Store
+from recorder.views.campaigns.events import (
     BEGUN,
     CHANGE,
     ENDED,
@@ -26,41 +34,31 @@ from recorder.learned.campaign_events import (
     SettingChanged,
     StepDone,
 )
-from recorder.learned.campaign_history import CampaignHistory, read_history
-from recorder.registry import versions
-from recorder.registry.aliases import AliasView
-from recorder.registry.versions import VersionView
-from recorder.states import CampaignState, Purpose, VersionState
-from recorder.store.changes import Topic
-from recorder.store.database import Store
-from recorder.work import campaigns, claims
-from recorder.work.campaigns import CampaignView, GroupStatus, Scenario
-from trainer.campaign.figures import figures_of
-from trainer.campaign.history import summary, write_event
-from trainer.campaign.measure import Measured, Measurer
-from trainer.campaign.pausing import Evidence, gained_most, recipe_changed, settings_changed, way_on
-from trainer.campaign.ruling import Ruling
-from trainer.campaign.sampling import Round, Sampler, Tally, refuse_broken_agent
-from trainer.campaign.serving import Service
-from trainer.campaign.stop import Stop, StopCode
-from trainer.campaign.validating import Validator
+from recorder.views.campaigns.history import CampaignHistory, read_history
+from trainer.campaign.history import summarize_campaign, write_event
+from trainer.campaign.measurement import RoundMeasure, RoundMeasurer, round_figures
+from trainer.campaign.pause import Evidence, changed_recipe, changed_settings, how_to_resume, most_gained_attempts
+from trainer.campaign.sampling import AttemptRound, RoundSampler, RoundTally, refuse_broken_agent
+from trainer.campaign.service import AliasService
+from trainer.campaign.stop_evaluation import StopEvaluator
+from trainer.campaign.stop_rules import StopCode, StopDecision
+from trainer.campaign.validation import CampaignValidator
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignError, StepFailed
-from trainer.measuring import judges
-from trainer.measuring.sides import Sides
-from trainer.progress import PHASES, Progress, Said, Status
-from trainer.step.earlier import report_of_earlier, together
-from trainer.step.report import StepReport, StepTrainer
-from trainer.tasks.drawing import draw
+from trainer.measures import judges
+from trainer.measures.arms import Arms
+from trainer.progress import PHASES, Notice, PhaseStatus, Progress
+from trainer.step.summary import StepReport, StepTrainer, load_earlier_report, merge_reports
+from trainer.tasks.selection import draw_scenarios
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class VersionComparison:
     """By what a campaign's versions are compared, and with whom. `averaged`: a mean of its rewards says something."""
 
     yardstick: CampaignMeasure
     averaged: bool
-    sides: Sides
+    sides: Arms
     recipe: Mapping[str, Any]  # what the judge is told of the reward, to be compared with what it was told before
 
 
@@ -73,10 +71,10 @@ class Campaign:
         campaign: CampaignView,
         alias: AliasView,
         settings: CampaignSettings,
-        compared: Compared,
+        compared: VersionComparison,
         *,
-        sampler: Sampler,
-        measurer: Measurer,
+        sampler: RoundSampler,
+        measurer: RoundMeasurer,
         trainer: Awaitable[StepTrainer],
         lease_s: float,
         max_tries: int,
@@ -99,8 +97,8 @@ class Campaign:
         self._leave_report = leave_report
         self._seconds: dict[str, float] = {}
         self._compared = compared
-        self._service = Service(store, alias, campaign.name, settings.live_timeout_s, progress)
-        self._validator = Validator(
+        self._service = AliasService(store, alias, campaign.name, settings.live_timeout_s, progress)
+        self._validator = CampaignValidator(
             store,
             campaign,
             settings,
@@ -121,12 +119,14 @@ class Campaign:
         history = await read_history(self._store, self._campaign)
         train, val, test = await self._scenarios()
         s = self._settings
-        ruling = Ruling(self._store, self._campaign, s, self._compared.yardstick, train, self._gained, self._progress)
+        ruling = StopEvaluator(
+            self._store, self._campaign, s, self._compared.yardstick, train, self._gained, self._progress
+        )
         await self._begin(history, ruling)
         await self._validate(history, val, last=False)
         while (stop := await ruling.stop(history)) is None:
             step = history.steps_done + 1
-            drawn = draw(train, s.scenarios_per_step, step, s.seed, s.adversarial_share)
+            drawn = draw_scenarios(train, s.scenarios_per_step, step, s.seed, s.adversarial_share)
             done = await self._step(step, drawn)
             await self._tell(STEP, done)
             history.steps.append(done)
@@ -136,14 +136,14 @@ class Campaign:
             return await self._pause(history, stop, began)
         return await self._end(history, stop, val, test, began)
 
-    async def _begin(self, history: CampaignHistory, ruling: Ruling) -> None:
+    async def _begin(self, history: CampaignHistory, ruling: StopEvaluator) -> None:
         """Write down what this run of the program goes on with, and what is otherwise than before."""
         step, settings = history.steps_done, self._settings.model_dump(mode="json")
         stored = CampaignSettings.model_validate(self._campaign.settings).model_dump(mode="json")
         recipe = dict(self._compared.recipe)
-        changes = settings_changed(step, stored, settings)
+        changes = changed_settings(step, stored, settings)
         if history.begun:
-            changes += recipe_changed(step, history.begun[-1].recipe, recipe)
+            changes += changed_recipe(step, history.begun[-1].recipe, recipe)
         for change in changes:
             if change not in history.changes:  # the program was killed before it had taken the new settings over
                 history.changes.append(change)
@@ -163,7 +163,12 @@ class Campaign:
         )
 
     async def _end(
-        self, history: CampaignHistory, stop: Stop, val: Sequence[Scenario], test: Sequence[Scenario], began: float
+        self,
+        history: CampaignHistory,
+        stop: StopDecision,
+        val: Sequence[Scenario],
+        test: Sequence[Scenario],
+        began: float,
     ) -> CampaignEnded:
         """Measure what serves, leave the best version in service, test it, and mark the campaign finished."""
         await self._validate(history, val, last=True)
@@ -174,30 +179,30 @@ class Campaign:
             await self._validator.test(history, test, live)
         return await self._over(history, stop, live, CampaignState.FINISHED, began)
 
-    async def _pause(self, history: CampaignHistory, stop: Stop, began: float) -> CampaignEnded:
+    async def _pause(self, history: CampaignHistory, stop: StopDecision, began: float) -> CampaignEnded:
         """Leave the best version that was validated in service, and say how to go on."""
         live = await self._serve_best(history, f"the campaign was paused: {stop.detail}")
-        self._progress.tell(Said(way_on(self._campaign.name, live.name), warning=True))
+        self._progress.tell(Notice(how_to_resume(self._campaign.name, live.name), warning=True))
         return await self._over(history, stop, live, CampaignState.STOPPED, began)
 
     async def _serve_best(self, history: CampaignHistory, why: str) -> VersionView:
         return await self._service.serve_best(history.validations, self._compared.yardstick, why)
 
     async def _over(
-        self, history: CampaignHistory, stop: Stop, live: VersionView, state: CampaignState, began: float
+        self, history: CampaignHistory, stop: StopDecision, live: VersionView, state: CampaignState, began: float
     ) -> CampaignEnded:
-        ended = summary(self._campaign.name, stop, history, live.name, time.monotonic() - began)
+        ended = summarize_campaign(self._campaign.name, stop, history, live.name, time.monotonic() - began)
         await write_event(self._store, self._campaign, ENDED, ended)
         # Before the campaign is marked: one that is marked finished is not gone on with, and has all that it leaves.
-        campaign = await campaigns.get(self._store, self._campaign.id)
+        campaign = await campaigns.get_campaign(self._store, self._campaign.id)
         await self._leave_report(replace(campaign, state=state, reason=stop.code, ended_at=time.time()))
-        await campaigns.finish(self._store, campaign.id, state, stop.code)
+        await campaigns.finish_campaign(self._store, campaign.id, state, stop.code)
         return ended
 
     async def _gained(self, step: int) -> Sequence[Evidence]:
         """The attempts of a step that gained most."""
         groups = await campaigns.group_states(self._store, self._campaign.id, step, Purpose.TRAIN)
-        return gained_most((await self._measurer.load(groups)).scores.values())
+        return most_gained_attempts((await self._measurer.load(groups)).scores.values())
 
     def _refuse_hopeless(self, history: CampaignHistory) -> None:
         """Give up when the newest steps all failed: going on would only cost."""
@@ -217,22 +222,22 @@ class Campaign:
         await self._until_decided(step)
         before = await self._service.live()
         with self._timed("sampling"):
-            of = Round(step, Purpose.TRAIN, scenarios, range(self._settings.group_size))
+            of = AttemptRound(step, Purpose.TRAIN, scenarios, range(self._settings.group_size))
             tally = await self._sampler.sample(of)
         refuse_broken_agent(of, tally)
         with self._timed("judging"):
             groups = await self._sampler.scored(of)
         measured = await self._measurer.measure(groups)
         loaded = await self._measurer.load(groups)
-        figures = figures_of(loaded.views, loaded.scores, measured.succeeded)
-        figures |= await judges.held_against(self._store, self._campaign.id)
-        earlier = await report_of_earlier(self._store, self._alias.id, self._campaign.id, groups)
+        figures = round_figures(loaded.views, loaded.scores, measured.succeeded)
+        figures |= await judges.judge_agreement(self._store, self._campaign.id)
+        earlier = await load_earlier_report(self._store, self._alias.id, self._campaign.id, groups)
         if earlier and earlier.step:  # what is live now may be what came of it
             before = await versions.get_version(self._store, earlier.step.parent_version_id)
         with self._timed("training"):
-            self._progress.tell(Status(step, "training"))
+            self._progress.tell(PhaseStatus(step, "training"))
             now, failure = await self._train(groups)
-        report = together(earlier, now)
+        report = merge_reports(earlier, now)
         with self._timed("swapping"):
             failure = (await self._swap(step, report.version) if report and report.version else None) or failure
         return await self._done(step, before, tally, measured, groups, report, failure, figures)
@@ -241,8 +246,8 @@ class Campaign:
         """Wait for the decision on a version that was made before, by whomever: no step begins while there is one."""
         deadline = time.monotonic() + self._settings.live_timeout_s
         with self._store.watch.on(Topic.SERVICE) as news:
-            while (waiting := await versions.undecided(self._store, self._alias.id)) is not None:
-                self._progress.tell(Status(step, "swapping", detail=f"{waiting.name} is not decided yet"))
+            while (waiting := await versions.find_pending_version(self._store, self._alias.id)) is not None:
+                self._progress.tell(PhaseStatus(step, "swapping", detail=f"{waiting.name} is not decided yet"))
                 if time.monotonic() >= deadline:
                     raise self._not_in_service(waiting)
                 await news.wait(deadline - time.monotonic())
@@ -269,13 +274,13 @@ class Campaign:
                 return await trainer.train_once(claimed, campaign_id=self._campaign.id), None
             except StepFailed as e:
                 failure = str(e)
-                self._progress.tell(Said(f"training failed: {e}", warning=True))
+                self._progress.tell(Notice(f"training failed: {e}", warning=True))
         return None, failure
 
     async def _swap(self, step: int, version: VersionView) -> str | None:
         """Wait until a version is in service; why it will not be, if so."""
         deadline = time.monotonic() + self._settings.live_timeout_s
-        self._progress.tell(Status(step, "swapping", detail=""))
+        self._progress.tell(PhaseStatus(step, "swapping", detail=""))
         with self._store.watch.on(Topic.SERVICE) as news:
             while True:
                 await news.wait(deadline - time.monotonic())
@@ -286,7 +291,7 @@ class Campaign:
                 if version.state in (VersionState.REJECTED, VersionState.ABANDONED):
                     live = await self._service.live()
                     text = f"{version.name} was {version.state}: {version.reason}"
-                    self._progress.tell(Said(f"{text}; going on from {live.name}", warning=True))
+                    self._progress.tell(Notice(f"{text}; going on from {live.name}", warning=True))
                     return text
                 if time.monotonic() >= deadline:
                     raise self._not_in_service(version)
@@ -302,8 +307,8 @@ class Campaign:
         self,
         step: int,
         before: VersionView,
-        tally: Tally,
-        measured: Measured,
+        tally: RoundTally,
+        measured: RoundMeasure,
         groups: Sequence[GroupStatus],
         report: StepReport | None,
         failure: str | None,

@@ -11,22 +11,21 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from recorder.groups import closing
-from recorder.judged.disputed import CODE as DISPUTED
-from recorder.reading.views import TrajectoryView
+from recorder.queue import attempts as store_attempts
+from recorder.queue import campaigns
+from recorder.queue.attempts import NewAttempt
+from recorder.queue.campaigns import CampaignView, GroupBinding, GroupStatus, Scenario
+from recorder.queue.groups import closure
+from recorder.queue.groups.disputes import CODE as DISPUTED
 from recorder.states import AttemptState, GroupState, Purpose
 from recorder.store import ledger
 from recorder.store.changes import Topic
-from recorder.store.database import Store
-from recorder.store.project import Project
-from recorder.work import attempts as store_attempts
-from recorder.work import campaigns
-from recorder.work.attempts import NewAttempt
-from recorder.work.campaigns import Binding, CampaignView, GroupStatus, Scenario
-from trainer.agents.attempts import AttemptRunner, Ended, EndReason
+from recorder.store.database import Project, Store
+from recorder.views.trajectories.shapes import TrajectoryView
+from trainer.agents.attempts import AttemptRunner, EndedAttempt, EndReason
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignError
-from trainer.progress import Progress, Said, Status
+from trainer.progress import Notice, PhaseStatus, Progress
 
 SETTLED = frozenset({GroupState.SCORED, GroupState.TRIED, GroupState.TRAINED, GroupState.LEFT_OUT})
 _JUDGE_CHECK_S = 5.0
@@ -40,7 +39,7 @@ def is_decided(group: GroupStatus) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class AttemptRound:
     """Attempts at each of some scenarios, a group each. `numbers`: the attempts' in a group, by which the runner knows
     what model each asks for. `key` tells rounds of one step and purpose apart.
     """
@@ -59,7 +58,7 @@ class Round:
 
 
 @dataclass(slots=True)
-class Tally:
+class RoundTally:
     """What became of a round's attempts, in this run of the program and before.
 
     `done`: those that failed too. `ended_now`: of these, those that ended in this run of the program.
@@ -71,7 +70,7 @@ class Tally:
     failed: Counter[str] = field(default_factory=Counter)  # by reason, those that are not run again
     first_error: str | None = None
 
-    def add(self, ended: Ended) -> None:
+    def add(self, ended: EndedAttempt) -> None:
         """Count an attempt that is over."""
         if ended.again:
             return
@@ -88,13 +87,13 @@ class Tally:
         self.first_error = self.first_error or error
 
 
-def place_of(member: TrajectoryView) -> int:
+def attempt_number(member: TrajectoryView) -> int:
     """Which of its round's `numbers` an attempt has, by the name that it was given here; -1: it is somebody else's."""
     name = (member.external_id or "").partition("~")[0]
     return int(name) if name.isdigit() else -1
 
 
-def refuse_broken_agent(of: Round, tally: Tally) -> None:
+def refuse_broken_agent(of: AttemptRound, tally: RoundTally) -> None:
     """Raise `CampaignError` where every attempt of a round failed, and not only before this run of the program."""
     # What failed before is not attempted again: whoever mended the agent goes on with the next round.
     if tally.ended_now and sum(tally.failed.values()) == tally.total:
@@ -104,7 +103,7 @@ def refuse_broken_agent(of: Round, tally: Tally) -> None:
         )
 
 
-class Sampler:
+class RoundSampler:
     """Runs the rounds of one campaign."""
 
     def __init__(
@@ -123,28 +122,28 @@ class Sampler:
         self._progress = progress
         self._judge_runs = judge_runs
 
-    async def sample(self, of: Round) -> Tally:
+    async def sample(self, of: AttemptRound) -> RoundTally:
         """Run what is not done yet of a round."""
         await self._plan(of)
         tally = await self._tally_before(of)
         phase = "sampling" if of.purpose is Purpose.TRAIN else "validating"
 
-        def on_end(ended: Ended) -> None:
+        def on_end(ended: EndedAttempt) -> None:
             tally.add(ended)
-            self._progress.tell(Status(of.step, phase, tally.done, tally.total))
+            self._progress.tell(PhaseStatus(of.step, phase, tally.done, tally.total))
 
-        self._progress.tell(Status(of.step, phase, tally.done, tally.total))
+        self._progress.tell(PhaseStatus(of.step, phase, tally.done, tally.total))
         await self._runner.run_all(self._campaign.id, on_end)
         await self._close_what_is_open(of)
         if unanswered := tally.failed[EndReason.NOT_RECORDED]:
             text = f"{unanswered} of {tally.total} attempts ended at a tool call that the record cannot answer"
-            self._progress.tell(Said(text))
+            self._progress.tell(Notice(text))
         return tally
 
-    async def _plan(self, of: Round) -> None:
+    async def _plan(self, of: AttemptRound) -> None:
         campaign = self._campaign
         named = list(zip(self._names(of), (scenario.id for scenario in of.scenarios), strict=True))
-        bindings = [Binding(group, scenario_id, len(of.numbers)) for group, scenario_id in named]
+        bindings = [GroupBinding(group, scenario_id, len(of.numbers)) for group, scenario_id in named]
         await campaigns.bind_groups(Project(self._store, campaign.project_id), campaign.id, campaign.alias_id, bindings)
         planned = [
             NewAttempt(scenario_id, of.step, of.purpose, number, group, f"{place:03d}")
@@ -153,33 +152,33 @@ class Sampler:
         ]
         await store_attempts.new_attempts(self._store, campaign.id, planned)
 
-    def _names(self, of: Round) -> list[str]:
+    def _names(self, of: AttemptRound) -> list[str]:
         key = f"{of.key}." if of.key else ""
         return [
             f"{self._campaign.id}.{of.step:04d}.{of.purpose}.{key}{place:04d}" for place in range(len(of.scenarios))
         ]
 
-    async def _tally_before(self, of: Round) -> Tally:
+    async def _tally_before(self, of: AttemptRound) -> RoundTally:
         """What became of a round's attempts before the program was killed."""
         whose = (self._store, self._campaign.id, of.step, of.purpose, of.numbers)
-        tally = Tally(of.total, (await store_attempts.progress(*whose)).get(AttemptState.DONE, 0))
-        for failure in await store_attempts.failures(*whose):
+        tally = RoundTally(of.total, (await store_attempts.count_by_state(*whose)).get(AttemptState.DONE, 0))
+        for failure in await store_attempts.list_failures(*whose):
             tally.fail(failure.reason or AttemptState.ERRORED, failure.error)
         return tally
 
-    async def _close_what_is_open(self, of: Round) -> None:
+    async def _close_what_is_open(self, of: AttemptRound) -> None:
         """Nothing more joins a round's groups: one that lacks a member would wait for it."""
         for group in await self.groups(of):
             if group.state is GroupState.OPEN:
-                await closing.close_group(Project(self._store, self._campaign.project_id), group.group_id)
+                await closure.close_group(Project(self._store, self._campaign.project_id), group.group_id)
 
-    async def groups(self, of: Round) -> list[GroupStatus]:
+    async def groups(self, of: AttemptRound) -> list[GroupStatus]:
         """A round's groups as they stand."""
         own = set(self._names(of))
         found = await campaigns.group_states(self._store, self._campaign.id, of.step, of.purpose)
         return [group for group in found if group.external_id in own]
 
-    async def scored(self, of: Round) -> list[GroupStatus]:
+    async def scored(self, of: AttemptRound) -> list[GroupStatus]:
         """Wait until every group of a round is scored or left out, or patience ends; the groups as they then stand."""
         deadline = time.monotonic() + self._settings.judge_timeout_s
         told: set[tuple[str, int]] = set()
@@ -189,7 +188,7 @@ class Sampler:
                 await news.wait(min(look_for_judge, deadline) - time.monotonic())
                 found = await self.groups(of)
                 waiting = [group for group in found if not is_decided(group)]
-                self._progress.tell(Status(of.step, "judging", len(found) - len(waiting), len(found)))
+                self._progress.tell(PhaseStatus(of.step, "judging", len(found) - len(waiting), len(found)))
                 await self._tell_unscored(found, told)
                 if not waiting:
                     return found
@@ -217,7 +216,7 @@ class Sampler:
                 self._warn(f"the group of scenario {group.scenario_external_id!r} could not be scored ({why}); {then}")
 
     async def _why(self, group: GroupStatus) -> str:
-        entries = await ledger.of(self._store, "group", group.group_id)
+        entries = await ledger.object_entries(self._store, "group", group.group_id)
         detail = entries[-1].detail if entries else None
         inner = detail.get("detail") if detail else None
         message = inner.get("message") if isinstance(inner, dict) else inner
@@ -225,4 +224,4 @@ class Sampler:
         return f"{reason}: {message}"[:_REASON_CHARS] if message else str(reason)
 
     def _warn(self, text: str) -> None:
-        self._progress.tell(Said(text, warning=True))
+        self._progress.tell(Notice(text, warning=True))

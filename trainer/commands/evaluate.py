@@ -1,7 +1,7 @@
 """`hone eval`.
 
 Owns: its flags, and where what it tells goes: the comparison to standard output, how far it is to standard error.
-Refuses: the evaluation (`trainer.evaluating`).
+Refuses: the evaluation (`trainer.evaluation`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import click
 
 from recorder.base.json_output import write_json
 from recorder.commands.context import Context
-from trainer.commands.support import log, path_option, run, wanted_services
+from trainer.commands.support import log_to_terminal, path_option, run, wanted_services
 
 if TYPE_CHECKING:
-    from trainer.evaluating.evaluation import Evaluated
+    from trainer.evaluation.runner import EvaluationResult
 
 
 @click.command("eval")
@@ -75,37 +75,39 @@ def evaluate(
     is the whole comparison or nothing: the same command goes on with one that was stopped or killed.
     """
     from recorder.commands.support import draw_into, require_folder
-    from trainer.evaluating.showing import as_json, chart, show_evaluation
+    from trainer.evaluation.display import evaluation_chart, evaluation_json, show_evaluation
 
     require_folder(picture)
     for name, value in flags.items():
         context.override(f"campaign.{name}", value)
-    log()
+    log_to_terminal()
     listed = [name for name in (one.strip() for one in names.split(",")) if name]
     found = run(_evaluate(context, listed, file, attempts, seeds, fresh=fresh, proxy_url=proxy_url))
     if context.json:
-        write_json(as_json(found))
+        write_json(evaluation_json(found))
     else:
         show_evaluation(found)
     if picture is not None:
-        draw_into(chart(found), picture)
+        draw_into(evaluation_chart(found), picture)
 
 
 async def _evaluate(
     context: Context, names: list[str], file: Path, attempts: int, seeds: int, *, fresh: bool, proxy_url: str | None
-) -> Evaluated:
+) -> EvaluationResult:
     from trainer.errors import CampaignError
-    from trainer.evaluating.asked import ask
-    from trainer.evaluating.program import evaluate as program
-    from trainer.evaluating.program import measured_by
-    from trainer.progress import progress
+    from trainer.evaluation.request import plan_evaluation
+    from trainer.evaluation.runner import evaluation_measures
+    from trainer.evaluation.runner import run_evaluation as program
+    from trainer.progress import choose_progress
 
     settings = context.settings()
     given = settings.campaign
     try:
-        asked = ask(given, names, file, attempts=attempts, seeds=seeds, fresh=fresh, providers=settings.providers())
-        measured_by(asked, settings)
+        asked = plan_evaluation(
+            given, names, file, attempts=attempts, seeds=seeds, fresh=fresh, providers=settings.providers()
+        )
+        evaluation_measures(asked, settings)
     except CampaignError as e:  # nothing runs that could fail: something is set wrongly
         raise click.UsageError(str(e)) from e
-    with progress(as_json=False, out=sys.stderr) as shown:
+    with choose_progress(as_json=False, out=sys.stderr) as shown:
         return await program(asked, settings, wanted_services(context, settings, proxy_url), shown)

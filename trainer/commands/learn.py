@@ -1,6 +1,6 @@
 """`hone learn`.
 
-Owns: its flags. Refuses: the learner (`trainer.programs.learn`).
+Owns: its flags. Refuses: the learner (`trainer.runtime.learner`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import click
 
 from recorder.commands.context import Context
-from trainer.commands.support import log, run
+from trainer.commands.support import log_to_terminal, run
 
 
 @click.command()
@@ -24,21 +24,21 @@ def learn(context: Context, names: tuple[str, ...], only_check: bool) -> None:
     if only_check:
         _check(context)
         return
-    log()
+    log_to_terminal()
     run(_learn(context, names), stopped=0)
 
 
 def _check(context: Context) -> None:
     """Tell what is right and wrong; exit status 1 where something is wrong."""
     from recorder.commands.support import echo_findings
-    from trainer.programs.checks import check
+    from trainer.runtime.examiner import check_gates
 
-    echo_findings(asyncio.run(check(context.settings())), as_json=context.json)
+    echo_findings(asyncio.run(check_gates(context.settings())), as_json=context.json)
 
 
 async def _learn(context: Context, names: tuple[str, ...]) -> None:
-    from trainer.programs.learn import learn as learning
-    from trainer.progress import progress
+    from trainer.progress import choose_progress
+    from trainer.runtime.learner import learn as learning
 
-    with progress(as_json=context.json) as shown:
+    with choose_progress(as_json=context.json) as shown:
         await learning(context.settings(), names, shown)

@@ -15,8 +15,8 @@ from recorder.base.terminal import echo, show
 
 if TYPE_CHECKING:
     from recorder.commands.context import Context
-    from recorder.store.project import Project
-    from trainer.report.shapes import Report
+    from recorder.store.database import Project
+    from trainer.report.shapes import CampaignReport
 
 
 @click.command()
@@ -35,20 +35,20 @@ def report(context: Context, campaign: str | None, page_path: Path | None) -> No
     read them.
     """
     from recorder.commands.support import run
-    from trainer.report import page, text
+    from trainer.report import page, terminal
 
     found = run(context, lambda project: _found(project, campaign))
     if page_path is not None:
-        page.write(found, page_path)
+        page.write_page(found, page_path)
     if context.json:
         write_json(found)
     else:
-        show(text.shown(found))
+        show(terminal.report_text(found))
         if page_path is not None:
             echo(f"Wrote {page_path}.")
 
 
-async def _found(project: Project, campaign: str | None) -> Report:
-    from trainer.report.gathering import find, gather
+async def _found(project: Project, campaign: str | None) -> CampaignReport:
+    from trainer.report.contents import find_campaign, gather_report
 
-    return await gather(project.store, await find(project, campaign))
+    return await gather_report(project.store, await find_campaign(project, campaign))

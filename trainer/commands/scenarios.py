@@ -1,4 +1,13 @@
-"""`hone scenarios`, and its `check`.
+"""`hone scenarios generate`.
+
+Owns: its flags, and where what comes of it is written. Refuses: writing scenarios
+(`trainer.scenario_generation.program`).
+
+`hone scenarios from-traffic`.
+
+Owns: its flags, and how tasks print. Refuses: what a task is (`trainer.tasks.traffic`), replaying (`trainer.campaign`).
+
+`hone scenarios`, and its `check`.
 
 Owns: their flags, and how the parts of a list print. Refuses: reading them (`trainer.tasks`); its other commands have
 files of their own.
@@ -6,20 +15,202 @@ files of their own.
 
 from __future__ import annotations
 
+import asyncio
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from pydantic import ValidationError
 
+from recorder.base.errors import FAILED, INTERRUPTED
 from recorder.base.json_output import write_json
-from recorder.base.terminal import echo, show_table
+from recorder.base.terminal import confirm, echo, show_table
 from recorder.commands.context import Context
 from trainer.campaign_settings import CampaignSettings
-from trainer.commands.from_traffic import from_traffic
-from trainer.commands.generate import generate
-from trainer.commands.support import shares
+from trainer.commands.support import parse_shares, path_option, run
+
+if TYPE_CHECKING:
+    from proxy.settings.hone import HoneSettings
+    from recorder.messages.redaction import Redactor
+    from trainer.scenario_generation.generation import GenerationRequest, GenerationResult
+    from trainer.scenario_generation.output_file import ScenarioWriter
+    from trainer.scenario_generation.program import GenerationOrder, GenerationOutcome
+    from trainer.tasks.traffic import Opening, TrafficTasks
+
+
+@click.command()
+@click.option("--mcp", metavar="URL|NAME", help="An MCP server whose tools they need: its URL, or its name in [mcp].")
+@click.option("--task", metavar="TEXT", help="What the agent is for, in words; beside --mcp, or alone.")
+@click.option("-n", "number", required=True, type=click.IntRange(1, 2000), help="How many.")
+@click.option("--model", metavar="MODEL", help="The model that writes them, by its LiteLLM name [judge.model].")
+@click.option(
+    "--adversarial",
+    default=0.0,
+    type=click.FloatRange(0, 1),
+    metavar="SHARE",
+    help="So many of them tempt to cheat, and say so [none].",
+)
+@click.option("--allow-writes", is_flag=True, help="Also for tools that are not marked read-only.")
+@click.option("--seed", default=0, show_default=True, help="Of which tools a request shows, where there are many.")
+@click.option(
+    "--max-usd", type=click.FloatRange(0, min_open=True), metavar="USD", help="Ask no more once this is spent."
+)
+@path_option("--out", "JSONL file to write, or to go on with [they are printed].")
+@click.pass_obj
+def generate(context: Context, /, out: Path | None, **order: Any) -> None:
+    """Have a model write scenarios, from an MCP server's tools or a description.
+
+    They are of stated difficulties: one tool, several steps, an error to be handled, nothing to be done. No tool is
+    called. Ones that are nearly the same, or name tools that are not offered, are dropped and counted. Exits with 1
+    where there are fewer in the end than were asked for.
+
+    Each is written as soon as it is checked. After an interruption (exit status 130), or where there were too few, the
+    same command goes on with its file; so does one with a larger -n.
+    """
+    from trainer.scenario_generation.output_file import ScenarioWriter
+    from trainer.scenario_generation.program import GenerationOrder
+
+    asked = GenerationOrder(**order)
+    if asked.mcp is None and not (asked.task or "").strip():
+        raise click.UsageError("say what the scenarios are for: --mcp URL, --task TEXT, or both.")
+    file = None if out is None else ScenarioWriter(out)  # before a model is paid for them
+    try:
+        made = run(_generate(context, asked, file))
+    finally:
+        if file is not None:
+            file.close()
+    _show_generated(made, out, as_json=context.json)
+    sys.exit(INTERRUPTED if made.stopped else FAILED if made.found.missing else 0)
+
+
+async def _generate(context: Context, asked: GenerationOrder, file: ScenarioWriter | None) -> GenerationOutcome:
+    """Make them; each is kept, or printed, before it is counted."""
+    from trainer.scenario_generation import program
+    from trainer.scenario_generation.program import generate_order
+    from trainer.tasks.scenarios import scenario_line
+
+    begun = [] if file is None else file.begun
+    kept = len(begun)
+
+    def tell(found: GenerationResult, wanted: GenerationRequest) -> None:
+        nonlocal kept
+        new, kept = found.scenarios[kept:], len(found.scenarios)
+        if file is not None:
+            file.add(new)
+        elif not context.json:
+            for scenario in new:
+                echo(scenario_line(scenario))
+        _tell(program.progress_line(found, wanted))
+
+    if begun:
+        _tell(f"going on with the {len(begun)} scenarios that are there")
+    return await generate_order(asked, context.settings(), begun, tell)
+
+
+def _tell(text: str) -> None:
+    """A line beside the output: what comes from a model or a server is nothing that a terminal obeys."""
+
+    echo(text, err=True)
+
+
+def _show_generated(made: GenerationOutcome, out: Path | None, *, as_json: bool) -> None:
+    from trainer.scenario_generation import program
+
+    written = out if made.found.scenarios else None
+    if as_json:
+        told = program.generation_json(made.found, made.wanted, made.spent, written, stopped=made.stopped)
+        write_json(told)
+        return
+    for text in program.generation_summary(made.found, made.wanted, made.spent):
+        _tell(text)
+    if made.stopped:
+        _tell(program.stopped_text(made.found, made.wanted, out))
+    elif written is not None:
+        _tell(f"Wrote {out}: look through it, then hone train --scenarios {out} --agent …")
+
+
+@click.command("from-traffic")
+@click.option("--alias", required=True, metavar="NAME", help="Tasks that this alias was asked.")
+@click.option(
+    "--where", "conditions", multiple=True, metavar="CONDITION",
+    help="Of such runs only: reward<0.5, calls>=3, version=NAME@2, tag.team=billing. Repeatable: all must hold.",
+)  # fmt: skip
+@click.option("--replay", is_flag=True, help="With the run's own tools and their results, for `hone train --replay`.")
+@click.option("--runs", default=2000, show_default=True, type=click.IntRange(1), help="Newest runs that are looked at.")
+@path_option("--out", "JSONL file to write [they are only shown].")
+@click.option("--yes", is_flag=True, help="Write without asking.")
+@click.pass_obj
+def from_traffic(
+    context: Context, alias: str, conditions: tuple[str, ...], replay: bool, runs: int, out: Path | None, yes: bool
+) -> None:
+    """Show what agents were first asked, as scenarios, and write them to a file for `hone train`.
+
+    Your agent attempts them; with --replay Hone does, and tools are answered from the record, or not at all. Tasks that
+    are nearly the same are one. What `recorder.redact` matches is marked, as in the record. With --json the file is
+    written only with --yes.
+    """
+    from recorder.messages.redaction import Redactor
+    from trainer.tasks import scenarios as files
+    from trainer.tasks import traffic
+
+    settings = context.settings()
+    redaction = Redactor(settings.recorder.redact)
+    opening = traffic.opening_key if replay else traffic.opening_text
+    tasks = asyncio.run(_tasks(settings, alias, conditions, redaction, opening, runs))
+    found = traffic.replay_scenarios(tasks.found, redaction) if replay else traffic.task_scenarios(tasks.found)
+    if not context.json:
+        _show_tasks(tasks)
+        yes = yes or (out is not None and confirm(f"Write {len(found)} scenarios to {out}?"))
+    written = out if yes else None
+    if written is not None:
+        files.write_scenarios(written, found)
+    if context.json:
+        write_json(_tasks_as_json(tasks, written))
+    elif written is not None:
+        who = "--replay" if replay else "--agent …"
+        echo(f"Wrote {written}: hone train --scenarios {written} --alias {alias} {who}")
+    elif out is None:
+        echo("Nothing was written: name a file with --out.")
+
+
+async def _tasks(
+    settings: HoneSettings, alias: str, conditions: Sequence[str], redaction: Redactor, opening: Opening, runs: int
+) -> TrafficTasks:
+    from recorder.registry.aliases import get_alias
+    from recorder.store.bootstrap import open_store
+    from recorder.store.database import Project
+    from trainer.tasks import traffic
+
+    asked = [traffic.parse_condition(text) for text in conditions]
+    store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
+    try:
+        await get_alias(Project(store, settings.project), alias)  # raises NotFound, with the names that there are
+        return await traffic.traffic_tasks(
+            Project(store, settings.project), alias, asked, redaction, runs=runs, opening=opening
+        )
+    finally:
+        await store.close()
+
+
+def _show_tasks(tasks: TrafficTasks) -> None:
+
+    rows = [(task.run.id, task.runs, task.text) for task in tasks.found]
+    show_table(("scenario", "runs", "task"), rows, right=("runs",))
+    counted = [f"{tasks.looked_at} runs gave {len(tasks.found)} tasks"]
+    counted += [f"{count} runs {why}" for why, count in sorted(tasks.passed_over.items())]
+    echo("; ".join(counted) + ".")
+
+
+def _tasks_as_json(tasks: TrafficTasks, written: Path | None) -> dict[str, Any]:
+    return {
+        "scenarios": [{"id": task.run.id, "input": task.text, "runs": task.runs} for task in tasks.found],
+        "runs": tasks.looked_at,
+        "passed_over": {str(why): count for why, count in tasks.passed_over.items()},
+        "written": str(written) if written is not None else None,
+    }
 
 
 @click.group(invoke_without_command=True)
@@ -33,7 +224,9 @@ def scenarios(click_context: click.Context) -> None:
 
 @scenarios.command("check")
 @click.argument("file", type=click.Path(path_type=Path), required=False)
-@click.option("--split", metavar="SHARES", callback=shares, help="Shares of the file, as 0.8,0.1,0.1 [campaign.split].")
+@click.option(
+    "--split", metavar="SHARES", callback=parse_shares, help="Shares of the file, as 0.8,0.1,0.1 [campaign.split]."
+)
 @click.option("--seed", type=int, help="Of the split [campaign.seed].")
 @click.pass_obj
 def check_scenarios(context: Context, /, file: Path | None, **flags: Any) -> None:
@@ -56,8 +249,8 @@ def _show_parts(context: Context, settings: CampaignSettings) -> None:
 
     if settings.scenarios is None:
         raise click.UsageError("no scenarios: name a file (`hone scenarios check FILE`), or set campaign.scenarios.")
-    found = parts.read(settings, settings.scenarios)
-    counted, repeated = parts.counted(found), parts.repeated(found)
+    found = parts.read_parts(settings, settings.scenarios)
+    counted, repeated = parts.count_parts(found), parts.find_duplicates(found)
     if context.json:
         shown = {"parts": [asdict(part) for part in counted], "alike": [asdict(one) for one in repeated]}
         write_json({"split": settings.split, "seed": settings.seed, **shown})

@@ -21,7 +21,7 @@ from recorder.base.terminal import echo
 if TYPE_CHECKING:
     from proxy.settings.hone import HoneSettings
     from recorder.commands.context import Context
-    from trainer.programs.services import Wanted
+    from trainer.runtime.services import ServiceRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -29,13 +29,13 @@ T = TypeVar("T")
 
 def wanted_services(
     context: Context, settings: HoneSettings, proxy_url: str | None, env: Mapping[str, str] | None = None
-) -> Wanted:
+) -> ServiceRequest:
     """The services that a command needs: a proxy that was named, those that run, or what is started. `env`: for it."""
-    from trainer.programs.services import Wanted
+    from trainer.runtime.services import ServiceRequest
 
     options = ["--data", str(settings.data)] + (["--config", str(context.config)] if context.config else [])
     url = proxy_url.rstrip("/").removesuffix("/v1") if proxy_url else None
-    return Wanted(settings.data, settings.project, settings.recorder, url, options, env or {})
+    return ServiceRequest(settings.data, settings.project, settings.recorder, url, options, env or {})
 
 
 def path_option(name: str, text: str) -> Callable[[F], F]:
@@ -43,7 +43,7 @@ def path_option(name: str, text: str) -> Callable[[F], F]:
     return click.option(name, type=click.Path(path_type=Path), help=text)
 
 
-def shares(_context: click.Context, _option: click.Parameter, text: str | None) -> list[float] | None:
+def parse_shares(_context: click.Context, _option: click.Parameter, text: str | None) -> list[float] | None:
     """The shares that a flag lists, as `0.8,0.1,0.1`."""
     try:
         return None if text is None else [float(share) for share in text.split(",")]
@@ -79,6 +79,6 @@ async def _until_signalled(work: Coroutine[Any, Any, T]) -> T:
     return await work
 
 
-def log() -> None:
+def log_to_terminal() -> None:
     """Warnings go to the terminal, beside the output."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -1,23 +1,134 @@
-"""`hone train`.
+"""What a campaign cannot begin or go on without, told before anything is started.
 
-Owns: its flags and exit codes. Refuses: the campaign (`trainer.programs.train`).
+Owns: what settings must say beside what they are checked for one by one. Refuses: checking files (`trainer.campaign`).
+
+`hone train --estimate`: what a campaign would take, and nothing is started.
+
+Owns: how it prints. Refuses: counting (`trainer.runtime.estimate`).
+
+`hone train`.
+
+Owns: its flags and exit codes. Refuses: the campaign (`trainer.runtime.train`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from recorder.base.errors import PAUSED
+from recorder.base.json_output import write_json
+from recorder.base.terminal import echo, format_number, show_table
 from recorder.commands.context import Context
-from trainer.commands.estimate import estimate
-from trainer.commands.requiring import require_judge_model, require_own_choices, require_recipe
-from trainer.commands.support import log, path_option, run, shares, wanted_services
+from trainer.commands.support import log_to_terminal, parse_shares, path_option, run, wanted_services
 
 if TYPE_CHECKING:
-    from recorder.learned.campaign_events import CampaignEnded
+    from proxy.settings.hone import HoneSettings
+    from recorder.views.campaigns.events import CampaignEnded
+    from trainer.campaign.estimate import CampaignEstimate, StrongJudgeEstimate
+    from trainer.campaign.setup import CampaignPlan
+
+
+def require_own_choices(settings: HoneSettings) -> None:
+    """A recipe chooses neither the model that learns nor the one that judges."""
+    if settings.campaign.preset is None:
+        return
+    chosen = {"engine.base": settings.engine.base, "judge.model": settings.judge.model}
+    if left := [key for key, value in chosen.items() if not value]:
+        raise click.UsageError(f"the preset {settings.campaign.preset!r} leaves to you: set {' and '.join(left)}.")
+
+
+def require_judge_model(plan: CampaignPlan, settings: HoneSettings) -> None:
+    """Criteria that no code decides are a judge model's."""
+    from recorder.llm.rubric import parse_criteria
+
+    judge, declared = settings.judge, list(settings.declared_aliases())
+    alias = plan.settings.alias or (declared[0] if len(declared) == 1 else None)
+    recipe = judge.by_recipe(judge.recipe_of(alias, plan.settings.reward_recipe))
+    if recipe.model or not any(reward.kind == "rubric" for reward in recipe.in_force()):
+        return
+    for scenario in (one for part in plan.parts.values() for one in part):
+        listed = parse_criteria(scenario.rubric) if isinstance(scenario.rubric, list) else []
+        if named := next((one.id for one in listed if one.check is None), None):
+            raise click.UsageError(
+                f"a reward is a rubric, the scenario {scenario.id!r} leaves criterion {named!r} to a judge model, and "
+                "none is set: set judge.model, or give each criterion a `check`."
+            )
+
+
+def require_recipe(begun_with: str | None, settings: HoneSettings) -> None:
+    """A campaign is gone on with under the recipe that it was begun with."""
+    known = settings.judge.known_recipes()
+    if begun_with is not None and begun_with not in known:
+        raise click.UsageError(
+            f"the campaign was begun with the recipe {begun_with!r} (campaign.reward_recipe), which [judge.recipes] "
+            f"does not have any more (known: {', '.join(known)}): add it again, or begin another campaign."
+        )
+
+
+def estimate(context: Context) -> None:
+    """Count the campaign of the settings, and say what it would take."""
+    from trainer.campaign import setup
+    from trainer.errors import CampaignError
+    from trainer.runtime.estimate import estimate_campaign
+
+    settings = context.settings()
+    require_own_choices(settings)
+    try:
+        found = asyncio.run(estimate_campaign(setup.plan_campaign(settings.campaign), settings))
+    except CampaignError as e:  # nothing runs that could fail: something is set wrongly
+        raise click.UsageError(str(e)) from e
+    if context.json:
+        write_json(asdict(found))
+    else:
+        _show_estimate(found)
+
+
+def _show_estimate(found: CampaignEstimate) -> None:
+
+    counts = found.counts
+    measured = f"{counts.validations} validations" + (f", {counts.baselines} baselines" if counts.baselines else "")
+    of = f"{counts.training:,} to train on, {counts.validation:,} to measure ({measured})"
+    of += f", {counts.test:,} at the end" if counts.test else ""
+    by = f"RULER {counts.ruler:,}, rubrics {counts.rubric:,}, by the recipe {found.recipe!r}"
+    rows = [
+        ("steps", f"{found.steps:,}", "at most"),
+        ("attempts", f"{counts.attempts:,}", of),
+        ("tokens sent by the agent", _known(found.agent.sent), found.agent.basis),
+        ("tokens sampled", _known(found.agent.answered), ""),
+        ("judge requests", f"{counts.ruler + counts.rubric:,}", by),
+        ("tokens sent to the judge", _known(found.judge.sent), found.judge.basis),
+        ("tokens of its answers", _known(found.judge.answered), ""),
+        ("the judge's price", _price(found.judge_usd), ""),
+    ]
+    if found.strong is not None:
+        rows += _beside(found.strong)
+    show_table((f"campaign {found.campaign}", "how many", "how that is known"), rows, right=("how many",))
+    for note in found.notes:
+        echo(f"{note[0].upper()}{note[1:]}.")
+
+
+def _beside(strong: StrongJudgeEstimate) -> list[tuple[str, str, str]]:
+    """The rows of the strong judge."""
+    by = f"RULER {strong.ruler:,}, rubrics {strong.rubric:,}: one group in {strong.every} is judged by it too"
+    return [
+        ("requests to the strong judge", f"{strong.ruler + strong.rubric:,}", by),
+        ("tokens sent to it", _known(strong.tokens.sent), strong.tokens.basis),
+        ("tokens of its answers", _known(strong.tokens.answered), ""),
+        ("its price", _price(strong.usd), ""),
+    ]
+
+
+def _price(usd: float | None) -> str:
+    return "not known" if usd is None else f"${usd:,.2f}"
+
+
+def _known(count: int | None) -> str:
+    return format_number(count, ",", missing="not known")
 
 
 def _listed(_context: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> list[str] | None:
@@ -29,7 +140,7 @@ def _listed(_context: click.Context, _option: click.Parameter, names: tuple[str,
 @path_option("--val-scenarios", "JSONL file of scenarios to measure with; never trained on.")
 @path_option("--test-scenarios", "JSONL file of scenarios for the end, attempted once; never trained on.")
 @click.option(
-    "--split", metavar="SHARES", callback=shares,
+    "--split", metavar="SHARES", callback=parse_shares,
     help="In the place of these two files: shares of --scenarios, as 0.8,0.1,0.1 (the last: for the end).",
 )  # fmt: skip
 @click.option("--preset", type=click.Choice(["rlvr"]), help="The defaults of a published recipe (docs/rlvr.md).")
@@ -86,29 +197,29 @@ def train(
             raise click.UsageError("--estimate counts a campaign from its beginning: leave --resume out.")
         estimate(context)
         return
-    log()
+    log_to_terminal()
     if run(_train(context, proxy_url, resume, fresh=fresh)).reason == "paused":
         sys.exit(PAUSED)
 
 
 async def _train(context: Context, proxy_url: str | None, resume: str | None, *, fresh: bool) -> CampaignEnded:
-    from trainer.campaign import begin
-    from trainer.programs.train import train as campaign
-    from trainer.progress import progress
+    from trainer.campaign import setup
+    from trainer.progress import choose_progress
+    from trainer.runtime.train import train as campaign
 
     settings = context.settings()
     preset = settings.campaign.preset
     require_own_choices(settings)
     if resume is None:
-        plan = begin.plan(settings.campaign, fresh=fresh)
+        plan = setup.plan_campaign(settings.campaign, fresh=fresh)
         require_judge_model(plan, settings)
     else:
         given = {
             key.removeprefix("campaign."): v for key, v in context.overrides.items() if key.startswith("campaign.")
         }
-        plan = await begin.plan_again(settings.data, settings.recorder, settings.project, resume, given)
+        plan = await setup.load_plan(settings.data, settings.recorder, settings.project, resume, given)
         require_recipe(plan.settings.reward_recipe, settings)
     env = {"HONE_CAMPAIGN__PRESET": preset} if preset else {}  # the judge's defaults are the recipe's too
     wanted = wanted_services(context, settings, proxy_url, env)
-    with progress(as_json=context.json) as shown:
+    with choose_progress(as_json=context.json) as shown:
         return await campaign(plan, settings, wanted, shown)

@@ -28,7 +28,7 @@ NAME = "hone_packed"
 _UNKNOWN = ("sliding_window", "softcap", "s_aux", "position_bias")
 
 
-def register() -> None:
+def register_attention() -> None:
     """Make `NAME` known to transformers, and keep torch from cuDNN's attention. Doing it again changes nothing.
 
     cuDNN plans anew for every pair of lengths that it has not seen, and a step's rows are of all lengths: on an H100

@@ -189,7 +189,7 @@ def resolve_base(base: str) -> Path:
 
 def load_policy(base: Path, settings: TrainerSettings) -> Policy:
     """Load a base from a folder and give it a LoRA with reproducible first weights (`settings.seed`)."""
-    attention.register()
+    attention.register_attention()
     transformers_logging.disable_progress_bar()
     device = choose_device(settings)
     try:

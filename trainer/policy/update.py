@@ -16,7 +16,7 @@ from torch import Tensor
 
 from trainer.batch.packing import Pack, pack
 from trainer.batch.weights import WeightedRow
-from trainer.errors import Interrupted, StepFailed
+from trainer.errors import StepFailed, StepInterrupted
 from trainer.policy.logprobs import token_logprobs
 from trainer.policy.losses import LOSSES, kl_to_base
 from trainer.policy.model import Policy
@@ -28,7 +28,7 @@ _OF_THE_FIRST = frozenset({"kl_engine", "logprob_gap", "logprob_gap_max"})
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class PackTokens:
     """The trained tokens of a pack, each tensor of shape (n,). `before` are flat indices of the tokens before them."""
 
     before: Tensor  # int64
@@ -44,7 +44,7 @@ class Tokens:
 
 
 @dataclass(slots=True)
-class Sums:
+class StepSums:
     """What a step adds up over its packs."""
 
     trained_tokens: int = 0
@@ -91,38 +91,38 @@ class Sums:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class UpdatePlan:
     """The rows of a step and how they are packed."""
 
     rows: Sequence[WeightedRow]
     packs: Sequence[Pack] = field(default_factory=list)
 
 
-def plan(policy: Policy, rows: Sequence[WeightedRow], settings: TrainerSettings) -> Plan:
+def plan_update(policy: Policy, rows: Sequence[WeightedRow], settings: TrainerSettings) -> UpdatePlan:
     """Pack the rows of a step, each cut after its last trained token: what follows teaches nothing."""
     ids = [one.row.token_ids[: int(np.flatnonzero(one.row.trained)[-1]) + 1] for one in rows]
-    return Plan(rows, pack(ids, settings.token_budget, alone=policy.alone))
+    return UpdatePlan(rows, pack(ids, settings.token_budget, alone=policy.alone))
 
 
-def train(
-    policy: Policy, optimizer: Optimizer, planned: Plan, settings: TrainerSettings, stopped: Callable[[], bool]
+def train_step(
+    policy: Policy, optimizer: Optimizer, planned: UpdatePlan, settings: TrainerSettings, stopped: Callable[[], bool]
 ) -> dict[str, float]:
     """Make one update and return its metrics.
 
-    `stopped` is asked between packs. Raises `Interrupted` when it says so and `StepFailed` where loss or gradient is
-    not finite; then the parameters are as they were.
+    `stopped` is asked between packs. Raises `StepInterrupted` when it says so and `StepFailed` where loss or gradient
+    is not finite; then the parameters are as they were.
     """
-    sums = Sums()
+    sums = StepSums()
     optimizer.zero()
     for one in planned.packs:
         if stopped():
             optimizer.zero()
-            raise Interrupted("the step was stopped before its update: its groups go back")
+            raise StepInterrupted("the step was stopped before its update: its groups go back")
         _accumulate(policy, one, planned.rows, settings, sums)
     return sums.means() | optimizer.step()
 
 
-def by_substep(rows: Sequence[WeightedRow]) -> list[list[WeightedRow]]:
+def split_substeps(rows: Sequence[WeightedRow]) -> list[list[WeightedRow]]:
     """The rows of each optimizer step of a training step, in their order."""
     parts: dict[int, list[WeightedRow]] = {}
     for row in rows:
@@ -130,7 +130,7 @@ def by_substep(rows: Sequence[WeightedRow]) -> list[list[WeightedRow]]:
     return [parts[number] for number in sorted(parts)]
 
 
-def over_substeps(done: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def merge_substeps(done: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The metrics of a step out of those of its optimizer steps: tokens add up, a largest is the largest of all.
 
     How near the trainer is to the engine shows in the first alone: after it the weights are not the engine's.
@@ -143,13 +143,13 @@ def over_substeps(done: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return merged if later else dict(first)
 
 
-def pack_logprobs(policy: Policy, one: Pack, tokens: Tokens, chunk: int) -> tuple[Tensor, Tensor]:
+def pack_logprobs(policy: Policy, one: Pack, tokens: PackTokens, chunk: int) -> tuple[Tensor, Tensor]:
     """Return the logprobs (with gradient) and entropies of a pack's trained tokens, float32 of shape (n,)."""
     hidden = policy.hidden(one)[tokens.before]
     return token_logprobs(hidden, policy.head, tokens.targets, tokens.temperatures, chunk=chunk)
 
 
-def gather(one: Pack, rows: Sequence[WeightedRow], device: torch.device) -> Tokens:
+def gather_tokens(one: Pack, rows: Sequence[WeightedRow], device: torch.device) -> PackTokens:
     """Find the trained tokens of a pack: where each is predicted, and what the loss needs of it."""
     before, parts = [], []
     for index, places in zip(one.rows, one.places, strict=True):
@@ -161,7 +161,7 @@ def gather(one: Pack, rows: Sequence[WeightedRow], device: torch.device) -> Toke
     def floats(arrays: list[NDArray[np.floating]]) -> Tensor:
         return torch.from_numpy(np.concatenate(arrays).astype(np.float32)).to(device)
 
-    return Tokens(
+    return PackTokens(
         before=torch.from_numpy(np.concatenate(before)).to(device),
         targets=torch.from_numpy(np.concatenate([r.token_ids[t] for r, t, _, _ in parts]).astype(np.int64)).to(device),
         temperatures=floats([r.temperature[t] for r, t, _, _ in parts]),
@@ -172,8 +172,10 @@ def gather(one: Pack, rows: Sequence[WeightedRow], device: torch.device) -> Toke
     )
 
 
-def _accumulate(policy: Policy, one: Pack, rows: Sequence[WeightedRow], settings: TrainerSettings, sums: Sums) -> None:
-    tokens = gather(one, rows, policy.device)
+def _accumulate(
+    policy: Policy, one: Pack, rows: Sequence[WeightedRow], settings: TrainerSettings, sums: StepSums
+) -> None:
+    tokens = gather_tokens(one, rows, policy.device)
     logprobs, entropies = pack_logprobs(policy, one, tokens, settings.logprob_chunk)
     result = LOSSES[settings.loss](logprobs, tokens.behaviour, tokens.advantages, settings)
     losses = result.loss

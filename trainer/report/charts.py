@@ -1,6 +1,6 @@
 """Which figures of a campaign are drawn.
 
-Owns: the charts of a report. Refuses: drawing (`recorder.charts`).
+Owns: the charts of a report. Refuses: drawing (`recorder.stats.charts`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from recorder.charts import Chart, Level, Mark, Series
-from trainer.report.shapes import Point, Report
-from trainer.report.words import is_share, named, percent_or_number
+from recorder.stats.charts import Chart, EventMark, ReferenceLine, Series
+from trainer.report.formatters import is_share, measure_name, percent_or_number
+from trainer.report.shapes import CampaignReport, MeasuredPoint
 
 SMALL: Final = (4.6, 2.0)  # inches, of 72 points
 _MOST_BARS: Final = 50  # more steps than these are drawn several to a bar
@@ -34,7 +34,7 @@ _TITLES: Final = {
 MOST_HEALTH: Final = 16  # figures that are drawn; a recipe may have any number of parts
 
 
-def curve(report: Report) -> Chart:
+def measure_chart(report: CampaignReport) -> Chart:
     """What was measured after each step, and the steps' own attempts, against target and baselines."""
     last = max([report.steps_done, *(one.step for one in report.validations)], default=0)
     validated = _series("validation", report.validations, last)
@@ -42,16 +42,16 @@ def curve(report: Report) -> Chart:
     if report.validations:  # one set of intervals can be read, two lie over each other
         own = replace(own, low=(), high=())
     series = [one for one in (validated, own) if any(value is not None for value in one.values)]
-    levels = [Level("target", report.target)] if report.target is not None else []
+    levels = [ReferenceLine("target", report.target)] if report.target is not None else []
     newest = {one.version: one.value for one in report.baselines}  # one may be measured again, by another judge
-    levels += [Level(name, value) for name, value in newest.items() if value is not None]
-    title = f"{named(report.kind).capitalize()} after each step"
+    levels += [ReferenceLine(name, value) for name, value in newest.items() if value is not None]
+    title = f"{measure_name(report.kind).capitalize()} after each step"
     places = tuple(str(step) for step in range(last + 1)) if series else ()
     marks = tuple(one for one in _marks(report) if one.at < len(places))
     return Chart(title, places, tuple(series), share=is_share(report.kind), levels=tuple(levels), marks=marks)
 
 
-def _series(name: str, points: Sequence[Point], last: int) -> Series:
+def _series(name: str, points: Sequence[MeasuredPoint], last: int) -> Series:
     at = {point.step: point for point in points}
     row = [at.get(step) for step in range(last + 1)]
     return Series(
@@ -62,15 +62,15 @@ def _series(name: str, points: Sequence[Point], last: int) -> Series:
     )
 
 
-def _marks(report: Report) -> Iterator[Mark]:
+def _marks(report: CampaignReport) -> Iterator[EventMark]:
     for step in sorted({one.alarm.step for one in report.alarms} | {one.step for one in report.changes}):
         here = [one.alarm for one in report.alarms if one.alarm.step == step]
         words = [f"{alarm.rule} (paused)" if alarm.then == "pause" else alarm.rule for alarm in here]
         words += ["changed"] if any(one.step == step for one in report.changes) else []
-        yield Mark(", ".join(words), step)
+        yield EventMark(", ".join(words), step)
 
 
-def seconds(report: Report) -> Chart:
+def seconds_chart(report: CampaignReport) -> Chart:
     """Where the time went, by phase; the mean of several steps where there are many."""
     many = -(-len(report.steps) // _MOST_BARS) or 1
     folded = [report.steps[at : at + many] for at in range(0, len(report.steps), many)]
@@ -83,21 +83,21 @@ def seconds(report: Report) -> Chart:
     return Chart(title, places, series, bars=True)
 
 
-def health(report: Report) -> list[Chart]:
+def health_charts(report: CampaignReport) -> list[Chart]:
     """A small chart of each figure of the steps' health."""
     places = tuple(str(step.step) for step in report.steps)
     return [
-        Chart(title(name), places, (Series(title(name), tuple(values)),), size=SMALL)
+        Chart(figure_title(name), places, (Series(figure_title(name), tuple(values)),), size=SMALL)
         for name, values in list(report.health.items())[:MOST_HEALTH]
     ]
 
 
-def title(name: str) -> str:
+def figure_title(name: str) -> str:
     """A figure of health as people read it."""
     return _TITLES.get(name, name.replace("part.", "Part: ", 1))
 
 
-def alone(chart: Chart) -> str:
+def chart_text(chart: Chart) -> str:
     """A chart in words, for who cannot see it: where each series began and ended."""
     told = []
     for one in chart.series:

@@ -1,7 +1,7 @@
 """The conversations that a report shows, cut so that it stays small.
 
-Owns: how much of one is shown, and in which words. Refuses: which are shown (`recorder.learned.improvement`, and what
-an alarm names), and making text harmless (whoever shows it does).
+Owns: how much of one is shown, and in which words. Refuses: which are shown (`recorder.views.versions.before_after`,
+and what an alarm names), and making text harmless (whoever shows it does).
 """
 
 from __future__ import annotations
@@ -9,53 +9,62 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from recorder.learned.campaign_events import Alarm
-from recorder.learned.improvement import Attempted, attempted_by, most_improved
-from recorder.reading.transcripts import load_trajectories
-from recorder.reading.views import TrajectoryView
+from recorder.queue.campaigns import CampaignView
 from recorder.registry.versions import VersionView
-from recorder.retelling.standing import version_names
-from recorder.retelling.turns import Asked, Facts, Turn, tell
 from recorder.store.database import Store
-from recorder.work.campaigns import CampaignView
-from trainer.report.shapes import Alarmed, Conversation, Pair, Said
+from recorder.views.campaigns.events import Alarm
+from recorder.views.trajectories.shapes import TrajectoryView
+from recorder.views.trajectories.transcripts import load_trajectories
+from recorder.views.trajectory_detail.conversation import (
+    AnswerFacts,
+    ConversationMessage,
+    ToolRequest,
+    build_conversation,
+)
+from recorder.views.trajectory_detail.outcome import version_names
+from recorder.views.versions.before_after import TrajectoryAttempt, most_improved_scenarios, version_attempts
+from trainer.report.shapes import AlarmEvidence, ReportConversation, ReportMessage, ScenarioPair
 
 PAIRS: Final = 3
 CHARS: Final = 1500  # of one message
 HEAD, TAIL = 4, 12  # messages
 
 
-async def pairs(store: Store, campaign: CampaignView, first: VersionView, best: VersionView) -> list[Pair]:
+async def improved_pairs(
+    store: Store, campaign: CampaignView, first: VersionView, best: VersionView
+) -> list[ScenarioPair]:
     """The scenarios that improved most from the first version to the best, by both."""
-    before, after = [await attempted_by(store, campaign, version.id) for version in (first, best)]
-    chosen = most_improved(before, after, PAIRS)
+    before, after = [await version_attempts(store, campaign, version.id) for version in (first, best)]
+    chosen = most_improved_scenarios(before, after, PAIRS)
     views = await _views(store, [side.run for one in chosen for side in (one.before, one.after)])
     names = {first.id: first.name, best.id: best.name}
 
-    def told(side: Attempted) -> Conversation:
-        return conversation(views[side.run], names[side.version_id], side.reward)
+    def told(side: TrajectoryAttempt) -> ReportConversation:
+        return cut_conversation(views[side.run], names[side.version_id], side.reward)
 
     return [
-        Pair(one.scenario, one.split, told(one.before), told(one.after), one.rise)
+        ScenarioPair(one.scenario, one.split, told(one.before), told(one.after), one.rise)
         for one in chosen
         if one.before.run in views and one.after.run in views
     ]
 
 
-async def alarmed(store: Store, alarms: Collection[Alarm]) -> list[Alarmed]:
+async def alarm_evidence(store: Store, alarms: Collection[Alarm]) -> list[AlarmEvidence]:
     """Alarms; the newest that paused comes with the conversations that it points to."""
     pausing = [alarm for alarm in alarms if alarm.then == "pause"][-1:]
     shown = [str(one["trajectory"]) for alarm in pausing for one in alarm.evidence[:PAIRS] if one.get("trajectory")]
     views = await _views(store, shown)
     names = await version_names(store, {_answered_by(view) for view in views.values()})
-    return [Alarmed(alarm, list(_evidence(alarm, views, names)) if alarm in pausing else ()) for alarm in alarms]
+    return [AlarmEvidence(alarm, list(_evidence(alarm, views, names)) if alarm in pausing else ()) for alarm in alarms]
 
 
-def _evidence(alarm: Alarm, views: Mapping[str, TrajectoryView], names: Mapping[str, str]) -> Iterator[Conversation]:
+def _evidence(
+    alarm: Alarm, views: Mapping[str, TrajectoryView], names: Mapping[str, str]
+) -> Iterator[ReportConversation]:
     for one in alarm.evidence[:PAIRS]:
         view = views.get(str(one.get("trajectory")))
         if view is not None:
-            yield conversation(view, names.get(_answered_by(view), "?"), _number(one.get("reward")))
+            yield cut_conversation(view, names.get(_answered_by(view), "?"), _number(one.get("reward")))
 
 
 def _answered_by(view: TrajectoryView) -> str:
@@ -72,15 +81,15 @@ async def _views(store: Store, runs: Collection[str]) -> dict[str, TrajectoryVie
     return {view.id: view for view in await load_trajectories(store, list(dict.fromkeys(runs)))}
 
 
-def conversation(view: TrajectoryView, version: str, reward: float | None) -> Conversation:
+def cut_conversation(view: TrajectoryView, version: str, reward: float | None) -> ReportConversation:
     """A run as it is shown: its beginning and its end, and of each message so much."""
-    said = [message for turn in tell(view, Facts()).turns for message in _said(turn)]
+    said = [message for turn in build_conversation(view, AnswerFacts()).turns for message in _said(turn)]
     skipped = max(0, len(said) - HEAD - TAIL)
     shown = said if not skipped else [*said[:HEAD], *said[-TAIL:]]
-    return Conversation(view.id, version, reward, shown, skipped, min(HEAD, len(shown)))
+    return ReportConversation(view.id, version, reward, shown, skipped, min(HEAD, len(shown)))
 
 
-def _said(turn: Turn) -> Iterator[Said]:
+def _said(turn: ConversationMessage) -> Iterator[ReportMessage]:
     if turn.thinking:
         yield _cut(f"{turn.role}, thinking", turn.thinking)
     words = [*turn.texts, *(f"[{kind}]" for kind in turn.media)]
@@ -90,11 +99,11 @@ def _said(turn: Turn) -> Iterator[Said]:
         yield from _asked(asked)
 
 
-def _asked(asked: Asked) -> Iterator[Said]:
+def _asked(asked: ToolRequest) -> Iterator[ReportMessage]:
     yield _cut("asks", f"{asked.name} {asked.arguments}")
     if asked.result is not None:
         yield from _said(asked.result)
 
 
-def _cut(role: str, text: str) -> Said:
-    return Said(role, text[:CHARS], max(0, len(text) - CHARS))
+def _cut(role: str, text: str) -> ReportMessage:
+    return ReportMessage(role, text[:CHARS], max(0, len(text) - CHARS))

@@ -1,7 +1,7 @@
 """A report as one HTML file: no script, nothing outside of it, hostile transcripts as text.
 
 Owns: filling the template, the file's Content-Security-Policy, drawings put into it. Refuses: what is told
-(`gathering`), which figures are drawn (`charts`) and how (`recorder.charts`).
+(`gathering`), which figures are drawn (`charts`) and how (`recorder.stats.charts`).
 
 Every text that is shown is escaped by Jinja and made visible by `clean`. The only markup that is not is the drawings':
 their words are outlines, so that nothing of a text is left in them. The policy allows the one style sheet, by its hash.
@@ -19,11 +19,11 @@ from typing import Final
 import jinja2
 from markupsafe import Markup, escape
 
-from recorder.base.terminal import clean, number
-from recorder.charts import Chart, dark_inks, draw
+from recorder.base.terminal import clean, format_number
 from recorder.processes import file_modes
-from trainer.report import charts, words
-from trainer.report.shapes import Point, Report
+from recorder.stats.charts import Chart, dark_inks, draw_svg
+from trainer.report import charts, formatters
+from trainer.report.shapes import CampaignReport, MeasuredPoint
 
 HERE: Final = Path(__file__).parent / "templates"
 STEPS: Final = (10, 50)  # of a long campaign: the first and the last in its table
@@ -32,12 +32,12 @@ _NAMED: Final = re.compile(r'(\bid="|href="#|url\(#)')
 _TRACK: Final = 120.0  # how long the line is on which an interval is shown
 
 
-def write(report: Report, path: Path) -> None:
+def write_page(report: CampaignReport, path: Path) -> None:
     """Write the page, to be read by its owner alone: conversations are on it. Raises OSError."""
-    file_modes.write(path, render(report))
+    file_modes.write_private(path, render_page(report))
 
 
-def render(report: Report) -> str:
+def render_page(report: CampaignReport) -> str:
     """The page."""
     sheet = _sheet()
     return (
@@ -46,18 +46,18 @@ def render(report: Report) -> str:
         .render(
             report=report,
             sheet=Markup(sheet),  # noqa: S704 - ours, and a style element holds no markup
-            policy=policy(sheet),
-            curve=_drawn(charts.curve(report), "curve"),
-            seconds=_drawn(charts.seconds(report), "seconds"),
-            health=[_drawn(chart, f"health{at}") for at, chart in enumerate(charts.health(report))],
-            steps=words.ends_of(report.steps, *STEPS),
+            policy=security_policy(sheet),
+            curve=_drawn(charts.measure_chart(report), "curve"),
+            seconds=_drawn(charts.seconds_chart(report), "seconds"),
+            health=[_drawn(chart, f"health{at}") for at, chart in enumerate(charts.health_charts(report))],
+            steps=formatters.head_and_tail(report.steps, *STEPS),
             own_points={point.step: point for point in report.own},
-            validations=words.ends_of(report.validations, *VALIDATIONS),
+            validations=formatters.head_and_tail(report.validations, *VALIDATIONS),
         )
     )
 
 
-def policy(sheet: str) -> str:
+def security_policy(sheet: str) -> str:
     """What a browser may do with the page: nothing but apply its style sheet."""
     known = base64.b64encode(hashlib.sha256(sheet.encode()).digest()).decode()
     return f"default-src 'none'; style-src 'sha256-{known}'; base-uri 'none'; form-action 'none'"
@@ -84,9 +84,14 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters |= {"visible": clean, "count": words.count, "number": number, "span": words.span}
-    made.filters |= {"when": words.when, "holds": words.holds, "title": charts.title}
-    made.globals |= {"words": words, "track": track}
+    made.filters |= {
+        "visible": clean,
+        "count": formatters.format_count,
+        "number": format_number,
+        "span": formatters.format_span,
+    }
+    made.filters |= {"when": formatters.format_time, "holds": formatters.goal_text, "title": charts.figure_title}
+    made.globals |= {"formatters": formatters, "track": interval_track}
     return made
 
 
@@ -94,13 +99,13 @@ def _drawn(chart: Chart, name: str) -> Markup | None:
     """A chart as part of a page, its ids apart from those of the others; None: there is nothing to draw."""
     if chart.empty:
         return None
-    drawn = draw(chart)
+    drawn = draw_svg(chart)
     svg = _NAMED.sub(lambda found: f"{found[1]}{name}-", drawn[drawn.index("<svg ") :])
-    told = escape(clean(charts.alone(chart)))
+    told = escape(clean(charts.chart_text(chart)))
     return Markup(svg.replace("<svg ", f'<svg role="img" aria-label="{told}" ', 1))  # noqa: S704 - words are outlines
 
 
-def track(point: Point) -> dict[str, float] | None:
+def interval_track(point: MeasuredPoint) -> dict[str, float] | None:
     """Where a share and the ends of its interval lie on a line from 0 to 1; None: it has no interval within."""
     if point.value is None or point.low is None or point.high is None or point.low < 0 or point.high > 1:
         return None

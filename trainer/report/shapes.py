@@ -1,6 +1,6 @@
 """What a report says, as plain data.
 
-Owns: the shapes that are shown and printed as JSON. Refuses: where they come from (`trainer.report.gathering`), and how
+Owns: the shapes that are shown and printed as JSON. Refuses: where they come from (`trainer.report.contents`), and how
 they look (`text`, `page`).
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from recorder.learned.campaign_events import Alarm, CampaignMeasure, SettingChanged, StepDone
+from recorder.queue.training.budgets import CampaignJudgingCost
 from recorder.states import CampaignState
-from recorder.work.spending import Judged
+from recorder.views.campaigns.events import Alarm, CampaignMeasure, SettingChanged, StepDone
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class MeasuredPoint:
     """What a model was measured at after so many steps, with a 95 % interval where there is one."""
 
     step: int
@@ -31,7 +31,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Stands:
+class CampaignStatus:
     """Where the campaign stands, in a word and in a sentence.
 
     `goes_on`: what to do, where something is to be done, its commands between backticks.
@@ -43,7 +43,7 @@ class Stands:
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class GoalResult:
     """What must hold beside the target, and whether it does of the best version; None: not measured."""
 
     words: str  # turns at most 4
@@ -52,7 +52,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ReportMessage:
     """One message of a conversation. `cut`: how many characters are left out at its end."""
 
     role: str
@@ -61,19 +61,19 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class ReportConversation:
     """One run. `skipped`: how many messages are left out, behind the first `head`."""
 
     run: str
     version: str
     reward: float | None
-    messages: Sequence[Said]
+    messages: Sequence[ReportMessage]
     skipped: int = 0
     head: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ScenarioPair:
     """One scenario by the first version and by the best: of each the run nearest to its mean reward.
 
     `rise`: by how much the mean reward rose; None where rewards of different groups cannot be compared.
@@ -81,21 +81,21 @@ class Pair:
 
     scenario: str
     split: str
-    before: Conversation
-    after: Conversation
+    before: ReportConversation
+    after: ReportConversation
     rise: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class Alarmed:
+class AlarmEvidence:
     """An alarm, and the conversations that it points to."""
 
     alarm: Alarm
-    conversations: Sequence[Conversation] = ()
+    conversations: Sequence[ReportConversation] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class ExcludedTrajectories:
     """Runs that were not trained on, with the reason's sentence."""
 
     code: str
@@ -104,7 +104,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Withheld:
+class WithheldTools:
     """Tools that may write and were not offered to attempts, and how many calls of such tools were refused."""
 
     tools: Sequence[str]
@@ -112,7 +112,7 @@ class Withheld:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CampaignReport:
     """One campaign. Times are unix seconds.
 
     `first` is the version that it began with; `best` the newest validation of the version that measured most; `served`
@@ -126,33 +126,33 @@ class Report:
     made_at: float
     began_at: float
     ended_at: float | None
-    stands: Stands
+    stands: CampaignStatus
     steps_done: int
     most_steps: int | None
     failed_steps: int
     kind: CampaignMeasure
     target: float | None
     beat: str | None  # in words, where a baseline is to be beaten
-    own: Sequence[Point]  # of each step's own attempts
-    validations: Sequence[Point]
-    baselines: Sequence[Point]
-    tests: Sequence[Point]
+    own: Sequence[MeasuredPoint]  # of each step's own attempts
+    validations: Sequence[MeasuredPoint]
+    baselines: Sequence[MeasuredPoint]
+    tests: Sequence[MeasuredPoint]
     first: str | None
-    before: Point | None
-    best: Point | None
+    before: MeasuredPoint | None
+    best: MeasuredPoint | None
     served: str | None
     live: str | None
-    goals: Sequence[Goal]
-    alarms: Sequence[Alarmed]
+    goals: Sequence[GoalResult]
+    alarms: Sequence[AlarmEvidence]
     changes: Sequence[SettingChanged]
-    judged: Judged
+    judged: CampaignJudgingCost
     attempts: int
     errored: int
     trained: int
-    left_out: Sequence[LeftOut]
-    withheld: Withheld
+    left_out: Sequence[ExcludedTrajectories]
+    withheld: WithheldTools
     seconds: Mapping[str, float]  # by phase
     health: Mapping[str, Sequence[float | None]]  # figure → its value at each step
     steps: Sequence[StepDone]
-    pairs: Sequence[Pair]
+    pairs: Sequence[ScenarioPair]
     notes: Sequence[str]  # what is not in the report, and why

@@ -13,36 +13,50 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from recorder.errors import Conflict, LeaseLost, RecorderError, StoreUnavailable, Undecided
-from recorder.groups.shadows import counted_in_own
-from recorder.holding import leases
-from recorder.holding.holders import holder_name
-from recorder.reading import transcripts
+from recorder.errors import Conflict, LeaseLost, RecorderError, StoreUnavailable, VersionPending
+from recorder.queue import leases
+from recorder.queue.claims import GroupClaim, return_claim, return_claim_in
+from recorder.queue.groups.shadows import counts_in_own_group
+from recorder.queue.judging import scores
+from recorder.queue.judging.scores import NewPart, part_rewards
+from recorder.queue.leases import holder_name
+from recorder.queue.training import steps
+from recorder.queue.training.steps import StepView
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.fingerprint import base_fingerprint
-from recorder.registry.versions import VersionView, slug
+from recorder.registry.versions import VersionView, alias_slug
 from recorder.store import ledger
-from recorder.store.database import Store
+from recorder.store.database import Project, Store
 from recorder.store.ledger import LedgerRow
-from recorder.store.project import Project
-from recorder.work import scores, steps
-from recorder.work.claims import GroupClaim, give_back, put_back
-from recorder.work.scores import NewPart, rewards_of
-from recorder.work.steps import StepView
-from trainer.artifacts import durable
-from trainer.artifacts.adapters import Origin
-from trainer.batch.rows import Basis
+from recorder.views.trajectories import transcripts
+from trainer.artifacts import durable_folders
+from trainer.artifacts.adapters import AdapterOrigin
+from trainer.batch.rows import RowBasis
 from trainer.batch.weights import GroupRows, group_rows, weigh
-from trainer.errors import AliasBusy, BaseMismatch, Interrupted, MemoryFull, StepFailed, TrainerError, VersionNotWritten
+from trainer.errors import (
+    AliasBusy,
+    BaseMismatch,
+    MemoryFull,
+    StepFailed,
+    StepInterrupted,
+    TrainerError,
+    VersionNotWritten,
+)
 from trainer.policy.model import dtype_name, resolve_base
 from trainer.settings import TrainerSettings
-from trainer.step import comparing, report
-from trainer.step.core import Core, Folders, Seconds, Start, Written
-from trainer.step.keeper import Keeper
-from trainer.step.report import STEP_FAILED, StepReport
-from trainer.step.retention import remove_unneeded
-from trainer.step.torch_thread import TorchThread
+from trainer.step import baselines, summary
+from trainer.step.core import (
+    PhaseSeconds,
+    StartVersion,
+    TorchThread,
+    TrainerCore,
+    TrainerFolders,
+    WrittenStep,
+    remove_unneeded,
+)
+from trainer.step.lease_renewer import LeaseRenewer
+from trainer.step.summary import STEP_FAILED, StepReport
 
 __all__ = ["OPTIMIZER_FRESH", "STEP_FAILED", "AliasTrainer", "StepReport"]
 
@@ -50,17 +64,17 @@ OPTIMIZER_FRESH = "optimizer_fresh"  # the ledger's code of a version whose opti
 
 
 @dataclass(slots=True)
-class _Attempt:
+class _RunningStep:
     """A step that has begun: what it uses, and what came of it so far."""
 
     parent: VersionView
     groups: Sequence[GroupRows]
     claims: Sequence[GroupClaim]
     metrics: dict[str, float]
-    seconds: Seconds
+    seconds: PhaseSeconds
     at_parent: bool = False  # the parent is in memory: from here on a failure may be the groups' doing
     version_id: str | None = None
-    written: Written | None = None
+    written: WrittenStep | None = None
 
 
 class AliasTrainer:
@@ -70,12 +84,12 @@ class AliasTrainer:
         self._store = store
         self._alias = alias
         self._settings = settings
-        self._folders = Folders.of(data.resolve())  # the engine finds a version by its path, from anywhere
+        self._folders = TrainerFolders.of(data.resolve())  # the engine finds a version by its path, from anywhere
         self._torch = TorchThread()
         self._resources = AsyncExitStack()
         self._fingerprint: str
-        self._keeper: Keeper
-        self._core: Core
+        self._keeper: LeaseRenewer
+        self._core: TrainerCore
 
     @classmethod
     async def open(cls, store: Store, alias: AliasView, settings: TrainerSettings, data: Path) -> AliasTrainer:
@@ -97,20 +111,20 @@ class AliasTrainer:
             raise TrainerError("no base model is known: set trainer.base (or engine.base) to its folder or hub id")
         base = await asyncio.to_thread(resolve_base, self._settings.base)
         await self._check_base(base)
-        name, lease_s = leases.trainer(self._alias.name), self._settings.lease_s
-        lease = await leases.acquire(Project(self._store, self._alias.project_id), name, holder_name(), lease_s)
+        name, lease_s = leases.trainer_lease(self._alias.name), self._settings.lease_s
+        lease = await leases.acquire_lease(Project(self._store, self._alias.project_id), name, holder_name(), lease_s)
         if lease is None:
             raise AliasBusy(
                 f"another trainer holds the alias {self._alias.name!r} (lease {name!r}). Stop it, or wait up to "
                 f"{lease_s:.0f} s if it died."
             )
-        self._keeper = Keeper(self._store, lease, lease_s)
+        self._keeper = LeaseRenewer(self._store, lease, lease_s)
         await self._resources.enter_async_context(self._keeper.running())
         await steps.take_over(self._store, self._alias.id, lease=lease)
         for folder in (self._folders.adapters, self._folders.checkpoints):
-            durable.remove_unfinished(folder, slug(self._alias.name))
+            durable_folders.remove_unfinished(folder, alias_slug(self._alias.name))
         await self._remove_unneeded()
-        self._core = await self._torch.run(Core, base, self._settings, self._folders)
+        self._core = await self._torch.run(TrainerCore, base, self._settings, self._folders)
 
     async def _remove_unneeded(self) -> None:
         await remove_unneeded(self._store, self._alias, self._folders, self._settings.keep_versions)
@@ -158,36 +172,36 @@ class AliasTrainer:
 
         After a failed step the groups are given back, or left out after `max_tries`, and the error is raised:
         `StepFailed` for a loss that is not finite and for a lease that ran out, `MemoryFull` where the GPU has no room,
-        `AliasBusy` where another trainer took the alias, `VersionNotWritten` for a full disk, `Undecided` while another
-        version waits for its decision.
+        `AliasBusy` where another trainer took the alias, `VersionNotWritten` for a full disk, `VersionPending` while
+        another version waits for its decision.
         """
         with self._keeper.keeping(claims):
             try:
                 return await self._train(claims, campaign_id)
             except BaseException as e:  # cancellation included: no group may stay claimed
                 await asyncio.shield(self._give_back(claims))
-                if isinstance(e, LeaseLost | Interrupted) and self._keeper.lost.is_set():
+                if isinstance(e, LeaseLost | StepInterrupted) and self._keeper.lost.is_set():
                     raise self._taken_over() from e
                 if isinstance(e, LeaseLost):
                     raise StepFailed(f"a lease ran out during the step: {e}") from e
                 raise
 
     async def _train(self, claims: Sequence[GroupClaim], campaign_id: str | None) -> StepReport:
-        seconds = Seconds()
+        seconds = PhaseSeconds()
         parent = await self._live()
         parts = await self._parts(claims, seconds)
         groups = await self._read(parts, parent, seconds)
         teaching = await self._leave_out(groups, claims)
-        unasked = scores.unasked_of(chain.from_iterable(parts.values()))
-        metrics = report.reward_metrics(groups, unasked)
-        left, masked = report.left_out(groups), report.masked(teaching)
+        unasked = scores.unasked_trajectories(chain.from_iterable(parts.values()))
+        metrics = summary.reward_metrics(groups, unasked)
+        left, masked = summary.excluded_counts(groups), summary.masked_counts(teaching)
         if not teaching:
             reason = "no group teaches anything" + (f": {left}" if left else "")
             return StepReport(None, None, reason, metrics, 0, left, masked, seconds.by_phase)
-        metrics |= report.part_metrics(teaching, chain.from_iterable(parts.values()))
+        metrics |= summary.part_metrics(teaching, chain.from_iterable(parts.values()))
         taught = {group.group_id for group in teaching}
         used = [claim for claim in claims if claim.group_id in taught]
-        attempt = _Attempt(parent, teaching, used, metrics, seconds)
+        attempt = _RunningStep(parent, teaching, used, metrics, seconds)
         step, version = await self._step(attempt, campaign_id)
         trained = sum(len(group.trained) for group in teaching)
         return StepReport(step, version, None, attempt.metrics, trained, left, masked, seconds.by_phase)
@@ -196,7 +210,7 @@ class AliasTrainer:
         """Give back what is still held; where the store is away, the leases run out by themselves."""
         for claim in claims:
             with suppress(LeaseLost, StoreUnavailable):
-                await give_back(self._store, claim)
+                await return_claim(self._store, claim)
 
     def _taken_over(self) -> AliasBusy:
         return AliasBusy(
@@ -213,7 +227,7 @@ class AliasTrainer:
             raise TrainerError(f"the alias {alias.name!r} has no live version to train from")
         return await versions.get_version(self._store, alias.live_version_id)
 
-    async def _parts(self, held: Sequence[GroupClaim], seconds: Seconds) -> dict[str, Sequence[NewPart]]:
+    async def _parts(self, held: Sequence[GroupClaim], seconds: PhaseSeconds) -> dict[str, Sequence[NewPart]]:
         """What the scores that the groups were claimed with are made of, by group."""
         of_group: dict[str, str] = {}
         for claim in held:
@@ -225,16 +239,16 @@ class AliasTrainer:
         return {group_id: found[id_].parts if id_ in found else () for group_id, id_ in of_group.items()}
 
     async def _read(
-        self, parts: Mapping[str, Sequence[NewPart]], parent: VersionView, seconds: Seconds
+        self, parts: Mapping[str, Sequence[NewPart]], parent: VersionView, seconds: PhaseSeconds
     ) -> list[GroupRows]:
-        line = await versions.ancestry(self._store, parent.id)
+        line = await versions.list_ancestors(self._store, parent.id)
         ids = list(parts)
-        in_own = await counted_in_own(self._store, ids)
-        basis = Basis(self._fingerprint, line, self._settings.max_age, self._settings.token_budget, in_own)
+        in_own = await counts_in_own_group(self._store, ids)
+        basis = RowBasis(self._fingerprint, line, self._settings.max_age, self._settings.token_budget, in_own)
         with seconds.phase("read"):
             views = await transcripts.load_groups(self._store, ids, with_tokens=True)
-            rewards = [rewards_of(parts[view.id]) for view in views]
-            compared = await comparing.baselines(self._store, views)
+            rewards = [part_rewards(parts[view.id]) for view in views]
+            compared = await baselines.load_baselines(self._store, views)
 
         def all_rows() -> list[GroupRows]:
             by_std = self._settings.advantage_std
@@ -252,16 +266,18 @@ class AliasTrainer:
             if group.code is not None:
                 claim = by_id[group.group_id]
                 self._keeper.drop(claim)
-                await scores.leave_out(self._store, claim, group.code)
+                await scores.exclude_group(self._store, claim, group.code)
         return [group for group in groups if group.code is None]
 
-    async def _step(self, attempt: _Attempt, campaign_id: str | None) -> tuple[StepView, VersionView]:
+    async def _step(self, attempt: _RunningStep, campaign_id: str | None) -> tuple[StepView, VersionView]:
         parent = attempt.parent
         step = await self._begin(attempt, campaign_id)
         try:
-            version = await versions.allocate(self._store, self._alias.id, parent.id, step_id=step.id)
+            version = await versions.allocate_version(self._store, self._alias.id, parent.id, step_id=step.id)
             attempt.version_id = version.id
-            origin = Origin(self._alias.name, version.number, parent.name, self._alias.base_model, self._fingerprint)
+            origin = AdapterOrigin(
+                self._alias.name, version.number, parent.name, self._alias.base_model, self._fingerprint
+            )
             await self._torch.run(self._compute, attempt, origin)
             with attempt.seconds.phase("commit"):
                 step = await self._finish(step, version, attempt)
@@ -273,34 +289,34 @@ class AliasTrainer:
         await self._remove_unneeded()
         return step, await versions.get_version(self._store, version.id)
 
-    async def _begin(self, attempt: _Attempt, campaign_id: str | None) -> StepView:
+    async def _begin(self, attempt: _RunningStep, campaign_id: str | None) -> StepView:
         lease, held = self._keeper.lease, attempt.claims
         try:
             return await steps.begin_step(
                 self._store, self._alias.id, attempt.parent.id, campaign_id, groups=held, lease=lease
             )
-        except (Undecided, LeaseLost):
+        except (VersionPending, LeaseLost):
             raise
         except Conflict as e:  # the alias was moved while the groups were read
             raise StepFailed(str(e)) from e
 
-    def _compute(self, attempt: _Attempt, origin: Origin) -> None:
+    def _compute(self, attempt: _RunningStep, origin: AdapterOrigin) -> None:
         """The blocking part, in the torch thread."""
         rows = weigh(attempt.groups, self._settings.shadow_weight, self._settings.substeps)
         parent, seconds = attempt.parent, attempt.seconds
         with seconds.phase("load"):
             path = Path(parent.path) if parent.path else None
-            known = self._core.go_to(Start(parent.id, path, parent.manifest_sha256))
+            known = self._core.go_to(StartVersion(parent.id, path, parent.manifest_sha256))
         attempt.at_parent = True
         measured, attempt.written = self._core.step(rows, origin, self._stopped, seconds)
-        attempt.metrics |= measured | report.row_metrics(rows, seconds.by_phase["train"])
+        attempt.metrics |= measured | summary.row_metrics(rows, seconds.by_phase["train"])
         attempt.metrics["optimizer_fresh"] = 0.0 if known else 1.0
         attempt.metrics |= {f"seconds.{phase}": spent for phase, spent in seconds.by_phase.items()}
 
     def _stopped(self) -> bool:
         return self._torch.stopped() or self._keeper.lost.is_set()
 
-    async def _finish(self, step: StepView, version: VersionView, attempt: _Attempt) -> StepView:
+    async def _finish(self, step: StepView, version: VersionView, attempt: _RunningStep) -> StepView:
         assert attempt.written is not None
         published = attempt.written.published
         return await steps.finish_step(
@@ -319,7 +335,7 @@ class AliasTrainer:
             lease=self._keeper.lease,
         )
 
-    async def _give_up(self, step: StepView, attempt: _Attempt, error: BaseException) -> None:
+    async def _give_up(self, step: StepView, attempt: _RunningStep, error: BaseException) -> None:
         reason = f"{type(error).__name__}: {error}"
         try:
             await steps.abandon_step(self._store, step.id, reason)
@@ -336,17 +352,19 @@ class AliasTrainer:
 
     async def _count_failure(self, claim: GroupClaim, reason: str) -> None:
         """Give a group back, or leave it out when it has been in too many steps that failed."""
-        earlier = [row for row in await ledger.of(self._store, "group", claim.group_id) if row.code == STEP_FAILED]
+        earlier = [
+            row for row in await ledger.object_entries(self._store, "group", claim.group_id) if row.code == STEP_FAILED
+        ]
         if len(earlier) + 1 >= self._settings.max_tries:
-            await scores.leave_out(self._store, claim, STEP_FAILED, {"reason": reason})
+            await scores.exclude_group(self._store, claim, STEP_FAILED, {"reason": reason})
             return
         row = LedgerRow(claim.project_id, "group", claim.group_id, STEP_FAILED, {"reason": reason})
         async with self._store.write() as conn:
-            await ledger.write(conn, [row])
-            await put_back(conn, claim)
+            await ledger.write_rows(conn, [row])
+            await return_claim_in(conn, claim)
 
 
-def _ledger_rows(attempt: _Attempt, version: VersionView) -> list[LedgerRow]:
+def _ledger_rows(attempt: _RunningStep, version: VersionView) -> list[LedgerRow]:
     """What the ledger says of a step: the trajectories that it left out, and an optimizer that lost its state."""
     rows = [row for group in attempt.groups for row in group.ledger_rows()]
     if attempt.metrics["optimizer_fresh"]:
@@ -357,5 +375,5 @@ def _ledger_rows(attempt: _Attempt, version: VersionView) -> list[LedgerRow]:
 
 def _may_be_the_groups_fault(error: BaseException) -> bool:
     """Whether the same groups would fail again: then they must not be tried for ever."""
-    innocent = RecorderError | Interrupted | MemoryFull | VersionNotWritten
+    innocent = RecorderError | StepInterrupted | MemoryFull | VersionNotWritten
     return isinstance(error, Exception) and not isinstance(error, innocent)

@@ -1,22 +1,42 @@
-"""What the trainer holds in memory: a policy and its optimizer, at one version.
+"""The one thread that owns torch.
+
+Owns: running blocking work there so that the event loop goes on renewing leases, and asking it to stop.
+Refuses: what the work is. (Torch's thread pool and its settings belong to the thread that first used them.)
+
+What the trainer holds in memory: a policy and its optimizer, at one version.
 
 Owns: being at a version (adapter and checkpoint loaded), making a step from it, writing what came of it. Refuses: the
 store and leases (`trainer.step.alias_trainer`). Blocking and bound to one thread, which owns all of torch here.
+
+Folders of versions that nobody needs any more: removed, so that disks do not fill while an alias learns for months.
+
+Owns: removing them, and what a trainer left that died between a folder's last rename and its step's commit. Refuses:
+the rule (`recorder.maintenance.retention`). For the one process that holds the alias.
 """
 
 from __future__ import annotations
 
+import asyncio
+import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import torch
 from safetensors import SafetensorError
 
-from trainer.artifacts import adapters, checkpoint, durable, probe
-from trainer.artifacts.adapters import LoraShape, Origin, Published
+from recorder.maintenance.retention import known_folders, release_folders
+from recorder.registry.aliases import AliasView
+from recorder.registry.versions import alias_slug
+from recorder.store.database import Store
+from trainer.artifacts import adapters, checkpoint, durable_folders, probe
+from trainer.artifacts.adapters import AdapterOrigin, LoraShape, PublishedAdapter
 from trainer.batch.weights import WeightedRow
 from trainer.errors import AdapterInvalid, MemoryFull, VersionNotWritten
 from trainer.policy import update
@@ -24,22 +44,54 @@ from trainer.policy.model import ROOM, Policy, load_policy
 from trainer.policy.optim import Optimizer
 from trainer.settings import TrainerSettings
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class TorchThread:
+    """Runs one piece of work at a time, in order."""
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
+        self._cancelled = threading.Event()
+        self._closing = threading.Event()
+
+    def stopped(self) -> bool:
+        """Whether the work should end early: its awaiter was cancelled, or the thread is to close."""
+        return self._cancelled.is_set() or self._closing.is_set()
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do the work in the thread. When cancelled, ask it to stop and wait until it did: it is never left behind."""
+        self._cancelled.clear()
+        future = asyncio.get_running_loop().run_in_executor(self._executor, partial(work, *args, **kwargs))
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            self._cancelled.set()
+            await asyncio.wait([future])
+            raise
+
+    async def close(self) -> None:
+        """Ask running work to stop, wait for it, end the thread."""
+        self._closing.set()
+        await asyncio.to_thread(self._executor.shutdown)
+
 
 @dataclass(frozen=True, slots=True)
-class Folders:
+class TrainerFolders:
     """Where versions and checkpoints lie. A version's two folders have one name."""
 
     adapters: Path
     checkpoints: Path
 
     @classmethod
-    def of(cls, data: Path) -> Folders:
+    def of(cls, data: Path) -> TrainerFolders:
         """The folders of a data folder."""
         return cls(data / "adapters", data / "checkpoints")
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartVersion:
     """A version to train from. `path` None: version 0, the base without an adapter."""
 
     version_id: str
@@ -48,20 +100,20 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenStep:
     """A step's result on disk, not yet in the store."""
 
-    published: Published
+    published: PublishedAdapter
     checkpoint: Path
 
     def remove(self) -> None:
         """Take it back: the store does not know it."""
-        durable.remove(self.published.path)
-        durable.remove(self.checkpoint)
+        durable_folders.remove_folder(self.published.path)
+        durable_folders.remove_folder(self.checkpoint)
 
 
 @dataclass(slots=True)
-class Seconds:
+class PhaseSeconds:
     """Wall time by phase."""
 
     by_phase: dict[str, float] = field(default_factory=dict)
@@ -76,10 +128,10 @@ class Seconds:
             self.by_phase[name] = self.by_phase.get(name, 0.0) + time.perf_counter() - began
 
 
-class Core:
+class TrainerCore:
     """A policy with its optimizer."""
 
-    def __init__(self, base: Path, settings: TrainerSettings, folders: Folders) -> None:
+    def __init__(self, base: Path, settings: TrainerSettings, folders: TrainerFolders) -> None:
         torch.set_num_threads(settings.threads)
         self.policy: Policy = load_policy(base, settings)
         self._optimizer = Optimizer(self.policy.parameters, settings)
@@ -87,7 +139,7 @@ class Core:
         self._folders = folders
         self._at: str | None = None  # the version in memory; None: nobody knows
 
-    def go_to(self, start: Start) -> bool:
+    def go_to(self, start: StartVersion) -> bool:
         """Be at a version. Returns whether its optimizer state was there (True for version 0, which has none).
 
         Raises `AdapterInvalid` or `CheckpointInvalid` where the files are damaged, or of another shape or scale.
@@ -101,33 +153,33 @@ class Core:
             self.policy.load_state(None)
             known = True
         else:
-            self.policy.load_state(adapters.read(start.path, start.manifest_sha256))
+            self.policy.load_state(adapters.read_adapter(start.path, start.manifest_sha256))
             self._require_scale(start.path)
             folder = self._folders.checkpoints / start.path.name
             known = folder.exists()
             if known:
-                checkpoint.load(folder, self._optimizer)
+                checkpoint.load_checkpoint(folder, self._optimizer)
         self._at = start.version_id
         return known
 
     def step(
-        self, rows: Sequence[WeightedRow], origin: Origin, stopped: Callable[[], bool], seconds: Seconds
-    ) -> tuple[dict[str, float], Written]:
+        self, rows: Sequence[WeightedRow], origin: AdapterOrigin, stopped: Callable[[], bool], seconds: PhaseSeconds
+    ) -> tuple[dict[str, float], WrittenStep]:
         """Train on the rows from the version in memory and write the result. Returns metrics and what was written.
 
         Afterwards nobody knows which version is in memory until `became` says it. Raises `StepFailed`,
         `MemoryFull`, `Interrupted`, `AdapterInvalid`, `VersionNotWritten`.
         """
         self._at = None
-        given = probe.candidates([one.row for one in rows])
+        given = probe.probe_candidates([one.row for one in rows])
         with self._told_of_memory():
             with seconds.phase("probe"):
-                before = probe.distributions(self.policy, given, self._settings.token_budget)
+                before = probe.next_token_logprobs(self.policy, given, self._settings.token_budget)
             with seconds.phase("train"):
-                metrics = update.over_substeps([self._update(part, stopped) for part in update.by_substep(rows)])
+                metrics = update.merge_substeps([self._update(part, stopped) for part in update.split_substeps(rows)])
             with seconds.phase("probe"):
-                after = probe.distributions(self.policy, given, self._settings.token_budget)
-        contexts = probe.choose(given, after, before)
+                after = probe.next_token_logprobs(self.policy, given, self._settings.token_budget)
+        contexts = probe.choose_contexts(given, after, before)
         with seconds.phase("publish"):
             try:
                 written = self._write(origin, contexts)
@@ -150,29 +202,46 @@ class Core:
             ) from e
 
     def _update(self, rows: Sequence[WeightedRow], stopped: Callable[[], bool]) -> dict[str, float]:
-        planned = update.plan(self.policy, rows, self._settings)
-        return update.train(self.policy, self._optimizer, planned, self._settings, stopped)
+        planned = update.plan_update(self.policy, rows, self._settings)
+        return update.train_step(self.policy, self._optimizer, planned, self._settings, stopped)
 
     def became(self, version_id: str) -> None:
         """The weights and optimizer state in memory are this version's."""
         self._at = version_id
 
     def _require_scale(self, folder: Path) -> None:
-        alpha = adapters.alpha(folder)
+        alpha = adapters.lora_alpha(folder)
         if alpha != self._settings.alpha:
             raise AdapterInvalid(
                 f"{folder} was trained with alpha {alpha:g}, and trainer.alpha is {self._settings.alpha:g}: its "
                 "weights would mean another model. A version's descendants keep its alpha: set trainer.alpha back."
             )
 
-    def _write(self, origin: Origin, contexts: dict[str, object]) -> Written:
+    def _write(self, origin: AdapterOrigin, contexts: dict[str, object]) -> WrittenStep:
         settings, policy = self._settings, self.policy
         shapes = {name: tuple(parameter.shape) for name, parameter in policy.parameters.items()}
         lora = LoraShape(settings.rank, settings.alpha, policy.modules)
-        published = adapters.publish(self._folders.adapters, origin, lora, policy.state(), shapes, contexts)
+        published = adapters.publish_adapter(self._folders.adapters, origin, lora, policy.state(), shapes, contexts)
         try:
-            saved = checkpoint.save(self._folders.checkpoints, published.engine_name, self._optimizer)
+            saved = checkpoint.save_checkpoint(self._folders.checkpoints, published.engine_name, self._optimizer)
         except BaseException:  # a version without its optimizer state is not published
-            durable.remove(published.path)
+            durable_folders.remove_folder(published.path)
             raise
-        return Written(published, saved)
+        return WrittenStep(published, saved)
+
+
+async def remove_unneeded(store: Store, alias: AliasView, folders: TrainerFolders, keep: int) -> None:
+    """Remove the folders of versions that are not needed, then those that no version of the store has."""
+    for released in await release_folders(store, alias.id, keep):
+        for path in filter(None, (released.path, released.checkpoint_path)):
+            await asyncio.to_thread(durable_folders.remove_folder, Path(path))
+    known = await known_folders(store)
+    for parent in (folders.adapters, folders.checkpoints):
+        for folder in _of_alias(parent, alias):
+            if not {folder.name, folder.name.rpartition("-")[0]} & known:
+                await asyncio.to_thread(durable_folders.remove_folder, folder)
+
+
+def _of_alias(parent: Path, alias: AliasView) -> list[Path]:
+    named = re.compile(re.escape(alias_slug(alias.name)) + r"@\d+-[0-9a-f]{12}")
+    return [folder for folder in parent.glob("*@*") if named.fullmatch(folder.name)]

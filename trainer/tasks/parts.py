@@ -1,23 +1,105 @@
-"""The scenarios of each part of a campaign, as its settings name them, and what there is of each.
+"""The parts of a campaign's tasks: those that it learns from, those that it is measured by, and those for its end.
+
+Owns: to which part a scenario of one file belongs, and that no task is in two parts. Pure. Refuses: reading files.
+
+A scenario's part hangs on its id and the seed alone: one that is added or taken out moves no other.
+
+The scenarios of each part of a campaign, as its settings name them, and what there is of each.
 
 Owns: reading them from one file or from one for each part, and counting what a file holds. Refuses: what a part is
-(`trainer.tasks.splitting`), running anything.
+(`trainer.tasks.parts`), running anything.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any, Final
 
 from trainer.campaign_settings import CampaignSettings
-from trainer.tasks import scenarios, splitting
+from trainer.errors import ScenariosInvalid
+from trainer.tasks import scenarios
 from trainer.tasks.scenarios import Scenario
+
+PARTS: Final = ("train", "val", "test")
+_MOST_SHOWN: Final = 5
+_STEPS: Final = 2**64
+
+
+def scenario_part(id_: str, shares: Sequence[float], seed: int) -> str:
+    """The part of a scenario. Two shares: there is no test part."""
+    digest = hashlib.sha256(f"{seed}:{id_}".encode()).digest()
+    at, end = int.from_bytes(digest[:8], "big") / _STEPS, 0.0
+    for part, share in zip(PARTS, shares, strict=False):
+        end += share
+        if at < end:
+            return part
+    return PARTS[len(shares) - 1]  # the shares' sum may be a hair below 1
+
+
+def split_scenarios(scenarios: Sequence[Scenario], shares: Sequence[float], seed: int) -> dict[str, list[Scenario]]:
+    """The parts of one file's scenarios, in its order. Raises `ScenariosInvalid` where one is empty."""
+    parts: dict[str, list[Scenario]] = {part: [] for part in PARTS[: len(shares)]}
+    for scenario in scenarios:
+        parts[scenario_part(scenario.id, shares, seed)].append(scenario)
+    if empty := [part for part, found in parts.items() if not found]:
+        raise ScenariosInvalid(
+            f"of {len(scenarios)} scenarios none is in the {' and the '.join(empty)} part (campaign.split "
+            f"{list(shares)}, campaign.seed {seed}): add scenarios, give the part a larger share, or name files in its "
+            "place (campaign.val_scenarios, campaign.test_scenarios)"
+        )
+    return parts
+
+
+def require_apart(parts: Mapping[str, Sequence[Scenario]]) -> None:
+    """Raise `ScenariosInvalid` where two parts share a scenario: by its id, or by what it asks."""
+    by_id: dict[str, tuple[str, Scenario]] = {}
+    by_input: dict[str, tuple[str, Scenario]] = {}
+    faults: list[str] = []
+    for part, own in parts.items():
+        for scenario in own:
+            same_id = by_id.setdefault(scenario.id, (part, scenario))
+            same_input = by_input.setdefault(comparison_form(scenario.input), (part, scenario))
+            if same_id[0] != part:
+                faults.append(f"{_named(*same_id)} and {_named(part, scenario)} have one id")
+            elif same_input[0] != part:
+                faults.append(f"{_named(*same_input)} and {_named(part, scenario)} have one input")
+    if faults:
+        more = f"\n… and {len(faults) - _MOST_SHOWN} more" if len(faults) > _MOST_SHOWN else ""
+        raise ScenariosInvalid(
+            "what is trained on would be measured: a scenario must be in one part only. Take one of each out:\n"
+            + "\n".join(faults[:_MOST_SHOWN])
+            + more
+        )
+
+
+def comparison_form(value: Any) -> str:
+    """A scenario's input as it is compared: case, white space, Unicode forms and the order of keys tell none apart."""
+    return json.dumps(_plain(value), sort_keys=True, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return " ".join(unicodedata.normalize("NFKC", value).casefold().split())
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return value
+
+
+def _named(part: str, scenario: Scenario) -> str:
+    where = f", {scenario.place}" if scenario.place else ""
+    return f"{scenario.id!r} ({part}{where})"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartCounts:
     """What there is of a part."""
 
     name: str
@@ -28,7 +110,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
+class DuplicateScenarios:
     """Scenarios of one part that ask the same, as far as `splitting.alike` sees: ids, and where each was read."""
 
     part: str
@@ -36,25 +118,27 @@ class Alike:
     places: Sequence[str]
 
 
-def read(settings: CampaignSettings, file: Path) -> dict[str, list[Scenario]]:
+def read_parts(settings: CampaignSettings, file: Path) -> dict[str, list[Scenario]]:
     """The scenarios of each part that there is; `file` is that of those to learn from, or of all.
 
     Raises `ScenariosInvalid` where a file is not usable, a part is empty or a scenario is in two.
     """
-    found = scenarios.read(file)
+    found = scenarios.read_scenarios(file)
     if settings.split is not None:
-        parts = splitting.split(found, settings.split, settings.seed)
+        parts = split_scenarios(found, settings.split, settings.seed)
     else:
         others = {"val": settings.val_scenarios, "test": settings.test_scenarios}
-        parts = {"train": found} | {part: scenarios.read(path) for part, path in others.items() if path is not None}
-    splitting.require_apart(parts)
+        parts = {"train": found} | {
+            part: scenarios.read_scenarios(path) for part, path in others.items() if path is not None
+        }
+    require_apart(parts)
     return parts
 
 
-def counted(parts: Mapping[str, Sequence[Scenario]]) -> list[Part]:
+def count_parts(parts: Mapping[str, Sequence[Scenario]]) -> list[PartCounts]:
     """What there is of each part."""
     return [
-        Part(
+        PartCounts(
             name,
             len(found),
             sum(one.adversarial for one in found),
@@ -65,17 +149,17 @@ def counted(parts: Mapping[str, Sequence[Scenario]]) -> list[Part]:
     ]
 
 
-def repeated(parts: Mapping[str, Sequence[Scenario]]) -> list[Alike]:
+def find_duplicates(parts: Mapping[str, Sequence[Scenario]]) -> list[DuplicateScenarios]:
     """The scenarios that ask the same as another one of their part."""
     return list(chain.from_iterable(_repeated(name, found) for name, found in parts.items()))
 
 
-def _repeated(part: str, found: Sequence[Scenario]) -> list[Alike]:
+def _repeated(part: str, found: Sequence[Scenario]) -> list[DuplicateScenarios]:
     by_input: dict[str, list[Scenario]] = {}
     for one in found:
-        by_input.setdefault(splitting.alike(one.input), []).append(one)
+        by_input.setdefault(comparison_form(one.input), []).append(one)
     return [
-        Alike(part, [one.id for one in same], [one.place for one in same])
+        DuplicateScenarios(part, [one.id for one in same], [one.place for one in same])
         for same in by_input.values()
         if len(same) > 1
     ]

@@ -1,27 +1,72 @@
-"""Scenario files: JSON in, checked scenarios out.
+"""Tasks as tables of prompts have them: `row_prompt`, `task_id`, and a column for each criterion.
+
+Owns: the form of such an object (`{"prompt", "task_id"?, "rubric - 1. criterion", …}`) as a scenario. Other columns,
+and criteria without a text, as a table's shorter rows have them, are passed over. Refuses: an object that has no prompt
+or no criterion, and a criterion whose number stands there twice.
+
+Scenario files: JSON in, checked scenarios out.
 
 Owns: the form of a scenario (`{"id", "input", "reference"?, "rubric"?, "adversarial"?}` a line), errors that name the
-line, writing a file that can be read. Objects with a `prompt` are tables' tasks (`trainer.tasks.tables`).
+line, writing a file that can be read. Objects with a `prompt` are tables' tasks (`trainer.tasks.scenarios`).
 Refuses: the store, and any meaning of input and reference: the agent and the judge know that. Of a rubric that is a
-list it knows that its criteria can be judged (`recorder.rubric`).
+list it knows that its criteria can be judged (`recorder.llm.rubric`).
 """
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from recorder import rubric
 from recorder.errors import InvalidId, RubricInvalid
 from recorder.ids import check_external
+from recorder.llm import rubric
 from recorder.processes import file_modes
 from trainer.errors import NoTasks, ScenariosInvalid
-from trainer.tasks import tables
-from trainer.tasks.objects import Doubled, Fault, Found, Unfit, objects
+from trainer.tasks.json_objects import DuplicateKeys, FileFault, FileObject, InvalidObject, read_objects
+
+_CRITERION: Final = re.compile(r"rubric\s*-\s*([0-9]{1,9})\s*\.\s*criterion", re.ASCII)
+
+
+def is_table_row(value: Mapping[str, Any]) -> bool:
+    """Whether an object is of this form, and not a scenario's."""
+    return "input" not in value and ("prompt" in value or any(_CRITERION.fullmatch(key.strip()) for key in value))
+
+
+def row_prompt(value: Mapping[str, Any]) -> str:
+    """What is asked. Raises `InvalidObject`."""
+    said = value.get("prompt")
+    if said is None:
+        raise InvalidObject('"prompt" is missing')
+    if not isinstance(said, str):
+        raise InvalidObject('"prompt" is not a text', "prompt")
+    if not said.strip():
+        raise InvalidObject('"prompt" is empty', "prompt")
+    return said
+
+
+def row_rubric(value: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The criteria by their numbers, each as a scenario's `row_rubric` has them. Raises `InvalidObject`."""
+    found: dict[int, dict[str, str] | None] = {}
+    for key, text in value.items():
+        match = _CRITERION.fullmatch(key.strip())
+        if match is None:
+            continue
+        number = int(match[1])
+        if number in found:
+            raise InvalidObject(f"{key!r}: criterion {number} is there twice", key)
+        if text is not None and not isinstance(text, str):
+            raise InvalidObject(f"{key!r} is not a text", key)
+        found[number] = {"id": str(number), "text": text.strip()} if text and text.strip() else None
+    listed = [one for number in sorted(found) if (one := found[number]) is not None]
+    if not listed:
+        raise InvalidObject('it has no criterion: write "rubric - 1. criterion": "…"')
+    return listed
+
 
 _KEYS = ("id", "input", "reference", "rubric", "adversarial")
 _MOST_SHOWN = 10
@@ -39,27 +84,27 @@ class Scenario:
     place: str = field(default="", compare=False)
 
 
-def read(path: Path) -> list[Scenario]:
+def read_scenarios(path: Path) -> list[Scenario]:
     """Read a JSONL file. Raises `ScenariosInvalid`, which names the file and every line at fault (the first ten)."""
     try:
         content = path.read_bytes()
     except OSError as e:
         raise ScenariosInvalid(f"the scenario file {path} cannot be read: {e.strerror or e}") from e
-    return parse(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), str(path))
+    return parse_scenarios(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), str(path))
 
 
-def parse(lines: Iterable[bytes], source: str) -> list[Scenario]:
+def parse_scenarios(lines: Iterable[bytes], source: str) -> list[Scenario]:
     """Scenarios of a file's lines, in order. Raises `ScenariosInvalid`."""
     found: list[Scenario] = []
     faults: list[str] = []
     first_line: dict[str, int] = {}
-    for one in objects(lines):
-        if isinstance(one, Fault):
+    for one in read_objects(lines):
+        if isinstance(one, FileFault):
             faults.append(f"line {one.line}: {one.why}")
             continue
         try:
             scenario = replace(_scenario(one), place=f"{source}, line {one.line}")
-        except Unfit as e:
+        except InvalidObject as e:
             faults.append(f"line {one.line_of(e)}: {one.name}{e}")
             continue
         if scenario.id in first_line:
@@ -76,19 +121,19 @@ def parse(lines: Iterable[bytes], source: str) -> list[Scenario]:
     return found
 
 
-def write(path: Path, found: Iterable[Scenario]) -> None:
+def write_scenarios(path: Path, found: Iterable[Scenario]) -> None:
     """Write a JSONL file that only its owner may read: it has what users asked. Raises `NoTasks` where it is there."""
     try:
         # a lone surrogate becomes its JSON escape: what was recorded is read back as it was
-        with open(path, "x", encoding="utf-8", errors="backslashreplace", opener=file_modes.opener) as file:
-            file.writelines(line(scenario) + "\n" for scenario in found)
+        with open(path, "x", encoding="utf-8", errors="backslashreplace", opener=file_modes.private_opener) as file:
+            file.writelines(scenario_line(scenario) + "\n" for scenario in found)
     except FileExistsError:
         raise NoTasks(f"{path} is there already: name another file with --out, or remove it") from None
     except OSError as e:
         raise NoTasks(f"{path} cannot be written: {e.strerror or e}") from e
 
 
-def line(scenario: Scenario) -> str:
+def scenario_line(scenario: Scenario) -> str:
     """A scenario as its line, without what it has not."""
     told = {key: value for key in _KEYS if (value := getattr(scenario, key)) is not None}
     if not scenario.adversarial:
@@ -96,20 +141,20 @@ def line(scenario: Scenario) -> str:
     return json.dumps(told, ensure_ascii=False)
 
 
-def _scenario(found: Found) -> Scenario:
+def _scenario(found: FileObject) -> Scenario:
     value = found.value
     if not isinstance(value, dict):
-        raise Unfit(f"a scenario is a JSON object, not {_kind(value)}")
-    if isinstance(value, Doubled):
-        raise Unfit(f"the key {value.key!r} is there twice", value.key, nth=2)
-    if tables.is_task(value):
+        raise InvalidObject(f"a scenario is a JSON object, not {_kind(value)}")
+    if isinstance(value, DuplicateKeys):
+        raise InvalidObject(f"the key {value.key!r} is there twice", value.key, nth=2)
+    if is_table_row(value):
         id_ = f"task-{found.number}" if value.get("task_id") is None else _id(value["task_id"], "task_id")
-        return Scenario(id_, tables.prompt(value), rubric=tables.rubric(value))
+        return Scenario(id_, row_prompt(value), rubric=row_rubric(value))
     for key in value:
         if key not in _KEYS:
-            raise Unfit(f"unknown key {key!r}{_meant(key)}", key)
+            raise InvalidObject(f"unknown key {key!r}{_meant(key)}", key)
     if value.get("input") is None:
-        raise Unfit('"input" is missing')
+        raise InvalidObject('"input" is missing')
     return Scenario(
         _id(value.get("id"), "id"),
         value["input"],
@@ -121,7 +166,7 @@ def _scenario(found: Found) -> Scenario:
 
 def _adversarial(value: object) -> bool:
     if value is not None and not isinstance(value, bool):
-        raise Unfit(f'"adversarial" is {_kind(value)}: it must be true or false', "adversarial")
+        raise InvalidObject(f'"adversarial" is {_kind(value)}: it must be true or false', "adversarial")
     return bool(value)
 
 
@@ -132,15 +177,15 @@ def _rubric(value: Any) -> Any:
             for place, entry in enumerate(value, start=1):
                 if (doubled := _doubled(entry)) is not None:
                     raise RubricInvalid(f"the key {doubled!r} is there twice in one criterion", place)
-            rubric.criteria(value)
+            rubric.parse_criteria(value)
         except RubricInvalid as e:
-            raise Unfit(f'"rubric": {e}', "rubric", entry=e.place) from e
+            raise InvalidObject(f'"rubric": {e}', "rubric", entry=e.place) from e
     return value
 
 
 def _doubled(value: Any) -> str | None:
     """The first key that stands twice in one object of a criterion, be it deep in the schema of its check."""
-    if isinstance(value, Doubled):
+    if isinstance(value, DuplicateKeys):
         return value.key
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return next((key for key in map(_doubled, inner) if key is not None), None)
@@ -148,15 +193,15 @@ def _doubled(value: Any) -> str | None:
 
 def _id(value: object, key: str) -> str:
     if value is None:
-        raise Unfit(f'"{key}" is missing')
+        raise InvalidObject(f'"{key}" is missing')
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str):
-        raise Unfit(f'"{key}" is {_kind(value)}: it must be a text or a whole number', key)
+        raise InvalidObject(f'"{key}" is {_kind(value)}: it must be a text or a whole number', key)
     try:
         return check_external(value, f"the {key}")
     except InvalidId as e:
-        raise Unfit(str(e), key) from e
+        raise InvalidObject(str(e), key) from e
 
 
 def _kind(value: object) -> str:

@@ -1,15 +1,27 @@
-"""Tasks from traffic: what agents were first asked, as scenarios.
+"""Which recorded runs are wanted: `--where reward<0.5`, `--where tag.team=billing`.
+
+Owns: the form of a condition, and whether it holds. Pure. Refuses: reading runs (`trainer.tasks.traffic`).
+
+Tasks from traffic: what agents were first asked, as scenarios.
 
 Owns: which recorded runs give a task, redacting it as the recorder does, joining those that are nearly the same.
-Refuses: the form of a scenario file (`trainer.tasks.scenarios`), which runs are wanted (`trainer.tasks.wanted`),
+Refuses: the form of a scenario file (`trainer.tasks.scenarios`), which runs are wanted (`trainer.tasks.traffic`),
 showing and writing (`trainer.commands`).
 
 A task is the text of the one user message that a run began with: that is what the user's agent can be given. A run that
 began with more (an earlier conversation, a picture) is counted and passed over: nothing is made up in its place.
+
+Recorded runs as scenarios that Hone attempts by itself, with tools answered from the record.
+
+Owns: what of a run such a scenario holds. Refuses: attempting it (`trainer.agents.replay`).
+
+The agent is not there: its system message, its tools and the rest of what it first sent are taken from the record. What
+the run's user said later is not replayed: an attempt is the answer to the opening.
 """
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,18 +29,66 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from recorder.content.redaction import Redaction
-from recorder.content.said import message_text, parts
-from recorder.content.turns import Message
-from recorder.listing.filters import RunFilter
-from recorder.listing.trajectories import TrajectoryLine, list_trajectories
-from recorder.reading.transcripts import load_trajectories
-from recorder.reading.views import CallView, TrajectoryView
-from recorder.states import Origin, Purpose, TrajectoryState
-from recorder.store.project import Project
-from trainer.errors import NoTasks
+from recorder.messages.calls import Message
+from recorder.messages.plain_text import content_parts, message_text
+from recorder.messages.redaction import Redactor
+from recorder.states import CallKind, Origin, Purpose, TrajectoryState
+from recorder.store.database import Project
+from recorder.views.lists.filters import TrajectoryFilter
+from recorder.views.lists.trajectories import TrajectoryLine, list_trajectories
+from recorder.views.trajectories.shapes import CallView, TrajectoryView
+from recorder.views.trajectories.transcripts import load_trajectories
+from trainer.agents.replay import canonical_arguments
+from trainer.errors import ConditionInvalid, NoTasks
 from trainer.tasks.scenarios import Scenario
-from trainer.tasks.wanted import Condition
+
+_FORM: Final = re.compile(r"\s*(?P<field>[\w.-]+)\s*(?P<how><=|>=|!=|=|<|>)\s*(?P<value>.*?)\s*")
+_HOW: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+NUMBERS: Final = ("reward", "calls", "started")  # `started`: unix seconds
+TEXTS: Final = ("version",)
+TAG: Final = "tag."
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One thing that a wanted run has."""
+
+    field: str
+    how: str
+    value: float | str
+
+    def holds(self, facts: Mapping[str, Any]) -> bool:
+        """Whether it holds of a run. A run that has no such thing (no reward yet) is not wanted, but by `!=`."""
+        found = facts.get(self.field)
+        if found is None:
+            return self.how == "!="
+        return _HOW[self.how](found, self.value)
+
+
+def parse_condition(text: str) -> Condition:
+    """Read a condition. Raises `ConditionInvalid`."""
+    found = _FORM.fullmatch(text)
+    if found is None:
+        raise ConditionInvalid(f"--where {text!r} is no condition: write FIELD=VALUE, with one of = != < <= > >=")
+    name, how, value = found["field"], found["how"], found["value"]
+    if name in NUMBERS:
+        return Condition(name, how, _number(text, value))
+    if name not in TEXTS and not (name.startswith(TAG) and len(name) > len(TAG)):
+        known = ", ".join((*NUMBERS, *TEXTS, f"{TAG}NAME"))
+        raise ConditionInvalid(f"--where {text!r}: there is no field {name!r} (known: {known})")
+    if how not in ("=", "!="):
+        raise ConditionInvalid(f"--where {text!r}: {name} is text, and can be = or != only")
+    return Condition(name, how, value)
+
+
+def _number(text: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise ConditionInvalid(f"--where {text!r}: {value!r} is no number") from None
+
 
 PAGE: Final = 50  # runs read at a time
 ALIKE: Final = 0.8  # of the pieces of two texts: below it a word of a short question differs
@@ -36,7 +96,7 @@ _PIECE: Final = 4  # characters
 _INSTRUCTIONS: Final = ("system", "developer")
 
 
-class PassedOver(StrEnum):
+class SkipReason(StrEnum):
     """Why a run gives no task."""
 
     NO_OPENING = "no answered first call"
@@ -45,11 +105,11 @@ class PassedOver(StrEnum):
     EMPTY = "nothing is left of its text"
 
 
-Opening = Callable[[TrajectoryView], str | PassedOver]
+Opening = Callable[[TrajectoryView], str | SkipReason]
 
 
 @dataclass(slots=True)
-class Task:
+class TrafficTask:
     """A task, and the runs that began with it or nearly so, newest first."""
 
     run: TrajectoryView
@@ -58,63 +118,63 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Tasks:
+class TrafficTasks:
     """What was found, newest first, and how many runs were passed over for each reason."""
 
-    found: Sequence[Task]
+    found: Sequence[TrafficTask]
     looked_at: int
-    passed_over: Mapping[PassedOver, int]
+    passed_over: Mapping[SkipReason, int]
 
 
-async def tasks_of(
+async def traffic_tasks(
     project: Project,
     alias: str,
     wanted: Sequence[Condition],
-    redaction: Redaction,
+    redaction: Redactor,
     *,
     runs: int,
     opening: Opening | None = None,
-) -> Tasks:
+) -> TrafficTasks:
     """The tasks of the newest `runs` completed runs of an alias, those of its traffic that are wanted.
 
     `opening` says what a run began with [`opening_text`].
 
     Raises `NoTasks` where there is none.
     """
-    joined = Joined()
-    passed_over: Counter[PassedOver] = Counter()
+    joined = TaskCollector()
+    passed_over: Counter[SkipReason] = Counter()
     looked_at = 0
     async for view in _runs(project, alias, wanted, runs):
         looked_at += 1
         text = (opening or opening_text)(view)
-        if isinstance(text, PassedOver):
+        if isinstance(text, SkipReason):
             passed_over[text] += 1
         elif not (kept := redaction.text(text).strip()):
-            passed_over[PassedOver.EMPTY] += 1
+            passed_over[SkipReason.EMPTY] += 1
         else:
             joined.add(view, kept)
     if not joined.tasks:
         why = "; ".join(f"{count} {reason}" for reason, count in passed_over.items())
         seen = f"of {looked_at} runs none gives a task: {why}" if looked_at else "no completed run of it fits"
         raise NoTasks(f"nothing of alias {alias!r} can be a scenario: {seen}. `hone trajectories` lists what there is.")
-    return Tasks(joined.tasks, looked_at, passed_over)
+    return TrafficTasks(joined.tasks, looked_at, passed_over)
 
 
 async def _runs(project: Project, alias: str, wanted: Sequence[Condition], most: int) -> AsyncIterator[TrajectoryView]:
-    completed = RunFilter(states=(TrajectoryState.COMPLETED,), purpose=Purpose.TRAIN, alias=alias)
+    completed = TrajectoryFilter(states=(TrajectoryState.COMPLETED,), purpose=Purpose.TRAIN, alias=alias)
     before: str | None = None
     while most > 0:
         page = await list_trajectories(project, completed, before=before, limit=min(PAGE, most))
         by_id = {line.id: line for line in page.lines if line.origin in (Origin.LIVE, Origin.IMPORT)}
         for view in await load_trajectories(project.store, list(by_id)):
-            if view.selection is None and all(one.holds(facts(by_id[view.id], view)) for one in wanted):
+            if view.selection is None and all(one.holds(condition_facts(by_id[view.id], view)) for one in wanted):
                 yield view
         if page.next is None:
             return
         before, most = page.next, most - len(page.lines)
 
 
-def facts(line: TrajectoryLine, view: TrajectoryView) -> dict[str, Any]:
+def condition_facts(line: TrajectoryLine, view: TrajectoryView) -> dict[str, Any]:
     """What a condition may ask of a run."""
     known = {"reward": line.reward, "calls": line.call_count, "started": line.started_at, "version": line.version}
     return known | {f"tag.{name}": value for name, value in view.tags.items()}
@@ -127,56 +187,56 @@ def first_call(view: TrajectoryView) -> CallView | None:
     return next((call for call in view.calls if call.id == view.main_path[0][0]), None)
 
 
-def opening_text(view: TrajectoryView) -> str | PassedOver:
+def opening_text(view: TrajectoryView) -> str | SkipReason:
     """The task that a run began with, or why it gives none."""
     call = first_call(view)
     if call is None:
-        return PassedOver.NO_OPENING
+        return SkipReason.NO_OPENING
     asked = [message for message in call.messages if message.get("role") not in _INSTRUCTIONS]
     if len(asked) != 1 or asked[0].get("role") != "user":
-        return PassedOver.SEVERAL_MESSAGES
-    text = texts_of(asked[0])
+        return SkipReason.SEVERAL_MESSAGES
+    text = plain_text(asked[0])
     if text is None:
-        return PassedOver.NOT_TEXT
-    return text.strip() or PassedOver.EMPTY
+        return SkipReason.NOT_TEXT
+    return text.strip() or SkipReason.EMPTY
 
 
-def texts_of(message: Message) -> str | None:
+def plain_text(message: Message) -> str | None:
     """The text of a message that is nothing but text."""
     content = message.get("content")
     if isinstance(content, str):
         return content
     if not isinstance(content, list) or not content:
         return None
-    return None if any(text is None for text, _ in parts(content)) else message_text(message)
+    return None if any(text is None for text, _ in content_parts(content)) else message_text(message)
 
 
-def scenarios(tasks: Iterable[Task]) -> list[Scenario]:
+def task_scenarios(tasks: Iterable[TrafficTask]) -> list[Scenario]:
     """Tasks as scenarios; each bears the id of the newest run that began with it."""
     return [Scenario(task.run.id, task.text) for task in tasks]
 
 
 @dataclass(slots=True)
-class Joined:
+class TaskCollector:
     """Tasks in the order they came; one that is nearly an earlier one is counted there.
 
     Texts whose numbers differ are never joined: an order's number is the task.
     """
 
-    tasks: list[Task] = field(default_factory=list)
-    _same: dict[tuple[str, ...], Task] = field(default_factory=dict)
-    _alike: dict[tuple[str, ...], list[tuple[frozenset[str], Task]]] = field(default_factory=dict)
+    tasks: list[TrafficTask] = field(default_factory=list)
+    _same: dict[tuple[str, ...], TrafficTask] = field(default_factory=dict)
+    _alike: dict[tuple[str, ...], list[tuple[frozenset[str], TrafficTask]]] = field(default_factory=dict)
 
     def add(self, view: TrajectoryView, text: str) -> None:
         """Keep a run's task, or count the run to the task that it is."""
         words = tuple(_words(text))
         known = self._same.get(words)
-        numbers, found = tuple(sorted(filter(_has_digit, words))), pieces(words)
+        numbers, found = tuple(sorted(filter(_has_digit, words))), text_pieces(words)
         others = self._alike.setdefault(numbers, [])
         if known is None:
-            known = next((task for other, task in others if alike(found, other)), None)
+            known = next((task for other, task in others if is_similar(found, other)), None)
         if known is None:
-            known = Task(view, text, runs=0)
+            known = TrafficTask(view, text, runs=0)
             self.tasks.append(known)
             others.append((found, known))
         self._same[words] = known
@@ -192,14 +252,66 @@ def _has_digit(word: str) -> bool:
     return any(char.isdigit() for char in word)
 
 
-def pieces(words: Iterable[str]) -> frozenset[str]:
+def text_pieces(words: Iterable[str]) -> frozenset[str]:
     """All runs of `_PIECE` characters in a text."""
     line = " ".join(words)
     return frozenset(line[at : at + _PIECE] for at in range(max(1, len(line) - _PIECE + 1)))
 
 
-def alike(one: frozenset[str], other: frozenset[str]) -> bool:
+def is_similar(one: frozenset[str], other: frozenset[str]) -> bool:
     """Whether two texts share most of their pieces (Jaccard)."""
     if min(len(one), len(other)) < ALIKE * max(len(one), len(other)):
         return False  # they cannot
     return len(one & other) >= ALIKE * len(one | other)
+
+
+# What of a request decides how is sampled. The rest is the agent's business with its server.
+_SAMPLING: Final = ("temperature", "top_p", "max_tokens", "max_completion_tokens", "stop")
+
+
+def opening_key(view: TrajectoryView) -> str | SkipReason:
+    """What tells a run's opening from another, or why it cannot be replayed: here it may have any messages of text."""
+    call = first_call(view)
+    if call is None:
+        return SkipReason.NO_OPENING
+    found = [plain_text(message) for message in call.messages if message.get("role") == "user"]
+    known = [text for text in found if text is not None]
+    if len(known) < len(found):
+        return SkipReason.NOT_TEXT
+    return "\n".join(known).strip() or SkipReason.EMPTY
+
+
+def replay_scenarios(tasks: Iterable[TrafficTask], redaction: Redactor) -> list[Scenario]:
+    """Tasks as scenarios with all that an attempt needs, redacted; each bears the id of its run."""
+    return [Scenario(task.run.id, _input(task.run, redaction)) for task in tasks]
+
+
+def _input(view: TrajectoryView, redaction: Redactor) -> dict[str, Any]:
+    call = first_call(view)
+    assert call is not None, "a run without an opening is passed over"
+    return {
+        "messages": list(redaction.messages(call.messages)),
+        "tools": redaction.value(list(call.tools or ())),
+        "sampling": {name: call.rest[name] for name in _SAMPLING if call.rest.get(name) is not None},
+        "results": redaction.value(tool_results(view.calls)),
+    }
+
+
+def tool_results(calls: Sequence[CallView]) -> list[dict[str, Any]]:
+    """What a run's tools answered, in order, by name and canonical arguments: as its later calls brought it back."""
+    found: dict[str, dict[str, Any]] = {}
+    for call in calls:
+        if call.turn_kind is CallKind.MAIN:
+            for id_, one in _results_in(call.messages):
+                found.setdefault(id_, one)
+    return list(found.values())
+
+
+def _results_in(messages: Sequence[Message]) -> Iterable[tuple[str, dict[str, Any]]]:
+    asked: dict[str, Mapping[str, Any]] = {}
+    for at, message in enumerate(messages):
+        asked |= {call["id"]: call["function"] for call in message.get("tool_calls") or () if "function" in call}
+        function = asked.pop(str(message.get("tool_call_id")), None) if message.get("role") == "tool" else None
+        if function is not None:
+            key = {"name": function["name"], "arguments": canonical_arguments(function["arguments"])}
+            yield f"{at} {message['tool_call_id']}", {**key, "content": message.get("content")}

@@ -1,25 +1,34 @@
 """One group: its attempts side by side, and what judges said of it.
 
-Owns: these two pages. Refuses: the comparison (`recorder.comparing`), what a
-person does here (`proxy.dashboard.pages.group_changes`).
+Owns: these two pages. Refuses: the comparison (`recorder.views.comparison`), what a
+person does here (`proxy.dashboard.pages.group`).
+
+What a person does to a group: has it scored anew, says which attempt is better.
+
+Owns: these forms' answers. Refuses: whether somebody may (`proxy.admission.pages`), the deeds themselves.
 """
 
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import quote
 
-from litestar import Response, get
+from litestar import Response, get, post
 from litestar.params import FromQuery
 
+from proxy.api.actions import caller_id
 from proxy.api.route_parts import AnyRequest, Id, caller_of
-from proxy.dashboard.fitting import Fits, fit
-from proxy.dashboard.render import render
-from proxy.dashboard.shown import ForPages, Shown
-from recorder.comparing.judging import Judging, load_judgings
-from recorder.comparing.loading import load_with_two
-from recorder.groups.lookup import find_group
-from recorder.reasons import meaning
-from recorder.work import again
+from proxy.dashboard import forms
+from proxy.dashboard.page_budget import PageFit, fit_comparison
+from proxy.dashboard.page_context import ForPages, PageContext
+from proxy.dashboard.renderer import render_page
+from proxy.errors import BadRequest
+from recorder.queue import feedback
+from recorder.queue.groups.lookup import find_group
+from recorder.queue.judging import rescoring
+from recorder.reasons import explain_reason
+from recorder.views.comparison.judge_records import ScoreRecord, load_judgings
+from recorder.views.comparison.loader import load_with_two
 
 OFFERED: Final = 40  # attempts that a form lets choose from
 _REPLIES_BYTES: Final = 60_000  # of judges' replies on a page, all together; and as much of their reasons
@@ -40,16 +49,16 @@ async def group_page(
     group_id = await _found(shown, request, group)
     compared, narrow = await load_with_two(shown.project.store, group_id, left=left or None, right=right or None)
     head = compared.group
-    return render(
+    return render_page(
         request,
         "group.html",
         c=compared,
         narrow=narrow,
-        fits=fit([compared, *([narrow] if narrow else [])]),
+        fits=fit_comparison([compared, *([narrow] if narrow else [])]),
         offered=[one for one in compared.attempts if one.number <= OFFERED or one.number in compared.columns],
         chosen=bool(left or right),
-        why=meaning(head.reason) if head.reason else None,
-        not_again=again.refusal(head.state, head.reason),
+        why=explain_reason(head.reason) if head.reason else None,
+        not_again=rescoring.refusal_reason(head.state, head.reason),
     )
 
 
@@ -69,7 +78,7 @@ async def judging_page(
     told = sum(1 + len(run.parts) for one in judgings for run in one.runs[:runs])
     told += sum(1 + len(said.verdicts[:runs]) for one in judgings for said in one.replies[:16])
     told += sum(1 + len(second.parts[:runs]) for one in judgings for second in one.beside[-4:])
-    return render(
+    return render_page(
         request,
         "judging.html",
         group_id=group_id,
@@ -77,15 +86,68 @@ async def judging_page(
         wanted=prompt,
         answer=reply,
         runs=runs,
-        reasons=Fits((), (), min(_MOST_CHARS, _REPLIES_BYTES // max(1, told))),
-        replies=Fits((), (), _REPLIES_BYTES // many),
-        prompts=Fits((), (), _PROMPT_BYTES // max(1, asked // 2)),
+        reasons=PageFit((), (), min(_MOST_CHARS, _REPLIES_BYTES // max(1, told))),
+        replies=PageFit((), (), _REPLIES_BYTES // many),
+        prompts=PageFit((), (), _PROMPT_BYTES // max(1, asked // 2)),
     )
 
 
-def _messages_of(judging: Judging) -> int:
+def _messages_of(judging: ScoreRecord) -> int:
     return len(judging.asked or ()) + sum(len(one.messages) for one in judging.run_prompts)
 
 
-async def _found(shown: Shown, request: AnyRequest, group: str) -> str:
+async def _found(shown: PageContext, request: AnyRequest, group: str) -> str:
     return await find_group(shown.project, group, caller_of(request).whose.groups_of)
+
+
+_PLACE = "place:"  # a field of a ranking: this, and the attempt's id
+
+
+@post("/groups/{group:str}/again", include_in_schema=False)
+async def rescore_group(shown: ForPages, request: AnyRequest, group: Id) -> Response[None]:
+    """Put a group before the judge again."""
+    told = await forms.read_fields(request)
+    group_id = await _find_group(shown, request, group)
+    why = str(shown.hone.recorder.redaction.value(forms.field_text(told, "why")))
+    await rescoring.request_rescore(shown.hone.project, group_id, by=caller_id(caller_of(request)), why=why)
+    return forms.back_to(f"{_path(group_id)}#again")
+
+
+@post("/groups/{group:str}/preference", include_in_schema=False)
+async def note_preference(shown: ForPages, request: AnyRequest, group: Id) -> Response[None]:
+    """Write down which of two attempts is better, or the pairs that follow from a ranking of several."""
+    told = await forms.read_fields(request)
+    group_id = await _find_group(shown, request, group)
+    better, worse = forms.field_text(told, "better"), forms.field_text(told, "worse")
+    places = {
+        name.removeprefix(_PLACE): _place(forms.field_text(told, name)) for name in told if name.startswith(_PLACE)
+    }
+    ranking = {id_: place for id_, place in places.items() if place is not None}
+    pairs = [(better, worse)] if better and worse else feedback.ranking_pairs(ranking)
+    if not pairs:
+        raise BadRequest("nothing is preferred: choose the better and the worse attempt, or give two of them places.")
+    comment = shown.hone.recorder.redaction.value(forms.field_text(told, "comment")) or None
+    try:
+        await feedback.write_preferences(
+            shown.hone.project, group_id, pairs, by=caller_id(caller_of(request)), comment=comment
+        )
+    except ValueError as e:
+        raise BadRequest(f"{e}.") from e
+    return forms.back_to(f"{_path(group_id)}#preferences")
+
+
+async def _find_group(shown: PageContext, request: AnyRequest, group: str) -> str:
+    return await find_group(shown.hone.project, group, caller_of(request).whose.groups_of)
+
+
+def _path(group_id: str) -> str:
+    return f"/hone/groups/{quote(group_id, safe='')}"
+
+
+def _place(text: str) -> int | None:
+    """A place in a ranking; None where none was given. Raises BadRequest."""
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:6]) <= 1000):
+        raise BadRequest(f"the place {text[:100]!r} is no number from 1 to 1000: 1 is the best.")
+    return int(text)

@@ -1,6 +1,6 @@
 """Review: two runs side by side, blind, and which is better; below them what else waits.
 
-Owns: this page, and its form's answer. Refuses: which pairs wait, and what an answer is (`recorder.reviewing`);
+Owns: this page, and its form's answer. Refuses: which pairs wait, and what an answer is (`recorder.views.review`);
 whether somebody may answer (`proxy.admission.pages`).
 """
 
@@ -13,17 +13,17 @@ from urllib.parse import urlencode
 from litestar import Response, get, post
 from litestar.params import FromQuery
 
+from proxy.api.actions import caller_id
 from proxy.api.route_parts import AnyRequest, caller_of
-from proxy.api.steering import who
 from proxy.dashboard import forms
-from proxy.dashboard.fitting import fit_two
-from proxy.dashboard.render import render
-from proxy.dashboard.shown import ForPages
+from proxy.dashboard.page_budget import fit_pair
+from proxy.dashboard.page_context import ForPages
+from proxy.dashboard.renderer import render_page
 from proxy.errors import BadRequest
-from recorder.groups.lookup import find_group
-from recorder.reviewing.answers import Answer, answer
-from recorder.reviewing.beside import NAMES, beside
-from recorder.reviewing.queue import Asked, queue
+from recorder.queue.groups.lookup import find_group
+from recorder.views.review.human_labels import ReviewAnswer, record_choice
+from recorder.views.review.queue import QueueRequest, load_queue
+from recorder.views.review.trajectories import NAMES, load_blind_pair
 
 PATH: Final = "/hone/review"
 _MOST_SKIPPED: Final = 30  # pairs that an address names, the last ones
@@ -45,14 +45,14 @@ async def review_page(
     caller = caller_of(request)
     found = await find_group(shown.project, group, caller.whose.groups_of) if group else None
     passed = frozenset(frozenset(pair.split(_BETWEEN)) for pair in skip or ())
-    asked = Asked(who(caller), alias or None, found, against or None, passed)
-    waiting = await queue(shown.project, asked)
+    asked = QueueRequest(caller_id(caller), alias or None, found, against or None, passed)
+    waiting = await load_queue(shown.project, asked)
     entry = waiting.entries[0] if waiting.entries else None
-    two = await beside(shown.project.store, entry.first, entry.second) if entry else None
+    two = await load_blind_pair(shown.project.store, entry.first, entry.second) if entry else None
     begins = min(max(row, 0), max(len(two.rows) - 1, 0)) if two else 0
     narrowed = [(name, value) for name, value in (("alias", alias), ("group", group), ("against", against)) if value]
     skipped = [*(skip or ()), f"{entry.first}{_BETWEEN}{entry.second}"] if entry else []
-    return render(
+    return render_page(
         request,
         "review.html",
         waiting=waiting,
@@ -60,7 +60,7 @@ async def review_page(
         two=two,
         names=NAMES,
         begins=begins,
-        fits=fit_two(two.beginning if not begins else (), two.rows[begins:]) if two else None,
+        fits=fit_pair(two.beginning if not begins else (), two.rows[begins:]) if two else None,
         alias=alias or "",
         group=group or "",
         against=against or "",
@@ -76,17 +76,17 @@ def _query(narrowed: Sequence[tuple[str, str]], skipped: Sequence[str]) -> str:
 @post("/review/preference", include_in_schema=False)
 async def note_choice(shown: ForPages, request: AnyRequest) -> Response[None]:
     """Write down which of the two is better, and go on with the next pair."""
-    told = await forms.fields(request)
-    first, second = forms.text(told, "first"), forms.text(told, "second")
+    told = await forms.read_fields(request)
+    first, second = forms.field_text(told, "first"), forms.field_text(told, "second")
     try:
-        said = Answer(forms.text(told, "choice"))
+        said = ReviewAnswer(forms.field_text(told, "choice"))
     except ValueError as e:
-        raise BadRequest(f"nothing is chosen: say {', '.join(Answer)}.", param="choice") from e
-    comment = shown.hone.recorder.redaction.value(forms.text(told, "comment")) or None
-    _store, person = shown.hone.project.store, who(caller_of(request))
+        raise BadRequest(f"nothing is chosen: say {', '.join(ReviewAnswer)}.", param="choice") from e
+    comment = shown.hone.recorder.redaction.value(forms.field_text(told, "comment")) or None
+    _store, person = shown.hone.project.store, caller_id(caller_of(request))
     try:
-        await answer(shown.hone.project, first, second, said, by=person, comment=comment)
+        await record_choice(shown.hone.project, first, second, said, by=person, comment=comment)
     except ValueError as e:
         raise BadRequest(f"{e}.") from e
-    back = forms.text(told, "back")
-    return forms.back_to(forms.local(f"{PATH}?{back}" if back else PATH))
+    back = forms.field_text(told, "back")
+    return forms.back_to(forms.local_path(f"{PATH}?{back}" if back else PATH))

@@ -1,23 +1,38 @@
 """Versions: the line of descent of an alias, and one version whole.
 
-Owns: these two pages. Refuses: moving a version (`moving`), and the views (`recorder.learned.lines`, `whole`).
+Owns: these two pages. Refuses: moving a version (`moving`), and the views (`recorder.views.versions.ancestry`,
+`whole`).
+
+Moving an alias: a page that says what would happen, and the change itself.
+
+Owns: asking a second time, from which to which and by which measures, and that nothing moved in between. Refuses: the
+moves (`proxy.api.actions`), and which of them a version allows (`recorder.registry`).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+from urllib.parse import quote
 
-from litestar import Response, get
+from litestar import Response, get, post
 from litestar.params import FromPath, FromQuery
 
-from proxy.api.route_parts import AnyRequest
-from proxy.dashboard.drawn import VERSIONS, curve
-from proxy.dashboard.render import render
-from proxy.dashboard.shown import ForPages
-from recorder.learned.lines import VersionLine, line_of
-from recorder.learned.whole import whole_version
+from proxy.api import actions
+from proxy.api.route_parts import AnyRequest, caller_of
+from proxy.dashboard import forms
+from proxy.dashboard.chart_images import VERSIONS, ancestry_chart
+from proxy.dashboard.page_context import ForPages
+from proxy.dashboard.renderer import render_page
+from proxy.errors import BadRequest
+from recorder.errors import Conflict
 from recorder.registry.aliases import AliasView, get_alias, get_aliases
+from recorder.registry.keys import Scope
 from recorder.registry.moves import list_moves
+from recorder.registry.versions import get_version, get_version_by_name, parse_name
+from recorder.views.versions.ancestry import AncestryVersion, list_ancestry, load_ancestry_version
+from recorder.views.versions.detail import version_detail
 
 MOVES = 20  # newest decisions that are shown
 
@@ -33,7 +48,7 @@ async def versions_page(
     aliases = await get_aliases(shown.project)
     chosen = await get_alias(shown.project, alias) if alias else next(iter(aliases), None)
     lines = await _lines(shown, chosen, before)
-    return render(
+    return render_page(
         request,
         "versions.html",
         aliases=aliases,
@@ -41,13 +56,13 @@ async def versions_page(
         lines=lines,
         before=before,
         older=lines[-1].number if len(lines) == VERSIONS and lines[-1].number > 0 else None,
-        chart=curve(lines),
+        chart=ancestry_chart(lines),
         moves=await list_moves(shown.project, alias=chosen.name, limit=MOVES) if chosen else [],
     )
 
 
-async def _lines(shown: ForPages, alias: AliasView | None, before: int | None) -> list[VersionLine]:
-    return await line_of(shown.project.store, alias, before=before, limit=VERSIONS) if alias is not None else []
+async def _lines(shown: ForPages, alias: AliasView | None, before: int | None) -> list[AncestryVersion]:
+    return await list_ancestry(shown.project.store, alias, before=before, limit=VERSIONS) if alias is not None else []
 
 
 @get("/versions/{name:path}", include_in_schema=False)
@@ -59,9 +74,110 @@ async def version_page(
     task: FromQuery[str | None] = None,
 ) -> Response[str]:
     """One version; `beside`: which other one its tasks are shown with; `task`: the one whose answers are shown."""
-    whole = await whole_version(shown.project, str(name).lstrip("/"), beside or None, task)
+    whole = await version_detail(shown.project, str(name).lstrip("/"), beside or None, task)
     alias = await get_alias(shown.project, whole.version.alias_name)
     others = [
-        one.name for one in await line_of(shown.project.store, alias, limit=VERSIONS) if one.id != whole.version.id
+        one.name
+        for one in await list_ancestry(shown.project.store, alias, limit=VERSIONS)
+        if one.id != whole.version.id
     ]
-    return render(request, "version.html", whole=whole, version=whole.version, alias=alias, others=others)
+    return render_page(request, "version.html", whole=whole, version=whole.version, alias=alias, others=others)
+
+
+DEEDS: Final = ("promote", "rollback", "canary")
+MAX_WHY_CHARS: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class AliasAction:
+    """What is asked for: `version` is the one that comes in, with `share` (percent) where it is a canary."""
+
+    kind: str
+    version: str
+    share: float
+
+
+@get("/versions/move", include_in_schema=False)
+async def alias_action_page(
+    shown: ForPages,
+    request: AnyRequest,
+    do: FromQuery[str],
+    alias: FromQuery[str | None] = None,
+    version: FromQuery[str | None] = None,
+    share: FromQuery[str] = "10",
+) -> Response[str]:
+    """What would happen."""
+    caller_of(request).require(Scope.ADMIN, "moving a version")
+    name = alias or parse_name(version or "")[0]
+    one = await get_alias(shown.project, name)
+    deed = AliasAction(_known(do), version or "", _percent(share))
+    left, comes = await _ends(shown, one, deed)
+    return render_page(request, "move.html", alias=one, deed=deed, left=left, comes=comes)
+
+
+async def _ends(
+    shown: ForPages, alias: AliasView, deed: AliasAction
+) -> tuple[AncestryVersion | None, AncestryVersion | None]:
+    """The version that is left, and the one that comes into its place. Raises Conflict, NotFound."""
+    store = shown.project.store
+    left, comes = alias.live_version_id, alias.previous_version_id
+    if deed.kind != "rollback":
+        comes = (await get_version_by_name(shown.hone.project, deed.version)).id
+    elif alias.canary_version_id is not None:
+        left, comes = alias.canary_version_id, alias.live_version_id
+    elif comes is None:
+        raise Conflict(f"alias {alias.name!r} has no earlier version to go back to")
+    ends = [
+        await load_ancestry_version(store, alias, await get_version(store, id_)) if id_ else None
+        for id_ in (left, comes)
+    ]
+    return ends[0], ends[1]
+
+
+@post("/versions/move", include_in_schema=False)
+async def apply_alias_action(shown: ForPages, request: AnyRequest) -> Response[None]:
+    """Do it, as the page before said."""
+    told = await forms.read_fields(request)
+    alias = await get_alias(shown.hone.project, forms.field_text(told, "alias"))
+    if forms.field_text(told, "generation") != str(alias.generation):
+        raise Conflict(f"{alias.name} moved since you were asked: open its page, look again, and decide anew")
+    deed = AliasAction(
+        _known(forms.field_text(told, "do")),
+        forms.field_text(told, "version"),
+        _percent(forms.field_text(told, "share") or "0"),
+    )
+    await _do(
+        shown,
+        alias,
+        deed,
+        actions.caller_id(caller_of(request)),
+        forms.field_text(told, "why")[:MAX_WHY_CHARS] or None,
+    )
+    return forms.back_to(f"/hone/versions?alias={quote(alias.name)}")
+
+
+async def _do(shown: ForPages, alias: AliasView, deed: AliasAction, who: str, why: str | None) -> None:
+    match deed.kind:
+        case "promote":
+            await actions.promote_version(shown.hone.project, deed.version, who=who, why=why)
+        case "canary":
+            await actions.set_share(shown.hone.project, deed.version, deed.share / 100, who=who, why=why)
+        case _:
+            await actions.roll_back_alias(shown.hone.project, alias.name, who=who, why=why)
+    await shown.hone.versions.refresh()
+
+
+def _known(do: str) -> str:
+    if do not in DEEDS:
+        raise BadRequest(f"what is to be done is {do[:100]!r}: one of {', '.join(DEEDS)}.", param="do")
+    return do
+
+
+def _percent(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 100:
+        raise BadRequest(f"the share is {text[:100]!r}: say how many percent, 0 to 100.", param="share")
+    return share

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import orjson
 
-from proxy.dialects.calls_said import require_new
+from proxy.dialects.tool_call_builder import require_call_start
 from proxy.dialects.tool_types import table
 from proxy.errors import BadRequest
 
@@ -32,12 +32,12 @@ _CACHE_KEYS: Final[Mapping[str, str]] = {
 }
 
 
-def messages_of(system: object, messages: list[Any], left_out: table.LeftOut | None = None) -> list[Body]:
+def parse_messages(system: object, messages: list[Any], left_out: table.DroppedTool | None = None) -> list[Body]:
     """The chat form of a conversation. Raises BadRequest, naming the field, for what has none.
 
     What it tells of tools that Anthropic's servers ran is noted in `left_out`.
     """
-    left_out = left_out or table.LeftOut()
+    left_out = left_out or table.DroppedTool()
     form: list[Body] = []
     # the engine looks for the header in blocks alone
     if text := system if system is None or isinstance(system, str) else _system_text(system, "system"):
@@ -47,7 +47,7 @@ def messages_of(system: object, messages: list[Any], left_out: table.LeftOut | N
     return form
 
 
-def without_foreign(message: object) -> object:
+def drop_server_blocks(message: object) -> object:
     """A message without the blocks that tell of tools that Anthropic's servers ran."""
     content = message.get("content") if isinstance(message, dict) else None
     if not isinstance(message, dict) or not isinstance(content, list):
@@ -60,18 +60,18 @@ def _is_foreign(block: object) -> bool:
     return isinstance(kind, str) and kind in table.FOREIGN["messages"]
 
 
-def blocks_of(message: Mapping[str, Any]) -> list[Body]:
+def render_blocks(message: Mapping[str, Any]) -> list[Body]:
     """A whole chat message as content blocks. An empty one is one empty text: strict clients take content[0]."""
     blocks: list[Body] = []
     if reasoning := message.get("reasoning"):
-        blocks.append({"type": "thinking", "thinking": reasoning, "signature": signature_of(reasoning)})
+        blocks.append({"type": "thinking", "thinking": reasoning, "signature": thinking_signature(reasoning)})
     if content := message.get("content"):
         blocks.append({"type": "text", "text": content})
     blocks += [_tool_use(call) for call in message.get("tool_calls") or ()]
     return blocks or [{"type": "text", "text": ""}]
 
 
-def usage_of(usage: Mapping[str, Any] | None) -> Body:
+def render_usage(usage: Mapping[str, Any] | None) -> Body:
     """What Anthropic counts: input without what a cache gave or took, which it tells apart where the engine does."""
     if usage is None:
         return {"input_tokens": 0, "output_tokens": 0}
@@ -81,7 +81,9 @@ def usage_of(usage: Mapping[str, Any] | None) -> Body:
     return {"input_tokens": taken, "output_tokens": usage.get("completion_tokens") or 0} | cached
 
 
-def stop_of(finish: str | None, matched: object, tool_used: bool, tool_complete: bool) -> tuple[str | None, str | None]:
+def render_stop(
+    finish: str | None, matched: object, tool_used: bool, tool_complete: bool
+) -> tuple[str | None, str | None]:
     """Stop reason and stop sequence for a chat finish. `matched` is the engine's `stop_reason`: a string or not.
 
     A stop string that cut a tool call short is told as such: that call must not run.
@@ -97,7 +99,7 @@ def stop_of(finish: str | None, matched: object, tool_used: bool, tool_complete:
     return ("tool_use" if finish == "tool_calls" or tool_used else "end_turn"), None
 
 
-def signature_of(thinking: str) -> str:
+def thinking_signature(thinking: str) -> str:
     """The signature of a thinking block: clients carry one back, and nothing here is proved by it."""
     return blake2b(thinking.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
@@ -117,7 +119,7 @@ def _no_constant(name: str) -> None:
 # --- requests
 
 
-def _messages(message: object, where: str, left_out: table.LeftOut) -> Iterator[Body]:
+def _messages(message: object, where: str, left_out: table.DroppedTool) -> Iterator[Body]:
     """One message as chat messages: the tools' results first, as the engine has them, then what is said beside them."""
     if not isinstance(message, dict) or message.get("role") not in ("user", "assistant", "system"):
         raise BadRequest(f"{where} must be an object with the role 'user' or 'assistant'.", param=where)
@@ -275,7 +277,7 @@ def _unreadable(kind: str, where: str) -> BadRequest:
 
 
 def _tool_use(call: Mapping[str, Any]) -> Body:
-    call_id, name = require_new(call)
+    call_id, name = require_call_start(call)
     return {"type": "tool_use", "id": call_id, "name": name, "input": _input(call["function"].get("arguments") or "")}
 
 

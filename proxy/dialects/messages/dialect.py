@@ -13,17 +13,18 @@ from typing import Any, ClassVar, Final
 
 import orjson
 
-from proxy.dialects import chat_fields, engine_fields
-from proxy.dialects.base import Rules, Sampled
-from proxy.dialects.chat_fields import AskedAsChat
-from proxy.dialects.messages.blocks import blocks_of, stop_of, usage_of
-from proxy.dialects.messages.events import Events
+from proxy.dialects import chat as chat_fields
+from proxy.dialects import engine_fields
+from proxy.dialects.base import DialectRules, RecordableAnswer
+from proxy.dialects.chat import ParsedChatRequest
+from proxy.dialects.chat_record import MALFORMED, ChatRecord, parse_answer
+from proxy.dialects.messages.blocks import render_blocks, render_stop, render_usage
 from proxy.dialects.messages.fields import to_chat
-from proxy.dialects.record import MALFORMED, ChatRecord, parse
-from proxy.dialects.tool_types.table import LeftOut
+from proxy.dialects.messages.stream_events import MessageEvents
+from proxy.dialects.tool_types.table import DroppedTool
 from proxy.errors import CallerError
 from proxy.http import sse
-from recorder.content.turns import SampledChoice
+from recorder.messages.calls import SampledChoice
 
 Body = dict[str, Any]
 
@@ -47,22 +48,22 @@ class MessagesDialect:
     path: ClassVar[str] = "/v1/messages"
     engine_path: ClassVar[str] = "/v1/chat/completions"
 
-    def read(self, body: bytes, headers: Mapping[bytes, bytes], rules: Rules) -> MessagesReading:
+    def read(self, body: bytes, headers: Mapping[bytes, bytes], rules: DialectRules) -> MessagesReader:
         """Read a request. Raises BadRequest."""
-        fields = engine_fields.load(body)
-        engine_fields.refuse(fields)
+        fields = engine_fields.load_body(body)
+        engine_fields.refuse_fields(fields)
         engine_fields.check_bounds(fields)
-        left_out = LeftOut()
+        left_out = DroppedTool()
         try:
             _check_media(fields, rules)
             chat = to_chat(fields, left_out)
-            chat_fields.check(chat, rules)
+            chat_fields.check_request(chat, rules)
         except RecursionError as e:
-            raise engine_fields.too_deep() from e
+            raise engine_fields.too_deep_error() from e
         rest = {name: value for name, value in fields.items() if name not in _APART}
-        request = chat_fields.request_of(chat, rest, body, headers, rules, dialect=self.name, endpoint=self.path)
+        request = chat_fields.recorded_request(chat, rest, body, headers, rules, dialect=self.name, endpoint=self.path)
         request = replace(request, left_out_tools=tuple(left_out.tools), left_out_items=tuple(left_out.items))
-        return MessagesReading(request, chat, rules)
+        return MessagesReader(request, chat, rules)
 
     def error_body(self, error: CallerError) -> bytes:
         """An error as Anthropic's error object."""
@@ -75,7 +76,7 @@ class MessagesDialect:
         return b"event: error\ndata: " + self.error_body(error) + b"\n\n"
 
 
-def _check_media(fields: Body, rules: Rules) -> None:
+def _check_media(fields: Body, rules: DialectRules) -> None:
     """Before the translation, so that an error names the client's own field."""
     messages = fields.get("messages")
     for at, message in enumerate(messages if isinstance(messages, list) else ()):
@@ -83,7 +84,7 @@ def _check_media(fields: Body, rules: Rules) -> None:
             engine_fields.check_media(message.get("content"), rules, f"messages[{at}].content")
 
 
-class MessagesReading(AskedAsChat):
+class MessagesReader(ParsedChatRequest):
     """One request as it was read."""
 
     __slots__ = ()
@@ -101,7 +102,7 @@ class MessagesAnswer(ChatRecord):
     def __init__(self, model: str) -> None:
         super().__init__(1)
         self._model = model
-        self._events = Events()
+        self._events = MessageEvents()
         self._reason: str | None = None
         self._matched: object = None
 
@@ -109,7 +110,7 @@ class MessagesAnswer(ChatRecord):
 
     def body(self, data: bytes) -> bytes:
         """A whole answer: what the client gets. Raises EngineBroke."""
-        answer = parse(data)
+        answer = parse_answer(data)
         try:
             self.note_head(answer)
             self.note_usage(answer.get("usage"))
@@ -124,16 +125,16 @@ class MessagesAnswer(ChatRecord):
     def _message(self, message_id: str, given: Body) -> Body:
         said = given["message"]
         tools = bool(said.get("tool_calls"))
-        reason, sequence = stop_of(given["finish_reason"], given.get("stop_reason"), tools, tools)
+        reason, sequence = render_stop(given["finish_reason"], given.get("stop_reason"), tools, tools)
         message = {
             "id": message_id,
             "type": "message",
             "role": "assistant",
-            "content": blocks_of(said),
+            "content": render_blocks(said),
             "model": self._model,
             "stop_reason": reason,
             "stop_sequence": sequence,
-            "usage": usage_of(self._usage),
+            "usage": render_usage(self._usage),
         }
         return {name: value for name, value in message.items() if value is not None}
 
@@ -144,7 +145,7 @@ class MessagesAnswer(ChatRecord):
         if data == sse.DONE:
             self.over = True
             return b""
-        chunk = parse(data)
+        chunk = parse_answer(data)
         try:
             return self._heard(chunk)
         except MALFORMED as e:
@@ -176,7 +177,7 @@ class MessagesAnswer(ChatRecord):
 
     # --- both
 
-    def sampled(self) -> Sampled:
+    def sampled(self) -> RecordableAnswer:
         """The parts of the turn. A text in several blocks is recorded in several parts: so it will come back."""
         sampled = super().sampled()
         texts = self._events.texts()

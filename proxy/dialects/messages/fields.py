@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from proxy.dialects import engine_fields
-from proxy.dialects.messages.blocks import TOOL_CHANGES, messages_of, without_foreign
+from proxy.dialects.messages.blocks import TOOL_CHANGES, drop_server_blocks, parse_messages
 from proxy.dialects.tool_types import schemas, table
 from proxy.errors import BadRequest
 
@@ -35,19 +35,19 @@ _CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
 _EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
 
 
-def to_chat(fields: Body, left_out: table.LeftOut | None = None) -> Body:
+def to_chat(fields: Body, left_out: table.DroppedTool | None = None) -> Body:
     """The request as chat completions would say it. Raises BadRequest, naming the field.
 
     What it has that the model cannot be shown, and that is no reason to refuse it, is noted in `left_out`.
     """
-    left_out = left_out or table.LeftOut()
+    left_out = left_out or table.DroppedTool()
     messages, max_tokens = fields.get("messages"), fields.get("max_tokens")
     if not isinstance(messages, list):
         raise BadRequest("the field 'messages' must be a list.", param="messages")
     if not isinstance(max_tokens, int) or max_tokens < 1:
         raise BadRequest("the field 'max_tokens' must be a whole number above 0.", param="max_tokens")
     chat: Body = {name: fields[name] for name in _PASSED if fields.get(name) is not None}
-    chat |= {"model": fields.get("model"), "messages": messages_of(fields.get("system"), messages, left_out)}
+    chat |= {"model": fields.get("model"), "messages": parse_messages(fields.get("system"), messages, left_out)}
     chat |= {"max_tokens": max_tokens} | _stop(fields) | _output(fields) | _thinking(fields, max_tokens)
     if fields.get("stream"):
         # usage on every event: message_start tells how long the prompt is
@@ -62,16 +62,16 @@ def to_chat(fields: Body, left_out: table.LeftOut | None = None) -> Body:
     return chat
 
 
-def countable(fields: Body) -> Body:
+def count_tokens_body(fields: Body) -> Body:
     """A request to count tokens as the engine's own route reads it: tools with schemas, and nothing that is left out.
 
     Raises BadRequest, as the request itself would.
     """
     tools, messages = fields.get("tools"), fields.get("messages")
     if isinstance(tools, list) and not all(isinstance(t, dict) and "input_schema" in t for t in tools):
-        fields = fields | {"tools": [_with_schema(tool) for tool in _listed(tools, table.LeftOut())]}
+        fields = fields | {"tools": [_with_schema(tool) for tool in _listed(tools, table.DroppedTool())]}
     if isinstance(messages, list):
-        fields = fields | {"messages": [without_foreign(message) for message in messages]}
+        fields = fields | {"messages": [drop_server_blocks(message) for message in messages]}
     return fields
 
 
@@ -155,11 +155,11 @@ def _check_demanded(fields: Body, tools: list[Body]) -> None:
     if name is None or any(tool["function"]["name"] == name for tool in tools):
         return
     for tool in fields.get("tools") or ():
-        if tool.get("name") == name and (error := table.demanded("messages", tool.get("type"))):
+        if tool.get("name") == name and (error := table.demanded_refusal("messages", tool.get("type"))):
             raise error
 
 
-def _tools(tools: object, messages: list[Any], left_out: table.LeftOut) -> list[Body]:
+def _tools(tools: object, messages: list[Any], left_out: table.DroppedTool) -> list[Body]:
     """The tools in force at the end of the conversation: those of the field, and what system messages changed."""
     if tools is not None and not isinstance(tools, list):
         raise BadRequest("the field 'tools' must be a list.", param="tools", code="invalid_type")
@@ -175,7 +175,7 @@ def _tools(tools: object, messages: list[Any], left_out: table.LeftOut) -> list[
     return [tool for name, tool in in_force.items() if name not in removed]
 
 
-def _listed(tools: Sequence[object], left_out: table.LeftOut) -> list[Body]:
+def _listed(tools: Sequence[object], left_out: table.DroppedTool) -> list[Body]:
     read = [_tool(tool, f"tools[{at}]", left_out) for at, tool in enumerate(tools)]
     return [tool for tool in read if tool is not None]
 
@@ -190,7 +190,7 @@ def _changes(messages: list[Any]) -> list[tuple[str, Body, str]]:
     ]
 
 
-def _changed(kind: str, change: Body, in_force: dict[str, Body], where: str, left_out: table.LeftOut) -> str:
+def _changed(kind: str, change: Body, in_force: dict[str, Body], where: str, left_out: table.DroppedTool) -> str:
     """Apply one change; the name of the tool that it is about (empty: of one that is left out)."""
     if change.get("type") == "tool_definition" and kind == "tool_addition":
         tool = _tool(change.get("definition"), where, left_out)
@@ -207,9 +207,9 @@ def _changed(kind: str, change: Body, in_force: dict[str, Body], where: str, lef
     return name
 
 
-def _tool(tool: object, where: str, left_out: table.LeftOut) -> Body | None:
+def _tool(tool: object, where: str, left_out: table.DroppedTool) -> Body | None:
     """A tool as a chat function; None: it is left out, and noted."""
-    fate = table.fate_of("messages", tool)
+    fate = table.find_rule("messages", tool)
     if isinstance(tool, dict) and fate is not None and fate.fate == "left out":
         left_out.tools.append(tool["type"])
         return None
@@ -218,14 +218,14 @@ def _tool(tool: object, where: str, left_out: table.LeftOut) -> Body | None:
     schema = tool.get("input_schema")
     optional = {name: tool[name] for name in ("description", "strict", "defer_loading") if tool.get(name) is not None}
     if fate is not None and fate.fate == "translated":
-        kind, version = table.split(tool["type"])
-        fixed = schemas.anthropic(kind, version, tool)
+        kind, version = table.split_version(tool["type"])
+        fixed = schemas.anthropic_function(kind, version, tool)
         return {**fixed, "function": {**fixed["function"], **optional}}
     if isinstance(schema, dict):
         parameters = schema if "type" in schema else schema | {"type": "object"}
         return {"type": "function", "function": {"name": tool["name"], **optional, "parameters": parameters}}
     if tool.get("type") not in (None, "custom"):
-        raise table.refusal("messages", tool, where)
+        raise table.tool_refusal("messages", tool, where)
     raise BadRequest(
         f"{where} ({tool['name']!r:.60}) has no input_schema: give one, as every tool of your own needs.",
         param=f"{where}.input_schema",

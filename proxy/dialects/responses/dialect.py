@@ -1,9 +1,9 @@
 """OpenAI's Responses API: `POST /v1/responses`.
 
-Owns: this format's requests, answers and errors. The engine is asked for a chat completion: its own /v1/responses
-gives no ids and logprobs of tool calls, and its conversations live in one engine's memory. Refuses: attribution,
-versions, storage; where an earlier answer is looked up (`proxy.responses.history`) and what is done in the background
-(`proxy.responses`).
+Owns: this format's requests, answers and errors. The engine is asked for a chat completion: its own /v1/responses gives
+no ids and logprobs of tool calls, and its conversations live in one engine's memory. Refuses: attribution, versions,
+storage; where an earlier answer is looked up (`proxy.responses_api.stored_responses`) and what is done in the
+background (`proxy.responses_api`).
 
 Where the engine's own events would mislead OpenAI's clients, they get what OpenAI sends: an answer that was cut short
 ends with response.incomplete (the engine says response.completed), one that failed with response.failed.
@@ -19,26 +19,25 @@ from typing import Any, ClassVar
 
 import orjson
 
-from proxy.dialects import chat_fields, engine_fields
-from proxy.dialects.base import Rules, Sampled
-from proxy.dialects.calls_said import require_new
-from proxy.dialects.chat import ChatDialect
-from proxy.dialects.chat_fields import AskedAsChat
-from proxy.dialects.record import MALFORMED, ChatRecord, parse
+from proxy.dialects import chat, engine_fields
+from proxy.dialects.base import DialectRules, RecordableAnswer
+from proxy.dialects.chat import ChatDialect, ParsedChatRequest
+from proxy.dialects.chat_record import MALFORMED, ChatRecord, parse_answer
 from proxy.dialects.responses import fields as responses_fields
 from proxy.dialects.responses import items as responses_input
 from proxy.dialects.responses import tools
-from proxy.dialects.responses.events import Event, Events
-from proxy.dialects.responses.object import META, Head, Status, response_object, status_of
+from proxy.dialects.responses.fields import META, ResponseHead, Status, response_object, response_status
+from proxy.dialects.responses.stream_events import Event, ResponseEvents
+from proxy.dialects.tool_call_builder import require_call_start
 from proxy.errors import BadRequest, CallerError
 from proxy.http.sse import DONE
-from recorder.content.turns import Message, Request
+from recorder.messages.calls import Message, RecordedRequest
 
 Body = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
+class EarlierAnswer:
     """An answer that was given before: what the model read for it (without instructions), its items, and the tools
     that were found up to it."""
 
@@ -54,11 +53,11 @@ class ResponsesDialect:
     path: ClassVar[str] = "/v1/responses"
     engine_path: ClassVar[str] = "/v1/chat/completions"
 
-    def read(self, body: bytes, headers: Mapping[bytes, bytes], rules: Rules) -> ResponsesReading:
+    def read(self, body: bytes, headers: Mapping[bytes, bytes], rules: DialectRules) -> ResponsesReader:
         """Read a request. One that `refers_to` earlier answers is whole when `resolve` got them. Raises BadRequest."""
-        fields = engine_fields.load(body)
-        responses_fields.check(fields)
-        return ResponsesReading(fields, body, headers, rules)
+        fields = engine_fields.load_body(body)
+        responses_fields.check_request(fields)
+        return ResponsesReader(fields, body, headers, rules)
 
     def error_body(self, error: CallerError) -> bytes:
         """An error as OpenAI's error object."""
@@ -70,10 +69,10 @@ class ResponsesDialect:
         return _bytes([event])
 
 
-class ResponsesReading(AskedAsChat):
+class ResponsesReader(ParsedChatRequest):
     """One request as it was read."""
 
-    def __init__(self, fields: Body, body: bytes, headers: Mapping[bytes, bytes], rules: Rules) -> None:
+    def __init__(self, fields: Body, body: bytes, headers: Mapping[bytes, bytes], rules: DialectRules) -> None:
         self._fields = fields
         self._body = body
         self._headers = headers
@@ -81,32 +80,32 @@ class ResponsesReading(AskedAsChat):
         self._asked: Body = {}
         self.replaced: Mapping[str, float] = {}
         self._tools = tools.Toolbox()
-        self.request: Request
+        self.request: RecordedRequest
         self.previous: str | None = fields.get("previous_response_id") or None
-        named = [responses_input.answer_of(id_) for id_ in responses_input.referenced(fields["input"])]
+        named = [responses_input.parse_item_id(id_) for id_ in responses_input.referenced_ids(fields["input"])]
         self.refers_to = {known[0] for known in named if known} | ({self.previous} if self.previous else set())
         self.background = bool(fields.get("background"))
         self.stored = fields.get("store") is not False
         if not self.refers_to:
             self.resolve({})
 
-    def resolve(self, earlier: Mapping[str, Earlier]) -> None:
+    def resolve(self, earlier: Mapping[str, EarlierAnswer]) -> None:
         """Make the request whole with the earlier answers that it refers to. Raises BadRequest, Missing."""
         try:
             self._resolve(earlier)
         except RecursionError as e:
-            raise engine_fields.too_deep() from e
+            raise engine_fields.too_deep_error() from e
 
-    def _resolve(self, earlier: Mapping[str, Earlier]) -> None:
+    def _resolve(self, earlier: Mapping[str, EarlierAnswer]) -> None:
         fields = self._fields
-        items = responses_input.with_referenced(fields["input"], {id_: e.items for id_, e in earlier.items()})
-        before = earlier[self.previous] if self.previous else Earlier((), ())
-        beside = responses_input.Beside(tools=[(f"tools of {self.previous}", tool) for tool in before.loaded])
+        items = responses_input.resolve_references(fields["input"], {id_: e.items for id_, e in earlier.items()})
+        before = earlier[self.previous] if self.previous else EarlierAnswer((), ())
+        beside = responses_input.ItemExtras(tools=[(f"tools of {self.previous}", tool) for tool in before.loaded])
         beside.note_calls(list(before.items))
         messages = [
             *responses_fields.system_message(fields),
             *before.messages,
-            *responses_input.messages_of(items, self._rules, beside),
+            *responses_input.parse_messages(items, self._rules, beside),
         ]
         if not messages:
             raise BadRequest(
@@ -114,11 +113,11 @@ class ResponsesReading(AskedAsChat):
                 "message.",
                 param="input",
             )
-        self._tools = tools.read(fields.get("tools") or (), beside.tools)
+        self._tools = tools.read_tools(fields.get("tools") or (), beside.tools)
         self._asked = responses_fields.chat_fields(fields, messages, self._tools)
-        chat_fields.check(self._asked, self._rules)
-        rest = responses_fields.rest_of(fields)
-        request = chat_fields.request_of(
+        chat.check_request(self._asked, self._rules)
+        rest = responses_fields.client_fields(fields)
+        request = chat.recorded_request(
             self._asked,
             rest,
             self._body,
@@ -142,20 +141,20 @@ class ResponsesReading(AskedAsChat):
 class ResponsesAnswer(ChatRecord):
     """One call's answer as it comes: what the client gets of it, and what is recorded."""
 
-    def __init__(self, fields: Body, request: Request, box: tools.Toolbox, *, stored: bool) -> None:
+    def __init__(self, fields: Body, request: RecordedRequest, box: tools.Toolbox, *, stored: bool) -> None:
         super().__init__(choices=1)
         self._tools = box
         # The conversation is recorded as messages: an answer that lives on as its head must not hold the client's too.
         shown = {name: value for name, value in fields.items() if name != "input"}
         if shown.get("tools"):
-            shown["tools"] = tools.declared(box.outline, box.functions)
-        self.head = Head("resp_" + secrets.token_hex(16), int(time.time()), request.model, shown)
+            shown["tools"] = tools.declared_tools(box.outline, box.functions)
+        self.head = ResponseHead("resp_" + secrets.token_hex(16), int(time.time()), request.model, shown)
         self.cancelled = False  # somebody asked for its end
         self.context_length: int | None = None  # of the engine, in tokens, where that is known
         self._stored = stored
         self._show_reasoning = fields.get("include_reasoning") is not False
         self._show_logprobs = responses_fields.wants_logprobs(fields) and self._show_reasoning
-        self._events = Events(self.head.id, box.origins)
+        self._events = ResponseEvents(self.head.id, box.origins)
         self._begun_stream = False
         self._kept_back: list[Event] = []
         self._text_logprobs: list[Body] = []
@@ -164,14 +163,14 @@ class ResponsesAnswer(ChatRecord):
 
     def body(self, data: bytes) -> bytes:
         """A whole answer: what the client gets. Raises EngineBroke."""
-        answer = parse(data)
+        answer = parse_answer(data)
         try:
             self.note_head(answer)
             self.note_usage(answer.get("usage"))
             for given in answer["choices"]:
                 self.take(given, given["message"])
                 for call in given["message"].get("tool_calls") or ():
-                    require_new(call)
+                    require_call_start(call)
                 if self._show_logprobs:
                     self._text_logprobs += (given.get("logprobs") or {}).get("content") or []
         except MALFORMED as e:
@@ -185,7 +184,7 @@ class ResponsesAnswer(ChatRecord):
         message = self._shown(choice.message)
         logprobs = self._text_logprobs or None
         items = responses_input.output_items(message, self.head.id, logprobs, origins=self._tools.origins)
-        return self._object(status_of(choice.finish_reason), items, sampled.usage)
+        return self._object(response_status(choice.finish_reason), items, sampled.usage)
 
     def _shown(self, message: Message | None) -> Message | None:
         if message is None or self._show_reasoning:
@@ -199,7 +198,7 @@ class ResponsesAnswer(ChatRecord):
         if data == DONE:
             self.over = True
             return b""
-        chunk = parse(data)
+        chunk = parse_answer(data)
         try:
             events = self._events_of(chunk)
         except MALFORMED as e:
@@ -244,7 +243,7 @@ class ResponsesAnswer(ChatRecord):
         if not self.finished:
             return b""
         sampled = super().sampled()
-        status = status_of(sampled.choices[0].finish_reason)
+        status = response_status(sampled.choices[0].finish_reason)
         response = self._object(status, self._events.items, sampled.usage)
         return _bytes([*self._kept_back, *self._events.about(status, response)])
 
@@ -252,7 +251,7 @@ class ResponsesAnswer(ChatRecord):
         """The end of a stream that broke off."""
         usage = super().sampled().usage
         events = [*self._begin(), *self._kept_back]
-        response = self._object("failed", self._events.items, usage, error_of(error))
+        response = self._object("failed", self._events.items, usage, failed_answer_error(error))
         return _bytes([*events, *self._events.about("failed", response)])
 
     # --- both
@@ -270,7 +269,7 @@ class ResponsesAnswer(ChatRecord):
             return asked
         return left if asked is None else min(asked, left)
 
-    def sampled(self) -> Sampled:
+    def sampled(self) -> RecordableAnswer:
         """The parts of the turn, and what of the response object is recorded nowhere else."""
         sampled = super().sampled()
         told = self.finished or self._begun_stream or bool(self.head.fields.get("background"))
@@ -278,13 +277,13 @@ class ResponsesAnswer(ChatRecord):
         meta = {**(sampled.response_meta or {}), META: self._meta_of(sampled)}
         return replace(sampled, response_meta=meta, issued_ids=issued)
 
-    def _meta_of(self, sampled: Sampled) -> Body:
+    def _meta_of(self, sampled: RecordableAnswer) -> Body:
         said: Body = {"id": self.head.id, "created_at": self.head.created_at}
         if self.head.fields.get("instructions") is not None:
             said["instructions"] = bool(self.head.fields["instructions"])
         if (limit := self._limit()) != self.head.fields.get("max_output_tokens"):
             said["max_output_tokens"] = limit
-        if self._tools.loaded or not tools.plain(self._tools.outline):
+        if self._tools.loaded or not tools.is_plain(self._tools.outline):
             said["tools"] = self._tools.outline
         if self._tools.loaded:
             said["loaded"] = self._tools.loaded
@@ -299,7 +298,7 @@ class ResponsesAnswer(ChatRecord):
             said["cancelled"] = True
         return said
 
-    def _usual_items(self, sampled: Sampled) -> list[Body]:
+    def _usual_items(self, sampled: RecordableAnswer) -> list[Body]:
         """A stream's items, as far as they can be made of the recorded message."""
         message = sampled.choices[0].message if sampled.choices else None
         logprobs = self._text_logprobs or None
@@ -308,7 +307,7 @@ class ResponsesAnswer(ChatRecord):
         )
 
 
-def error_of(error: CallerError) -> tuple[str, str]:
+def failed_answer_error(error: CallerError) -> tuple[str, str]:
     """The code and the message of a failed answer."""
     return error.code or error.kind, str(error)
 

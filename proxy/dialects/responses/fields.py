@@ -2,18 +2,24 @@
 
 Owns: which fields there are, what each is called in chat, what is refused and why. Refuses: items (`items.py`),
 answers (`object.py`, `events.py`).
+
+The response object: one answer as the Responses API shows it, from what a call was asked and what became of it.
+
+Owns: the object, for an answer as it comes and for one that is read back from the record: both are made here, so that
+they are equal. Refuses: items (`items.py`), the events of a stream, reading the record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 from proxy.dialects import engine_fields
 from proxy.dialects.responses.items import continues_last
-from proxy.dialects.responses.tools import Toolbox, choice_of, declared
+from proxy.dialects.responses.tools import Toolbox, chat_tool_choice, declared_tools
 from proxy.errors import BadRequest
-from recorder.content.turns import Message
+from recorder.messages.calls import Message
 
 Body = dict[str, Any]
 
@@ -88,13 +94,13 @@ _TOOL_NULLS: Final = dict.fromkeys(
 )
 
 
-def check(fields: Body) -> None:
+def check_request(fields: Body) -> None:
     """Raise BadRequest, naming the field, for what Hone or the engine cannot do. Media and items are checked apart."""
     if not isinstance(fields.get("model"), str):
         raise BadRequest("the field 'model' is missing or no string: `GET /v1/models` lists the names.", param="model")
     if "input" not in fields:
         raise BadRequest("the field 'input' is missing: send a text or a list of items.", param="input")
-    engine_fields.refuse(fields)
+    engine_fields.refuse_fields(fields)
     for name, why in _REFUSED.items():
         if fields.get(name):
             raise _unsupported(name, f"the field {name!r} is not served: {why}.")
@@ -154,7 +160,7 @@ def chat_fields(fields: Body, messages: Sequence[Message], box: Toolbox) -> Body
     form = wants_format(fields)
     if form is not None:
         chat["response_format"] = _chat_format(form)
-    choice = choice_of(fields.get("tool_choice"), box)
+    choice = chat_tool_choice(fields.get("tool_choice"), box)
     if box.functions:
         chat |= {"tools": box.functions, "tool_choice": choice}
     if continues_last(fields.get("input")):
@@ -185,7 +191,7 @@ def _unsupported(param: str, message: str) -> BadRequest:
 # --- what is recorded, and what an answer repeats
 
 
-def rest_of(fields: Body) -> Body:
+def client_fields(fields: Body) -> Body:
     """The client's body without what is recorded as messages, tools and format."""
     rest = {name: value for name, value in fields.items() if name not in _APART}
     if isinstance(rest.get("text"), dict):
@@ -193,14 +199,14 @@ def rest_of(fields: Body) -> Body:
     return rest
 
 
-def fields_of(
+def recorded_fields(
     rest: Mapping[str, Any],
     tools: Sequence[Mapping[str, Any]] | None,
     response_format: Mapping[str, Any] | None,
     instructions: str | None,
     outline: Sequence[Body] | None = None,
 ) -> Body:
-    """The fields of a recorded request, but for its input: `rest_of` and what was recorded apart, together again.
+    """The fields of a recorded request, but for its input: `client_fields` and what was recorded apart, together again.
 
     `outline`: of tools that are not all plain functions.
     """
@@ -208,7 +214,7 @@ def fields_of(
     if instructions is not None:
         fields["instructions"] = instructions
     if outline is not None:
-        fields["tools"] = declared(outline, tools or ())
+        fields["tools"] = declared_tools(outline, tools or ())
     elif tools:
         fields["tools"] = [{"type": "function", **tool["function"]} for tool in tools]
     if response_format is not None:
@@ -217,7 +223,7 @@ def fields_of(
     return fields
 
 
-def repeated(fields: Body) -> Body:
+def echoed_fields(fields: Body) -> Body:
     """What an answer repeats of its request, as the engine does: every field is there."""
     tools = fields.get("tools") or []
     return {
@@ -265,3 +271,77 @@ def _text(sent: Body | None) -> Body | None:
     if form is not None and form.get("type") == "json_schema":
         form = {"description": None, "strict": None} | form
     return {"format": None, "verbosity": None} | sent | {"format": form}
+
+
+Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
+
+META: Final = "response"  # in response_meta: what of a response object is recorded nowhere else
+_OPENAI_ERRORS: Final = frozenset({"server_error", "rate_limit_exceeded", "invalid_prompt"})
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseHead:
+    """What a response object says from its first event on."""
+
+    id: str
+    created_at: int
+    model: str
+    fields: Body  # the client's request, but for its input
+    max_output_tokens: int | None = None  # in force, where that is known
+
+
+def response_object(
+    head: ResponseHead,
+    status: Status,
+    output: Sequence[Body] = (),
+    usage: Mapping[str, Any] | None = None,
+    error: tuple[str, str] | None = None,
+) -> Body:
+    """The object. `usage` is chat's; `error` is the code and the message of a failed answer."""
+    said = {
+        "id": head.id,
+        "created_at": head.created_at,
+        "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
+        "model": head.model,
+        "object": "response",
+        "output": list(output),
+        "status": status,
+        "usage": response_usage(usage) if usage is not None else None,
+        "kv_transfer_params": None,
+        "ec_transfer_params": None,
+        "input_messages": None,
+        "output_messages": None,
+    }
+    said = echoed_fields(head.fields) | said
+    if head.max_output_tokens is not None:
+        said["max_output_tokens"] = head.max_output_tokens
+    if error is not None:
+        code = error[0] if error[0] in _OPENAI_ERRORS else "server_error"
+        said["error"] = {"code": code, "message": error[1]}
+    return said
+
+
+def response_status(finish_reason: str | None) -> Status:
+    """The status of an answer that the engine finished."""
+    return "incomplete" if finish_reason == "length" else "completed"
+
+
+def response_usage(usage: Mapping[str, Any]) -> Body:
+    """Chat's usage as the Responses API tells it.
+
+    The engine adds lists of counts by turn, always empty: clients that know details as numbers refuse the answer.
+    """
+    read, written = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
+    return {
+        "input_tokens": usage.get("prompt_tokens") or 0,
+        "input_tokens_details": {
+            "cached_tokens": read.get("cached_tokens") or 0,
+            "cache_write_tokens": read.get("created_cache_tokens") or 0,
+        },
+        "output_tokens": usage.get("completion_tokens") or 0,
+        "output_tokens_details": {
+            "reasoning_tokens": written.get("reasoning_tokens") or 0,
+            "tool_output_tokens": 0,
+        },
+        "total_tokens": usage.get("total_tokens") or 0,
+    }

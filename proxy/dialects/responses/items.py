@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from proxy.dialects import engine_fields
-from proxy.dialects.base import Rules
+from proxy.dialects.base import DialectRules
 from proxy.dialects.responses import tool_items
-from proxy.dialects.responses.tools import Origin
-from proxy.errors import BadRequest, Missing
-from recorder.content.turns import Message
+from proxy.dialects.responses.tools import ToolOrigin
+from proxy.errors import BadRequest, UnknownObject
+from recorder.messages.calls import Message
 
 Item = dict[str, Any]
 Body = dict[str, Any]
@@ -41,13 +41,13 @@ def item_id(prefix: str, response_id: str, at: int) -> str:
     return f"{prefix}_{response_id.removeprefix(RESPONSE)}_{at}"
 
 
-def answer_of(item: str) -> tuple[str, int] | None:
+def parse_item_id(item: str) -> tuple[str, int] | None:
     """The id of the answer that an item's id tells, and the item's place in it. None: no id of ours."""
     found = _ITEM_ID.fullmatch(item)
     return (RESPONSE + found[1], int(found[2])) if found else None
 
 
-def referenced(items: object) -> list[str]:
+def referenced_ids(items: object) -> list[str]:
     """The ids of the items that stand in a request's input by reference alone."""
     if not isinstance(items, list):
         return []
@@ -55,7 +55,7 @@ def referenced(items: object) -> list[str]:
     return [id_ for id_ in found if isinstance(id_, str)]
 
 
-def with_referenced(items: object, answers: Mapping[str, Sequence[Item]]) -> object:
+def resolve_references(items: object, answers: Mapping[str, Sequence[Item]]) -> object:
     """A request's input with the items themselves in place of references to them. Raises Missing for unknown ones."""
     if not isinstance(items, list):
         return items
@@ -67,19 +67,19 @@ def with_referenced(items: object, answers: Mapping[str, Sequence[Item]]) -> obj
 
 def _itself(reference: Item, answers: Mapping[str, Sequence[Item]]) -> Item:
     id_ = reference.get("id")
-    known = answer_of(id_) if isinstance(id_, str) else None
+    known = parse_item_id(id_) if isinstance(id_, str) else None
     if known is not None:
         for item in answers.get(known[0], ()):
             if item["id"] == id_:
                 return item
-    raise Missing(f"Item with id {id_!r:.120} not found.", param="input")
+    raise UnknownObject(f"Item with id {id_!r:.120} not found.", param="input")
 
 
 # --- from a client's items
 
 
 @dataclass(slots=True)
-class Beside:
+class ItemExtras:
     """What items say beside messages: it is filled as they are read."""
 
     call_ids: dict[str, str] = field(default_factory=dict)  # a call's item's id → the call's id
@@ -93,13 +93,13 @@ class Beside:
                 self.call_ids.setdefault(item["id"], item["call_id"])
 
 
-def messages_of(items: object, rules: Rules, beside: Beside | None = None) -> list[Message]:
+def parse_messages(items: object, rules: DialectRules, beside: ItemExtras | None = None) -> list[Message]:
     """The chat messages of a request's `input`. Raises BadRequest, naming the item, for what cannot be said in chat."""
     if isinstance(items, str):
         return [{"role": "user", "content": items}]
     if not isinstance(items, list) or not items:
         raise BadRequest("the field 'input' must be a text or a list with at least one item.", param="input")
-    turns, beside = _Turns(), beside or Beside()
+    turns, beside = _MessageBuilder(), beside or ItemExtras()
     beside.note_calls(items)
     for at, item in enumerate(items):
         where = f"input[{at}]"
@@ -115,7 +115,7 @@ def continues_last(items: object) -> bool:
     return isinstance(last, dict) and _type_of(last) in ("message", "reasoning") and str(last.get("status")) in _OPEN
 
 
-class _Turns:
+class _MessageBuilder:
     """Messages as they grow: items of one assistant turn become one message."""
 
     def __init__(self) -> None:
@@ -167,7 +167,7 @@ class _Turns:
         return self._turn
 
 
-def _take(turns: _Turns, item: Item, where: str, rules: Rules, beside: Beside) -> None:
+def _take(turns: _MessageBuilder, item: Item, where: str, rules: DialectRules, beside: ItemExtras) -> None:
     kind = _type_of(item)
     if kind == "message":
         _take_message(turns, item, where, rules)
@@ -176,17 +176,17 @@ def _take(turns: _Turns, item: Item, where: str, rules: Rules, beside: Beside) -
     elif not isinstance(kind, str):
         raise _unknown(kind, where)
     else:
-        beside.tools += tool_items.tools_of(item, where)
+        beside.tools += tool_items.loaded_tools(item, where)
         _take_tools_item(turns, item, where, rules, beside)
 
 
-def _take_tools_item(turns: _Turns, item: Item, where: str, rules: Rules, beside: Beside) -> None:
+def _take_tools_item(turns: _MessageBuilder, item: Item, where: str, rules: DialectRules, beside: ItemExtras) -> None:
     kind = item["type"]
     if tool_items.is_foreign(item):
         beside.left_out.append(str(kind))
     elif tool_items.is_call(kind):
-        turns.call(tool_items.call_of(item, where), item)
-    elif output := tool_items.output_of(item, beside.call_ids, where):
+        turns.call(tool_items.parse_call(item, where), item)
+    elif output := tool_items.parse_output(item, beside.call_ids, where):
         content = _parts(output[1], f"{where}.output", rules)
         turns.other({"role": "tool", "tool_call_id": output[0], "content": content})
     elif kind != "additional_tools":
@@ -202,7 +202,7 @@ def _unknown(kind: object, where: str) -> BadRequest:
     )
 
 
-def _take_message(turns: _Turns, item: Item, where: str, rules: Rules) -> None:
+def _take_message(turns: _MessageBuilder, item: Item, where: str, rules: DialectRules) -> None:
     role = item.get("role")
     if not isinstance(role, str) or role not in _ROLES:
         raise BadRequest(
@@ -244,7 +244,7 @@ def _plain(content: object, where: str) -> str:
     return "".join(texts)
 
 
-def _parts(content: object, where: str, rules: Rules) -> str | list[Body]:
+def _parts(content: object, where: str, rules: DialectRules) -> str | list[Body]:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -278,7 +278,7 @@ def _type_of(item: Item) -> object:
 
 def _answer(item: Item) -> str | None:
     id_ = item.get("id")
-    known = answer_of(id_) if isinstance(id_, str) else None
+    known = parse_item_id(id_) if isinstance(id_, str) else None
     return known[0] if known else None
 
 
@@ -302,7 +302,7 @@ def output_items(
     logprobs: object = None,
     *,
     streamed: bool = False,
-    origins: Mapping[str, Origin] | None = None,
+    origins: Mapping[str, ToolOrigin] | None = None,
 ) -> list[Item]:
     """The items of a sampled message: its reasoning, its text, its tool calls, as far as it has them.
 
@@ -344,22 +344,24 @@ def reasoning_item(text: str, response_id: str, at: int, status: str | None = No
     }
 
 
-def call_item(call: Mapping[str, Any], response_id: str, at: int, origins: Mapping[str, Origin] | None = None) -> Item:
+def call_item(
+    call: Mapping[str, Any], response_id: str, at: int, origins: Mapping[str, ToolOrigin] | None = None
+) -> Item:
     """A tool call as an item."""
     origin = _origin(call, origins or {})
     return tool_items.call_item(call, origin, lambda prefix: item_id(prefix, response_id, at))
 
 
-def _origin(call: Mapping[str, Any], origins: Mapping[str, Origin]) -> Origin:
+def _origin(call: Mapping[str, Any], origins: Mapping[str, ToolOrigin]) -> ToolOrigin:
     return origins.get(call["function"]["name"], tool_items.FUNCTION)
 
 
 def input_items(
-    messages: Sequence[Message], response_id: str, origins: Mapping[str, Origin] | None = None
+    messages: Sequence[Message], response_id: str, origins: Mapping[str, ToolOrigin] | None = None
 ) -> list[Item]:
     """A recorded conversation as the items that a client would have sent, each with an id."""
     items: list[Item] = []
-    called: dict[str, Origin] = {}  # by the call's id
+    called: dict[str, ToolOrigin] = {}  # by the call's id
     for message in messages:
         if message.get("role") == "assistant":
             items += output_items(message, response_id, origins=origins)

@@ -13,18 +13,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from proxy.dialects.responses.tools import Origin, named
+from proxy.dialects.responses.tools import ToolOrigin, tool_model_name
 from proxy.dialects.tool_types import custom, table
 from proxy.errors import BadRequest
 
 Body = dict[str, Any]
 Item = dict[str, Any]
 
-FUNCTION: Final = Origin()
+FUNCTION: Final = ToolOrigin()
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _CallItemKind:
     """A kind of call: its item, what it says beside the call's id, and the arguments that this means."""
 
     item: str
@@ -38,10 +38,10 @@ def item_prefixes() -> list[str]:
     return ["fc", *(kind.prefix for kind in _KINDS.values())]
 
 
-def call_item(call: Mapping[str, Any], origin: Origin, item_id: Callable[[str], str]) -> Item:
+def call_item(call: Mapping[str, Any], origin: ToolOrigin, item_id: Callable[[str], str]) -> Item:
     """A sampled call as an item. `item_id` makes its id of a prefix."""
     kind = _KINDS.get(origin.type)
-    arguments = custom.parsed(call["function"]["arguments"]) if kind is not None else None
+    arguments = custom.parse_arguments(call["function"]["arguments"]) if kind is not None else None
     said = kind.said(arguments) if kind is not None and arguments is not None else None
     if kind is None or said is None or kind.meant(said) != arguments:
         return function_item(call, origin, item_id("fc"))
@@ -56,7 +56,7 @@ def call_item(call: Mapping[str, Any], origin: Origin, item_id: Callable[[str], 
     }
 
 
-def function_item(call: Mapping[str, Any], origin: Origin, id_: str) -> Item:
+def function_item(call: Mapping[str, Any], origin: ToolOrigin, id_: str) -> Item:
     """A call of a function as an item."""
     return {
         "arguments": call["function"]["arguments"],
@@ -81,7 +81,7 @@ def is_call(item_type: object) -> bool:
     return item_type == "function_call" or item_type in _BY_ITEM
 
 
-def call_of(item: Item, where: str) -> Body:
+def parse_call(item: Item, where: str) -> Body:
     """The call that an item means. Raises BadRequest."""
     type_ = str(item["type"])
     if type_ == "function_call":
@@ -104,7 +104,7 @@ def call_of(item: Item, where: str) -> Body:
 # --- what tools gave back
 
 
-def output_of(item: Item, call_ids: Mapping[str, str], where: str) -> tuple[str, object] | None:
+def parse_output(item: Item, call_ids: Mapping[str, str], where: str) -> tuple[str, object] | None:
     """The id of the call, and what its tool gave back (a text, or a list of parts). None: no such item.
 
     `call_ids`: the calls' ids by their items', for outputs that name the item.
@@ -125,13 +125,13 @@ def output_of(item: Item, call_ids: Mapping[str, str], where: str) -> tuple[str,
     return None
 
 
-def output_item(origin: Origin, call_id: str | None, content: object) -> Item:
+def output_item(origin: ToolOrigin, call_id: str | None, content: object) -> Item:
     """What a tool gave back, as the item that says it of such a call. `content` is chat's, as a client's parts."""
     item: Item = {"type": "function_call_output", "call_id": call_id, "output": content}
     if origin.type in ("custom", "local_shell"):
         item["type"] = f"{_KINDS[origin.type].item}_output"
         return item | ({"id": call_id} if origin.type == "local_shell" else {})
-    said = custom.parsed(f'{{"said": {content}}}') if isinstance(content, str) else None
+    said = custom.parse_arguments(f'{{"said": {content}}}') if isinstance(content, str) else None
     if origin.type == "shell" and said is not None and isinstance(said["said"], list):
         return item | {"type": "shell_call_output", "output": said["said"]}
     if origin.type == "apply_patch" and said is not None and isinstance(said["said"], dict):
@@ -139,7 +139,7 @@ def output_item(origin: Origin, call_id: str | None, content: object) -> Item:
     return item
 
 
-def tools_of(item: Item, where: str) -> list[tuple[str, object]]:
+def loaded_tools(item: Item, where: str) -> list[tuple[str, object]]:
     """The tools that an item adds, each with where it stands."""
     if item["type"] not in ("tool_search_output", "additional_tools"):
         return []
@@ -155,7 +155,7 @@ def _names(tools: object) -> list[str]:
     for tool in tools if isinstance(tools, list) else ():
         if isinstance(tool, dict) and isinstance(tool.get("tools"), list):
             inside = (one.get("name") for one in tool["tools"] if isinstance(one, dict))
-            found += [named(str(tool.get("name")), str(name)) for name in inside]
+            found += [tool_model_name(str(tool.get("name")), str(name)) for name in inside]
         elif isinstance(tool, dict):
             found.append(str(tool.get("name") or tool.get("type")))
     return found
@@ -165,7 +165,7 @@ def _names(tools: object) -> list[str]:
 
 
 def _custom_said(arguments: Body) -> Body | None:
-    text = custom.input_of(arguments)
+    text = custom.arguments_to_input(arguments)
     return None if text is None else {"input": text}
 
 
@@ -218,19 +218,21 @@ def _are(arguments: Body, types: Mapping[str, type]) -> bool:
 
 _LOCAL_SHELL: Final[Mapping[str, type]] = {"timeout_ms": int, "working_directory": str, "env": dict, "user": str}
 _SHELL: Final[Mapping[str, type]] = {"timeout_ms": int, "max_output_length": int}
-_KINDS: Final[Mapping[str, _Kind]] = {
-    "custom": _Kind("custom_tool_call", "ctc", _custom_said, _custom_meant),
-    "local_shell": _Kind("local_shell_call", "lsh", _local_shell_said, _local_shell_meant),
-    "shell": _Kind("shell_call", "sh", _shell_said, _shell_meant),
-    "apply_patch": _Kind("apply_patch_call", "apc", _patch_said, lambda item: _without_nulls(item["operation"])),
-    "tool_search": _Kind(
+_KINDS: Final[Mapping[str, _CallItemKind]] = {
+    "custom": _CallItemKind("custom_tool_call", "ctc", _custom_said, _custom_meant),
+    "local_shell": _CallItemKind("local_shell_call", "lsh", _local_shell_said, _local_shell_meant),
+    "shell": _CallItemKind("shell_call", "sh", _shell_said, _shell_meant),
+    "apply_patch": _CallItemKind(
+        "apply_patch_call", "apc", _patch_said, lambda item: _without_nulls(item["operation"])
+    ),
+    "tool_search": _CallItemKind(
         "tool_search_call",
         "tsc",
         lambda arguments: {"execution": "client", "arguments": arguments},
         lambda item: item["arguments"],
     ),
 }
-_BY_ITEM: Final[Mapping[str, tuple[str, _Kind]]] = {kind.item: (tool, kind) for tool, kind in _KINDS.items()}
+_BY_ITEM: Final[Mapping[str, tuple[str, _CallItemKind]]] = {kind.item: (tool, kind) for tool, kind in _KINDS.items()}
 
 
 def _without_nulls(said: Mapping[str, Any]) -> Body:
@@ -241,7 +243,7 @@ def _name(item: Item, where: str) -> str:
     namespace = item.get("namespace")
     if namespace is not None and not isinstance(namespace, str):
         raise _wrong(f"{where}.namespace", "no text")
-    return named(namespace or None, _text(item, "name", where))
+    return tool_model_name(namespace or None, _text(item, "name", where))
 
 
 def _text(item: Item, name: str, where: str) -> str:

@@ -20,7 +20,7 @@ _NAMED: Final = ("function", "custom")
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ToolOrigin:
     """What a function of the model is for the client."""
 
     type: str = "function"
@@ -38,58 +38,58 @@ class Toolbox:
     """A request's tools."""
 
     functions: list[Body] = field(default_factory=list)  # for the engine
-    origins: dict[str, Origin] = field(default_factory=dict)  # by the model's name
+    origins: dict[str, ToolOrigin] = field(default_factory=dict)  # by the model's name
     outline: list[Body] = field(default_factory=list)  # as declared, without what `functions` say
     loaded: list[Body] = field(default_factory=list)  # the same, of tools that were found later
     left_out: list[str] = field(default_factory=list)  # types
 
 
-def read(tools: Sequence[object], found: Sequence[tuple[str, object]] = ()) -> Toolbox:
+def read_tools(tools: Sequence[object], found: Sequence[tuple[str, object]] = ()) -> Toolbox:
     """The tools of a request, and those that searches in its conversation found, each with where it stands.
 
     Raises BadRequest.
     """
-    kinds = {table.kind_of(tool) for tool in tools}
+    kinds = {table.measure_kind(tool) for tool in tools}
     box = Toolbox()
-    given = _Filling(box, box.outline, deferred="tool_search" in kinds)
+    given = _ToolboxBuilder(box, box.outline, deferred="tool_search" in kinds)
     for at, tool in enumerate(tools):
         given.add(_offered(tool) if "hosted tool_search" in kinds else tool, f"tools[{at}]")
-    later = _Filling(box, box.loaded, again=True)
+    later = _ToolboxBuilder(box, box.loaded, again=True)
     for where, tool in found:
         later.add(_offered(tool), where)
     table.require_some(box.functions, box.left_out)
     return box
 
 
-def named(namespace: str | None, name: str) -> str:
+def tool_model_name(namespace: str | None, name: str) -> str:
     """The model's name of a tool."""
     return name if namespace is None else f"{namespace}__{name}"
 
 
-def declared(outline: Sequence[Body], functions: Sequence[Mapping[str, Any]]) -> list[Body]:
+def declared_tools(outline: Sequence[Body], functions: Sequence[Mapping[str, Any]]) -> list[Body]:
     """The tools as the client declared them, of their outline and the functions that were made of them."""
     by_name = {function["function"]["name"]: function["function"] for function in functions}
     return [_restored(tool, by_name) for tool in outline]
 
 
-def origins_of(outline: Sequence[Body]) -> dict[str, Origin]:
+def tool_origins(outline: Sequence[Body]) -> dict[str, ToolOrigin]:
     """Which function of the model is which tool, of an outline."""
     origins = {}
     for tool in outline:
         inside = tool["tools"] if tool["type"] == "namespace" else [tool]
         namespace = tool["name"] if tool["type"] == "namespace" else None
         for one in inside:
-            origin = Origin(one["type"], one.get("name", one["type"]), namespace)
-            origins[named(namespace, origin.name)] = origin
+            origin = ToolOrigin(one["type"], one.get("name", one["type"]), namespace)
+            origins[tool_model_name(namespace, origin.name)] = origin
     return origins
 
 
-def plain(outline: Sequence[Body]) -> bool:
+def is_plain(outline: Sequence[Body]) -> bool:
     """Whether all tools are functions, which are recorded whole as it is."""
     return all(map(_is_cut, outline))
 
 
-class _Filling:
+class _ToolboxBuilder:
     """Tools on their way into a toolbox. `deferred`: those marked so are not offered until a search finds them.
 
     `again`: tools that are offered already may come again, and are left as they are.
@@ -103,10 +103,10 @@ class _Filling:
 
     def add(self, tool: object, where: str) -> None:
         """One declared tool. Raises BadRequest."""
-        fate = table.fate_of("responses", tool)
+        fate = table.find_rule("responses", tool)
         if not isinstance(tool, dict) or fate is None or fate.fate == "refused":
-            raise table.refusal("responses", tool, where)
-        kind = table.kind_of(tool)
+            raise table.tool_refusal("responses", tool, where)
+        kind = table.measure_kind(tool)
         if fate.fate == "left out":
             self._box.left_out.append(str(tool["type"]))
         elif kind == "namespace":
@@ -124,7 +124,7 @@ class _Filling:
         inside: list[Body] = []
         offered = len(self._box.functions)
         for at, one in enumerate(tools):
-            here, kind = f"{where}.tools[{at}]", table.kind_of(one)
+            here, kind = f"{where}.tools[{at}]", table.measure_kind(one)
             if not isinstance(one, dict) or kind not in ("function", "custom"):
                 raise BadRequest(f"{here} must be a function or a custom tool.", param=here, code="unsupported_tool")
             about = _about(tool) if offered == len(self._box.functions) else ""
@@ -141,7 +141,7 @@ class _Filling:
             raise BadRequest(f"{where}.name must be a text.", param=f"{where}.name", code="invalid_type")
         if self._deferred and tool.get("defer_loading"):
             return tool
-        origin, model_name = Origin(kind, name, namespace), named(namespace, name)
+        origin, model_name = ToolOrigin(kind, name, namespace), tool_model_name(namespace, name)
         before = self._box.origins.get(model_name)
         if before == origin and self._again:
             return None
@@ -165,7 +165,7 @@ def _function(tool: Body, kind: str, name: str, about: str, where: str) -> Body:
     if kind == "function":
         said = {key: value for key, value in tool.items() if key != "type" and value is not None}
     elif kind == "custom":
-        said = custom.function_of(tool, name, where)["function"]
+        said = custom.custom_to_function(tool, name, where)["function"]
     elif kind == "tool_search":
         said = {key: tool[key] for key in ("description", "parameters") if tool.get(key) is not None}
         said = schemas.TOOL_SEARCH["function"] | said
@@ -187,13 +187,13 @@ def _restored(tool: Body, by_name: Mapping[str, Body]) -> Body:
     inside, about = [], _about(tool)
     for one in tool["tools"]:
         inside.append(_function_restored(one, tool["name"], about, by_name))
-        if _is_cut(one) or (one["type"] == "custom" and named(tool["name"], one["name"]) in by_name):
+        if _is_cut(one) or (one["type"] == "custom" and tool_model_name(tool["name"], one["name"]) in by_name):
             about = ""  # the first that was offered had it
     return {**tool, "tools": inside}
 
 
 def _function_restored(tool: Body, namespace: str | None, about: str, by_name: Mapping[str, Body]) -> Body:
-    function = by_name.get(named(namespace, tool["name"])) if _is_cut(tool) else None
+    function = by_name.get(tool_model_name(namespace, tool["name"])) if _is_cut(tool) else None
     if function is None:  # whole as it is; or what was recorded had its name taken out
         return tool
     restored = {"type": "function", **function, "name": tool["name"]}
@@ -223,7 +223,7 @@ def _collision(name: str, where: str) -> BadRequest:
 # --- tool_choice
 
 
-def choice_of(choice: object, box: Toolbox) -> object:
+def chat_tool_choice(choice: object, box: Toolbox) -> object:
     """`tool_choice` as chat has it. Raises BadRequest."""
     if choice is None or choice in ("auto", "none"):
         return choice or "auto"
@@ -233,7 +233,7 @@ def choice_of(choice: object, box: Toolbox) -> object:
         return choice
     kind = choice.get("type") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or kind not in (*_NAMED, *schemas.OPENAI, "tool_search"):
-        raise table.demanded("responses", kind) or BadRequest(
+        raise table.demanded_refusal("responses", kind) or BadRequest(
             f"the field 'tool_choice' is {choice!r:.80}: give 'auto', 'none', 'required', or a tool by its type and "
             "name.",
             param="tool_choice",

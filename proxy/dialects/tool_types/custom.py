@@ -2,17 +2,25 @@
 
 Owns: such a tool as a function, and its text ⇄ a function's arguments. A grammar is quoted to the model and not forced:
 forced tokens cannot be trained on. Refuses: where the text stands in a format.
+
+Chat's own way of saying free-form tools: requests that declare or repeat them, and answers that call them.
+
+Owns: `custom` in tools, tool_choice, and tool calls, whole and streamed. Refuses: what a free-form tool is
+(`custom.py`). A call is given as `custom` only where the text brings back the very arguments that were sampled;
+others come as the function call that they are, so that a turn sent back is the turn that was recorded.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
 
-from proxy.dialects.depth import can_be_written
+from proxy.dialects.engine_fields import is_writable
+from proxy.dialects.tool_types import table
 from proxy.errors import BadRequest
 
 Body = dict[str, Any]
@@ -25,7 +33,7 @@ PARAMETERS: Final[Body] = {
 }
 
 
-def function_of(tool: Mapping[str, Any], name: str, where: str) -> Body:
+def custom_to_function(tool: Mapping[str, Any], name: str, where: str) -> Body:
     """A free-form tool as a chat function. Raises BadRequest where its description or format cannot be read."""
     told = tool.get("description")
     if told is not None and not isinstance(told, str):
@@ -35,25 +43,25 @@ def function_of(tool: Mapping[str, Any], name: str, where: str) -> Body:
     return {"type": "function", "function": function}
 
 
-def arguments_of(text: str) -> str:
+def input_to_arguments(text: str) -> str:
     """The arguments that mean this input."""
     return json.dumps({"input": text})
 
 
-def input_of(arguments: Mapping[str, Any]) -> str | None:
+def arguments_to_input(arguments: Mapping[str, Any]) -> str | None:
     """The input that these arguments mean; None where they mean something else, which no input could bring back."""
     text = arguments.get("input")
     return text if isinstance(text, str) and len(arguments) == 1 else None
 
 
-def parsed(arguments: str) -> Body | None:
+def parse_arguments(arguments: str) -> Body | None:
     """A model's arguments as the object that they spell; None where it is none, or none that could be sent."""
     try:
         value = json.loads(arguments, parse_constant=_no_json)
         same = orjson.loads(orjson.dumps(value)) == value  # a number may be too large for any client
     except (ValueError, TypeError, RecursionError):
         return None
-    return value if isinstance(value, dict) and same and can_be_written(value, arguments.encode()) else None
+    return value if isinstance(value, dict) and same and is_writable(value, arguments.encode()) else None
 
 
 def _no_json(constant: str) -> object:
@@ -73,3 +81,145 @@ def _grammar(form: object, where: str) -> str | None:
             code="invalid_type",
         )
     return f"The input must match this grammar ({grammar.get('syntax') or 'lark'}):\n{definition}"
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedRequest:
+    """A request's fields for the engine, and what of its tools was not a function."""
+
+    fields: Body
+    custom: frozenset[str] = frozenset()  # names of free-form tools
+    left_out: tuple[str, ...] = ()
+
+
+def translate_request(fields: Body) -> TranslatedRequest:
+    """A request as the engine knows it. Raises BadRequest."""
+    messages = fields["messages"]
+    said = [_message(message, f"messages[{at}]") for at, message in enumerate(messages)]
+    changed = {} if all(a is b for a, b in zip(messages, said, strict=True)) else {"messages": said}
+    tools = fields.get("tools")
+    if not tools or all(table.measure_kind(tool) == "function" for tool in tools):
+        return TranslatedRequest({**fields, **changed} if changed else fields)
+    kept, names, left_out = _tools(tools)
+    table.require_some(kept, left_out)
+    changed |= {"tools": kept, **_choice(fields.get("tool_choice"))}
+    return TranslatedRequest({**fields, **changed}, frozenset(names), tuple(left_out))
+
+
+def _tools(tools: Sequence[Any]) -> tuple[list[Body], list[str], list[str]]:
+    """The functions, the names of those that are free-form, and the types that are left out."""
+    kept: list[Body] = []
+    names: list[str] = []
+    left_out: list[str] = []
+    for at, tool in enumerate(tools):
+        fate = table.find_rule("chat", tool)
+        if fate is not None and fate.fate == "left out":
+            left_out.append(str(tool["type"]))
+        elif fate is not None and fate.fate == "translated":
+            name, function = _function(tool, f"tools[{at}]")
+            names.append(name)
+            kept.append(function)
+        else:
+            kept.append(tool)
+    _require_apart(kept, names)
+    return kept, names, left_out
+
+
+def _function(tool: Body, where: str) -> tuple[str, Body]:
+    declared = tool.get("custom")
+    name = declared.get("name") if isinstance(declared, dict) else None
+    if not isinstance(declared, dict) or not isinstance(name, str):
+        raise BadRequest(
+            f"{where}.custom must be an object with a 'name'.", param=f"{where}.custom", code="invalid_type"
+        )
+    return name, custom_to_function(declared, name, f"{where}.custom")
+
+
+def _require_apart(kept: Sequence[Body], names: Sequence[str]) -> None:
+    all_names = [(tool.get("function") or {}).get("name") for tool in kept if isinstance(tool.get("function"), dict)]
+    for name in names:
+        if all_names.count(name) > 1:
+            raise BadRequest(f"two tools are named {name!r:.80}: give each a name of its own.", param="tools")
+
+
+def _choice(choice: object) -> Body:
+    kind = choice.get("type") if isinstance(choice, dict) else None
+    if isinstance(choice, dict) and kind == "custom" and isinstance(choice.get("custom"), dict):
+        return {"tool_choice": {"type": "function", "function": {"name": choice["custom"].get("name")}}}
+    if error := table.demanded_refusal("chat", kind):
+        raise error
+    return {}
+
+
+# --- history
+
+
+def _message(message: Body, where: str) -> Body:
+    calls = message.get("tool_calls")
+    if not calls or not any(call.get("type") == "custom" for call in calls):
+        return message
+    return {**message, "tool_calls": [_call(call, f"{where}.tool_calls[{at}]") for at, call in enumerate(calls)]}
+
+
+def _call(call: Body, where: str) -> Body:
+    if call.get("type") != "custom":
+        return call
+    said = call.get("custom")
+    if not isinstance(said, dict) or not isinstance(said.get("name"), str) or not isinstance(said.get("input"), str):
+        raise BadRequest(
+            f"{where}.custom must be an object with a 'name' and an 'input'.",
+            param=f"{where}.custom",
+            code="invalid_type",
+        )
+    rest = {name: value for name, value in call.items() if name not in ("custom", "type")}
+    function = {"name": said["name"], "arguments": input_to_arguments(said["input"])}
+    return {**rest, "type": "function", "function": function}
+
+
+# --- answers
+
+
+@dataclass(slots=True)
+class ToolCallBuffer:
+    """Calls of free-form tools, which in a stream wait: only a whole one tells whether it can be given as such."""
+
+    names: frozenset[str]
+    _calls: dict[tuple[int, int], Body] = field(default_factory=dict)  # by choice and index, their arguments empty
+    _arguments: dict[tuple[int, int], list[str]] = field(default_factory=dict)  # of each, as they came
+
+    def shown(self, call: Body) -> Body:
+        """A whole call as the client gets it."""
+        function = call["function"]
+        arguments = parse_arguments(function["arguments"]) if function["name"] in self.names else None
+        text = arguments_to_input(arguments) if arguments is not None else None
+        if text is None:
+            return call
+        rest = {name: value for name, value in call.items() if name not in ("function", "type")}
+        return {**rest, "type": "custom", "custom": {"name": function["name"], "input": text}}
+
+    def pass_on(self, choice: int, said: Body, finished: bool) -> None:
+        """Take the parts of such calls out of a delta, and put whole ones in where the choice is `finished`."""
+        parts = said.get("tool_calls") or ()
+        kept = [part for at, part in enumerate(parts) if not self._hold(choice, part, at)]
+        if finished:
+            kept += [self.shown(self._whole(key)) for key in sorted(self._calls) if key[0] == choice]
+        if kept:
+            said["tool_calls"] = kept
+        elif parts:
+            del said["tool_calls"]
+
+    def _hold(self, choice: int, part: Body, at: int) -> bool:
+        key, function = (choice, part.get("index", at)), part.get("function") or {}
+        call = self._calls.get(key)
+        if call is None and function.get("name") not in self.names:
+            return False
+        if call is None:
+            begun = {"id": part.get("id"), "index": key[1], "type": "function"}
+            self._calls[key] = begun | {"function": {"name": function["name"], "arguments": ""}}
+        self._arguments.setdefault(key, []).append(function.get("arguments") or "")
+        return True
+
+    def _whole(self, key: tuple[int, int]) -> Body:
+        call = self._calls.pop(key)
+        call["function"]["arguments"] = "".join(self._arguments.pop(key))
+        return call

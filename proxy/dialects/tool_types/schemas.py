@@ -30,7 +30,7 @@ def _one_of(*values: str) -> Body:
     return {"type": "string", "enum": list(values)}
 
 
-def function(name: str, description: str, parameters: Body) -> Body:
+def chat_function(name: str, description: str, parameters: Body) -> Body:
     """A chat function."""
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
@@ -38,7 +38,7 @@ def function(name: str, description: str, parameters: Body) -> Body:
 # --- OpenAI's, by their types, which are their names too
 
 OPENAI: Final[Mapping[str, Body]] = {
-    "local_shell": function(
+    "local_shell": chat_function(
         "local_shell",
         "Runs a command on the user's machine and returns its output.",
         _object(
@@ -52,7 +52,7 @@ OPENAI: Final[Mapping[str, Body]] = {
             "command",
         ),
     ),
-    "shell": function(
+    "shell": chat_function(
         "shell",
         "Runs shell commands on the user's machine, and returns the output and the outcome of each.",
         _object(
@@ -64,7 +64,7 @@ OPENAI: Final[Mapping[str, Body]] = {
             "commands",
         ),
     ),
-    "apply_patch": function(
+    "apply_patch": chat_function(
         "apply_patch",
         "Creates, updates or deletes one file. 'diff' is in the V4A format: lines that begin with ' ', '+' or '-', in "
         "hunks that begin with '@@'; of a new file every line begins with '+'.",
@@ -75,7 +75,7 @@ OPENAI: Final[Mapping[str, Body]] = {
         ),
     ),
 }
-TOOL_SEARCH: Final[Body] = function(
+TOOL_SEARCH: Final[Body] = chat_function(
     "tool_search",
     "Searches for further tools, which can be called from the next turn on.",
     _object({"query": _TEXT | {"description": "What the tool should do."}}, "query"),
@@ -173,11 +173,11 @@ ANTHROPIC: Final[Mapping[str, Mapping[str, tuple[str, Body]]]] = {  # type → v
 }
 
 
-def anthropic(kind: str, version: str, tool: Mapping[str, Any]) -> Body:
+def anthropic_function(kind: str, version: str, tool: Mapping[str, Any]) -> Body:
     """One of Anthropic's tools as a chat function; a version that is newer than those known is told as the newest."""
     versions = ANTHROPIC[kind]
     description, parameters = versions.get(version) or versions[max(versions)]
     if kind == "computer":
         wide, high = tool.get("display_width_px"), tool.get("display_height_px")
         description += f" The screen is {wide} × {high} pixels." if wide and high else ""
-    return function(str(tool["name"]), description, parameters)
+    return chat_function(str(tool["name"]), description, parameters)

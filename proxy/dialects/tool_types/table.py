@@ -28,29 +28,29 @@ _MCP: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class ToolTypeRule:
     """What becomes of a type, and how or why, in words that can end a sentence."""
 
     fate: Literal["kept", "translated", "left out", "refused"]
     how: str
 
 
-def _kept() -> Fate:
-    return Fate("kept", "a function")
+def _kept() -> ToolTypeRule:
+    return ToolTypeRule("kept", "a function")
 
 
-def _translated(how: str) -> Fate:
-    return Fate("translated", how)
+def _translated(how: str) -> ToolTypeRule:
+    return ToolTypeRule("translated", how)
 
 
-def _left_out(who: str) -> Fate:
-    return Fate("left out", f"{who} would run it, and nobody does here")
+def _left_out(who: str) -> ToolTypeRule:
+    return ToolTypeRule("left out", f"{who} would run it, and nobody does here")
 
 
 _OPENAI: Final = _left_out("OpenAI's servers")
 _ANTHROPIC: Final = _left_out("Anthropic's servers")
 
-TABLE: Final[Mapping[Format, Mapping[str, Fate]]] = {
+TABLE: Final[Mapping[Format, Mapping[str, ToolTypeRule]]] = {
     "chat": {
         "function": _kept(),
         "custom": _translated("a function of one text, `input`"),
@@ -79,8 +79,10 @@ TABLE: Final[Mapping[Format, Mapping[str, Fate]]] = {
             ),
             _OPENAI,
         ),
-        **dict.fromkeys(("computer", "computer_use", "computer_use_preview"), Fate("left out", "it is not served")),
-        "mcp": Fate("refused", _MCP),
+        **dict.fromkeys(
+            ("computer", "computer_use", "computer_use_preview"), ToolTypeRule("left out", "it is not served")
+        ),
+        "mcp": ToolTypeRule("refused", _MCP),
     },
     "messages": {
         "custom": _kept(),
@@ -99,7 +101,7 @@ TABLE: Final[Mapping[Format, Mapping[str, Fate]]] = {
             ),
             _ANTHROPIC,
         ),
-        **dict.fromkeys(("computer_toolset", "browser_toolset"), Fate("left out", "toolsets are not served")),
+        **dict.fromkeys(("computer_toolset", "browser_toolset"), ToolTypeRule("left out", "toolsets are not served")),
     },
 }
 
@@ -140,24 +142,24 @@ FOREIGN: Final[Mapping[Format, frozenset[str]]] = {
 
 
 @dataclass(slots=True)
-class LeftOut:
+class DroppedTool:
     """What of a request the model is not shown, by its types. It is filled as the request is read."""
 
     tools: list[str] = field(default_factory=list)
     items: list[str] = field(default_factory=list)
 
 
-def fate_of(form: Format, tool: object) -> Fate | None:
+def find_rule(form: Format, tool: object) -> ToolTypeRule | None:
     """What becomes of a declared tool; None: its type is not known."""
-    return TABLE[form].get(kind_of(tool))
+    return TABLE[form].get(measure_kind(tool))
 
 
-def kind_of(tool: object) -> str:
+def measure_kind(tool: object) -> str:
     """The table's name of a tool's type: without a version, and told apart where OpenAI's servers would run it."""
     given = tool.get("type") if isinstance(tool, dict) else None
     if not isinstance(tool, dict) or not isinstance(given, str):
         return ""
-    kind, _ = split(given)
+    kind, _ = split_version(given)
     environment = tool.get("environment")
     if kind == "shell" and isinstance(environment, dict) and environment.get("type") != "local":
         return "hosted shell"
@@ -166,7 +168,7 @@ def kind_of(tool: object) -> str:
     return kind
 
 
-def split(given: str) -> tuple[str, str]:
+def split_version(given: str) -> tuple[str, str]:
     """A type's name, and the version that ends it (empty: none)."""
     found = _VERSION.search(given)
     return (given[: found.start()], found[1]) if found else (given, "")
@@ -183,9 +185,9 @@ def require_some(kept: Sequence[object], left_out: Sequence[str]) -> None:
         )
 
 
-def demanded(form: Format, kind: object) -> BadRequest | None:
+def demanded_refusal(form: Format, kind: object) -> BadRequest | None:
     """What a client is told that demands, in tool_choice, a type of tool that nobody runs here. None: it did not."""
-    fate = TABLE[form].get(split(kind)[0]) if isinstance(kind, str) else None
+    fate = TABLE[form].get(split_version(kind)[0]) if isinstance(kind, str) else None
     if fate is None or fate.fate not in ("left out", "refused"):
         return None
     return BadRequest(
@@ -195,10 +197,10 @@ def demanded(form: Format, kind: object) -> BadRequest | None:
     )
 
 
-def refusal(form: Format, tool: object, where: str) -> BadRequest:
+def tool_refusal(form: Format, tool: object, where: str) -> BadRequest:
     """What a client is told whose tool is refused, or is of a type that is not known."""
     kind = tool.get("type") if isinstance(tool, dict) else None
-    fate = fate_of(form, tool)
+    fate = find_rule(form, tool)
     known = sorted(name for name, one in TABLE[form].items() if one.fate in ("kept", "translated"))
     why = fate.how if fate is not None else f"Hone serves {', '.join(known)}"
     return BadRequest(f"{where} is a tool of the type {kind!r:.60}: {why}.", param=where, code="unsupported_parameter")

@@ -26,9 +26,9 @@ from mcp_types.version import (
     MODERN_PROTOCOL_VERSIONS,
 )
 
-from proxy.mcp_gateway.errors import UpstreamDown
-from proxy.mcp_gateway.exchange import Exchange
-from proxy.mcp_gateway.servers import wire
+from proxy.errors import UpstreamDown
+from proxy.mcp_gateway.exchange import CallerRequest
+from proxy.mcp_gateway.servers import transport
 from proxy.settings.mcp import McpServerSettings
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ SUBSCRIBE: Final = "resources.subscribe"
 
 
 @dataclass(frozen=True, slots=True)
-class Speaks:
+class AgreedProtocol:
     """What was agreed on."""
 
     version: str
@@ -59,7 +59,7 @@ class Speaks:
         return frozenset(found)
 
 
-async def agree(dispatcher: Dispatcher, capabilities: Mapping[str, Any], connect_s: float) -> Speaks:
+async def agree(dispatcher: Dispatcher, capabilities: Mapping[str, Any], connect_s: float) -> AgreedProtocol:
     """Ask for what it can in the way of today; a server of the handshake era refuses, or says nothing.
 
     Raises UpstreamDown, MCPError, TimeoutError.
@@ -68,7 +68,7 @@ async def agree(dispatcher: Dispatcher, capabilities: Mapping[str, Any], connect
         return await _discover(dispatcher, connect_s / 2) or await _shake_hands(dispatcher, capabilities)
 
 
-async def discover(dispatcher: Dispatcher, capabilities: Mapping[str, Any], connect_s: float) -> Speaks:
+async def discover(dispatcher: Dispatcher, capabilities: Mapping[str, Any], connect_s: float) -> AgreedProtocol:
     """Ask a server that is known to speak the current era; `capabilities` are told with each request there.
 
     Raises UpstreamDown, MCPError.
@@ -79,27 +79,31 @@ async def discover(dispatcher: Dispatcher, capabilities: Mapping[str, Any], conn
     return found
 
 
-async def shake_hands(dispatcher: Dispatcher, capabilities: Mapping[str, Any], connect_s: float) -> Speaks:
+async def shake_hands(dispatcher: Dispatcher, capabilities: Mapping[str, Any], connect_s: float) -> AgreedProtocol:
     """Begin a session of the handshake era. Raises UpstreamDown, MCPError, TimeoutError."""
     async with asyncio.timeout(connect_s):
         return await _shake_hands(dispatcher, capabilities)
 
 
-async def tried_handshake(name: str, settings: McpServerSettings) -> Speaks | None:
+async def probe_handshake(name: str, settings: McpServerSettings) -> AgreedProtocol | None:
     """What a server that speaks the current era says in the other, over a connection of its own; None: it refuses.
 
     It does not tell by itself: `supportedVersions` names those of the current era alone.
     """
-    found: Speaks | None = None
+    found: AgreedProtocol | None = None
     try:
-        async with wire.streams(settings) as (read, write), anyio.create_task_group() as tasks:
+        async with transport.open_streams(settings) as (read, write), anyio.create_task_group() as tasks:
             dispatcher: Dispatcher = JSONRPCDispatcher(read, write)
             await tasks.start(dispatcher.run, _no_answer, _no_interest)
             found = await shake_hands(dispatcher, {}, settings.connect_s)
             tasks.cancel_scope.cancel()
     # A boundary: whatever a server does that is asked what it may not know is a refusal.
     except Exception as e:  # noqa: BLE001
-        log.info("the MCP server %s speaks the current era of the protocol alone: %s", name, wire.reason(e, settings))
+        log.info(
+            "the MCP server %s speaks the current era of the protocol alone: %s",
+            name,
+            transport.failure_reason(e, settings),
+        )
     return found
 
 
@@ -111,15 +115,15 @@ async def _no_interest(*_: object) -> None:
     pass
 
 
-async def _discover(dispatcher: Dispatcher, limit_s: float) -> Speaks | None:
-    sent, headers = wire.stamped(
+async def _discover(dispatcher: Dispatcher, limit_s: float) -> AgreedProtocol | None:
+    sent, headers = transport.stamp_request(
         "server/discover", None, LATEST_MODERN_VERSION, modern=True, capabilities={}, log_level=None, schema=None
     )
     options: CallOptions = {"headers": headers, "cancel_on_abandon": False, "timeout": limit_s}
     try:
         found = await dispatcher.send_raw_request("server/discover", sent, options)
     except MCPError as e:
-        if e.error.code in (wire.UNREACHABLE, types.CONNECTION_CLOSED):
+        if e.error.code in (transport.UNREACHABLE, types.CONNECTION_CLOSED):
             raise
         found = {}
     versions = found.get("supportedVersions")
@@ -128,11 +132,11 @@ async def _discover(dispatcher: Dispatcher, limit_s: float) -> Speaks | None:
     return None
 
 
-async def _shake_hands(dispatcher: Dispatcher, capabilities: Mapping[str, Any]) -> Speaks:
+async def _shake_hands(dispatcher: Dispatcher, capabilities: Mapping[str, Any]) -> AgreedProtocol:
     asked = {
         "protocolVersion": LATEST_HANDSHAKE_VERSION,
         "capabilities": dict(capabilities),
-        "clientInfo": wire.CLIENT_INFO,
+        "clientInfo": transport.CLIENT_INFO,
     }
     found = await dispatcher.send_raw_request("initialize", asked, {"cancel_on_abandon": False})
     version = found.get("protocolVersion")
@@ -143,16 +147,16 @@ async def _shake_hands(dispatcher: Dispatcher, capabilities: Mapping[str, Any]) 
     return _speaks(str(version), False, found)
 
 
-def usable(exchange: Exchange | None) -> Mapping[str, Any]:
+def usable_capabilities(exchange: CallerRequest | None) -> Mapping[str, Any]:
     """What the upstream may expect of this caller. A caller of the handshake era can be asked, and no more."""
     if exchange is None:
         return {}
     return exchange.capabilities if exchange.modern else exchange.back_channel()
 
 
-def _speaks(version: str, modern: bool, found: Mapping[str, Any]) -> Speaks:
+def _speaks(version: str, modern: bool, found: Mapping[str, Any]) -> AgreedProtocol:
     capabilities, instructions = found.get("capabilities"), found.get("instructions")
-    return Speaks(
+    return AgreedProtocol(
         version,
         modern,
         capabilities if isinstance(capabilities, Mapping) else {},

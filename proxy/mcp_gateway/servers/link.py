@@ -27,22 +27,21 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.subscriptions import ServerEvent, event_from_wire
 from mcp.shared.transport_context import TransportContext
 
-from proxy.mcp_gateway.errors import UpstreamDown
-from proxy.mcp_gateway.exchange import CURRENT, Exchange
-from proxy.mcp_gateway.servers import wire
-from proxy.mcp_gateway.servers.handshake import Dispatcher, Speaks, usable
-from proxy.mcp_gateway.servers.listening import Listening
-from proxy.mcp_gateway.servers.patience import Patience
+from proxy.errors import UpstreamDown
+from proxy.mcp_gateway.exchange import CURRENT, CallerRequest
+from proxy.mcp_gateway.servers import transport
+from proxy.mcp_gateway.servers.handshake import AgreedProtocol, Dispatcher, usable_capabilities
+from proxy.mcp_gateway.servers.listener import Backoff, Listener
 from proxy.settings.mcp import McpServerSettings
 
 log = logging.getLogger(__name__)
 
-Greet = Callable[[Dispatcher], Awaitable[Speaks]]
+Greet = Callable[[Dispatcher], Awaitable[AgreedProtocol]]
 
 _TERMINATED: Final = "Session terminated"  # the SDK's words for 404 on a session that the server forgot
 
 
-class Watcher(Protocol):
+class LinkWatcher(Protocol):
     """Who wants to know what a link hears."""
 
     def changed(self, link: Link, event: ServerEvent) -> None:
@@ -55,7 +54,7 @@ class Watcher(Protocol):
 @dataclass(slots=True)
 class _Connection:
     dispatcher: Dispatcher
-    speaks: Speaks
+    speaks: AgreedProtocol
 
 
 class Link:
@@ -65,18 +64,18 @@ class Link:
     """
 
     def __init__(
-        self, name: str, settings: McpServerSettings, watcher: Watcher, greet: Greet, *, own: bool = False
+        self, name: str, settings: McpServerSettings, watcher: LinkWatcher, greet: Greet, *, own: bool = False
     ) -> None:
         self.name = name
         self.state: Literal["starting", "up", "down"] = "starting"
         self.why = "it has not answered yet"
-        self.in_flight: Counter[Exchange] = Counter()
-        self.listening = Listening(name, settings.connect_s, ready=self.ready, request=self.request, stream=self.stream)
+        self.in_flight: Counter[CallerRequest] = Counter()
+        self.listening = Listener(name, settings.connect_s, ready=self.ready, request=self.request, stream=self.stream)
         self._settings = settings
         self._watcher = watcher
         self._greet = greet
         self._own = own
-        self._owner: Exchange | None = None  # the way to the session that this one is for
+        self._owner: CallerRequest | None = None  # the way to the session that this one is for
         self._called = f"a caller's session at the MCP server {name}" if own else f"the MCP server {name}"
         self._connection: _Connection | None = None
         self._known = asyncio.Event()  # whether it answers
@@ -84,11 +83,11 @@ class Link:
         self._doubt = asyncio.Event()
 
     @property
-    def speaks(self) -> Speaks | None:
+    def speaks(self) -> AgreedProtocol | None:
         """What was agreed on when the connection was last open."""
         return self._connection.speaks if self._connection is not None else None
 
-    async def ready(self) -> Speaks:
+    async def ready(self) -> AgreedProtocol:
         """Wait until it is known whether it answers. Raises UpstreamDown."""
         await self._known.wait()
         if self.state != "up" or self._connection is None:
@@ -96,7 +95,7 @@ class Link:
         return self._connection.speaks
 
     @contextmanager
-    def working(self, exchange: Exchange) -> Iterator[None]:
+    def working(self, exchange: CallerRequest) -> Iterator[None]:
         """While the server works for this request of a caller, or is about to: it may ask who it works for."""
         self.in_flight[exchange] += 1
         if self._own and exchange.who.session is not None:
@@ -111,7 +110,7 @@ class Link:
         self,
         method: str,
         params: Mapping[str, Any] | None,
-        exchange: Exchange | None = None,
+        exchange: CallerRequest | None = None,
         *,
         schema: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
@@ -135,7 +134,7 @@ class Link:
         self,
         method: str,
         params: Mapping[str, Any] | None,
-        exchange: Exchange | None,
+        exchange: CallerRequest | None,
         schema: Mapping[str, Any] | None,
     ) -> dict[str, Any]:
         connection = self._connection
@@ -171,18 +170,18 @@ class Link:
 
     def _prepared(
         self,
-        speaks: Speaks,
+        speaks: AgreedProtocol,
         method: str,
         params: Mapping[str, Any] | None,
-        exchange: Exchange | None,
+        exchange: CallerRequest | None,
         schema: Mapping[str, Any] | None = None,
     ) -> tuple[dict[str, Any], CallOptions]:
-        sent, headers = wire.stamped(
+        sent, headers = transport.stamp_request(
             method,
             params,
             speaks.version,
             modern=speaks.modern,
-            capabilities=usable(exchange),
+            capabilities=usable_capabilities(exchange),
             log_level=exchange.log_level if exchange is not None else None,
             schema=schema,
         )
@@ -193,7 +192,7 @@ class Link:
         if code == types.REQUEST_TIMEOUT and error.error.message.startswith(f"Request {method!r} timed out"):
             # One slow answer says nothing about the others.
             return UpstreamDown(f"the MCP server {self.name!r} did not answer within {self._settings.timeout_s:g} s")
-        if code in (wire.UNREACHABLE, types.CONNECTION_CLOSED):
+        if code in (transport.UNREACHABLE, types.CONNECTION_CLOSED):
             self._lost(error.error.message)
             return UpstreamDown(f"the MCP server {self.name!r} does not answer now: {error.error.message}")
         return error
@@ -214,18 +213,18 @@ class Link:
 
     async def run(self) -> None:
         """Connect, stay connected, and connect again."""
-        patience = Patience()
+        patience = Backoff()
         while True:
             try:
                 await self._connect()
             # A boundary: whatever a server or a transport does is that server's trouble.
             except Exception as e:  # noqa: BLE001
-                self._down(wire.reason(e, self._settings))
+                self._down(transport.failure_reason(e, self._settings))
             await patience.wait()
 
     async def _connect(self) -> None:
         """Open a connection, and return when it must be opened anew."""
-        async with wire.streams(self._settings) as (read, write):
+        async with transport.open_streams(self._settings) as (read, write):
             dispatcher: Dispatcher = JSONRPCDispatcher(read, write)
             async with anyio.create_task_group() as tasks:
                 await tasks.start(self._receive, dispatcher)
@@ -249,7 +248,7 @@ class Link:
         """Return when the connection is of no use any more. A server that is only away is asked until it is back."""
         while True:
             await self._doubt.wait()
-            patience = Patience()
+            patience = Backoff()
             while self._doubt.is_set():
                 if not await self._answers(connection):
                     return
@@ -267,7 +266,7 @@ class Link:
             code = e.error.code
             if not connection.speaks.modern or code == types.CONNECTION_CLOSED:
                 return False
-            if code in (wire.UNREACHABLE, types.REQUEST_TIMEOUT):
+            if code in (transport.UNREACHABLE, types.REQUEST_TIMEOUT):
                 self._down(e.error.message)
                 return True
         self._rise()
@@ -317,7 +316,7 @@ class Link:
         elif method == "notifications/message" and params is not None and (exchange := self._meant()) is not None:
             await exchange.log(params)
 
-    def _meant(self) -> Exchange | None:
+    def _meant(self) -> CallerRequest | None:
         """The request that a message belongs to: by the stream that it came on, else the only one that runs.
 
         Of a session of the handshake era any will do, and none need run: it is one client.

@@ -19,8 +19,8 @@ from mcp_types import methods
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 from pydantic import ValidationError
 
-from proxy.mcp_gateway.errors import UpstreamDown
-from proxy.mcp_gateway.names import Filter
+from proxy.errors import UpstreamDown
+from proxy.mcp_gateway.names import NameFilter
 from proxy.mcp_gateway.servers.link import Link
 from recorder.base.rate_limited_log import RateLimitedLog
 
@@ -40,7 +40,7 @@ LISTS: Final[Mapping[str, tuple[str, str, str, str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ServerList:
     """A list of a server, without what callers may not see."""
 
     items: Mapping[str, Mapping[str, Any]]  # by name or URI, in the server's order
@@ -48,17 +48,17 @@ class Listing:
     at: float  # monotonic
 
 
-NOTHING: Final = Listing({}, {}, 0.0)
+NOTHING: Final = ServerList({}, {}, 0.0)
 
 
-class Lists:
+class ServerLists:
     """The lists of a server, over one link."""
 
-    def __init__(self, link: Link, admits: Filter) -> None:
+    def __init__(self, link: Link, admits: NameFilter) -> None:
         self._link = link
         self._filter = admits
-        self._lists: dict[str, Listing] = {}
-        self._fetching: dict[str, asyncio.Task[Listing]] = {}
+        self._lists: dict[str, ServerList] = {}
+        self._fetching: dict[str, asyncio.Task[ServerList]] = {}
         self._malformed = RateLimitedLog(log)
 
     async def stop(self) -> None:
@@ -68,7 +68,7 @@ class Lists:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def listing(self, kind: str) -> Listing:
+    async def listing(self, kind: str) -> ServerList:
         """A list as it is now, or as it was last where the server takes too long; empty where it is away."""
         try:
             async with asyncio.timeout(LIST_TIMEOUT_S):
@@ -90,7 +90,7 @@ class Lists:
             return task.result()
         return known if known is not None else NOTHING
 
-    def _fetched(self, kind: str, done: asyncio.Task[Listing]) -> None:
+    def _fetched(self, kind: str, done: asyncio.Task[ServerList]) -> None:
         self._fetching.pop(kind, None)
         if not done.cancelled():
             done.exception()  # looked at, though nobody may wait for it any more
@@ -101,9 +101,9 @@ class Lists:
 
     def outdated(self) -> None:
         """Lists may have changed: the next one who asks gets them anew."""
-        self._lists = {kind: Listing(known.items, known.hints, 0.0) for kind, known in self._lists.items()}
+        self._lists = {kind: ServerList(known.items, known.hints, 0.0) for kind, known in self._lists.items()}
 
-    async def _fetch(self, kind: str) -> Listing:
+    async def _fetch(self, kind: str) -> ServerList:
         _, method, field, key = LISTS[kind]
         items: dict[str, Mapping[str, Any]] = {}
         first: Mapping[str, Any] = {}
@@ -115,7 +115,7 @@ class Lists:
             cursor = page.get("nextCursor")
             if not isinstance(cursor, str):
                 break
-        listing = self._lists[kind] = Listing(items, _hints(first), time.monotonic())
+        listing = self._lists[kind] = ServerList(items, _hints(first), time.monotonic())
         return listing
 
     def _may_be_seen(self, kind: str, item: Mapping[str, Any], key: str) -> bool:

@@ -15,19 +15,19 @@ import contextvars
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
-from proxy.mcp_gateway.callers import Run, Who
-from proxy.mcp_gateway.errors import TooManySessions
+from proxy.errors import TooManySessions
+from proxy.mcp_gateway.exchange import CallerIdentity, TrajectoryAddress
 from proxy.mcp_gateway.servers.link import Link
-from proxy.mcp_gateway.servers.lists import Lists
+from proxy.mcp_gateway.servers.lists import ServerLists
 
-Ended = Callable[[Collection[Run]], Awaitable[Collection[Run]]]
+Ended = Callable[[Collection[TrajectoryAddress]], Awaitable[Collection[TrajectoryAddress]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class SessionKey:
     """Whose a session is. A server of the handshake era is told once what its client can, so that is part of it."""
 
-    who: Who
+    who: CallerIdentity
     capabilities: bytes = b""
 
 
@@ -35,9 +35,9 @@ class Key:
 class Session:
     """One caller's connection, and what the server lists on it."""
 
-    key: Key
+    key: SessionKey
     link: Link
-    lists: Lists
+    lists: ServerLists
     task: asyncio.Task[None]
     used_at: float  # of the event loop's clock
     expiry: asyncio.TimerHandle | None = None
@@ -60,16 +60,16 @@ class Sessions:
         self._idle_s = idle_s
         self._ended = ended
         self._counted = counted
-        self._open: dict[Key, Session] = {}
-        self._by_who: dict[Who, list[Session]] = {}
+        self._open: dict[SessionKey, Session] = {}
+        self._by_who: dict[CallerIdentity, list[Session]] = {}
         self._by_link: dict[Link, Session] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._counted(server, 0)
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: SessionKey) -> bool:
         return key in self._open
 
-    def of(self, who: Who) -> list[Session]:
+    def of(self, who: CallerIdentity) -> list[Session]:
         """A caller's sessions, the one used last first. Several only where its clients differ in what they can."""
         return sorted(self._by_who.get(who, ()), key=lambda session: -session.used_at)
 
@@ -77,7 +77,7 @@ class Sessions:
         """The session over a connection."""
         return self._by_link.get(link)
 
-    async def open(self, key: Key, make: Callable[[], tuple[Link, Lists]]) -> Session:
+    async def open(self, key: SessionKey, make: Callable[[], tuple[Link, ServerLists]]) -> Session:
         """A caller's session, which is made where there is none yet. Raises TooManySessions."""
         if key not in self._open and len(self._open) >= self._most:
             await self._end_ended()
@@ -102,7 +102,7 @@ class Sessions:
         if session is not None and link.state == "down" and not session.in_use:
             self._end(session)
 
-    def end(self, who: Who) -> None:
+    def end(self, who: CallerIdentity) -> None:
         """A caller is gone."""
         for session in self.of(who):
             self._end(session)
@@ -113,7 +113,7 @@ class Sessions:
             self._end(session)
         await asyncio.gather(*self._ending, return_exceptions=True)
 
-    def _started(self, key: Key, link: Link, lists: Lists) -> Session:
+    def _started(self, key: SessionKey, link: Link, lists: ServerLists) -> Session:
         loop = asyncio.get_running_loop()
         # A context of its own: a task that inherits a caller's would take later messages for that caller's.
         task = loop.create_task(link.run(), name=f"mcp-{self._server}-session", context=contextvars.Context())
@@ -155,7 +155,7 @@ class Sessions:
         """Make room: whose run has ended needs no session."""
         runs = {s.key.who.run for s in self._open.values() if s.key.who.run is not None and not s.in_use}
         for run in await self._ended(runs) if runs else ():
-            for session in self.of(Who(run=run)):
+            for session in self.of(CallerIdentity(run=run)):
                 if not session.in_use:
                     self._end(session)
 

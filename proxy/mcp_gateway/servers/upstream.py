@@ -22,23 +22,22 @@ from typing import Any, Final
 import orjson
 from mcp.shared.exceptions import MCPError
 
-from proxy.mcp_gateway.callers import Who
-from proxy.mcp_gateway.errors import UpstreamDown
-from proxy.mcp_gateway.exchange import NEEDS, Exchange
-from proxy.mcp_gateway.names import Filter
+from proxy.errors import UpstreamDown
+from proxy.mcp_gateway.exchange import NEEDS, CallerIdentity, CallerRequest
+from proxy.mcp_gateway.names import NameFilter
 from proxy.mcp_gateway.servers.handshake import (
     SUBSCRIBE,
     Ability,
+    AgreedProtocol,
     Dispatcher,
-    Speaks,
     agree,
     discover,
+    probe_handshake,
     shake_hands,
-    tried_handshake,
 )
-from proxy.mcp_gateway.servers.link import Greet, Link, Watcher
-from proxy.mcp_gateway.servers.lists import Listing, Lists
-from proxy.mcp_gateway.servers.sessions import Ended, Key, Session, Sessions
+from proxy.mcp_gateway.servers.link import Greet, Link, LinkWatcher
+from proxy.mcp_gateway.servers.lists import ServerList, ServerLists
+from proxy.mcp_gateway.servers.sessions import Ended, Session, SessionKey, Sessions
 from proxy.settings.mcp import McpServerSettings
 
 # What a process that callers share is told of its client: it may ask whatever one of them can answer.
@@ -52,19 +51,19 @@ class Upstream:
         self,
         name: str,
         settings: McpServerSettings,
-        watcher: Watcher,
+        watcher: LinkWatcher,
         *,
         idle_s: float,
         ended: Ended,
         counted: Callable[[str, int], None],
     ) -> None:
         self.name = name
-        self.filter = Filter(settings.allow, settings.deny)
+        self.filter = NameFilter(settings.allow, settings.deny)
         self._settings = settings
         self._watcher = watcher
         self.link = Link(name, settings, watcher, self._greet)
-        self._trying: asyncio.Task[Speaks | None] | None = None  # the other era, at a server of the current one
-        self._lists = Lists(self.link, self.filter)
+        self._trying: asyncio.Task[AgreedProtocol | None] | None = None  # the other era, at a server of the current one
+        self._lists = ServerLists(self.link, self.filter)
         self._sessions = Sessions(name, settings.most_sessions, idle_s, ended, counted)
         self._running: asyncio.Task[None] | None = None
 
@@ -85,7 +84,7 @@ class Upstream:
     # --- connections
 
     @asynccontextmanager
-    async def lent(self, exchange: Exchange) -> AsyncIterator[Link]:
+    async def lent(self, exchange: CallerRequest) -> AsyncIterator[Link]:
         """The connection that a caller's request goes over. Raises UpstreamDown."""
         modern = await self._in_current_era(exchange, self.link.speaks or await self.link.ready())
         if self._settings.shared or (modern and self._settings.url is not None):
@@ -105,24 +104,24 @@ class Upstream:
         finally:
             self._sessions.used(session)
 
-    def links_of(self, who: Who) -> list[Link]:
+    def links_of(self, who: CallerIdentity) -> list[Link]:
         """A caller's own connections; the shared one where it has none."""
         return [session.link for session in self._sessions.of(who)] or [self.link]
 
-    async def at_level(self, exchange: Exchange) -> None:
+    async def at_level(self, exchange: CallerRequest) -> None:
         """Tell the server which log messages a caller of the handshake era wants. Raises UpstreamDown, MCPError."""
         for link in self.links_of(exchange.who):
             if link is not self.link or self._settings.shared:
                 await self._set_level(link, exchange)
 
-    async def _set_level(self, link: Link, exchange: Exchange) -> None:
+    async def _set_level(self, link: Link, exchange: CallerRequest) -> None:
         speaks, level = link.speaks, exchange.stated_level
         if level is None or exchange.modern or link.state != "up" or speaks is None or speaks.modern:
             return  # a server of the current era is told with each request
         if "logging" in speaks.capabilities:
             await link.request("logging/setLevel", {"level": level})
 
-    async def roots_changed(self, who: Who) -> None:
+    async def roots_changed(self, who: CallerIdentity) -> None:
         """Tell the server that a caller's folders are others now: it may ask for them again."""
         for session in self._sessions.of(who):
             await session.link.notify("notifications/roots/list_changed")
@@ -133,38 +132,38 @@ class Upstream:
         if link is not self.link and link.state == "down":
             self.link.doubt()
 
-    def left(self, who: Who) -> None:
+    def left(self, who: CallerIdentity) -> None:
         """A caller is gone."""
         self._sessions.end(who)
 
-    async def _in_current_era(self, exchange: Exchange, speaks: Speaks) -> bool:
+    async def _in_current_era(self, exchange: CallerRequest, speaks: AgreedProtocol) -> bool:
         """Whether the server is to be spoken to in the current era: in that of the caller, where it speaks both."""
         return speaks.modern and (exchange.modern or await self._handshake() is None)
 
-    async def _handshake(self) -> Speaks | None:
+    async def _handshake(self) -> AgreedProtocol | None:
         """What a server of the current era says in the other, where it speaks that too."""
         return await asyncio.shield(self._trying) if self._trying is not None else None
 
-    async def _opened(self, exchange: Exchange, modern: bool) -> Session:
+    async def _opened(self, exchange: CallerRequest, modern: bool) -> Session:
         """The caller's own session. Raises UpstreamDown."""
         greet, told = (discover, dict[str, Any]()) if modern else (shake_hands, exchange.back_channel())
-        key = Key(exchange.who, orjson.dumps(told, option=orjson.OPT_SORT_KEYS))
+        key = SessionKey(exchange.who, orjson.dumps(told, option=orjson.OPT_SORT_KEYS))
         if key not in self._sessions:
             await self.link.ready()  # where it does not answer, nobody need find that out again
         connect_s = self._settings.connect_s
         return await self._sessions.open(key, lambda: self._made(lambda asks: greet(asks, told, connect_s)))
 
-    def _made(self, greet: Greet) -> tuple[Link, Lists]:
+    def _made(self, greet: Greet) -> tuple[Link, ServerLists]:
         link = Link(self.name, self._settings, self._watcher, greet, own=True)
-        return link, Lists(link, self.filter)
+        return link, ServerLists(link, self.filter)
 
-    async def _greet(self, dispatcher: Dispatcher) -> Speaks:
+    async def _greet(self, dispatcher: Dispatcher) -> AgreedProtocol:
         told = _OF_ALL if self._settings.shared else {}
         speaks = await agree(dispatcher, told, self._settings.connect_s)
         if not speaks.modern or self._settings.shared:
             self._trying = None
         elif self._trying is None or self._trying.done():
-            self._trying = asyncio.ensure_future(tried_handshake(self.name, self._settings))
+            self._trying = asyncio.ensure_future(probe_handshake(self.name, self._settings))
         return speaks
 
     # --- what it can
@@ -188,11 +187,11 @@ class Upstream:
 
     # --- lists
 
-    async def listing(self, kind: str, who: Who | None = None) -> Listing:
+    async def listing(self, kind: str, who: CallerIdentity | None = None) -> ServerList:
         """A list as a caller's own session has it; where it has none, as a new one would."""
         return await next(self._lists_of(who)).listing(kind)
 
-    def known(self, kind: str, who: Who | None = None) -> Mapping[str, Mapping[str, Any]]:
+    def known(self, kind: str, who: CallerIdentity | None = None) -> Mapping[str, Mapping[str, Any]]:
         """A list as it was last seen."""
         return next((known for lists in self._lists_of(who) if (known := lists.known(kind))), {})
 
@@ -201,14 +200,14 @@ class Upstream:
         session = self._sessions.over(link)
         (session.lists if session is not None else self._lists).outdated()
 
-    def _lists_of(self, who: Who | None) -> Iterator[Lists]:
+    def _lists_of(self, who: CallerIdentity | None) -> Iterator[ServerLists]:
         if who is not None:
             yield from (session.lists for session in self._sessions.of(who) if session.link.state == "up")
         yield self._lists
 
     # --- what the server tells by itself
 
-    async def hear(self, exchange: Exchange, uri: str) -> Link:
+    async def hear(self, exchange: CallerRequest, uri: str) -> Link:
         """Hear of a resource for a caller: the connection that tells. Raises UpstreamDown, MCPError."""
         async with self.lent(exchange) as link:
             try:

@@ -9,7 +9,7 @@ import pytest
 import examples.mcp_rl
 from examples.mcp_rl.measuring import Checked, Right
 from examples.mcp_rl.run import beside
-from proxy.settings.loading import load_settings
+from proxy.settings.loader import load_settings
 
 FOLDER = Path(examples.mcp_rl.__file__).parent
 

@@ -14,17 +14,18 @@ from examples.mcp_rl.names import served
 from examples.mcp_rl.taught import Case
 from examples.mcp_rl.warehouse import random_item
 from examples.mcp_rl.wording import Asked, Fact, understood
-from trainer.generating import prompts, reading
-from trainer.generating.checking import Checker, Dropped
-from trainer.generating.difficulties import Difficulty
-from trainer.generating.tools import Tool
+from trainer.scenario_generation import drafts as reading
+from trainer.scenario_generation import prompts
+from trainer.scenario_generation.difficulties import Difficulty
+from trainer.scenario_generation.drafts import DraftChecker, DropReason
+from trainer.scenario_generation.tools import ServerTool
 
 RNG = random.Random(3)
 ITEM = random_item(RNG, 417, "brass hinge")
 TOOLS = [
-    Tool("find_item", f"By its name. Items: {', '.join(served())}.", {}, only_reads=True),
-    Tool("stock", "", {}, only_reads=True),
-    Tool("price", "", {}, only_reads=True),
+    ServerTool("find_item", f"By its name. Items: {', '.join(served())}.", {}, only_reads=True),
+    ServerTool("stock", "", {}, only_reads=True),
+    ServerTool("price", "", {}, only_reads=True),
 ]
 
 
@@ -63,8 +64,8 @@ def test_an_honest_nothing_is_above_an_invention() -> None:
     assert "invents" in why
 
 
-def asked(kind: Difficulty, number: int, tools: list[Tool] = TOOLS, written: tuple[str, ...] = ()) -> list[Any]:
-    return prompts.messages(kind, number, tools, None, written)
+def asked(kind: Difficulty, number: int, tools: list[ServerTool] = TOOLS, written: tuple[str, ...] = ()) -> list[Any]:
+    return prompts.writer_messages(kind, number, tools, None, written)
 
 
 ORDINARY = [kind for kind in Difficulty if kind is not Difficulty.ADVERSARIAL]
@@ -72,11 +73,11 @@ ORDINARY = [kind for kind in Difficulty if kind is not Difficulty.ADVERSARIAL]
 
 @pytest.mark.parametrize("kind", ORDINARY)
 def test_what_it_writes_passes_the_checks_of_generated_scenarios(kind: Difficulty) -> None:
-    drafts = reading.read(generating.reply(asked(kind, 10), seed=7))
-    checker = Checker([tool.name for tool in TOOLS], ["reserve"])
+    drafts = reading.parse_drafts(generating.reply(asked(kind, 10), seed=7))
+    checker = DraftChecker([tool.name for tool in TOOLS], ["reserve"])
     checked = [checker.check(draft, kind) for draft in drafts.drafts]
     assert (len(checked), drafts.unreadable) == (10, 0)
-    assert sum(isinstance(one, Dropped) for one in checked) <= 1  # a near duplicate now and then
+    assert sum(isinstance(one, DropReason) for one in checked) <= 1  # a near duplicate now and then
     assert all(understood(draft.input) for draft in drafts.drafts)
 
 
@@ -100,7 +101,7 @@ def test_tools_that_are_not_offered_are_not_needed() -> None:
 
 def test_another_servers_tools_are_refused_with_what_to_do() -> None:
     with pytest.raises(generating.PromptError, match="HONE_JUDGE__MODEL"):
-        generating.reply(asked(Difficulty.ONE_TOOL, 1, [Tool("send", "Sends.", {}, only_reads=True)]))
+        generating.reply(asked(Difficulty.ONE_TOOL, 1, [ServerTool("send", "Sends.", {}, only_reads=True)]))
 
 
 def test_each_answers_under_its_own_name() -> None:

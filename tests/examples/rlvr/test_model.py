@@ -18,7 +18,7 @@ from examples.rlvr.make_model import LARGEST_BYTES, MAKER, MODEL, missed
 from examples.rlvr.making.mixture import mixed
 from examples.rlvr.run import EXAMPLE
 from examples.rlvr.words import LISTS
-from proxy.settings.loading import load_settings
+from proxy.settings.loader import load_settings
 from tests.examples.committed import assert_made, bytes_of_bfloat16, note
 
 

@@ -13,9 +13,9 @@ import pytest
 from examples.helpdesk.scripted_judge import make_server
 from examples.rlvr.forms import Things
 from examples.rlvr.scripted_judge import NAME, UNKNOWN, Handler
+from judge.llm.group_text import PromptTrajectory
+from judge.llm.rubric import CriterionVerdict, read_rubric_reply
 from judge.llm.rubric_prompt import build_rubric_prompt
-from judge.llm.rubric_reader import Met, read_rubric_reply
-from judge.llm.shown import Run
 
 THINGS = Things(("lamp", "tea", "moon"), rising=True)
 PROMPT, CRITERIA = THINGS.prompt(), THINGS.criteria()
@@ -30,11 +30,11 @@ def url() -> Iterator[str]:
         server.shutdown()
 
 
-def judged(url: str, answer: str, criteria: list[str], *, evidence: bool = False) -> list[Met]:
+def judged(url: str, answer: str, criteria: list[str], *, evidence: bool = False) -> list[CriterionVerdict]:
     """The verdicts in the order of the criteria, asked for and read as Hone does."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": PROMPT}, {"role": "assistant", "content": answer}]
     prompt = build_rubric_prompt(
-        Run("a", messages), criteria, evidence=evidence, max_chars=100_000, rng=random.Random(3)
+        PromptTrajectory("a", messages), criteria, evidence=evidence, max_chars=100_000, rng=random.Random(3)
     )
     replied = httpx.post(f"{url}/v1/chat/completions", json={"model": NAME, "messages": prompt.messages})
     content = replied.raise_for_status().json()["choices"][0]["message"]["content"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import examples.rlvr
-from proxy.settings.loading import load_settings
+from proxy.settings.loader import load_settings
 
 FOLDER = Path(examples.rlvr.__file__).parent
 

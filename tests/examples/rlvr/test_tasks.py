@@ -17,7 +17,7 @@ PARTS = {"learn": LEARN, "validation": VALIDATION, "test": TEST}
 
 
 def part(name: str, folder: Path = FOLDER) -> list[Scenario]:
-    return scenarios.read(getattr(files(folder), name))
+    return scenarios.read_scenarios(getattr(files(folder), name))
 
 
 def test_they_are_what_the_program_makes(tmp_path: Path) -> None:

@@ -7,9 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judge.calibration.figures import FIGURES, accuracy, difference, figures, kappa, length_bias, position_bias, tau
-from judge.calibration.pairs import COLUMNS, Counts, Pair, counts, pairs_of, stacked
-from recorder import agreement
+from judge.calibration.figures import (
+    FIGURES,
+    accuracy,
+    figure_difference,
+    judge_figures,
+    kappa,
+    kendall_tau,
+    length_bias,
+    position_bias,
+)
+from judge.calibration.labels import COLUMNS, Counts, LabelledPair, count_pairs, labelled_pairs, stack_counts
+from recorder.stats import agreement
 from tests.judge.calibration import simulated
 
 SIMULATED, GROUPS, EACH = 500, 50, 2  # sets; each of 100 pairs
@@ -17,15 +26,15 @@ SIMULATED, GROUPS, EACH = 500, 50, 2  # sets; each of 100 pairs
 scores = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 3).map(float), min_size=2)
 
 
-def counted(pairs: list[Pair]) -> Counts:
-    by_group = counts(pairs)
-    return stacked(by_group, sorted(by_group))
+def counted(pairs: list[LabelledPair]) -> Counts:
+    by_group = count_pairs(pairs)
+    return stack_counts(by_group, sorted(by_group))
 
 
 def of(people: str, judge: str) -> Counts:
     """Counts of pairs, one a letter: < first, = tie, > second; of one group."""
     sign = {"<": 1, "=": 0, ">": -1}
-    [found] = counted([Pair("g", sign[p], sign[j]) for p, j in zip(people, judge, strict=True)])
+    [found] = counted([LabelledPair("g", sign[p], sign[j]) for p, j in zip(people, judge, strict=True)])
     return np.asarray(found)
 
 
@@ -46,17 +55,17 @@ def test_kappa_is_nothing_by_chance_and_one_where_all_agree() -> None:
 
 @given(scores, scores)
 def test_tau_and_its_pairs_are_those_of_agreement(people: dict[str, float], judge: dict[str, float]) -> None:
-    pairs = pairs_of("g", people, judge)
-    known = agreement.compare(people, judge)
+    pairs = labelled_pairs("g", people, judge)
+    known = agreement.compare_rewards(people, judge)
     assert len(pairs) == known.count
-    found = tau(counted(pairs).sum(0)) if pairs else np.nan
+    found = kendall_tau(counted(pairs).sum(0)) if pairs else np.nan
     assert (None if np.isnan(found) else pytest.approx(float(found))) == known.tau
 
 
 @given(scores, scores)
 def test_no_figure_depends_on_which_run_is_called_the_first(people: dict[str, float], judge: dict[str, float]) -> None:
-    pairs = pairs_of("g", people, judge)
-    turned = [Pair("g", -one.people, -one.judge) for one in pairs]
+    pairs = labelled_pairs("g", people, judge)
+    turned = [LabelledPair("g", -one.people, -one.judge) for one in pairs]
     for formula in FIGURES.values():
         here, there = (formula(counted(of).sum(0)) if of else np.nan for of in (pairs, turned))
         assert here == pytest.approx(float(there), nan_ok=True)
@@ -64,29 +73,29 @@ def test_no_figure_depends_on_which_run_is_called_the_first(people: dict[str, fl
 
 def test_bias_is_by_how_much_more_often_than_people() -> None:
     places, lengths = {"a": 0, "b": 1, "c": 2}, {"a": 10, "b": 20, "c": 30}
-    by_place = pairs_of("g", {"a": 1, "b": 2, "c": 3}, {"a": 3, "b": 2, "c": 1}, places=places, lengths=lengths)
+    by_place = labelled_pairs("g", {"a": 1, "b": 2, "c": 3}, {"a": 3, "b": 2, "c": 1}, places=places, lengths=lengths)
     found = counted(by_place).sum(0)
     assert position_bias(found) == 1  # the judge always the earlier, people never
     assert length_bias(found) == -1
-    unknown = counted(pairs_of("g", {"a": 1, "b": 2}, {"a": 2, "b": 1})).sum(0)
+    unknown = counted(labelled_pairs("g", {"a": 1, "b": 2}, {"a": 2, "b": 1})).sum(0)
     assert np.isnan(position_bias(unknown))
 
 
 def test_what_says_nothing_has_no_value_and_few_draws_no_interval() -> None:
-    found = figures(np.zeros((3, COLUMNS)))
+    found = judge_figures(np.zeros((3, COLUMNS)))
     assert {(one.value, one.interval) for one in found.values()} == {(None, None)}
-    assert all(one.value is None for one in figures(np.zeros((0, COLUMNS))).values())
+    assert all(one.value is None for one in judge_figures(np.zeros((0, COLUMNS))).values())
 
 
 def test_the_same_seed_gives_the_same_intervals() -> None:
     found = counted(simulated.pairs(np.random.default_rng(1), GROUPS, EACH))
-    assert figures(found, 3) == figures(found, 3)
-    assert figures(found, 3) != figures(found, 4)
+    assert judge_figures(found, 3) == judge_figures(found, 3)
+    assert judge_figures(found, 3) != judge_figures(found, 4)
 
 
 def test_a_judge_differs_from_itself_by_nothing() -> None:
     found = counted(simulated.pairs(np.random.default_rng(1), GROUPS, EACH))
-    same = difference(found, found)
+    same = figure_difference(found, found)
     assert same.value == 0
     assert same.interval is not None
     assert (same.interval.low, same.interval.high) == (0, 0)
@@ -96,10 +105,10 @@ def test_a_judge_differs_from_itself_by_nothing() -> None:
 def test_the_intervals_hold_the_truth_as_often_as_they_say() -> None:
     looks = {"early": 0.15, "long": 0.1}
     rng = np.random.default_rng(15)
-    truth = figures(counted(simulated.pairs(rng, 20_000, EACH, **looks)))
+    truth = judge_figures(counted(simulated.pairs(rng, 20_000, EACH, **looks)))
     held = dict.fromkeys(FIGURES, 0)
     for seed in range(SIMULATED):
-        found = figures(counted(simulated.pairs(rng, GROUPS, EACH, **looks)), seed)
+        found = judge_figures(counted(simulated.pairs(rng, GROUPS, EACH, **looks)), seed)
         for name, one in found.items():
             true = truth[name].value
             assert one.interval is not None

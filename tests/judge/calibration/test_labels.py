@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from judge.calibration.labels import Comparison, of_record, read
+from judge.calibration.labels import PeopleComparison, read_labels, recorded_labels
 from judge.errors import LabelsInvalid
-from recorder.reading.labels import Preferred
+from recorder.views.review.human_labels import PreferenceLabel
 
 
 def test_a_file_holds_pairs_and_scores(tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_a_file_holds_pairs_and_scores(tmp_path: Path) -> None:
         '{"group": "g", "pair": ["a", "c"], "winner": null}\n'
         '{"group": "h", "scores": {"a": 1, "b": 0.5, "c": 2}}\n'
     )
-    found = read(path)
+    found = read_labels(path)
     assert [(one.group, one.scores) for one in found] == [
         ("g", {"a": 0.0, "b": 1.0}),
         ("g", {"a": 0.0, "c": 0.0}),
@@ -50,9 +50,9 @@ def test_a_line_that_is_no_label_is_refused(line: str, why: str, tmp_path: Path)
     path = tmp_path / "labels.jsonl"
     path.write_text(line)
     with pytest.raises(LabelsInvalid, match=why):
-        read(path)
+        read_labels(path)
 
 
 def test_of_the_record_preferences_count_and_feedback_on_two_runs_or_more() -> None:
-    found = of_record([Preferred("g", "a", "b")], {"h": {"c": 1.0, "d": 0.0}, "alone": {"e": 1.0}})
-    assert found == [Comparison("g", {"a": 1.0, "b": 0.0}), Comparison("h", {"c": 1.0, "d": 0.0})]
+    found = recorded_labels([PreferenceLabel("g", "a", "b")], {"h": {"c": 1.0, "d": 0.0}, "alone": {"e": 1.0}})
+    assert found == [PeopleComparison("g", {"a": 1.0, "b": 0.0}), PeopleComparison("h", {"c": 1.0, "d": 0.0})]

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from judge.llm.group_text import PromptTrajectory
 from judge.llm.prompt import build_prompt
-from judge.llm.shown import Run
-from recorder.reading.views import HistoryView
-from recorder.states import TurnKind
+from recorder.states import CallKind
+from recorder.views.trajectories.shapes import HistoryView
 from tests.judge.llm.hostile import HOSTILE
 from tests.proxy.fuzzed import TIMEOUT_S, fuzzed
 
@@ -38,17 +38,17 @@ class Saying:
         self._texts = [*texts, f"<<<END-HONE-DATA {NONCE}>>>"]
         self._random = random.Random(seed)
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[PromptTrajectory]:
         """A group; each run ends in an answer of its own."""
         return [self._run(number) for number in range(self._random.randint(2, 4))]
 
-    def _run(self, number: int) -> Run:
+    def _run(self, number: int) -> PromptTrajectory:
         histories = [
-            HistoryView(self._random.choice((TurnKind.MAIN, TurnKind.SUB)), self._conversation())
+            HistoryView(self._random.choice((CallKind.MAIN, CallKind.SUB)), self._conversation())
             for _ in range(self._random.randint(0, 2))
         ]
         answer = {"role": "assistant", "content": ANSWERED.format(number)}
-        return Run(str(number), [*self._conversation(), answer], None, histories)
+        return PromptTrajectory(str(number), [*self._conversation(), answer], None, histories)
 
     def _conversation(self) -> list[dict[str, Any]]:
         return [self._message() for _ in range(self._random.randint(1, 3))] * self._random.randint(1, 4)

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judge.errors import JudgeUnanswered, ReplyRefused, Spent
-from judge.llm.model import Answer, Messages
+from judge.errors import JudgeUnanswered, JudgeUsage, ReplyRefused
+from judge.llm.group_text import PromptTrajectory
+from judge.llm.judge_model import JudgeAnswer, Messages
 from judge.llm.prompt import build_prompt
-from judge.llm.reader import read_reply
-from judge.llm.ruler import rank
-from judge.llm.shown import Run
+from judge.llm.reply_reader import read_reply
+from judge.llm.ruler import rank_group
 from tests.proxy.fuzzed import TIMEOUT_S, fuzzed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT_S)]
@@ -77,7 +77,9 @@ def test_what_stands_beside_a_verdict_changes_no_score(good: str, beside: str, b
 @given(st.lists(REPLIES, min_size=2, max_size=2), st.integers(2, 60), st.integers(0, 2**31 - 1))
 def test_rewards_go_to_the_runs_that_were_judged_and_to_no_others(replies: list[str], runs: int, seed: int) -> None:
     group = [
-        Run(str(n), [{"role": "user", "content": "q"}, {"role": "assistant", "content": f"answer {n % 50}" * 9}])
+        PromptTrajectory(
+            str(n), [{"role": "user", "content": "q"}, {"role": "assistant", "content": f"answer {n % 50}" * 9}]
+        )
         for n in range(runs)
     ]
     prompt = build_prompt(group, rubric="Be right.", seed=seed, max_chars=8000)
@@ -85,11 +87,11 @@ def test_rewards_go_to_the_runs_that_were_judged_and_to_no_others(replies: list[
     names = list(prompt.ids)
     told = [_renamed(reply, names) for reply in replies]
 
-    async def ask(messages: Messages) -> Answer:
-        return Answer(told.pop(0), "stop", None, Spent())
+    async def ask(messages: Messages) -> JudgeAnswer:
+        return JudgeAnswer(told.pop(0), "stop", None, JudgeUsage())
 
     try:
-        ruling = asyncio.run(rank(prompt, ask))
+        ruling = asyncio.run(rank_group(prompt, ask))
     except JudgeUnanswered:
         return
     shown = {member for members in prompt.ids.values() for member in members}

@@ -9,26 +9,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judge.errors import PromptTooLong
-from judge.llm.prompt import Prompt, build_prompt
-from judge.llm.shown import Run
-from recorder.reading.views import HistoryView
-from recorder.states import TurnKind
+from judge.llm.group_text import PromptTrajectory
+from judge.llm.prompt import GroupPrompt, build_prompt
+from recorder.states import CallKind
+from recorder.views.trajectories.shapes import HistoryView
 from tests.judge.llm.hostile import HOSTILE
 
 DATA = re.compile(r"^<<<HONE-DATA ([0-9a-f]+)>>>\n(.*?)\n<<<END-HONE-DATA \1>>>$", re.DOTALL | re.MULTILINE)
 SEEDS = st.integers(0, 2**31 - 1)
 
 
-def run(name: str, *answers: str, system: str = "You help.", user: str = "Where is order 4821?") -> Run:
+def run(name: str, *answers: str, system: str = "You help.", user: str = "Where is order 4821?") -> PromptTrajectory:
     said = [{"role": "assistant", "content": answer} for answer in answers]
-    return Run(name, [{"role": "system", "content": system}, {"role": "user", "content": user}, *said])
+    return PromptTrajectory(name, [{"role": "system", "content": system}, {"role": "user", "content": user}, *said])
 
 
-def prompt_of(runs: list[Run], seed: int = 7, max_chars: int = 200_000, **more: Any) -> Prompt:
+def prompt_of(runs: list[PromptTrajectory], seed: int = 7, max_chars: int = 200_000, **more: Any) -> GroupPrompt:
     return build_prompt(runs, rubric="Be right.", seed=seed, max_chars=max_chars, **more)
 
 
-def documents(prompt: Prompt) -> list[dict[str, Any]]:
+def documents(prompt: GroupPrompt) -> list[dict[str, Any]]:
     found = DATA.findall(prompt.messages[-1]["content"])
     assert len(found) == 1
     return [json.loads(line) for line in found[0][1].splitlines()]
@@ -44,7 +44,7 @@ def test_fixed_text_comes_first_and_the_groups_data_last() -> None:
 
 def test_common_prefix_and_tools_are_shown_once() -> None:
     tools = [{"type": "function", "function": {"name": "find_order"}}]
-    runs = [Run(r.id, r.messages, tools) for r in (run("a", "same", "one"), run("b", "same", "two"))]
+    runs = [PromptTrajectory(r.id, r.messages, tools) for r in (run("a", "same", "one"), run("b", "same", "two"))]
     shared, *own = documents(prompt_of(runs))
     assert shared["kind"] == "shared"
     assert [m["content"] for m in shared["messages"]] == ["You help.", "Where is order 4821?", "same"]
@@ -54,7 +54,10 @@ def test_common_prefix_and_tools_are_shown_once() -> None:
 
 
 def test_tools_that_differ_are_shown_with_their_trajectory() -> None:
-    runs = [Run("a", run("a", "x").messages, [{"name": "one"}]), Run("b", run("b", "x").messages, None)]
+    runs = [
+        PromptTrajectory("a", run("a", "x").messages, [{"name": "one"}]),
+        PromptTrajectory("b", run("b", "x").messages, None),
+    ]
     shared, *own = documents(prompt_of(runs))
     assert shared["tools"] == []
     assert sorted(json.dumps(d["tools"]) for d in own) == ["[]", '[{"name": "one"}]']
@@ -72,10 +75,12 @@ def test_identical_trajectories_are_judged_once() -> None:
 
 
 def test_trajectories_that_differ_in_random_tool_call_ids_alone_are_identical() -> None:
-    def with_call(name: str, issued: str) -> Run:
+    def with_call(name: str, issued: str) -> PromptTrajectory:
         call = {"id": issued, "type": "function", "function": {"name": "find", "arguments": "{}"}}
         result = {"role": "tool", "tool_call_id": issued, "content": "shipped"}
-        return Run(name, [*run(name).messages, {"role": "assistant", "content": None, "tool_calls": [call]}, result])
+        return PromptTrajectory(
+            name, [*run(name).messages, {"role": "assistant", "content": None, "tool_calls": [call]}, result]
+        )
 
     prompt = prompt_of([with_call("a", "chatcmpl-tool-1f"), with_call("b", "chatcmpl-tool-9c")])
     assert list(prompt.ids.values()) == [("a", "b")]
@@ -121,7 +126,7 @@ ODD = st.dictionaries(
 
 @given(st.lists(st.lists(ODD, max_size=3), min_size=1, max_size=3))
 def test_messages_of_any_shape_can_be_shown(conversations: list[list[dict[str, Any]]]) -> None:
-    prompt = prompt_of([Run(str(i), messages) for i, messages in enumerate(conversations)])
+    prompt = prompt_of([PromptTrajectory(str(i), messages) for i, messages in enumerate(conversations)])
     assert sorted(m for ids in prompt.ids.values() for m in ids) == [str(i) for i in range(len(conversations))]
     documents(prompt)
 
@@ -179,7 +184,11 @@ def test_the_tasks_own_rubric_is_shown_and_changes_the_hash() -> None:
 def test_pictures_are_named_not_shown() -> None:
     content = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:" + "A" * 999}}]
     message = {"role": "user", "content": content}
-    _, *own = documents(prompt_of([Run("a", [message, {"role": "assistant", "content": "x"}]), Run("b", [message])]))
+    _, *own = documents(
+        prompt_of(
+            [PromptTrajectory("a", [message, {"role": "assistant", "content": "x"}]), PromptTrajectory("b", [message])]
+        )
+    )
     assert {m["content"] for d in own for m in d["messages"] if m["role"] == "user"} == {"look\n[image_url not shown]"}
 
 
@@ -194,9 +203,9 @@ def test_an_agent_that_writes_the_mark_itself_does_not_know_its_nonce() -> None:
     assert "`[… N characters left out, nonce …]` with that same nonce" in prompt.messages[0]["content"]
 
 
-def long_run(name: str, tool: int, said: int = 10) -> Run:
+def long_run(name: str, tool: int, said: int = 10) -> PromptTrajectory:
     call = {"id": name, "type": "function", "function": {"name": "read", "arguments": "{}"}}
-    return Run(
+    return PromptTrajectory(
         name,
         [
             {"role": "user", "content": "Read it."},
@@ -232,7 +241,7 @@ def test_tool_outputs_are_cut_in_the_middle_first_and_the_longest_most() -> None
 
 def test_long_messages_and_arguments_are_cut_when_tool_outputs_are_not_enough() -> None:
     call = {"id": "x", "type": "function", "function": {"name": "write", "arguments": "W" * 50_000}}
-    writer = Run(
+    writer = PromptTrajectory(
         "w", [{"role": "user", "content": "Read it."}, {"role": "assistant", "content": "", "tool_calls": [call]}]
     )
     prompt = prompt_of([long_run("a", 100, 50_000), writer], max_chars=12_000)
@@ -276,7 +285,7 @@ def test_no_run_is_too_long_beside_a_short_one() -> None:
     odd = {"role": "r" * 9999, "content": "\U000e0041" * 999, "tool_calls": [call] * 5, "function_call": "f" * 9999}
     tools = [{"name": f"t{i}", "description": "d" * 500} for i in range(200)]
     many = [{"role": "assistant", "content": f"{i} " + "\u202e" * 400} for i in range(500)]
-    runs = [Run("odd", [odd] * 9), Run("many", many, tools), run("short", "honest")]
+    runs = [PromptTrajectory("odd", [odd] * 9), PromptTrajectory("many", many, tools), run("short", "honest")]
     prompt = prompt_of(runs, max_chars=12_000)
     assert prompt.too_long == ()
     assert sum(len(m["content"]) for m in prompt.messages) <= 12_000
@@ -284,14 +293,14 @@ def test_no_run_is_too_long_beside_a_short_one() -> None:
     assert short["messages"] == [dict(m) for m in runs[2].messages]
 
 
-def histories(*turns: tuple[TurnKind, str]) -> list[HistoryView]:
+def histories(*turns: tuple[CallKind, str]) -> list[HistoryView]:
     return [HistoryView(kind, [{"role": "assistant", "content": text}]) for kind, text in turns]
 
 
 def test_what_was_cut_and_what_sub_agents_did_is_marked_and_comes_before_the_messages() -> None:
     plain = run("a", "x")
-    told = histories((TurnKind.MAIN, "deleted"), (TurnKind.SUB, "helped"))
-    prompt = prompt_of([Run("a", plain.messages, None, told), run("b", "x")])
+    told = histories((CallKind.MAIN, "deleted"), (CallKind.SUB, "helped"))
+    prompt = prompt_of([PromptTrajectory("a", plain.messages, None, told), run("b", "x")])
     assert len(prompt.ids) == 2  # what was cut away is part of what a run is
     (shown,) = (d for d in documents(prompt)[1:] if prompt.ids[d["id"]] == ("a",))
     assert list(shown)[-2:] == ["histories", "messages"]
@@ -305,7 +314,7 @@ def test_tool_calls_have_the_same_number_in_all_histories() -> None:
     def asks(issued: str) -> dict[str, Any]:
         return {"role": "assistant", "content": "", "tool_calls": [{"id": issued, "function": {"name": "f"}}]}
 
-    own = Run("a", [asks("one")], None, [HistoryView(TurnKind.MAIN, [asks("one"), asks("two")])])
+    own = PromptTrajectory("a", [asks("one")], None, [HistoryView(CallKind.MAIN, [asks("one"), asks("two")])])
     (with_histories,) = (d for d in documents(prompt_of([own, run("b", "x")])) if "histories" in d)
     numbers = [m["tool_calls"][0]["id"] for m in with_histories["histories"][0]["messages"]]
     assert [with_histories["messages"][0]["tool_calls"][0]["id"], *numbers] == ["call_1", "call_1", "call_2"]
@@ -313,7 +322,9 @@ def test_tool_calls_have_the_same_number_in_all_histories() -> None:
 
 def test_two_that_look_alike_when_cut_stay_two() -> None:
     runs = [
-        Run(n, [{"role": "user", "content": "q"}, {"role": "tool", "content": "x" * 9000 + n + "x" * 9000}])
+        PromptTrajectory(
+            n, [{"role": "user", "content": "q"}, {"role": "tool", "content": "x" * 9000 + n + "x" * 9000}]
+        )
         for n in "ab"
     ]
     prompt = prompt_of(runs, max_chars=6000)

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judge.errors import ReplyRefused
+from judge.llm.group_text import PromptTrajectory
 from judge.llm.prompt import build_prompt
-from judge.llm.reader import read_reply
-from judge.llm.shown import Run
-from judge.llm.subscores import form, mean, reply_format
+from judge.llm.reply_reader import read_reply
+from judge.llm.subscores import mean_score, reply_form, reply_format
 from judge.panel_settings import SubscoreSettings
 
 RIGHT = SubscoreSettings(name="correctness", weight=3)
@@ -81,14 +81,17 @@ def test_the_schema_requires_every_one_with_its_reason() -> None:
 
 
 def test_the_prompt_says_what_each_is_and_its_hash_follows() -> None:
-    runs = [Run(id_, [{"role": "user", "content": "hi"}, {"role": "assistant", "content": id_}], []) for id_ in "ab"]
+    runs = [
+        PromptTrajectory(id_, [{"role": "user", "content": "hi"}, {"role": "assistant", "content": id_}], [])
+        for id_ in "ab"
+    ]
     asked = {"rubric": "Be right.", "seed": 1, "max_chars": 50_000}
     plain, told = build_prompt(runs, **asked), build_prompt(runs, **asked, subscores=BOTH)  # type: ignore[arg-type]
     system = told.messages[0]["content"]
     assert '- "Kind": whether it is kind' in system
-    assert form(BOTH) in system
+    assert reply_form(BOTH) in system
     assert plain.hash != told.hash
-    assert form([]) in plain.messages[0]["content"]
+    assert reply_form([]) in plain.messages[0]["content"]
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1)), min_size=1, max_size=8))
@@ -96,7 +99,7 @@ def test_the_mean_lies_among_those_that_count(given_: list[tuple[float, float]])
     subs = [SubscoreSettings(name=f"s{n}", weight=weight, about="x") for n, (weight, _) in enumerate(given_)]
     if not any(weight > 0 for weight, _ in given_):
         return
-    found = mean(subs, {f"s{n}": value for n, (_, value) in enumerate(given_)})
+    found = mean_score(subs, {f"s{n}": value for n, (_, value) in enumerate(given_)})
     assert 0 <= found <= 1
     counted = [value for weight, value in given_ if weight > 0]
     assert min(counted) <= found <= max(counted) or found in counted

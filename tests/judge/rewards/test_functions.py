@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from judge.errors import FunctionsDown
-from judge.rewards.functions import FunctionPool, Result
+from judge.rewards.functions import FunctionPool, RewardResult
 from judge.settings import JudgeSettings
 
 pytestmark = pytest.mark.slow
@@ -129,16 +129,16 @@ def trajectory(answer: str, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("answer", "result"),
     [
-        ("number", Result(1.0)),
-        ("float", Result(-0.5)),
-        ("true", Result(1.0)),
-        ("like", Result(0.25)),
-        ("noise", Result(1.0)),
-        ("stdin", Result(0.0)),
-        ("dict", Result(0.5, "half", {"calls": 3.0})),
+        ("number", RewardResult(1.0)),
+        ("float", RewardResult(-0.5)),
+        ("true", RewardResult(1.0)),
+        ("like", RewardResult(0.25)),
+        ("noise", RewardResult(1.0)),
+        ("stdin", RewardResult(0.0)),
+        ("dict", RewardResult(0.5, "half", {"calls": 3.0})),
     ],
 )
-async def test_a_number_comes_back(pool: Make, answer: str, result: Result) -> None:
+async def test_a_number_comes_back(pool: Make, answer: str, result: RewardResult) -> None:
     assert await pool().call("checks:score", trajectory(answer)) == result
 
 
@@ -290,7 +290,7 @@ async def test_a_function_sees_the_trajectory_and_runs_in_the_users_folder_witho
         tags={"a": "b"},
     )
     result = await pool("checks:sees", function_env=["NAMED"]).call("checks:sees", seen)
-    assert result == Result(1.0, None, {"cwd": 1.0, "secret": 0.0, "hone": 0.0})
+    assert result == RewardResult(1.0, None, {"cwd": 1.0, "secret": 0.0, "hone": 0.0})
 
 
 async def test_a_users_module_named_like_one_of_ours_is_the_users(pool: Make) -> None:

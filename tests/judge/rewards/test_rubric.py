@@ -16,23 +16,23 @@ from hypothesis import strategies as st
 from sqlalchemy import func, select
 
 from judge.errors import JudgeDown, JudgeFailed, PartsMissing
-from judge.llm.rubric_reader import Met
-from judge.rewards.coded import IDLE_SETS, CodeJudges
-from judge.rewards.kind import Bench
-from judge.rewards.rubric import part_of, reward_of
-from judge.scoring.bench import open_bench
-from judge.scoring.score import GroupScore, score_group
+from judge.llm.rubric import CriterionVerdict
+from judge.rewards.code_checks import IDLE_SETS, CodeJudges
+from judge.rewards.judge_context import JudgeContext
+from judge.rewards.rubrics import rubric_part, rubric_reward
+from judge.scoring.group_score import GroupScore, score_group
+from judge.scoring.setup import open_bench
 from judge.settings import JudgeSettings
-from recorder import rubric
-from recorder.reading.transcripts import load_group
-from recorder.reading.views import GroupView, ScenarioView
-from recorder.rubric import Criterion
+from recorder.llm import rubric
+from recorder.llm.rubric import Criterion
+from recorder.maintenance.deletion import delete_trajectory
+from recorder.queue import claims
+from recorder.queue.judging import scores
 from recorder.states import Purpose
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from recorder.store.schema import verdicts
-from recorder.upkeep.deletion import delete_trajectory
-from recorder.work import claims, scores
+from recorder.views.trajectories.shapes import GroupView, ScenarioView
+from recorder.views.trajectories.transcripts import load_group
 from tests.judge.judge_server import JudgeServer, documents, fails, says
 from tests.judge.judge_server import verdicts as verdicts_by_worth
 from tests.judge.recorded import PROJECT, Recorded
@@ -62,23 +62,27 @@ weights = st.floats(allow_nan=False, allow_infinity=False).filter(bool)
 @given(st.lists(st.tuples(weights, st.booleans()), min_size=1).filter(lambda some: any(w > 0 for w, _ in some)))
 def test_a_reward_lies_in_its_range_whatever_the_weights(some: list[tuple[float, bool]]) -> None:
     listed = [Criterion(str(n), "x", weight) for n, (weight, _) in enumerate(some)]
-    reward = reward_of(listed, [met for _, met in some])
+    reward = rubric_reward(listed, [met for _, met in some])
     assert 0 <= reward <= 1
-    everything = reward_of(listed, [one.weight > 0 for one in listed])
+    everything = rubric_reward(listed, [one.weight > 0 for one in listed])
     assert everything == 1
-    assert reward_of(listed, [one.weight < 0 for one in listed]) == 0
+    assert rubric_reward(listed, [one.weight < 0 for one in listed]) == 0
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1))
 def test_a_reward_is_the_share_of_the_weights_that_were_earned(some: list[tuple[int, bool]]) -> None:
     listed = [Criterion(str(n), "x", weight) for n, (weight, _) in enumerate(some)]
     earned = sum(weight for weight, met in some if met) / sum(weight for weight, _ in some)
-    assert math.isclose(reward_of(listed, [met for _, met in some]), earned)
+    assert math.isclose(rubric_reward(listed, [met for _, met in some]), earned)
 
 
 def test_a_part_says_what_was_met_and_why() -> None:
-    found = {"1": Met(True, "it is", "an apple"), "pear": Met(False, "none"), "bad": Met(True, "a worm")}
-    part = part_of(rubric.criteria(RUBRIC), found)
+    found = {
+        "1": CriterionVerdict(True, "it is", "an apple"),
+        "pear": CriterionVerdict(False, "none"),
+        "bad": CriterionVerdict(True, "a worm"),
+    }
+    part = rubric_part(rubric.parse_criteria(RUBRIC), found)
     assert part.value == 0
     assert part.explanation == "1 of 2 criteria met; not pear; pitfalls: bad"
     assert part.extra == {"1": 1.0, "pear": 0.0, "bad": 1.0}
@@ -91,7 +95,9 @@ def judging(store: Store, settings: Make, tmp_path: Path) -> Callable[..., Any]:
     (tmp_path / "checks.py").write_text(CHECKS)
 
     @asynccontextmanager
-    async def opened(*, keep: bool = True, reward: dict[str, Any] | None = None, **more: Any) -> AsyncIterator[Bench]:
+    async def opened(
+        *, keep: bool = True, reward: dict[str, Any] | None = None, **more: Any
+    ) -> AsyncIterator[JudgeContext]:
         rewards = more.pop("rewards", [{"kind": "rubric"} | (reward or {})])
         made = settings(folder=tmp_path, retries=0, rewards=rewards, **more)
         async with open_bench(made, Project(store, PROJECT), keep=keep) as bench:

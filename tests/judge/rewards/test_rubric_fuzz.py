@@ -11,17 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judge.errors import Spent
-from judge.llm.model import Answer, Messages
-from judge.llm.shown import Run
-from judge.rewards.coded import CodeJudges
-from judge.rewards.known import Known
-from judge.rewards.rubric import Rubricated, RubricJudge, Subject
+from judge.errors import JudgeUsage
+from judge.llm.group_text import PromptTrajectory
+from judge.llm.judge_model import JudgeAnswer, Messages
+from judge.rewards.code_checks import CodeJudges
+from judge.rewards.rubrics import RubricJudge, RubricResult, RubricSubject, StoredVerdicts
 from judge.settings import JudgeSettings
 from recorder.settings import RecorderSettings
-from recorder.store.database import Store
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project, Store
 from tests.judge.judge_server import Json
 from tests.judge.rubric_replies import criteria, response
 from tests.proxy.fuzzed import TIMEOUT_S, fuzzed
@@ -82,7 +80,7 @@ class Scripted:
         self._times = dict.fromkeys(case, 0)
         self._seen: list[str] = []
 
-    async def ask(self, messages: Messages) -> Answer:
+    async def ask(self, messages: Messages) -> JudgeAnswer:
         """The reply to a prompt, by the run that it shows."""
         body: Json = {"messages": [dict(message) for message in messages]}
         run, ids = response(body), {id_: TEXTS[text] for id_, text in criteria(body).items()}
@@ -91,7 +89,7 @@ class Scripted:
         self._times[run] += 1
         foreign = self._seen[0] if self._seen else "c-ffffffff"
         self._seen = list(ids)
-        return Answer(instead or self._reply(plan, ids, how, foreign), "stop", None, Spent(1, 1))
+        return JudgeAnswer(instead or self._reply(plan, ids, how, foreign), "stop", None, JudgeUsage(1, 1))
 
     def _reply(self, plan: dict[str, bool], ids: dict[str, str], how: list[str], foreign: str) -> str:
         entries = [{"id": id_, "reason": "so", "met": plan[own]} for id_, own in ids.items()]
@@ -100,10 +98,10 @@ class Scripted:
         return spoil_text(text, json.dumps({"criteria": opposite}), how)
 
 
-def subject(name: str, said: str, rubric: Any) -> Subject:
+def subject(name: str, said: str, rubric: Any) -> RubricSubject:
     """A run of one answer."""
     messages = [{"role": "assistant", "content": said}]
-    return Subject(name, Run(name, messages), rubric, trajectory(id=name, messages=messages))
+    return RubricSubject(name, PromptTrajectory(name, messages), rubric, trajectory(id=name, messages=messages))
 
 
 class Judging:
@@ -113,14 +111,14 @@ class Judging:
         self._runner = runner
         self._store = store
 
-    def judge(self, case: dict[str, Any]) -> Rubricated:
+    def judge(self, case: dict[str, Any]) -> RubricResult:
         """What came of the case's runs, and of one that has no criteria."""
         return self._runner.run(self._judge(case))
 
-    async def _judge(self, case: dict[str, Any]) -> Rubricated:
+    async def _judge(self, case: dict[str, Any]) -> RubricResult:
         settings = JudgeSettings(model="openai/judge")
         asks = {False: Scripted(case).ask}
-        known = Known(settings, Project(self._store, "default"), keep=False)
+        known = StoredVerdicts(settings, Project(self._store, "default"), keep=False)
         judge = RubricJudge(settings, asks, CodeJudges(settings), known)
         runs = [subject(name, name, RUBRIC) for name in case]
         runs.append(subject(UNJUDGED, NAMES[0], None))

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from judge.rewards.kind import Bench
-from judge.scoring.bench import open_bench
+from judge.rewards.judge_context import JudgeContext
+from judge.scoring.setup import open_bench
 from judge.settings import JudgeSettings
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from tests.judge.recorded import PROJECT
 
 Make = Callable[..., JudgeSettings]
@@ -48,7 +47,7 @@ def judging(store: Store, settings: Make, folder: Path) -> Callable[..., Any]:
     """Open a bench under some settings."""
 
     @asynccontextmanager
-    async def opened(**more: Any) -> AsyncIterator[Bench]:
+    async def opened(**more: Any) -> AsyncIterator[JudgeContext]:
         async with open_bench(settings(folder=folder, **more), Project(store, PROJECT)) as bench:
             yield bench
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from judge.scoring.score import GroupScore, score_group
-from recorder.reading.transcripts import load_group
+from judge.scoring.group_score import GroupScore, score_group
 from recorder.store.database import Store
+from recorder.views.trajectories.transcripts import load_group
 
 HELPFUL = {"kind": "feedback", "name": "helpful"}
 

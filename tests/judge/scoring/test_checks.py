@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from judge.scoring.checks import check
+from judge.scoring.checks import check_judge
 from judge.settings import JudgeSettings
 from proxy.cli import cli
-from recorder.findings import Finding, Verdict, from_json
+from recorder.base.findings import Finding, FindingLevel, parse_finding
 
 pytestmark = pytest.mark.slow
 
@@ -17,7 +17,7 @@ CODE = "def half(t): return len(t.messages) / 4\ndef strict(t): return t.scenari
 
 
 async def found(folder: Path, **more: object) -> dict[str, Finding]:
-    return {one.check: one for one in await check(JudgeSettings.model_validate({"folder": folder, **more}))}
+    return {one.check: one for one in await check_judge(JudgeSettings.model_validate({"folder": folder, **more}))}
 
 
 def by(*functions: str) -> list[dict[str, str]]:
@@ -25,21 +25,21 @@ def by(*functions: str) -> list[dict[str, str]]:
 
 
 async def test_nobody_judges(tmp_path: Path) -> None:
-    assert (await found(tmp_path))["judge"].verdict is Verdict.WRONG
+    assert (await found(tmp_path))["judge"].verdict is FindingLevel.WRONG
 
 
 async def test_a_rubric_without_a_judge_model_is_noted(tmp_path: Path) -> None:
     one = (await found(tmp_path, rewards=[{"kind": "rubric"}]))["judge"]
-    assert one.verdict is Verdict.NOTE
+    assert one.verdict is FindingLevel.NOTE
     assert "only criteria with a `check` can be judged" in one.found
 
 
 async def test_functions_are_called_with_a_made_up_run(tmp_path: Path) -> None:
     (tmp_path / "checks.py").write_text(CODE)
     one = (await found(tmp_path, rewards=by("checks:half")))["reward functions"]
-    assert (one.verdict, one.found) == (Verdict.FINE, "checks:half gives a made-up run 0.5.")
+    assert (one.verdict, one.found) == (FindingLevel.FINE, "checks:half gives a made-up run 0.5.")
     one = (await found(tmp_path, rewards=by("checks:strict")))["reward functions"]
-    assert one.verdict is Verdict.NOTE
+    assert one.verdict is FindingLevel.NOTE
     assert "TypeError" in one.found
     assert "checks.py:2" in one.found
 
@@ -47,21 +47,21 @@ async def test_functions_are_called_with_a_made_up_run(tmp_path: Path) -> None:
 async def test_a_made_up_run_outside_the_range_is_told(tmp_path: Path) -> None:
     (tmp_path / "checks.py").write_text("def stars(t): return 5\n")
     one = (await found(tmp_path, rewards=by("checks:stars")))["reward functions"]
-    assert (one.verdict, "5.0 is outside 0 to 1" in one.found) == (Verdict.NOTE, True)
+    assert (one.verdict, "5.0 is outside 0 to 1" in one.found) == (FindingLevel.NOTE, True)
 
 
 async def test_functions_that_cannot_be_imported_are_wrong(tmp_path: Path) -> None:
     one = (await found(tmp_path, rewards=by("no_such_file:f")))["reward functions"]
-    assert one.verdict is Verdict.WRONG
+    assert one.verdict is FindingLevel.WRONG
     assert "no_such_file" in one.found
 
 
 async def test_a_missing_key_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     one = (await found(tmp_path, model="openai/gpt-5-mini"))["judge key"]
-    assert one.verdict is Verdict.WRONG
+    assert one.verdict is FindingLevel.WRONG
     assert "OPENAI_API_KEY" in one.found
-    assert (await found(tmp_path, model="openai/gpt-5-mini", api_key="k"))["judge key"].verdict is Verdict.FINE
+    assert (await found(tmp_path, model="openai/gpt-5-mini", api_key="k"))["judge key"].verdict is FindingLevel.FINE
 
 
 def test_the_command_tells_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,20 +69,20 @@ def test_the_command_tells_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("HONE_JUDGE__MODEL", raising=False)
     result = CliRunner().invoke(cli, ["judge", "--check", "--json", "--data", str(tmp_path)])
     assert result.exit_code == 1
-    [one] = map(from_json, json.loads(result.output))
-    assert (one.check, one.verdict) == ("judge", Verdict.WRONG)
+    [one] = map(parse_finding, json.loads(result.output))
+    assert (one.check, one.verdict) == ("judge", FindingLevel.WRONG)
 
 
 async def test_every_recipe_is_told_and_its_functions_are_called(tmp_path: Path) -> None:
     (tmp_path / "checks.py").write_text(CODE)
     recipes = {"loose": {"rewards": by("checks:half")}, "odd": {"rewards": by("checks:nowhere")}}
-    told = await check(JudgeSettings.model_validate({"folder": tmp_path, "recipes": recipes}))
+    told = await check_judge(JudgeSettings.model_validate({"folder": tmp_path, "recipes": recipes}))
     assert [(one.check, one.verdict) for one in told] == [
-        ("judge", Verdict.NOTE),
-        ("judge", Verdict.FINE),
-        ("judge", Verdict.FINE),
-        ("reward functions", Verdict.FINE),
-        ("reward functions", Verdict.WRONG),
+        ("judge", FindingLevel.NOTE),
+        ("judge", FindingLevel.FINE),
+        ("judge", FindingLevel.FINE),
+        ("reward functions", FindingLevel.FINE),
+        ("reward functions", FindingLevel.WRONG),
     ]
     assert "only runs whose alias or campaign names a recipe" in told[0].found
     assert told[1].found == "rewards by the recipe 'loose' are half x 1."
@@ -93,6 +93,9 @@ async def test_the_base_needs_a_proxy_and_a_strong_judge_its_own_key(
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     made = JudgeSettings.model_validate({"folder": tmp_path, "model": "base", "strong": {"model": "openai/strong"}})
-    base, strong = [one for one in await check(made) if one.check == "judge key"]
-    assert (base.verdict, "`hone up` or `hone serve`" in base.found) == (Verdict.FINE, True)
-    assert (strong.verdict, strong.found) == (Verdict.WRONG, "openai/strong needs OPENAI_API_KEY, which is not set.")
+    base, strong = [one for one in await check_judge(made) if one.check == "judge key"]
+    assert (base.verdict, "`hone up` or `hone serve`" in base.found) == (FindingLevel.FINE, True)
+    assert (strong.verdict, strong.found) == (
+        FindingLevel.WRONG,
+        "openai/strong needs OPENAI_API_KEY, which is not set.",
+    )

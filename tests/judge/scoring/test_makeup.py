@@ -6,14 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judge.rewards.part import Part
-from judge.scoring.combine import combine
-from judge.scoring.makeup import Found, Makeup, in_range, makeup
+from judge.rewards.part import RewardPart
+from judge.scoring.reward_parts import Found, RewardParts, clip_to_range, combine_parts, select_parts
 from judge.settings import JudgeSettings, RewardSettings
 
 MISSING = ("exclude", "drop_part", "hold")
-CRASHED = Part(None, "it raised")  # a check that failed on the run
-AWAY = Part(None, "the judge is down", of_run=False)
+CRASHED = RewardPart(None, "it raised")  # a check that failed on the run
+AWAY = RewardPart(None, "the judge is down", of_run=False)
 
 
 def check(name: str, **more: Any) -> dict[str, Any]:
@@ -24,25 +23,25 @@ def recipe(*rewards: dict[str, Any], **more: Any) -> JudgeSettings:
     return JudgeSettings.model_validate({"model": "openai/judge", "rewards": rewards} | more)
 
 
-def made(settings: JudgeSettings, **parts: list[Part]) -> Makeup:
+def made(settings: JudgeSettings, **parts: list[RewardPart]) -> RewardParts:
     """The makeup for runs r0, r1 … that have these parts, in order."""
     found = {name: {f"r{i}": part for i, part in enumerate(column)} for name, column in parts.items()}
-    return makeup([f"r{i}" for i in range(max(map(len, parts.values())))], found, settings)
+    return select_parts([f"r{i}" for i in range(max(map(len, parts.values())))], found, settings)
 
 
-def names(makeup: Makeup) -> list[str]:
+def names(makeup: RewardParts) -> list[str]:
     return [reward.name for reward in makeup.counting]
 
 
 @pytest.mark.parametrize("missing", ["exclude", "drop_part"])
 def test_a_run_that_its_check_failed_on_has_no_reward_and_costs_the_others_no_part(missing: str) -> None:
-    parts = {"a": [Part(0.5), Part(0.9)], "b": [CRASHED, Part(0.0)]}
+    parts = {"a": [RewardPart(0.5), RewardPart(0.9)], "b": [CRASHED, RewardPart(0.0)]}
     found = made(recipe(check("a"), check("b"), missing=missing), **parts)
     assert (names(found), found.left, found.lacking) == (["a", "b"], {}, {"r0": "b: it raised"})
 
 
 def test_a_part_that_failed_for_no_fault_of_a_run_leaves_the_whole_group_where_asked() -> None:
-    parts = {"a": [Part(0.5), Part(0.9)], "b": [AWAY, Part(0.0)]}
+    parts = {"a": [RewardPart(0.5), RewardPart(0.9)], "b": [AWAY, RewardPart(0.0)]}
     found = made(recipe(check("a"), check("b", missing="drop_part")), **parts)
     assert (names(found), found.left, found.lacking) == (["a"], {"b": "the judge is down"}, {})
     found = made(recipe(check("a"), check("b")), **parts)
@@ -51,20 +50,25 @@ def test_a_part_that_failed_for_no_fault_of_a_run_leaves_the_whole_group_where_a
 
 def test_a_held_part_holds_its_group_and_nobody_waits_for_a_run_without_a_reward() -> None:
     settings = recipe(check("a"), check("b", missing="hold"))
-    assert made(settings, a=[Part(0.5), Part(0.9)], b=[CRASHED, Part(0.0)]).waits == "b: it raised"
-    found = made(settings, a=[CRASHED, Part(0.9)], b=[AWAY, Part(0.0)])
+    assert made(settings, a=[RewardPart(0.5), RewardPart(0.9)], b=[CRASHED, RewardPart(0.0)]).waits == "b: it raised"
+    found = made(settings, a=[CRASHED, RewardPart(0.9)], b=[AWAY, RewardPart(0.0)])
     assert (found.waits, found.lacking) == (None, {"r0": "a: it raised"})
 
 
 def test_a_run_without_a_reward_costs_the_others_no_part_by_what_it_lacks_besides() -> None:
     settings = recipe(check("a"), {"kind": "feedback", "name": "liked"})
-    found = made(settings, a=[CRASHED, Part(0.1), Part(0.2)], liked=[AWAY, Part(1.0), Part(0.0)])
+    found = made(
+        settings, a=[CRASHED, RewardPart(0.1), RewardPart(0.2)], liked=[AWAY, RewardPart(1.0), RewardPart(0.0)]
+    )
     assert (names(found), found.left, list(found.lacking)) == (["a", "liked"], {}, ["r0"])
 
 
 def test_feedback_that_nobody_gave_leaves_the_group_and_the_last_part_stays() -> None:
     liked = {"kind": "feedback", "name": "liked"}
-    parts = {"a": [Part(0.5), Part(0.9), Part(0.1)], "liked": [AWAY, Part(1.0), Part(0.0)]}
+    parts = {
+        "a": [RewardPart(0.5), RewardPart(0.9), RewardPart(0.1)],
+        "liked": [AWAY, RewardPart(1.0), RewardPart(0.0)],
+    }
     assert names(made(recipe(check("a"), liked), **parts)) == ["a"]
     alone = made(recipe(liked), liked=parts["liked"])
     assert (names(alone), alone.left, list(alone.lacking)) == (["liked"], {}, ["r0"])
@@ -72,7 +76,7 @@ def test_feedback_that_nobody_gave_leaves_the_group_and_the_last_part_stays() ->
 
 def test_where_no_part_of_the_mean_applies_nobody_has_a_reward() -> None:
     settings = recipe({"kind": "ruler"}, check("a", effect="penalty"))
-    assert made(settings, ruler=[], a=[Part(0.0), Part(1.0)]).lacking == {
+    assert made(settings, ruler=[], a=[RewardPart(0.0), RewardPart(1.0)]).lacking == {
         "r0": "no part of it applies",
         "r1": "no part of it applies",
     }
@@ -81,7 +85,11 @@ def test_where_no_part_of_the_mean_applies_nobody_has_a_reward() -> None:
 @pytest.mark.parametrize("effect", ["penalty", "veto"])
 def test_a_rule_that_was_not_checked_is_not_kept_whatever_parts_may_do(effect: str) -> None:
     rule = {"kind": "feedback", "name": "complaint", "effect": effect}
-    found = made(recipe(check("a"), rule, missing="drop_part"), a=[Part(1.0), Part(1.0)], complaint=[AWAY, Part(0.0)])
+    found = made(
+        recipe(check("a"), rule, missing="drop_part"),
+        a=[RewardPart(1.0), RewardPart(1.0)],
+        complaint=[AWAY, RewardPart(0.0)],
+    )
     assert (names(found), list(found.lacking)) == (["a", "complaint"], ["r0"])
 
 
@@ -98,7 +106,7 @@ def test_the_parts_own_word_comes_before_the_judges_and_feedback_may_leave_by_de
 @pytest.mark.parametrize("value", [-0.01, 2.5, float("nan"), float("inf"), -float("inf")])
 def test_a_value_outside_its_range_is_no_value_and_says_so(value: float) -> None:
     reward = RewardSettings(kind="function", function="checks:a")
-    part = in_range(reward, Part(value, "since it is so", {"calls": 7.0}, of_run=False))
+    part = clip_to_range(reward, RewardPart(value, "since it is so", {"calls": 7.0}, of_run=False))
     assert part.value is None
     assert part.explanation == f"{value!r} is outside 0 to 1 (`low` and `high` of the reward): since it is so"
     assert (part.extra, part.of_run) == ({"calls": 7.0}, False)
@@ -109,15 +117,15 @@ def test_what_is_in_its_range_is_left_as_it_is(one: float, other: float, value: 
     low, high = sorted((one, other))
     if low == high:
         return
-    part = Part(value)
-    kept = in_range(RewardSettings(kind="function", function="checks:a", low=low, high=high), part)
+    part = RewardPart(value)
+    kept = clip_to_range(RewardSettings(kind="function", function="checks:a", low=low, high=high), part)
     assert (kept is part) == (low <= value <= high)
 
 
 # Any group: up to four parts of any effect, where anything may be missing, under any rule for what is missing.
 
 EFFECTS = ("score", "score", "penalty", "veto")
-PARTS = st.one_of(st.floats(0, 1).map(Part), st.just(CRASHED), st.just(AWAY))
+PARTS = st.one_of(st.floats(0, 1).map(RewardPart), st.just(CRASHED), st.just(AWAY))
 
 
 @st.composite
@@ -136,7 +144,7 @@ def groups(draw: st.DrawFn) -> tuple[JudgeSettings, list[str], Found]:
 @given(groups())
 def test_within_a_group_every_reward_is_made_of_the_same_parts(given_: tuple[JudgeSettings, list[str], Found]) -> None:
     settings, runs, found = given_
-    whole = makeup(runs, found, settings)
+    whole = select_parts(runs, found, settings)
     rewarded = [run for run in runs if run not in whole.lacking]
     assert all(found[reward.name][run].value is not None for reward in whole.counting for run in rewarded)
     for name in whole.left:  # only where somebody lacks it for no fault of their own, and never a rule
@@ -153,4 +161,4 @@ def test_a_check_that_fails_never_pays(given_: tuple[JudgeSettings, list[str], F
     run = data.draw(st.sampled_from(runs))
     name = data.draw(st.sampled_from([reward.name for reward in settings.rewards if reward.weight > 0]))
     crashed = {**found, name: {**found[name], run: CRASHED}}
-    assert combine(runs, crashed, makeup(runs, crashed, settings))[run].value is None
+    assert combine_parts(runs, crashed, select_parts(runs, crashed, settings))[run].value is None

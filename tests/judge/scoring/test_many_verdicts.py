@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 
 from judge.settings import JudgeSettings
+from recorder.queue.judging import scores
 from recorder.store.database import Store
-from recorder.work import scores
 from tests.judge.judge_server import Behaviour, JudgeServer, completion, fails
 from tests.judge.many import SIZE, bound_groups, judge_all
 from tests.judge.recorded import Recorded
@@ -50,7 +50,7 @@ class Counted:
 
 async def given(store: Store, group_ids: Sequence[str]) -> list[scores.NewPart]:
     """The rewards that the runs of the groups were given."""
-    written = [(await scores.of_group(store, group_id))[-1] for group_id in group_ids]
+    written = [(await scores.list_scores(store, group_id))[-1] for group_id in group_ids]
     return [part for score in written for part in score.parts if part.part == scores.REWARD]
 
 

@@ -12,20 +12,21 @@ from aiohttp import web
 from sqlalchemy import select
 
 from judge.errors import QuorumMissed
-from judge.scoring.score import GroupScore, score_group
-from judge.scoring.worker import summary
-from recorder.comparing.judging import load_judgings
-from recorder.comparing.loading import load_comparison
-from recorder.judged.disputed import disputed
-from recorder.reading.transcripts import load_group
-from recorder.retelling.run import load_run
-from recorder.reviewing.answers import Answer, answer
-from recorder.reviewing.queue import Asked, queue
+from judge.scoring.group_score import GroupScore, score_group
+from judge.scoring.worker import score_summary
+from recorder.queue import claims, feedback
+from recorder.queue.groups.disputes import list_disputed_groups
+from recorder.queue.judging import scores
+from recorder.queue.training import budgets
 from recorder.states import GroupState
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from recorder.store.schema import prompts
-from recorder.work import claims, feedback, scores, spending
+from recorder.views.comparison.judge_records import load_judgings
+from recorder.views.comparison.loader import load_comparison
+from recorder.views.review.human_labels import ReviewAnswer, record_choice
+from recorder.views.review.queue import QueueRequest, load_queue
+from recorder.views.trajectories.transcripts import load_group
+from recorder.views.trajectory_detail.loader import load_detail
 from tests.judge.judge_server import Json, JudgeServer, by_worth, completion, documents, last_text, verdicts
 from tests.judge.recorded import PROJECT, Recorded
 from tests.judge.scoring.judging import judged, rewards
@@ -173,7 +174,7 @@ async def test_one_judge_that_fails_costs_its_own_reply(
     assert [bool(one.failed) for one in scored.new.replies] == [False, True, False]
     assert str(scored.new.replies[1].failed).startswith("judge_unreadable: ")
     assert scored.new.tokens_in == 400  # two for the judge that was asked to mend its reply
-    assert "agreement 1.00 of 2 replies" in summary(scored)
+    assert "agreement 1.00 of 2 replies" in score_summary(scored)
 
 
 async def test_below_the_quorum_the_group_waits_and_only_the_missing_are_asked_again(
@@ -245,19 +246,19 @@ async def test_judges_that_disagree_leave_the_group_to_a_person_who_scores_it(
     score_id = await save(store, group_id, scored)
     group = await load_group(store, group_id)
     assert (group.state, group.reason, group.current_score_id) == (GroupState.UNSCORED, "judges_disagree", None)
-    assert await claims.due_at(store, group_id) is None
+    assert await claims.judging_due_at(store, group_id) is None
     assert await claims.next_try_in(Project(store, PROJECT)) is None
     assert await claims.claim_for_judging(Project(store, PROJECT), "judge", 60) is None
     assert await claims.claim_for_training(store, recorded.alias_id, "trainer", 60, limit=9) == []
-    [waits] = await disputed(Project(store, PROJECT))
+    [waits] = await list_disputed_groups(Project(store, PROJECT))
     assert (waits.group_id, waits.score_id, waits.agreement, waits.alias) == (group_id, score_id, -1.0, "helpdesk")
-    assert sum(one.tokens for one in await spending.judged_since(Project(store, PROJECT), 0.0)) == 240
+    assert sum(one.tokens for one in await budgets.judging_cost_since(Project(store, PROJECT), 0.0)) == 240
     # a word about something else moves nothing, a choice does
-    await feedback.add(Project(store, PROJECT), members[0], "liked", True)
-    assert await claims.due_at(store, group_id) is None
-    pairs = feedback.pairs_of({members[2]: 1, members[0]: 2})
-    await feedback.prefer(Project(store, PROJECT), group_id, pairs, by="me")
-    assert await claims.due_at(store, group_id) is not None
+    await feedback.add_feedback(Project(store, PROJECT), members[0], "liked", True)
+    assert await claims.judging_due_at(store, group_id) is None
+    pairs = feedback.ranking_pairs({members[2]: 1, members[0]: 2})
+    await feedback.write_preferences(Project(store, PROJECT), group_id, pairs, by="me")
+    assert await claims.judging_due_at(store, group_id) is not None
     chosen = await judged(store, judging, group_id, **asked)
     assert rewards(chosen) == [0.0, None, 1.0]
     assert (chosen.new.disputed, chosen.new.agreement, chosen.new.tokens_in) == (None, -1.0, 0)
@@ -267,7 +268,7 @@ async def test_judges_that_disagree_leave_the_group_to_a_person_who_scores_it(
     await save(store, group_id, chosen)
     assert (await load_group(store, group_id)).state is GroupState.SCORED
     assert len(await claims.claim_for_training(store, recorded.alias_id, "trainer", 60, limit=9)) == 1
-    assert await disputed(Project(store, PROJECT)) == []
+    assert await list_disputed_groups(Project(store, PROJECT)) == []
     assert len(server.requests) == 2
 
 
@@ -279,17 +280,17 @@ async def test_what_is_chosen_in_review_puts_the_whole_group_in_order_and_traini
     asked = panel(server, "a", "b", min_agreement=0.5)
     await save(store, group_id, await judged(store, judging, group_id, **asked))
     worth = dict(zip(members, [0.2, 0.9, 0.5], strict=True))
-    person = Asked("anna")
+    person = QueueRequest("anna")
     first = True
-    while entries := (await queue(Project(store, PROJECT), person)).entries:
+    while entries := (await load_queue(Project(store, PROJECT), person)).entries:
         one, other = entries[0].first, entries[0].second
-        said = Answer.A if worth[one] > worth[other] else Answer.B
-        await answer(Project(store, PROJECT), one, other, said, by=person.person)
+        said = ReviewAnswer.A if worth[one] > worth[other] else ReviewAnswer.B
+        await record_choice(Project(store, PROJECT), one, other, said, by=person.person)
         if first:  # the judge need not wait for the rest: what comes later has the group scored again
             await save(store, group_id, await judged(store, judging, group_id, **asked))
             assert (await load_group(store, group_id)).state is GroupState.SCORED
-            person, first = Asked("anna", group=group_id), False
-    assert await claims.due_at(store, group_id) is not None
+            person, first = QueueRequest("anna", group=group_id), False
+    assert await claims.judging_due_at(store, group_id) is not None
     assert await claims.claim_for_training(store, recorded.alias_id, "trainer", 60, limit=9) == []
     await save(store, group_id, await judged(store, judging, group_id, **asked))
     [taken] = await claims.claim_for_training(store, recorded.alias_id, "trainer", 60, limit=9)
@@ -308,7 +309,7 @@ async def test_scores_by_a_person_settle_it_too(
     asked = panel(server, "a", "b", min_agreement=0.5)
     await save(store, group_id, await judged(store, judging, group_id, **asked))
     for member, value in zip(members, [0.1, 0.6, 0.9], strict=True):
-        await feedback.add(Project(store, PROJECT), member, "score", value)
+        await feedback.add_feedback(Project(store, PROJECT), member, "score", value)
     assert rewards(await judged(store, judging, group_id, **asked)) == [0.1, 0.6, 0.9]
 
 
@@ -335,7 +336,7 @@ async def test_each_judges_words_and_the_agreement_are_read_back(
     assert said["openai/a"] == dict(zip(members, [0.2, 0.9, 0.5], strict=True))
     assert said["openai/b"] == pytest.approx(dict(zip(members, [0.8, 0.1, 0.5], strict=True)))
     assert said["openai/c"] == {}
-    own = (await load_run(store, members[0])).standing.judged
+    own = (await load_detail(store, members[0])).standing.judged
     assert own is not None
     assert [(one.judge, one.score) for one in own.words] == [
         ("judge-2026-11-01 fp_7", 0.2),

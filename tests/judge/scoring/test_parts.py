@@ -9,9 +9,8 @@ from judge.errors import (
     JudgeDown,
     PartsMissing,
 )
-from recorder.store.database import Store
-from recorder.store.project import Project
-from recorder.work import feedback
+from recorder.queue import feedback
+from recorder.store.database import Project, Store
 from tests.judge.judge_server import (
     JudgeServer,
     fails,
@@ -92,11 +91,11 @@ async def test_a_held_part_holds_the_group_and_the_judge_is_not_paid(
 ) -> None:
     group_id, (one, other) = await recorded.group("g", ["worth 0.2", "worth 0.9"])
     wanted = [{"kind": "ruler"}, HELPFUL | {"missing": "hold"}]
-    await feedback.add(Project(store, PROJECT), one, "helpful", True)
+    await feedback.add_feedback(Project(store, PROJECT), one, "helpful", True)
     with pytest.raises(PartsMissing, match="no feedback 'helpful'") as caught:
         await judged(store, judging, group_id, rewards=wanted)
     assert (caught.value.code, server.requests) == ("parts_missing", [])
-    await feedback.add(Project(store, PROJECT), other, "helpful", False)
+    await feedback.add_feedback(Project(store, PROJECT), other, "helpful", False)
     assert rewards(await judged(store, judging, group_id, rewards=wanted)) == pytest.approx([0.6, 0.45])
 
 
@@ -104,7 +103,7 @@ async def test_feedback_that_one_run_lacks_leaves_the_whole_group(
     store: Store, recorded: Recorded, judging: Any
 ) -> None:
     group_id, (one, _) = await recorded.group("g", ["worth 0.2", "worth 0.9"])
-    await feedback.add(Project(store, PROJECT), one, "helpful", True)
+    await feedback.add_feedback(Project(store, PROJECT), one, "helpful", True)
     scored = await judged(store, judging, group_id, rewards=[{"kind": "ruler"}, HELPFUL])
     assert rewards(scored) == [0.2, 0.9]
     assert {part.explanation for part in scored.rewards.values()} == {"without helpful: no feedback 'helpful'"}
@@ -179,10 +178,10 @@ async def test_feedback_is_waited_for_then_counts(store: Store, recorded: Record
     with pytest.raises(PartsMissing) as caught:  # nobody waits, and there is nothing
         await judged(store, judging, group_id, **wanted)
     assert caught.value.code == "parts_missing"
-    await feedback.add(Project(store, PROJECT), one, "helpful", False)
-    await feedback.add(Project(store, PROJECT), one, "helpful", True, comment="after all")
-    await feedback.add(Project(store, PROJECT), other, "helpful", 0.25)
-    await feedback.add(Project(store, PROJECT), other, "comment", "so so")
+    await feedback.add_feedback(Project(store, PROJECT), one, "helpful", False)
+    await feedback.add_feedback(Project(store, PROJECT), one, "helpful", True, comment="after all")
+    await feedback.add_feedback(Project(store, PROJECT), other, "helpful", 0.25)
+    await feedback.add_feedback(Project(store, PROJECT), other, "comment", "so so")
     scored = await judged(store, judging, group_id, **wanted, feedback={"wait_s": 600})
     assert rewards(scored) == [1.0, 0.25]
     assert [p.explanation for p in scored.new.parts if p.part == "helpful"] == ["after all", None]

@@ -8,19 +8,18 @@ from typing import Any
 import pytest
 
 from judge.errors import FunctionsDown, RecipeUnknown
-from judge.scoring.bench import open_bench
-from judge.scoring.score import GroupScore, score_group
+from judge.scoring.group_score import GroupScore, score_group
+from judge.scoring.setup import open_bench
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
-from recorder.reading.transcripts import load_group
+from recorder.queue import campaigns
+from recorder.queue.campaigns import GroupBinding, NewScenario
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState, Purpose
 from recorder.store import ledger
 from recorder.store.changes import Topic
-from recorder.store.database import Store
-from recorder.store.project import Project
-from recorder.work import campaigns
-from recorder.work.campaigns import Binding, NewScenario
+from recorder.store.database import Project, Store
+from recorder.views.trajectories.transcripts import load_group
 from tests.judge.judge_server import JudgeServer
 from tests.judge.recorded import PROJECT, Recorded
 
@@ -57,11 +56,11 @@ async def of_campaign(recorded: Recorded, name: str, recipe: str | None, answers
     """A group of a campaign that was begun with a recipe."""
     begun_with = {"reward_recipe": recipe}
     store, alias_id = recorded.store, recorded.alias_id
-    campaign = await campaigns.create(Project(store, PROJECT), alias_id, f"campaign of {name}", begun_with)
+    campaign = await campaigns.create_campaign(Project(store, PROJECT), alias_id, f"campaign of {name}", begun_with)
     await campaigns.add_scenarios(store, campaign.id, "train", [NewScenario("s", "Where is it?")])
     (scenario,) = await campaigns.list_scenarios(store, campaign.id, "train")
     await campaigns.bind_groups(
-        Project(store, PROJECT), campaign.id, alias_id, [Binding(name, scenario.id, len(answers))]
+        Project(store, PROJECT), campaign.id, alias_id, [GroupBinding(name, scenario.id, len(answers))]
     )
     purpose = Purpose.VAL if len(answers) == 1 else Purpose.TRAIN  # a lone run can only be measured
     group_id, _ = await recorded.group(name, answers, purpose=purpose)
@@ -143,7 +142,7 @@ async def test_a_group_whose_recipe_is_not_known_waits_and_nobody_is_asked(
         await running
     found = await load_group(store, group_id)
     assert (found.state, found.reason) == (GroupState.UNSCORED, "recipe_unknown")
-    (row,) = await ledger.of(store, "group", group_id)
+    (row,) = await ledger.object_entries(store, "group", group_id)
     assert row.detail is not None
     assert "its campaign names the recipe 'gone'" in row.detail["detail"]["message"]
     assert "known: default" in row.detail["detail"]["message"]

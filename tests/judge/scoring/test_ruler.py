@@ -13,12 +13,12 @@ from judge.errors import (
 )
 from judge.llm import ruler
 from judge.llm.prompt import TOO_LONG
-from judge.llm.reader import Verdict, read_reply
-from judge.scoring.score import score_group
-from judge.scoring.worker import summary
-from recorder.reading.transcripts import load_group
+from judge.llm.reply_reader import TrajectoryVerdict, read_reply
+from judge.scoring.group_score import score_group
+from judge.scoring.worker import score_summary
 from recorder.states import Origin, Purpose
 from recorder.store.database import Store
+from recorder.views.trajectories.transcripts import load_group
 from tests.judge.judge_server import (
     JudgeServer,
     documents,
@@ -58,7 +58,7 @@ async def test_a_reply_is_read_off_the_event_loop(
 ) -> None:
     readers = []
 
-    def watched(reply: str, ids: Sequence[str], *more: Any) -> dict[str, Verdict]:
+    def watched(reply: str, ids: Sequence[str], *more: Any) -> dict[str, TrajectoryVerdict]:
         readers.append(threading.current_thread())
         return read_reply(reply, ids, *more)
 
@@ -131,7 +131,7 @@ async def test_nobody_is_asked_about_a_training_group_of_identical_trajectories(
         "all runs of the group are one and the same: no judge was asked, and all get the same"
     }
     assert (scored.new.reply, scored.new.tokens_in) == (None, 0)
-    assert "nobody was asked" in summary(scored)
+    assert "nobody was asked" in score_summary(scored)
     assert all(part.unasked for part in scored.new.parts)
     assert all(str(part.explanation).startswith("nobody was asked") for part in scored.rewards.values())
 

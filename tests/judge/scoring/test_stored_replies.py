@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from judge.scoring.score import GroupScore, score_group
-from recorder.reading.transcripts import load_group
+from judge.scoring.group_score import GroupScore, score_group
+from recorder.queue import claims
+from recorder.queue.judging import scores
 from recorder.store.database import Store
-from recorder.work import claims, scores
+from recorder.views.trajectories.transcripts import load_group
 from tests.judge.judge_server import (
     JudgeServer,
 )
@@ -36,8 +37,8 @@ async def test_the_same_prompt_is_not_paid_twice_whatever_the_order(
     assert (other.new.tokens_in, other.new.judge_version) == (0, "judge-2026-11-01 fp_7")
     assert len(server.requests) == 1
     await save(store, second, other)
-    stored = await scores.of_group(store, second)
-    assert stored[0].prompt_hash == (await scores.of_group(store, first))[0].prompt_hash
+    stored = await scores.list_scores(store, second)
+    assert stored[0].prompt_hash == (await scores.list_scores(store, first))[0].prompt_hash
 
 
 async def test_another_recipe_or_another_group_is_asked_anew(

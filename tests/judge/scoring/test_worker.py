@@ -15,24 +15,23 @@ import pytest
 from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from judge.llm.model import Answer, Messages
-from judge.rewards.kind import Bench
+from judge.llm.judge_model import JudgeAnswer, Messages
+from judge.rewards.judge_context import JudgeContext
 from judge.scoring import worker as worker_module
-from judge.scoring.bench import open_bench
+from judge.scoring.setup import open_bench
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
 from recorder.base import rate_limited_log
 from recorder.errors import StoreUnavailable
-from recorder.holding import leases
-from recorder.judged.prompts import Asked, prompts_of
+from recorder.queue import feedback, leases
+from recorder.queue.judging import rescoring, scores
+from recorder.queue.judging.records import JudgePrompt, load_prompts
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState, Purpose
 from recorder.store import ledger
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from recorder.store.schema import groups
 from recorder.store.schema import scores as scores_table
-from recorder.work import again, feedback, scores
 from tests.judge.judge_server import JudgeServer, fails, says, verdicts
 from tests.judge.recorded import PROJECT, Recorded
 from tests.stores import reached
@@ -66,7 +65,7 @@ async def working(
     store: Store,
     settings: JudgeSettings,
     recorder: RecorderSettings | None = None,
-    change: Callable[[Bench], Bench] = lambda bench: bench,
+    change: Callable[[JudgeContext], JudgeContext] = lambda bench: bench,
     learn: LearnSettings | None = None,
 ) -> AsyncIterator[JudgeWorker]:
     """A worker that runs in the background."""
@@ -87,12 +86,12 @@ async def test_a_ready_group_is_scored_and_the_score_is_written(
     group_id, members = await recorded.group("g", ["worth 0.2", "worth 0.9"])
     async with working(store, settings()):
         await until(reaches(store, group_id, GroupState.SCORED))
-    (score,) = await scores.of_group(store, group_id)
+    (score,) = await scores.list_scores(store, group_id)
     assert (await state(store, group_id)).current_score_id == score.id
-    assert await scores.rewards(store, score.id) == dict(zip(members, [0.2, 0.9], strict=True))
+    assert await scores.score_rewards(store, score.id) == dict(zip(members, [0.2, 0.9], strict=True))
     assert (score.judge_model, score.tokens_in, score.reply is not None) == ("openai/judge", 100, True)
     assert len(server.requests) == 1
-    assert await prompts_of(store, score.id) == [Asked(None, server.requests[0]["messages"])]
+    assert await load_prompts(store, score.id) == [JudgePrompt(None, server.requests[0]["messages"])]
 
 
 async def test_groups_that_become_ready_while_it_runs_are_scored_side_by_side(
@@ -122,7 +121,7 @@ async def test_several_workers_score_each_group_once(
         for group_id, _ in made:
             await until(reaches(store, group_id, GroupState.SCORED))
     assert len(server.requests) == 8
-    assert [len(await scores.of_group(store, group_id)) for group_id, _ in made] == [1] * 8
+    assert [len(await scores.list_scores(store, group_id)) for group_id, _ in made] == [1] * 8
 
 
 @pytest.mark.parametrize(
@@ -144,10 +143,10 @@ async def test_a_judge_that_fails_leaves_the_group_unscored_with_the_reason_and_
         await until(reaches(store, group_id, GroupState.UNSCORED))
         found = await state(store, group_id)
         assert (found.reason, found.current_score_id) == (code, None)
-        assert await scores.of_group(store, group_id) == []
+        assert await scores.list_scores(store, group_id) == []
         server.behave(verdicts())
         await until(reaches(store, group_id, GroupState.SCORED))
-    (why, *_) = await ledger.of(store, "group", group_id)
+    (why, *_) = await ledger.object_entries(store, "group", group_id)
     assert why.code == code
     assert why.detail is not None
     assert "judge" in why.detail["detail"]["message"]
@@ -162,7 +161,9 @@ async def test_each_failure_waits_longer_up_to_a_bound(store: Store, recorded: R
             return int((await state(store, group_id)).tries) >= 5
 
         await until(tried_often)
-    waits = [entry.detail["try_after_s"] for entry in await ledger.of(store, "group", group_id) if entry.detail]
+    waits = [
+        entry.detail["try_after_s"] for entry in await ledger.object_entries(store, "group", group_id) if entry.detail
+    ]
     assert waits[:5] == [0.01, 0.02, 0.04, 0.05, 0.05]
 
 
@@ -173,7 +174,7 @@ async def test_a_group_that_never_can_be_scored_is_left_out_with_the_reason(
     async with working(store, settings()):
         await until(reaches(store, group_id, GroupState.LEFT_OUT))
     assert (await state(store, group_id)).reason == "ruler_needs_two"
-    assert [entry.code for entry in await ledger.of(store, "trajectory", member)] == ["ruler_needs_two"]
+    assert [entry.code for entry in await ledger.object_entries(store, "trajectory", member)] == ["ruler_needs_two"]
     assert server.requests == []
 
 
@@ -195,11 +196,11 @@ async def test_the_sweep_runs_so_idle_groups_get_judged(store: Store, recorded: 
 
 async def test_a_judge_shows_that_it_is_present_and_that_it_is_gone(store: Store, settings: Make) -> None:
     async def present() -> bool:
-        return bool(await leases.holders(Project(store, PROJECT), "judge:"))
+        return bool(await leases.list_holders(Project(store, PROJECT), "judge:"))
 
     async with working(store, settings()) as worker:
         await until(present)
-        (held,) = await leases.holders(Project(store, PROJECT), "judge:")
+        (held,) = await leases.list_holders(Project(store, PROJECT), "judge:")
         assert held.name == f"judge:{worker.owner}"
     assert not await present()
 
@@ -233,7 +234,7 @@ async def test_work_is_dropped_when_somebody_else_took_the_group(
         await until(idle)
     found = await state(store, group_id)
     assert (found.state, found.lease_owner) == (GroupState.JUDGING, "another")
-    assert await scores.of_group(store, group_id) == []
+    assert await scores.list_scores(store, group_id) == []
 
 
 async def test_a_claim_is_renewed_while_a_slow_judge_thinks(
@@ -351,12 +352,12 @@ async def test_a_score_that_cannot_be_written_is_a_failed_try_and_the_judge_is_n
                 return int((await state(store, group_id)).tries) >= 3
 
             await until(tried_often)
-            assert await scores.of_group(store, group_id) == []
+            assert await scores.list_scores(store, group_id) == []
             refusing.refuses = False
             await until(reaches(store, group_id, GroupState.SCORED))
     finally:
         await refusing.close()
-    entries = await ledger.of(store, "group", group_id)
+    entries = await ledger.object_entries(store, "group", group_id)
     assert {entry.code for entry in entries} == {"score_not_written"}
     details = [entry.detail for entry in entries if entry.detail]
     assert str(error) in details[0]["detail"]["message"]
@@ -371,7 +372,7 @@ async def test_what_no_database_can_hold_poisons_no_group(
     server.behave(verdicts(change=lambda e: [{**one, "explanation": "half \ud83d of it"} for one in e]))
     async with working(store, settings()):
         await until(reaches(store, group_id, GroupState.SCORED))
-    (score,) = await scores.of_group(store, group_id)
+    (score,) = await scores.list_scores(store, group_id)
     assert {part.explanation for part in score.parts if part.part == "ruler"} == {r"half \ud83d of it"}
 
 
@@ -383,18 +384,18 @@ async def test_feedback_that_comes_after_the_score_scores_the_group_again_and_as
 
     async def scored_with_feedback() -> bool:
         found = await state(store, group_id)
-        return len(await scores.of_group(store, group_id)) == 2 and found.state == GroupState.SCORED
+        return len(await scores.list_scores(store, group_id)) == 2 and found.state == GroupState.SCORED
 
     async with working(store, wanted):
         await until(reaches(store, group_id, GroupState.SCORED))
         for member in members:
-            await feedback.add(Project(store, PROJECT), member, "liked", member == members[0])
+            await feedback.add_feedback(Project(store, PROJECT), member, "liked", member == members[0])
         await until(scored_with_feedback)
-    first, again = await scores.of_group(store, group_id)
-    assert await scores.rewards(store, first.id) == dict(zip(members, [0.2, 0.9], strict=True))
-    assert await scores.rewards(store, again.id) == pytest.approx(dict(zip(members, [0.6, 0.45], strict=True)))
+    first, again = await scores.list_scores(store, group_id)
+    assert await scores.score_rewards(store, first.id) == dict(zip(members, [0.2, 0.9], strict=True))
+    assert await scores.score_rewards(store, again.id) == pytest.approx(dict(zip(members, [0.6, 0.45], strict=True)))
     assert (len(server.requests), again.tokens_in) == (1, 0)
-    assert await prompts_of(store, again.id) == [Asked(None, server.requests[0]["messages"])]
+    assert await load_prompts(store, again.id) == [JudgePrompt(None, server.requests[0]["messages"])]
 
 
 async def test_who_asks_for_a_new_score_has_the_judge_asked_anew_and_once(
@@ -405,14 +406,14 @@ async def test_who_asks_for_a_new_score_has_the_judge_asked_anew_and_once(
 
     async def scored(times: int) -> bool:
         found = await state(store, group_id)
-        return len(await scores.of_group(store, group_id)) == times and found.state == GroupState.SCORED
+        return len(await scores.list_scores(store, group_id)) == times and found.state == GroupState.SCORED
 
     async with working(store, wanted):
         await until(lambda: scored(1))
-        await again.ask(Project(store, PROJECT), group_id, by="me", why="the rubric reads otherwise")
+        await rescoring.request_rescore(Project(store, PROJECT), group_id, by="me", why="the rubric reads otherwise")
         await until(lambda: scored(2))
         assert len(server.requests) == 2
-        await feedback.add(Project(store, PROJECT), members[0], "liked", True)
+        await feedback.add_feedback(Project(store, PROJECT), members[0], "liked", True)
         await until(lambda: scored(3))
     assert len(server.requests) == 2
 
@@ -423,8 +424,8 @@ async def test_a_fault_of_our_own_costs_one_group_not_the_worker(
     broken, _ = await recorded.group("broken", ["worth 0.2", "worth 0.9"])
     fine, _ = await recorded.group("fine", ["worth 0.3", "worth 0.8"])
 
-    def tripping(bench: Bench) -> Bench:
-        async def trips(messages: Messages) -> Answer:
+    def tripping(bench: JudgeContext) -> JudgeContext:
+        async def trips(messages: Messages) -> JudgeAnswer:
             if "worth 0.2" in messages[1]["content"]:
                 raise ZeroDivisionError("a bug")
             return await bench.judges[0].ask(messages)
@@ -471,7 +472,7 @@ async def test_hone_judge_scores_and_stops_cleanly_on_a_signal(
     assert b"Traceback" not in errors
     assert b"2 of 2 rewarded" in errors
     assert (await state(store, begun)).state == GroupState.READY
-    assert await leases.holders(Project(store, PROJECT), "judge:") == []
+    assert await leases.list_holders(Project(store, PROJECT), "judge:") == []
 
 
 @pytest.mark.slow

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.admission.address import NOWHERE, Named, Source, parse_named, split_path, stated
+from proxy.admission.address import NOWHERE, AddressSource, NamedTrajectory, combine_addresses, parse_named, split_path
 from proxy.errors import BadRequest, Forbidden
-from recorder.states import Purpose, TurnKind
+from recorder.states import CallKind, Purpose
 
 legal = st.from_regex(r"[A-Za-z0-9._:~-]{1,128}", fullmatch=True).filter(lambda id_: id_ not in {".", ".."})
 
@@ -16,15 +16,15 @@ legal = st.from_regex(r"[A-Za-z0-9._:~-]{1,128}", fullmatch=True).filter(lambda 
 @given(legal, legal)
 def test_a_group_and_a_trajectory_are_taken_off_the_path(group: str, run: str) -> None:
     named, rest = split_path(f"/g/{group}/t/{run}/v1/chat/completions".encode())
-    assert (named, rest) == (Named(run, group), b"/v1/chat/completions")
+    assert (named, rest) == (NamedTrajectory(run, group), b"/v1/chat/completions")
     assert named is not None
     assert parse_named(str(named)) == named
 
 
 @given(legal)
 def test_a_trajectory_alone_is_taken_off_the_path(run: str) -> None:
-    assert split_path(f"/t/{run}/hone/v1/done".encode()) == (Named(run, None), b"/hone/v1/done")
-    assert parse_named(run) == Named(run, None)
+    assert split_path(f"/t/{run}/hone/v1/done".encode()) == (NamedTrajectory(run, None), b"/hone/v1/done")
+    assert parse_named(run) == NamedTrajectory(run, None)
 
 
 def test_other_paths_stay_as_they_are() -> None:
@@ -60,7 +60,7 @@ def test_ids_that_are_none_are_refused(path: str) -> None:
 
 
 def test_nothing_said_is_nothing_guessed() -> None:
-    assert stated(None, None, {b"host": b"x", b"user-agent": b"y"}) is NOWHERE
+    assert combine_addresses(None, None, {b"host": b"x", b"user-agent": b"y"}) is NOWHERE
 
 
 def test_the_path_is_stronger_than_the_headers_which_add_what_it_can_not_say() -> None:
@@ -72,32 +72,32 @@ def test_the_path_is_stronger_than_the_headers_which_add_what_it_can_not_say() -
         b"x-hone-done": b"true",
         b"x-hone-tags": b"env=prod, team = a",
     }
-    said = stated(Named("run", "group"), None, headers)
-    assert said.source is Source.PATH
+    said = combine_addresses(NamedTrajectory("run", "group"), None, headers)
+    assert said.source is AddressSource.PATH
     assert (said.address.trajectory, said.address.group, said.address.group_size) == ("run", "group", 8)
-    assert (said.address.purpose, said.address.turn_kind, said.address.done) == (Purpose.VAL, TurnKind.AUX, True)
+    assert (said.address.purpose, said.address.turn_kind, said.address.done) == (Purpose.VAL, CallKind.AUX, True)
     assert said.address.tags == {"env": "prod", "team": "a"}
 
 
 def test_headers_name_a_run_or_a_group_alone() -> None:
-    said = stated(None, None, {b"x-hone-trajectory": b"run", b"x-hone-group": b"group"})
-    assert (said.source, said.address.trajectory, said.address.group) == (Source.HEADER, "run", "group")
-    said = stated(None, None, {b"x-hone-group": b"group"})
-    assert (said.source, said.address.trajectory, said.address.group) == (Source.HEADER, None, "group")
+    said = combine_addresses(None, None, {b"x-hone-trajectory": b"run", b"x-hone-group": b"group"})
+    assert (said.source, said.address.trajectory, said.address.group) == (AddressSource.HEADER, "run", "group")
+    said = combine_addresses(None, None, {b"x-hone-group": b"group"})
+    assert (said.source, said.address.trajectory, said.address.group) == (AddressSource.HEADER, None, "group")
 
 
 def test_headers_that_name_no_run_are_no_source() -> None:
-    said = stated(None, None, {b"x-hone-purpose": b"none"})
+    said = combine_addresses(None, None, {b"x-hone-purpose": b"none"})
     assert (said.source, said.address.purpose) == (None, Purpose.NONE)
 
 
 def test_a_key_names_its_run_and_no_other() -> None:
-    key = Named("run", "group")
-    assert stated(None, key, {}).source is Source.KEY
-    assert stated(key, key, {}).source is Source.PATH
-    assert stated(None, key, {b"x-hone-trajectory": b"other"}).address.trajectory == "run"
+    key = NamedTrajectory("run", "group")
+    assert combine_addresses(None, key, {}).source is AddressSource.KEY
+    assert combine_addresses(key, key, {}).source is AddressSource.PATH
+    assert combine_addresses(None, key, {b"x-hone-trajectory": b"other"}).address.trajectory == "run"
     with pytest.raises(Forbidden, match="minted for the run group/run, not for other"):
-        stated(Named("other", None), key, {})
+        combine_addresses(NamedTrajectory("other", None), key, {})
 
 
 @pytest.mark.parametrize(
@@ -118,4 +118,4 @@ def test_a_key_names_its_run_and_no_other() -> None:
 )
 def test_headers_that_make_no_sense_are_refused_by_name(header: bytes, value: bytes, words: str) -> None:
     with pytest.raises(BadRequest, match=words):
-        stated(None, None, {header: value})
+        combine_addresses(None, None, {header: value})

@@ -14,8 +14,7 @@ from proxy.admission.auth import Guard, is_loopback, needed_scope
 from proxy.errors import CallerError, Forbidden, Unauthorized, WrongMediaType
 from recorder.registry import keys
 from recorder.registry.keys import Scope
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, Proxy, say, serving
 
@@ -30,7 +29,7 @@ def guard(store: Store, monkeypatch: pytest.MonkeyPatch) -> Guard:
 
 
 async def key(store: Store, *scopes: str, **more: Any) -> dict[bytes, bytes]:
-    _, secret = await keys.mint(Project(store, PROJECT), "test", scopes, **more)
+    _, secret = await keys.create_key(Project(store, PROJECT), "test", scopes, **more)
     return {b"host": b"hone.example.com", b"authorization": b"Bearer " + secret.encode()}
 
 
@@ -97,10 +96,10 @@ async def test_without_keys_a_changing_request_must_be_json(guard: Guard, sent: 
 
 
 async def test_the_first_key_closes_the_proxy_and_its_revocation_opens_it(guard: Guard, store: Store) -> None:
-    made, _ = await keys.mint(Project(store, PROJECT), "first", ["infer"])
+    made, _ = await keys.create_key(Project(store, PROJECT), "first", ["infer"])
     with pytest.raises(Unauthorized, match="needs a key"):
         await guard.admit(*CHAT, LOCAL, "127.0.0.1")
-    await keys.revoke(Project(store, PROJECT), made.id)
+    await keys.revoke_key(Project(store, PROJECT), made.id)
     await guard.admit(*CHAT, LOCAL, "127.0.0.1")
 
 
@@ -185,7 +184,7 @@ async def test_a_key_works_in_either_header_until_its_time(guard: Guard, store: 
 
 async def test_a_key_of_another_project_is_no_key(store: Store) -> None:
     guard = Guard(Project(store, "another"))
-    await keys.mint(Project(store, PROJECT), "x", ["admin"])
+    await keys.create_key(Project(store, PROJECT), "x", ["admin"])
     headers = {**LOCAL, **await key(store, "admin"), b"host": LOCAL[b"host"]}
     with pytest.raises(Unauthorized):
         await guard.admit(*CHAT, headers, "127.0.0.1")
@@ -212,8 +211,8 @@ async def test_a_page_in_a_browser_can_not_make_calls(proxy: Proxy) -> None:
 
 
 async def test_versions_by_name_and_measuring_runs_need_eval(proxy: Proxy, store: Store) -> None:
-    _, infer = await keys.mint(Project(store, PROJECT), "agent", ["infer"])
-    _, gate = await keys.mint(Project(store, PROJECT), "gate", ["infer", "eval"])
+    _, infer = await keys.create_key(Project(store, PROJECT), "agent", ["infer"])
+    _, gate = await keys.create_key(Project(store, PROJECT), "gate", ["infer", "eval"])
     await proxy.http.get("/v1/models")  # believed open for a moment longer: ask until it is not
     while (await proxy.http.get("/v1/models")).status_code != 401:
         pass

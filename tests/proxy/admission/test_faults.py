@@ -9,7 +9,7 @@ import pytest
 
 from proxy.admission.auth import Guard
 from proxy.serving import calls
-from proxy.versions.in_service import InService
+from proxy.versions.routing import ServiceRouter
 from recorder.errors import StoreUnavailable
 from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine
@@ -46,8 +46,8 @@ async def test_a_fault_before_a_call_runs_is_told_in_its_format(
 
 
 async def test_a_fault_of_other_routes_is_told_too(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(InService, "models", broken)
-    monkeypatch.setattr(InService, "resolve", broken)
+    monkeypatch.setattr(ServiceRouter, "models", broken)
+    monkeypatch.setattr(ServiceRouter, "resolve", broken)
     for path in ("/v1/models", "/v1/messages/count_tokens"):
         method = "GET" if path == "/v1/models" else "POST"
         answer = await proxy.http.request(method, path, json={"model": "helpdesk"})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.admission.pages import COOKIE, cookie_in, is_page, page_of, page_scope
+from proxy.admission.pages import COOKIE, cookie_value, error_page, is_page, page_scope
 from proxy.errors import BadRequest, Unauthorized
 from recorder.registry.keys import Scope
 
@@ -53,22 +53,22 @@ def test_reading_needs_read_and_a_change_that_nobody_named_needs_admin(
 @given(st.text(), st.text())
 def test_an_error_shows_what_was_said_and_runs_none_of_it(said: str, path: str) -> None:
     for error in (BadRequest(said), Unauthorized(said)):
-        page = page_of(error, "/hone/" + path).decode()
+        page = error_page(error, "/hone/" + path).decode()
         assert page.count("<a href='") == 1
         told = page.partition("<p role=alert>")[2].partition("</p>")[0]
         assert not set(told) & set("<>\"'")
 
 
 def test_an_error_of_nobody_leads_to_signing_in_and_back() -> None:
-    assert b"href='/hone/sign-in?onward=/hone/runs/a%26b'" in page_of(Unauthorized("sign in"), "/hone/runs/a&b")
+    assert b"href='/hone/sign-in?onward=/hone/runs/a%26b'" in error_page(Unauthorized("sign in"), "/hone/runs/a&b")
 
 
 @given(st.binary())
 def test_whatever_a_browser_sends_as_its_cookies_is_read_or_is_none(sent: bytes) -> None:
-    cookie_in({b"cookie": sent}, COOKIE)
+    cookie_value({b"cookie": sent}, COOKIE)
 
 
 def test_a_cookie_is_found_among_others() -> None:
-    assert cookie_in({b"cookie": b"a=1; hone_signed_in=two; b=3"}, COOKIE) == "two"
-    assert cookie_in({b"cookie": b"a=1"}, COOKIE) is None
-    assert cookie_in({}, COOKIE) is None
+    assert cookie_value({b"cookie": b"a=1; hone_signed_in=two; b=3"}, COOKIE) == "two"
+    assert cookie_value({b"cookie": b"a=1"}, COOKIE) is None
+    assert cookie_value({}, COOKIE) is None

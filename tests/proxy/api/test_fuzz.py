@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from recorder.registry import keys
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.running import PROJECT, Proxy, serving
 
@@ -80,7 +79,7 @@ async def test_nothing_gets_past_a_key_that_may_only_read(store: Store, tmp_path
         engine.default = Script([words("It arrives on Monday")])
         names = await seeded(proxy)
         before = [(await proxy.http.get(f"/hone/v1/trajectories/{n}?tokens=true")).json() for n in names[:12]]
-        _, secret = await keys.mint(Project(store, PROJECT), "reader", ["read"])
+        _, secret = await keys.create_key(Project(store, PROJECT), "reader", ["read"])
         async with asyncio.timeout(10):
             while (await proxy.http.get("/v1/models")).status_code != 401:
                 pass  # the proxy asks once a second whether there are keys

@@ -6,10 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from recorder.listing.words import GROUP_WORDS, RUN_WORDS
 from recorder.registry import keys
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
+from recorder.views.lists.filters import GROUP_FILTER_PARAMS, TRAJECTORY_FILTER_PARAMS
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, Proxy, serving
 
@@ -57,7 +56,7 @@ async def test_a_word_or_value_that_nobody_knows_is_refused_by_its_name(
 
 async def test_the_schema_has_every_word(proxy: Proxy) -> None:
     paths = (await proxy.http.get("/schema/openapi.json")).json()["paths"]
-    for path, words in (("trajectories", RUN_WORDS), ("groups", GROUP_WORDS)):
+    for path, words in (("trajectories", TRAJECTORY_FILTER_PARAMS), ("groups", GROUP_FILTER_PARAMS)):
         told = {one["name"]: one for one in paths[f"/hone/v1/{path}"]["get"]["parameters"]}
         assert told.keys() == {*words, "before", "limit"}
         assert told["state"]["schema"]["items"]["enum"] == [*words["state"].takes, ""]
@@ -66,8 +65,8 @@ async def test_the_schema_has_every_word(proxy: Proxy) -> None:
 
 
 async def test_listing_needs_read(store: Store) -> None:
-    _, infer = await keys.mint(Project(store, PROJECT), "agent", ["infer"])
-    _, read = await keys.mint(Project(store, PROJECT), "reader", ["read"])
+    _, infer = await keys.create_key(Project(store, PROJECT), "agent", ["infer"])
+    _, read = await keys.create_key(Project(store, PROJECT), "reader", ["read"])
     async with FakeEngine() as engine, serving(store, engine) as proxy:
         for path in ("trajectories", "groups"):
             for key, status in ((read, 200), (infer, 403)):

@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.api.mcp_answers import MAX_PAGE, Transcript, next_page, transcript
-from recorder.content.turns import Message
-from recorder.reading.views import FeedbackView, TrajectoryView
+from proxy.api.mcp_answers import MAX_PAGE, Transcript, build_transcript, next_page
+from recorder.messages.calls import Message
+from recorder.queue.judging.scores import NewPart
 from recorder.states import Origin, Purpose, TrajectoryState
-from recorder.work.scores import NewPart
+from recorder.views.trajectories.shapes import FeedbackView, TrajectoryView
 from tests.recorder.score_rows import stored_score
 
 
@@ -33,9 +33,9 @@ def run(*messages: Message, **more: Any) -> TrajectoryView:
 
 
 def pages(view: TrajectoryView, max_chars: int) -> list[Transcript]:
-    found = [transcript(view, None, 0, max_chars)]
+    found = [build_transcript(view, None, 0, max_chars)]
     while (at := found[-1].next_message) is not None:
-        found.append(transcript(view, None, at, max_chars))
+        found.append(build_transcript(view, None, at, max_chars))
     return found
 
 
@@ -58,7 +58,7 @@ def test_what_is_not_text_is_shown_as_json() -> None:
     image: Message = {"role": "user", "content": [{"type": "image_url"}]}
     asked: Message = {"role": "assistant", "content": "Let me look.", "tool_calls": [tool_call], "refusal": None}
     huge: Message = {"role": "tool", "content": [2**70]}
-    assert [m.text for m in transcript(run(image, asked, huge), None, 0, 1000).messages] == [
+    assert [m.text for m in build_transcript(run(image, asked, huge), None, 0, 1000).messages] == [
         '[{"type":"image_url"}]',
         'Let me look.\n{"tool_calls":[{"function":{"name":"find"}}]}',
         f"[{2**70}]",
@@ -71,7 +71,7 @@ def test_a_run_tells_its_own_score_the_reward_first_and_long_texts_are_cut() -> 
         NewPart("traj_1", "check", 1.0), NewPart("traj_2", "reward", 0.0), NewPart("traj_1", "reward", 0.5, None, long)
     )
     view = run(feedback=[FeedbackView("comment", long, None, long, {}, 101.0)])
-    told = transcript(view, score, 0, 100)
+    told = build_transcript(view, score, 0, 100)
     assert [(o.name, o.value) for o in told.score] == [("reward", 0.5), ("check", 1.0)]
     [comment] = told.feedback
     assert {len(str(text)) for text in (told.score[0].text, comment.value, comment.text)} == {2000}

@@ -13,11 +13,10 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
 
+from recorder.queue import feedback
 from recorder.registry import aliases, keys, versions
 from recorder.states import VersionState
-from recorder.store.database import Store
-from recorder.store.project import Project
-from recorder.work import feedback
+from recorder.store.database import Project, Store
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.running import PROJECT, Proxy, serving
 
@@ -123,7 +122,7 @@ async def test_feedback_is_given(proxy: Proxy) -> None:
     for value in (True, 0.5, "fine"):
         noted = await told(proxy, "give_feedback", run="one", name="solved", value=value, call_id=call)
         assert noted["trajectory_id"] == run
-    assert [(f.value, f.call_id) for f in await feedback.of(proxy.store, run)] == [
+    assert [(f.value, f.call_id) for f in await feedback.list_feedback(proxy.store, run)] == [
         (v, call) for v in (True, 0.5, "fine")
     ]
     await refused(proxy, "give_feedback", run="one", name="comment", value=3)
@@ -131,9 +130,9 @@ async def test_feedback_is_given(proxy: Proxy) -> None:
 
 
 async def a_version(proxy: Proxy, state: VersionState) -> versions.VersionView:
-    made = await versions.allocate(proxy.store, proxy.alias.id, str(proxy.alias.live_version_id))
+    made = await versions.allocate_version(proxy.store, proxy.alias.id, str(proxy.alias.live_version_id))
     for step in (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED):
-        made = await versions.mark(proxy.store, made.id, step)
+        made = await versions.mark_version(proxy.store, made.id, step)
         if step is state:
             break
     return made
@@ -154,10 +153,10 @@ async def test_versions_are_moved(proxy: Proxy) -> None:
 
 async def test_reading_and_writing_need_different_scopes(proxy: Proxy) -> None:
     await proxy.chat(path="/t/one")
-    _, read = await keys.mint(Project(proxy.store, PROJECT), "reader", ["read"])
-    _, say = await keys.mint(Project(proxy.store, PROJECT), "judge", ["feedback"])
-    _, infer = await keys.mint(Project(proxy.store, PROJECT), "agent", ["infer"])
-    _, admin = await keys.mint(Project(proxy.store, PROJECT), "admin", ["admin"])
+    _, read = await keys.create_key(Project(proxy.store, PROJECT), "reader", ["read"])
+    _, say = await keys.create_key(Project(proxy.store, PROJECT), "judge", ["feedback"])
+    _, infer = await keys.create_key(Project(proxy.store, PROJECT), "agent", ["infer"])
+    _, admin = await keys.create_key(Project(proxy.store, PROJECT), "admin", ["admin"])
     async with asyncio.timeout(10):
         while (await proxy.http.get("/v1/models")).status_code != 401:
             pass  # the proxy asks once a second whether there are keys

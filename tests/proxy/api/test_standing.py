@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recorder.registry import keys
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from tests.proxy.api.asking import get
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, Proxy, serving
@@ -28,10 +27,10 @@ async def test_settings_are_those_that_the_process_was_given(proxy: Proxy) -> No
 
 @pytest.mark.parametrize("name", ["status", "judge", "tools", "settings", "keys"])
 async def test_keys_are_for_admins_and_the_rest_for_who_may_read(store: Store, name: str) -> None:
-    read = (await keys.mint(Project(store, PROJECT), "r", ["read"]))[1]
-    infer = (await keys.mint(Project(store, PROJECT), "i", ["infer"]))[1]
-    admin, secret = await keys.mint(Project(store, PROJECT), "a", ["admin"])
-    await keys.mint(Project(store, PROJECT), "of a run", ["infer"], trajectory_id="one")
+    read = (await keys.create_key(Project(store, PROJECT), "r", ["read"]))[1]
+    infer = (await keys.create_key(Project(store, PROJECT), "i", ["infer"]))[1]
+    admin, secret = await keys.create_key(Project(store, PROJECT), "a", ["admin"])
+    await keys.create_key(Project(store, PROJECT), "of a run", ["infer"], trajectory_id="one")
 
     async def asked(key: str) -> int:
         return (await proxy.http.get(f"/hone/v1/{name}", headers={"x-api-key": key})).status_code

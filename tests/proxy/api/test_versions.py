@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recorder.registry.versions import allocate, reject
+from recorder.registry.versions import allocate_version, reject_version
 from tests.proxy.api.asking import get
 from tests.proxy.running import Proxy
 
@@ -22,8 +22,10 @@ async def test_aliases_and_versions_are_read(proxy: Proxy) -> None:
 
 async def test_what_was_decided_about_versions_is_read_with_who_why_and_figures(proxy: Proxy) -> None:
     [alias] = (await get(proxy, "/hone/v1/aliases"))[1]
-    version = await allocate(proxy.store, alias["id"], alias["live_version_id"])
-    await reject(proxy.store, version.id, "kl: too far", lessons="left_out", who="controller", figures={"kl_live": 9.5})
+    version = await allocate_version(proxy.store, alias["id"], alias["live_version_id"])
+    await reject_version(
+        proxy.store, version.id, "kl: too far", lessons="left_out", who="controller", figures={"kl_live": 9.5}
+    )
     status, [move] = await get(proxy, "/hone/v1/versions/moves?alias=helpdesk")
     shown = {name: move[name] for name in ("version", "move", "who", "why", "figures")}
     assert (status, shown) == (

@@ -9,27 +9,29 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.attribution.conversations import Conversations
+from proxy.attribution.conversations import ConversationMatcher
 from proxy.dialects import DIALECTS
-from proxy.dialects.base import Rules, Sampled
-from recorder.content.turns import Address, SampledChoice
+from proxy.dialects.base import DialectRules, RecordableAnswer
+from recorder.messages.calls import Address, SampledChoice
 
 HERE = Address(trajectory="run", group="g")
 
 
 def reading(prompt: Any) -> Any:
     body = json.dumps({"model": "m", "prompt": prompt}).encode()
-    return DIALECTS["/v1/completions"].read(body, {}, Rules())
+    return DIALECTS["/v1/completions"].read(body, {}, DialectRules())
 
 
-def answered(prompt_ids: list[int], ids: list[int], text: str) -> Sampled:
+def answered(prompt_ids: list[int], ids: list[int], text: str) -> RecordableAnswer:
     message = {"role": "assistant", "content": text or None}
-    return Sampled(prompt_token_ids=prompt_ids, choices=[SampledChoice(0, message, ids, [-1.0] * len(ids), "stop")])
+    return RecordableAnswer(
+        prompt_token_ids=prompt_ids, choices=[SampledChoice(0, message, ids, [-1.0] * len(ids), "stop")]
+    )
 
 
-def after(first: Any, sampled: Sampled, then: Any, address: Address = HERE) -> list[Any]:
+def after(first: Any, sampled: RecordableAnswer, then: Any, address: Address = HERE) -> list[Any]:
     """The messages of a prompt that comes after an answered one at the same address."""
-    known, one, two = Conversations(), reading(first), reading(then)
+    known, one, two = ConversationMatcher(), reading(first), reading(then)
     known.recognise(HERE, one)
     known.note(HERE, one, sampled)
     known.recognise(address, two)
@@ -70,8 +72,8 @@ def test_other_addresses_and_calls_without_one_are_left_alone() -> None:
 
 def test_a_chat_is_left_alone() -> None:
     body = {"model": "m", "messages": [user("[1,2,3,4]")]}
-    chat: Any = DIALECTS["/v1/chat/completions"].read(json.dumps(body).encode(), {}, Rules())
-    known = Conversations()
+    chat: Any = DIALECTS["/v1/chat/completions"].read(json.dumps(body).encode(), {}, DialectRules())
+    known = ConversationMatcher()
     known.note(HERE, reading([1, 2]), answered([1, 2], [3, 4], "x"))
     known.recognise(HERE, chat)
     assert chat.request.messages == [user("[1,2,3,4]")]
@@ -83,7 +85,7 @@ IDS = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=5)
 @given(st.lists(st.tuples(IDS, IDS), min_size=1, max_size=5))
 def test_a_run_of_turns_is_recorded_once_each(turns: list[tuple[list[int], list[int]]]) -> None:
     """However long it grows, each turn adds what is new and its answer; all of it is the prompt, in order."""
-    known = Conversations()
+    known = ConversationMatcher()
     prompt: list[int] = []
     messages: list[Any] = []
     for at, (new, sampled) in enumerate(turns):

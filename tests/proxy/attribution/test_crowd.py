@@ -13,13 +13,12 @@ import pytest
 
 from proxy.attribution.attributor import Attributor
 from proxy.settings.sections import ProxySettings
-from proxy.versions.in_service import InService
+from proxy.versions.routing import ServiceRouter
 from recorder.capture.recorder import Recorder
 from recorder.registry.aliases import ensure_alias
 from recorder.registry.replicas import report_replica
 from recorder.settings import RecorderSettings
-from recorder.store.database import Store, sqlite_url
-from recorder.store.project import Project
+from recorder.store.database import Project, Store, sqlite_url
 from tests.proxy.crowd import PROJECT, Crowd, Tally
 
 pytestmark = pytest.mark.slow
@@ -41,7 +40,7 @@ async def play(migrated_file: Path, seed: int, conversations: int, proxies: int,
             for _ in range(proxies):
                 recorder, versions = (
                     Recorder(store, RecorderSettings()),
-                    InService(Project(store, PROJECT), ProxySettings()),
+                    ServiceRouter(Project(store, PROJECT), ProxySettings()),
                 )
                 await recorder.start()
                 stack.push_async_callback(recorder.stop)

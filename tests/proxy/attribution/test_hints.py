@@ -14,7 +14,7 @@ from proxy.attribution.hints import (
     MAX_SHOWN_CHARS,
     NO_HINTS,
     Hint,
-    Kind,
+    HintKind,
     client_of,
     read_hints,
     read_traceparent,
@@ -36,7 +36,7 @@ def test_nothing_said_is_nothing_made() -> None:
 )
 def test_vendors_session_headers_name_a_session(header: str) -> None:
     [hint] = read_hints({header.encode(): b" abc "}, "chat", {}).found
-    assert hint == Hint(Kind.SESSION, "session_header", header, "abc", True)
+    assert hint == Hint(HintKind.SESSION, "session_header", header, "abc", True)
 
 
 def test_the_strongest_comes_first() -> None:
@@ -53,7 +53,7 @@ def test_the_strongest_comes_first() -> None:
         "traceparent",
     ]
     hints = read_hints(headers, "chat", rest)
-    assert [h.name for h in hints.of(Kind.LOOSE)] == ["x-litellm-trace-id", "prompt_cache_key"]
+    assert [h.name for h in hints.of(HintKind.LOOSE)] == ["x-litellm-trace-id", "prompt_cache_key"]
     of_body = hints.session(of_header=False)
     assert of_body is not None
     assert of_body.value == "f"
@@ -111,9 +111,9 @@ def test_a_broken_trace_says_nothing(trace: bytes) -> None:
 def test_a_trace_and_its_span_are_read_as_w3c_has_them(trace: str) -> None:
     span, whole = read_traceparent(trace)
     assert (whole.kind, whole.source, str(whole)) == (
-        Kind.TRACE, "trace", "traceparent:4bf92f3577b34da6a3ce929d0e0e4736",
+        HintKind.TRACE, "trace", "traceparent:4bf92f3577b34da6a3ce929d0e0e4736",
     )  # fmt: skip
-    assert (span.kind, span.source, str(span)) == (Kind.SPAN, "traceparent", f"{whole}-00f067aa0ba902b7")
+    assert (span.kind, span.source, str(span)) == (HintKind.SPAN, "traceparent", f"{whole}-00f067aa0ba902b7")
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from proxy.settings.sections import ProxySettings
-from recorder.reading.transcripts import find_trajectory, load_trajectory
+from recorder.maintenance.deletion import delete_trajectory
 from recorder.registry import keys
-from recorder.store.database import Store
-from recorder.store.project import Project
-from recorder.upkeep.deletion import delete_trajectory
+from recorder.store.database import Project, Store
+from recorder.views.trajectories.transcripts import find_trajectory, load_trajectory
 from tests.proxy.fake_engine import FakeEngine, Script, tool_call, words
 from tests.proxy.running import PROJECT, WITHOUT_PAGES, Proxy, say, serving
 from tests.proxy.until import until
@@ -34,7 +33,7 @@ async def engine() -> AsyncIterator[FakeEngine]:
 
 @pytest.fixture
 async def proxy(store: Store, engine: FakeEngine) -> AsyncIterator[Proxy]:
-    await keys.mint(Project(store, PROJECT), "guards", ["read"])
+    await keys.create_key(Project(store, PROJECT), "guards", ["read"])
     async with serving(store, engine, settings=WITHOUT_PAGES) as running:
         yield running
 
@@ -42,7 +41,7 @@ async def proxy(store: Store, engine: FakeEngine) -> AsyncIterator[Proxy]:
 @pytest.fixture
 def key(store: Store) -> Key:
     async def made(name: str, *scopes: str) -> Headers:
-        _, secret = await keys.mint(Project(store, PROJECT), name, scopes or ["infer"])
+        _, secret = await keys.create_key(Project(store, PROJECT), name, scopes or ["infer"])
         return bearer(secret)
 
     return made
@@ -84,10 +83,10 @@ async def test_who_names_anothers_run_is_refused_in_its_own_format(
 
 
 async def test_a_run_takes_its_key_what_that_minted_its_successor_and_admin(proxy: Proxy, key: Key) -> None:
-    made, secret = await keys.mint(Project(proxy.store, PROJECT), "one", ["infer", "feedback"])
+    made, secret = await keys.create_key(Project(proxy.store, PROJECT), "one", ["infer", "feedback"])
     home = await run_of(proxy, headers=bearer(secret), path="/t/1")
     minted = await proxy.http.post("/hone/v1/trajectories", json={"trajectory": "1"}, headers=bearer(secret))
-    _, later = await keys.rotate(Project(proxy.store, PROJECT), made.id, grace_s=3600)
+    _, later = await keys.rotate_key(Project(proxy.store, PROJECT), made.id, grace_s=3600)
     by_admin = await proxy.http.post("/hone/v1/trajectories", json={"trajectory": "1"}, headers=await key("a", "admin"))
     for headers, path in (
         (bearer(secret), "/t/1"),
@@ -224,9 +223,9 @@ async def test_what_one_process_refuses_another_does_too(proxy: Proxy, engine: F
 
 
 async def test_keys_that_are_one_family_share_evidence(proxy: Proxy) -> None:
-    made, secret = await keys.mint(Project(proxy.store, PROJECT), "one", ["infer"])
+    made, secret = await keys.create_key(Project(proxy.store, PROJECT), "one", ["infer"])
     first = await run_of(proxy, "Where?", headers=bearer(secret))
-    _, later = await keys.rotate(Project(proxy.store, PROJECT), made.id)
+    _, later = await keys.rotate_key(Project(proxy.store, PROJECT), made.id)
     assert await run_of(proxy, "Where?", "It arrives on Monday", "And?", headers=bearer(later)) == first
 
 

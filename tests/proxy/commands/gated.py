@@ -6,11 +6,11 @@ import asyncio
 from pathlib import Path
 
 from recorder.registry.aliases import ensure_alias
-from recorder.registry.versions import VersionView, allocate, mark
+from recorder.registry.versions import VersionView, allocate_version, mark_version
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project
 
 
 def make_versions(data: Path, count: int) -> list[VersionView]:
@@ -22,9 +22,9 @@ def make_versions(data: Path, count: int) -> list[VersionView]:
         made = []
         for _ in range(count):
             assert alias.live_version_id is not None
-            version = await allocate(store, alias.id, alias.live_version_id)
+            version = await allocate_version(store, alias.id, alias.live_version_id)
             for state in (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED):
-                version = await mark(store, version.id, state)
+                version = await mark_version(store, version.id, state)
             made.append(version)
         await store.close()
         return made

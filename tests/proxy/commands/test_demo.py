@@ -9,7 +9,7 @@ import pytest
 
 from proxy.commands import demo
 from proxy.doctor import environment
-from recorder.findings import Finding, Verdict
+from recorder.base.findings import Finding, FindingLevel
 from tests.proxy.hone_command import hone
 
 ROOT = Path(__file__).parents[3]
@@ -33,11 +33,11 @@ def test_an_installation_without_the_example_is_told(tmp_path: Path) -> None:
 
 
 def test_what_cannot_serve_is_told_with_the_line_that_mends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def look(python: str, needs: environment.Needs) -> list[Finding]:
-        assert needs == environment.Needs(engine=True, training=True)
-        return [Finding("environment", Verdict.WRONG, "vllm is not installed.", f"{python} -m pip install it")]
+    async def look(python: str, needs: environment.EnvironmentNeeds) -> list[Finding]:
+        assert needs == environment.EnvironmentNeeds(engine=True, training=True)
+        return [Finding("environment", FindingLevel.WRONG, "vllm is not installed.", f"{python} -m pip install it")]
 
-    monkeypatch.setattr(environment, "look", look)
+    monkeypatch.setattr(environment, "probe_python", look)
     code, out, _ = hone("demo")
     assert code == 1
     assert "vllm is not installed." in out

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.doctor import found
-from proxy.settings.loading import load_settings
+from proxy.doctor import discovery
+from proxy.settings.loader import load_settings
 from tests.proxy.hone_command import hone
 
 pytestmark = pytest.mark.usefixtures("bare")
@@ -19,7 +19,7 @@ SECRET = "sk-never-written"
 @pytest.fixture(autouse=True)
 def nothing_runs_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No engine of somebody else's machine, no model of its owner's, and one key."""
-    monkeypatch.setattr(found.look_around, "__defaults__", ({"OPENAI_API_KEY": SECRET}, ()))
+    monkeypatch.setattr(discovery.discover, "__defaults__", ({"OPENAI_API_KEY": SECRET}, ()))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
 
 

@@ -51,7 +51,7 @@ def test_serve_takes_mcp_servers_without_a_file(monkeypatch: pytest.MonkeyPatch)
         assert origin["proxy.mcp_prefix"] == "flag"
         served.append(settings)
 
-    monkeypatch.setattr("proxy.programs.serve.run", run)
+    monkeypatch.setattr("proxy.supervision.serve.run", run)
     arguments = ("--mcp", "orders=http://127.0.0.1:9/mcp?a=b", "--mcp-prefix", "none")
     code, _, error = hone("serve", "--engine", "http://127.0.0.1:9", "--model", "m", *arguments)
     assert code == 0, error

@@ -14,16 +14,16 @@ import pytest
 from sqlalchemy import update
 
 from proxy.settings.sections import ProxySettings
-from recorder.holding import leases
-from recorder.holding.holders import holder_name
+from recorder.queue import leases
+from recorder.queue.leases import holder_name
 from recorder.registry.alias_moves import rollback, set_live
 from recorder.registry.aliases import Holdback, ensure_alias, get_aliases
 from recorder.registry.replicas import report_proxy, report_replica
-from recorder.registry.versions import mark
+from recorder.registry.versions import mark_version
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project
 from recorder.store.schema import replicas
 from tests.proxy.commands.gated import make_versions
 from tests.proxy.hone_command import hone
@@ -62,7 +62,7 @@ def test_what_an_engine_said_is_shown_as_it_is_and_rules_no_terminal(tmp_path: P
 
     async def reject() -> None:
         store = await open_store(tmp_path, RecorderSettings(), migrate=False)
-        await mark(store, version.id, VersionState.REJECTED, "load: no [/path] in [bold]x \x1b]0;owned\x07")
+        await mark_version(store, version.id, VersionState.REJECTED, "load: no [/path] in [bold]x \x1b]0;owned\x07")
         await report_replica(
             Project(store, "default"), "http://e:1", state="down", loaded=[], detail="said [/INST] \x1b[2J"
         )
@@ -95,8 +95,8 @@ def test_status_tells_the_dead_from_the_living(tmp_path: Path) -> None:
 
     async def fill() -> None:
         store = await open_store(tmp_path, RecorderSettings(), migrate=False)
-        await leases.acquire(Project(store, "default"), "judge:a", living, 60)
-        await leases.acquire(Project(store, "default"), "trainer:helpdesk", dead, 60)
+        await leases.acquire_lease(Project(store, "default"), "judge:a", living, 60)
+        await leases.acquire_lease(Project(store, "default"), "trainer:helpdesk", dead, 60)
         for url, owner in (("http://l", living), ("http://d", dead)):
             await report_proxy(Project(store, "default"), owner, url, generations={}, in_flight={})
         await report_replica(Project(store, "default"), "http://e", state="up", loaded=["x"])

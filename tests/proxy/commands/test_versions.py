@@ -13,8 +13,8 @@ from recorder.registry.aliases import get_alias
 from recorder.registry.versions import get_version
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project
 from tests.proxy.commands.gated import make_versions
 from tests.proxy.hone_command import hone
 

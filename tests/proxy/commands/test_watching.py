@@ -11,8 +11,8 @@ import pytest
 
 from recorder.registry.replicas import report_replica
 from recorder.settings import RecorderSettings
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project
 from tests.proxy.commands.gated import make_versions
 from tests.proxy.hone_command import hone
 from tests.proxy.terminal import CTRL_C, on_terminal

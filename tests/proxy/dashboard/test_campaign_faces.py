@@ -11,19 +11,20 @@ import pytest
 from rich.console import Console
 
 from proxy.commands.status import _learning
-from recorder.learned.campaign_events import BEGUN, STEP, CampaignBegun, CampaignMeasure, StepDone, encode_event
+from recorder.queue import campaigns
+from recorder.queue.campaigns import CampaignView
+from recorder.queue.training import steps
 from recorder.store import ledger
 from recorder.store.ledger import LedgerRow
-from recorder.work import campaigns, steps
-from recorder.work.campaigns import CampaignView
+from recorder.views.campaigns.events import BEGUN, STEP, CampaignBegun, CampaignMeasure, StepDone, encode_event
 from tests.proxy.dashboard.reading import Page, opened
 from tests.proxy.running import PROJECT, Proxy
 from tests.recorder.learning import Learned
-from trainer.progress import shown
-from trainer.report import text
-from trainer.report.gathering import gather
-from trainer.report.page import render
-from trainer.tracking.entries import entry
+from trainer.progress import event_text
+from trainer.report import terminal
+from trainer.report.contents import gather_report
+from trainer.report.page import render_page
+from trainer.trackers.entries import event_entry
 
 pytestmark = pytest.mark.slow
 
@@ -49,8 +50,8 @@ async def told(proxy: Proxy) -> Told:
         LedgerRow(PROJECT, "campaign", id_, STEP, encode_event(STEP_DONE)),
     ]
     async with proxy.store.write() as conn:
-        await ledger.write(conn, rows)
-    return Told(proxy, await campaigns.get(proxy.store, id_))
+        await ledger.write_rows(conn, rows)
+    return Told(proxy, await campaigns.get_campaign(proxy.store, id_))
 
 
 def rounded(ends: dict[str, float]) -> dict[str, float]:
@@ -64,14 +65,14 @@ def assert_api(measure: dict[str, Any]) -> None:
 
 
 async def test_the_report_as_json_as_text_and_as_a_page(told: Told) -> None:
-    report = await gather(told.proxy.store, told.campaign)
+    report = await gather_report(told.proxy.store, told.campaign)
     [point] = json.loads(json.dumps(asdict(report)))["own"]
     assert (point["value"], point["attempts"], point["errored"]) == (0.5, 16, 16)
     assert rounded(point) == INTERVAL
     out = io.StringIO()
-    Console(file=out, width=200).print(text.shown(report))
+    Console(file=out, width=200).print(terminal.report_text(report))
     assert "1 helpdesk@0 50.0 % 28.0 % to 72.0 % 16 16" in " ".join(out.getvalue().split())
-    [row] = [row for row in Page(render(report)).rows if row[:2] == ["1", "helpdesk@0"]]
+    [row] = [row for row in Page(render_page(report)).rows if row[:2] == ["1", "helpdesk@0"]]
     assert row[3:7] == ["50.0 %", "28.0 % to 72.0 %", "16", "16"]
 
 
@@ -101,12 +102,12 @@ async def test_the_status_in_a_terminal(told: Told) -> None:
 
 
 def test_a_tracker_and_the_line_of_a_running_campaign() -> None:
-    sent = entry(STEP_DONE)
+    sent = event_entry(STEP_DONE)
     assert sent is not None
     figures = {name.removeprefix("step/"): value for name, value in sent.figures.items()}
     assert (figures["success"], figures["measured"], figures["errored"]) == (0.5, 16, 16)
     assert rounded({"low": figures["success_low"], "high": figures["success_high"]}) == INTERVAL
-    assert shown(STEP_DONE).plain.endswith("success 28.0 % to 72.0 % of 16 attempts; 16 of 32 attempts errored")
+    assert event_text(STEP_DONE).plain.endswith("success 28.0 % to 72.0 % of 16 attempts; 16 of 32 attempts errored")
 
 
 async def test_a_step_of_the_trainer_is_told_with_what_its_campaign_writes_of_it_when_it_is_over(told: Told) -> None:
@@ -116,7 +117,7 @@ async def test_a_step_of_the_trainer_is_told_with_what_its_campaign_writes_of_it
     assert step["measure"] is None
     row = LedgerRow(PROJECT, "campaign", told.campaign.id, STEP, encode_event(STEP_DONE))
     async with told.proxy.store.write() as conn:
-        await ledger.write(conn, [row])
+        await ledger.write_rows(conn, [row])
     [step] = (await told.proxy.http.get("/hone/v1/steps")).json()
     assert_api(step["measure"])
     page = await opened(told.proxy.http, "/hone/training")

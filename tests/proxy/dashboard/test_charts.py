@@ -6,28 +6,30 @@ import json
 
 import pytest
 
-from proxy.dashboard.drawing.wire import asked, question
-from proxy.dashboard.drawn import curve, of_lessons, of_steps
-from recorder.charts import Chart, Level, Mark, Series
-from recorder.learned.lessons import Lessons
+from proxy.dashboard.chart_child import decode_question, encode_question
+from proxy.dashboard.chart_images import ancestry_chart, outcome_chart, step_charts
 from recorder.processes.user_code_host import encoded
+from recorder.stats.charts import Chart, EventMark, ReferenceLine, Series
+from recorder.views.versions.training_outcomes import OutcomeCounts
 
 ODD = "]]>\n\x00\u202eمرحبا"
-LINES = Chart(ODD, (ODD,), (Series(ODD, (1.0,), (0.5,), (None,)),), levels=(Level(ODD, 0.5),), marks=(Mark(ODD, 0),))
+LINES = Chart(
+    ODD, (ODD,), (Series(ODD, (1.0,), (0.5,), (None,)),), levels=(ReferenceLine(ODD, 0.5),), marks=(EventMark(ODD, 0),)
+)
 
 
 @pytest.mark.parametrize("chart", [LINES, Chart("Nothing", (), ())], ids=["all of it", "empty"])
 @pytest.mark.parametrize("dark", [True, False])
 def test_a_chart_is_asked_for_on_one_line(chart: Chart, dark: bool) -> None:
-    line = encoded(question(chart, dark=dark))
+    line = encoded(encode_question(chart, dark=dark))
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
-    assert asked(json.loads(line)) == (dark, chart)
+    assert decode_question(json.loads(line)) == (dark, chart)
 
 
 def test_reasons_beyond_the_first_few_are_drawn_together() -> None:
     runs = {"trained": 9} | {f"reason_{number}": 8 - number for number in range(7)}
-    told = of_lessons([Lessons(0.0, 60.0, runs), Lessons(60.0, 60.0, {})])
+    told = outcome_chart([OutcomeCounts(0.0, 60.0, runs), OutcomeCounts(60.0, 60.0, {})])
     assert {one.name: one.values for one in told.series} == {
         "trained": (9.0, 0.0), "reason_0": (8.0, 0.0), "reason_1": (7.0, 0.0), "reason_2": (6.0, 0.0),
         "reason_3": (5.0, 0.0), "reason_4": (4.0, 0.0), "other reasons": (5.0, 0.0),
@@ -35,4 +37,4 @@ def test_reasons_beyond_the_first_few_are_drawn_together() -> None:
 
 
 def test_where_there_is_nothing_to_draw_charts_are_empty() -> None:
-    assert all(chart.empty for chart in (*of_steps([]).values(), curve([]), of_lessons([])))
+    assert all(chart.empty for chart in (*step_charts([]).values(), ancestry_chart([]), outcome_chart([])))

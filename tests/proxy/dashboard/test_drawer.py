@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 import psutil
 import pytest
 
-from proxy.dashboard.drawing.drawer import Bounds, Drawer, NotDrawn
-from recorder.charts import Chart, Series, draw
+from proxy.dashboard.chart_drawer import ChartDrawer, ChartFailed, DrawLimits
+from recorder.stats.charts import Chart, Series, draw_svg
 from tests.proxy.until import until
 
 pytestmark = pytest.mark.slow  # processes
@@ -26,18 +26,18 @@ def children() -> list[psutil.Process]:
 
 
 @pytest.fixture
-async def drawer() -> AsyncIterator[Drawer]:
-    made = Drawer()
+async def drawer() -> AsyncIterator[ChartDrawer]:
+    made = ChartDrawer()
     yield made
     await made.close()
 
 
-async def test_a_chart_is_drawn_once_in_a_process_that_ends_with_the_drawer(drawer: Drawer) -> None:
+async def test_a_chart_is_drawn_once_in_a_process_that_ends_with_the_drawer(drawer: ChartDrawer) -> None:
     before = children()
     light, same, dark = await asyncio.gather(*(drawer.svg(CHART, dark=dark) for dark in (False, False, True)))
-    assert light == draw(CHART, dark=False).encode()
+    assert light == draw_svg(CHART, dark=False).encode()
     assert same is light
-    assert dark == draw(CHART, dark=True).encode()
+    assert dark == draw_svg(CHART, dark=True).encode()
     [process] = [one for one in children() if one not in before]
     assert await drawer.svg(CHART, dark=False) is light
     await drawer.close()
@@ -45,7 +45,7 @@ async def test_a_chart_is_drawn_once_in_a_process_that_ends_with_the_drawer(draw
 
 
 async def test_an_idle_process_ends_and_the_next_chart_has_a_new_one() -> None:
-    drawer = Drawer(Bounds(idle_s=0))
+    drawer = ChartDrawer(DrawLimits(idle_s=0))
     before = children()
     await drawer.svg(CHART, dark=False)
     await until(lambda: children() == before or None)
@@ -53,34 +53,34 @@ async def test_an_idle_process_ends_and_the_next_chart_has_a_new_one() -> None:
     await drawer.close()
 
 
-async def test_a_process_that_was_killed_is_started_again(drawer: Drawer) -> None:
+async def test_a_process_that_was_killed_is_started_again(drawer: ChartDrawer) -> None:
     before = children()
     await drawer.svg(CHART, dark=False)
     [process] = [one for one in children() if one not in before]
     process.kill()
     await asyncio.to_thread(process.wait)
-    with contextlib.suppress(NotDrawn):  # where its end was not heard of yet
+    with contextlib.suppress(ChartFailed):  # where its end was not heard of yet
         await drawer.svg(CHART, dark=True)
     assert await drawer.svg(CHART, dark=True)
 
 
 async def test_a_process_that_hangs_is_killed() -> None:
-    drawer, before = Drawer(Bounds(draws_s=0.2), HANGS), children()
-    with pytest.raises(NotDrawn, match="the proxy's log"):
+    drawer, before = ChartDrawer(DrawLimits(draws_s=0.2), HANGS), children()
+    with pytest.raises(ChartFailed, match="the proxy's log"):
         await drawer.svg(CHART, dark=False)
     assert children() == before
 
 
 async def test_nobody_waits_longer_than_the_bound_and_closing_ends_what_is_drawn() -> None:
-    drawer, before = Drawer(Bounds(waits_s=0.2), HANGS), children()
-    with pytest.raises(NotDrawn, match=r"within 0\.2 s"):
+    drawer, before = ChartDrawer(DrawLimits(waits_s=0.2), HANGS), children()
+    with pytest.raises(ChartFailed, match=r"within 0\.2 s"):
         await drawer.svg(CHART, dark=False)
     await drawer.close()
     assert children() == before
 
 
 async def test_a_process_that_ends_in_the_middle_is_no_picture() -> None:
-    drawer = Drawer(argv=ENDS)
-    with pytest.raises(NotDrawn):
+    drawer = ChartDrawer(argv=ENDS)
+    with pytest.raises(ChartFailed):
         await drawer.svg(CHART, dark=False)
     await drawer.close()

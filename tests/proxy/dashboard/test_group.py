@@ -8,19 +8,17 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from recorder.judged import seconds
-from recorder.judged.choices import Choice
-from recorder.judged.prompts import Asked
-from recorder.judged.replies import NewReply, Words
-from recorder.judged.seconds import NewSecond, Rule, Said
+from recorder.queue import claims, feedback
+from recorder.queue.groups.disputes import PairChoice
+from recorder.queue.judging import cross_checks, scores
+from recorder.queue.judging.cross_checks import NewCrossCheck, PartVerdict, SwitchRule
+from recorder.queue.judging.records import JudgePrompt, NewReply, ReplyVerdict
+from recorder.queue.judging.scores import NewPart
 from recorder.registry import keys
 from recorder.registry.keys import Scope
 from recorder.store import ledger
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from recorder.store.schema import groups
-from recorder.work import claims, feedback, scores
-from recorder.work.scores import NewPart
 from tests.proxy.dashboard.reading import Page, opened, sent
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, Proxy, serving
@@ -144,7 +142,7 @@ async def test_the_better_of_two_is_picked(proxy: Proxy) -> None:
     assert page.form(path).fields.keys() >= {"csrf", "better", "worse", "comment"}
     answer = await sent(proxy.http, page.form(path), better=ids[1], worse=ids[0], comment="kinder")
     assert answer.headers["location"] == f"/hone/groups/{group}#preferences"
-    [written] = await feedback.of(proxy.store, ids[1])
+    [written] = await feedback.list_feedback(proxy.store, ids[1])
     assert (written.name, written.comment) == ("preference", "kinder")
     assert written.tags == {"loser": ids[0], "group": group, "by": "somebody on this machine"}
     assert (
@@ -155,8 +153,8 @@ async def test_the_better_of_two_is_picked(proxy: Proxy) -> None:
 
 async def test_a_tie_that_somebody_said_is_shown_as_one(proxy: Proxy) -> None:
     group, ids = await three(proxy.store)
-    tie = Choice(ids[1], ids[0], tie=True)
-    await feedback.choose(Project(proxy.store, PROJECT), tie, by="<b>her</b>", shown="first")
+    tie = PairChoice(ids[1], ids[0], tie=True)
+    await feedback.write_choice(Project(proxy.store, PROJECT), tie, by="<b>her</b>", shown="first")
     page = await opened(proxy.http, f"/hone/groups/{group}")
     assert "attempts 2 and 1 are as good as each other <b>her</b>" in page.text
     assert "Nobody has said yet" not in page.text
@@ -170,7 +168,7 @@ async def test_a_ranking_makes_the_pairs_of_its_neighbours(proxy: Proxy) -> None
     page = await opened(proxy.http, f"/hone/groups/{group}")
     places = {f"place:{id_}": str(place) for place, id_ in enumerate(ids, 1)}
     await proxy.http.post(path, data={"csrf": page.form(path).fields["csrf"], **places})
-    losers = [[one.tags["loser"] for one in await feedback.of(proxy.store, id_)] for id_ in ids]
+    losers = [[one.tags["loser"] for one in await feedback.list_feedback(proxy.store, id_)] for id_ in ids]
     assert losers == [[ids[1]], [ids[2]], []]
 
 
@@ -193,14 +191,14 @@ async def test_what_is_no_preference_is_refused_and_nothing_written(
     answer = await proxy.http.post(path, data={"csrf": page.form(path).fields["csrf"], **filled})
     assert answer.status_code in (400, 404)
     assert told in Page(answer.text).text
-    assert await feedback.of(proxy.store, ids[0]) == []
+    assert await feedback.list_feedback(proxy.store, ids[0]) == []
 
 
 async def test_a_group_is_scored_anew_and_the_ledger_says_who_and_why(proxy: Proxy) -> None:
     group, _ = await three(proxy.store)
     page = await opened(proxy.http, f"/hone/groups/{group}")
     await sent(proxy.http, page.form(f"/hone/groups/{group}/again"), why="the rubric was wrong")
-    [entry] = await ledger.of(proxy.store, "group", group)
+    [entry] = await ledger.object_entries(proxy.store, "group", group)
     assert entry.detail == {"by": "somebody on this machine", "why": "the rubric was wrong"}
     assert (await Rows(proxy.store).get(groups, group))["try_after"] is not None
     assert "A judge takes it again" in (await opened(proxy.http, f"/hone/groups/{group}")).text
@@ -226,7 +224,7 @@ async def test_a_key_sees_and_sends_the_forms_that_its_scopes_allow(
     store: Store, scope: str, preferring: int, anew: int
 ) -> None:
     group, ids = await three(store)
-    _, secret = await keys.mint(Project(store, PROJECT), "me", {Scope.READ, Scope(scope)})
+    _, secret = await keys.create_key(Project(store, PROJECT), "me", {Scope.READ, Scope(scope)})
     async with FakeEngine() as engine, serving(store, engine) as proxy:
         proxy.http.headers["authorization"] = f"Bearer {secret}"
         answer = await proxy.http.get(f"/hone/groups/{group}")
@@ -264,11 +262,14 @@ async def test_judges_that_disagree_are_shown_word_by_word_and_a_choice_is_asked
     group, ids = await group_of(proxy.store, [[FIND, "Monday"], [FIND, "Tuesday"]])
     claim = await claims.claim_one_for_judging(proxy.store, group, "judge", 60)
     assert claim is not None
-    said = [[Words(ids[0], 0.9, HOSTILE, {"tone": 0.4}), Words(ids[1], 0.1, "too late")], [Words(ids[1], 1.0, "fine")]]
+    said = [
+        [ReplyVerdict(ids[0], 0.9, HOSTILE, {"tone": 0.4}), ReplyVerdict(ids[1], 0.1, "too late")],
+        [ReplyVerdict(ids[1], 1.0, "fine")],
+    ]
     replies = [NewReply(n, f"openai/{n}", f"v{n}", 1.0, "{}", None, words) for n, words in enumerate(said)]
     replies.append(NewReply(2, "openai/2", None, 1.0, None, f"judge_unreadable: {HOSTILE}"))
     parts = [NewPart(id_, "reward", 0.5) for id_ in ids]
-    asked = [Asked(None, [{"role": "user", "content": f"<i>which?</i> as {n}"}], n) for n in range(3)]
+    asked = [JudgePrompt(None, [{"role": "user", "content": f"<i>which?</i> as {n}"}], n) for n in range(3)]
     new = new_score("r", parts=parts, agreement=-0.25, disputed="they disagree", replies=replies, prompts=asked)
     score_id = await scores.record_score(proxy.store, claim, new)
     page = await opened(proxy.http, f"/hone/groups/{group}")
@@ -299,14 +300,16 @@ async def test_judges_that_disagree_are_shown_word_by_word_and_a_choice_is_asked
 async def test_what_a_second_judge_said_stands_beside_the_score_and_its_drift_on_the_judges_page(proxy: Proxy) -> None:
     group, ids = await group_of(proxy.store, [[FIND, "Monday"], [FIND, "Tuesday"]])
     await scored(proxy.store, group, dict(zip(ids, (0.2, 0.9), strict=True)))
-    parts = [Said(ids[0], "ruler", 0.75, HOSTILE), Said(ids[1], "ruler", 0.25, "too late")]
-    new = NewSecond("helpdesk", "default", "pair", "strong", "openai/strong", parts=parts, tau=-1.0)
-    rule = Rule(0.5, 10, "openai/a", "openai/strong")
-    assert await seconds.record(Project(proxy.store, PROJECT), group, new, rule) is None  # one group proves nothing
+    parts = [PartVerdict(ids[0], "ruler", 0.75, HOSTILE), PartVerdict(ids[1], "ruler", 0.25, "too late")]
+    new = NewCrossCheck("helpdesk", "default", "pair", "strong", "openai/strong", parts=parts, tau=-1.0)
+    rule = SwitchRule(0.5, 10, "openai/a", "openai/strong")
+    assert (
+        await cross_checks.record_cross_check(Project(proxy.store, PROJECT), group, new, rule) is None
+    )  # one group proves nothing
     [told] = (await proxy.http.get(f"/hone/v1/groups/{group}/judging")).json()
     assert [(one["judge"], one["tau"], len(one["parts"])) for one in told["beside"]] == [("strong", -1.0, 2)]
     for _ in range(9):
-        await seconds.record(Project(proxy.store, PROJECT), group, new, rule)
+        await cross_checks.record_cross_check(Project(proxy.store, PROJECT), group, new, rule)
     judging = await opened(proxy.http, f"/hone/groups/{group}/judging")
     assert "What the strong judge said beside it: openai/strong, agreement -1" in judging.text
     assert "ruler 0.75: <script>alert(1)</script>" in judging.text

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from recorder.registry.replicas import report_replica
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from tests.proxy.dashboard.reading import opened
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, serving

@@ -9,14 +9,13 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from proxy.api.standing import Setting
-from proxy.dashboard.pages.in_force import sections
-from proxy.programs.serve import shown_settings
+from proxy.api.status import Setting
+from proxy.dashboard.pages.settings import group_by_section
 from proxy.settings.hone import HoneSettings
+from proxy.supervision.serve import settings_view
 from recorder.registry import keys
 from recorder.registry.keys import Scope
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from tests.proxy.dashboard.reading import Page, opened
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import NO_TLS, PROJECT, Proxy, serving
@@ -78,7 +77,7 @@ async def test_the_first_key_is_shown_once_and_the_next_page_asks_for_it(
 
 
 async def test_a_form_that_is_sent_twice_makes_one_key_and_shows_it_again(store: Store) -> None:
-    _, mine = await keys.mint(Project(store, PROJECT), "mine", ["admin"])
+    _, mine = await keys.create_key(Project(store, PROJECT), "mine", ["admin"])
     async with FakeEngine() as engine, serving(store, engine) as proxy, signed_in(proxy, mine) as me:
 
         async def sent(fields: dict[str, str]) -> str:
@@ -116,15 +115,15 @@ async def test_a_form_that_cannot_be_is_told_on_the_page(store: Store, fields: d
 
 
 async def test_a_key_is_revoked_when_it_was_asked_for_twice(store: Store) -> None:
-    mine, secret = await keys.mint(Project(store, PROJECT), "mine", ["admin"])
-    other, _ = await keys.mint(Project(store, PROJECT), "other", ["infer"])
+    mine, secret = await keys.create_key(Project(store, PROJECT), "mine", ["admin"])
+    other, _ = await keys.create_key(Project(store, PROJECT), "other", ["infer"])
     async with FakeEngine() as engine, serving(store, engine) as proxy, signed_in(proxy, secret) as me:
         page = await opened(me, PATH)
         assert f"{PATH}?revoke={other.id}" in page.links
         asked = await opened(me, f"{PATH}?revoke={other.id}")
         assert "Revoke this key?" in asked.text
         assert "last key" not in asked.text
-        assert (await keys.verify(store, secret)) is not None
+        assert (await keys.verify_secret(store, secret)) is not None
         answer = await me.post(f"{PATH}/keys/{other.id}/revoke", data={"csrf": csrf(asked)})
         assert (answer.status_code, answer.headers["location"]) == (303, f"{PATH}#keys")
         by_id = {one.id: one.revoked_by for one in await keys.list_keys(Project(store, PROJECT))}
@@ -137,8 +136,8 @@ async def test_a_key_is_revoked_when_it_was_asked_for_twice(store: Store) -> Non
 
 
 async def test_who_only_reads_sees_settings_and_no_key(store: Store) -> None:
-    other, _ = await keys.mint(Project(store, PROJECT), "other one", ["admin"])
-    _, secret = await keys.mint(Project(store, PROJECT), "reader", ["read"])
+    other, _ = await keys.create_key(Project(store, PROJECT), "other one", ["admin"])
+    _, secret = await keys.create_key(Project(store, PROJECT), "reader", ["read"])
     async with FakeEngine() as engine, serving(store, engine) as proxy, signed_in(proxy, secret) as me:
         page = await opened(me, PATH)
         assert "other one" not in page.text
@@ -160,7 +159,7 @@ async def test_a_change_without_the_forms_token_is_refused(store: Store) -> None
 
 def test_settings_say_where_they_came_from_and_hide_what_is_secret() -> None:
     settings = HoneSettings.model_validate({"engine": {"api_key": "very-secret"}, "proxy": {"port": 9}})
-    shown = {one.key: one for one in shown_settings(settings, {"proxy.port": "hone.toml"})}
+    shown = {one.key: one for one in settings_view(settings, {"proxy.port": "hone.toml"})}
     assert (shown["proxy.port"].value, shown["proxy.port"].origin) == (9, "hone.toml")
     assert shown["proxy.host"].origin == "default"
     assert shown["engine.api_key"].value == "********"
@@ -169,5 +168,5 @@ def test_settings_say_where_they_came_from_and_hide_what_is_secret() -> None:
 
 def test_settings_stand_in_sections() -> None:
     ones = [Setting(key, 1, "default", "") for key in ("project", "proxy.port", "data", "proxy.host")]
-    told = [(name, [one.key for one in of]) for name, of in sections(ones)]
+    told = [(name, [one.key for one in of]) for name, of in group_by_section(ones)]
     assert told == [("", ["project", "data"]), ("proxy", ["proxy.port", "proxy.host"])]

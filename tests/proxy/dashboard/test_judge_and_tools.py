@@ -8,9 +8,10 @@ import pytest
 
 from proxy.settings.mcp import McpServerSettings
 from recorder.ids import new_id
+from recorder.queue import claims
+from recorder.queue.judging import scores
 from recorder.store.database import Store
 from recorder.store.schema import tool_calls
-from recorder.work import claims, scores
 from tests.proxy.dashboard.reading import opened
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, serving

@@ -9,16 +9,15 @@ from sqlalchemy import text
 
 from proxy.dashboard import live
 from proxy.settings.sections import ProxySettings
-from recorder.listing.filters import RunFilter
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
+from recorder.views.lists.filters import TrajectoryFilter
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import serving
 
 ENDLESS = text("WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT 1 FROM n) SELECT count(*) FROM n")
 
 
-async def never_ends(project: Project, wanted: RunFilter, *, limit: int) -> None:
+async def never_ends(project: Project, wanted: TrajectoryFilter, *, limit: int) -> None:
     async with project.store.read() as conn:
         await conn.execute(ENDLESS)
 

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.api.standing import Stands
+from proxy.api.status import StatusService
 from proxy.dashboard import live
-from proxy.dashboard.shown import Shown
+from proxy.dashboard.page_context import PageContext
 from proxy.http.sse import Parser
 from recorder.errors import StoreUnavailable
 from recorder.ids import new_id
-from recorder.listing.trajectories import TrajectoryLine
 from recorder.store.database import Store
-from recorder.telling.status import Status
+from recorder.views.lists.trajectories import TrajectoryLine
+from recorder.views.status.project import Status
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import Proxy, serving
 from tests.proxy.until import until
@@ -86,13 +86,15 @@ async def test_figures_that_cannot_be_had_stop_neither_the_list_nor_the_figures_
 ) -> None:
     failing = [StoreUnavailable("the read took longer than its limit")] * 2
 
-    async def status(_stands: Stands, real: Callable[[Stands], Awaitable[Status]] = Stands.status) -> Status:
+    async def status(
+        _stands: StatusService, real: Callable[[StatusService], Awaitable[Status]] = StatusService.status
+    ) -> Status:
         if failing:
             raise failing.pop()
         return await real(_stands)
 
     monkeypatch.setattr(live, "FIGURES_S", 0.0)
-    monkeypatch.setattr(Stands, "status", status)
+    monkeypatch.setattr(StatusService, "status", status)
     async with listening(proxy) as page:
         await proxy.chat("Where is order 1?", path="/t/one")
         await until_said(page, "Where is order 1?")
@@ -103,11 +105,11 @@ async def test_figures_that_cannot_be_had_stop_neither_the_list_nor_the_figures_
 async def test_a_page_that_cannot_be_made_ends_its_stream_so_that_the_browser_asks_again(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def broken(_shown: Shown) -> list[TrajectoryLine]:
+    async def broken(_shown: PageContext) -> list[TrajectoryLine]:
         raise KeyError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(live, "newest", broken)
+        patch.setattr(live, "newest_trajectories", broken)
         async with listening(proxy) as page, asyncio.timeout(20):
             assert [fragment async for fragment in page if fragment] == []
     assert "the live page cannot be made" in caplog.text
@@ -177,7 +179,7 @@ async def test_a_page_that_listens_does_not_keep_the_proxy_from_stopping(store: 
 
 @given(st.text())
 def test_no_text_of_anybodys_is_a_field_of_the_stream(text: str) -> None:
-    [data] = Parser().feed(live.event(f"<td>{text}</td>"))
+    [data] = Parser().feed(live.encode_event(f"<td>{text}</td>"))
     whole = data.decode()
     assert whole.startswith("<td>")
     assert whole.endswith("</td>")

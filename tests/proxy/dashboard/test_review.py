@@ -7,12 +7,12 @@ import re
 import httpx
 import pytest
 
+from recorder.queue import claims, feedback
+from recorder.queue.judging import scores
+from recorder.queue.judging.scores import NewPart
 from recorder.registry import keys
 from recorder.registry.keys import SOMEBODY, Scope
-from recorder.store.database import Store
-from recorder.store.project import Project
-from recorder.work import claims, feedback, scores
-from recorder.work.scores import NewPart
+from recorder.store.database import Project, Store
 from tests.proxy.dashboard.reading import Form, Page, opened, sent
 from tests.proxy.dashboard.walking import browser
 from tests.proxy.fake_engine import FakeEngine
@@ -68,7 +68,7 @@ async def test_an_answer_is_feedback_and_the_pair_does_not_come_again(
     done = await sent(proxy.http, asked, choice=choice, comment="kinder")
     assert done.headers["location"] == PATH
     better, other = (second, first) if choice == "b" else (first, second)
-    [written] = await feedback.of(proxy.store, better)
+    [written] = await feedback.list_feedback(proxy.store, better)
     shown = "second" if choice == "b" else "first"
     assert (written.name, written.comment) == (name, "kinder")
     assert written.tags == {field: other, "group": group, "by": SOMEBODY, "shown": shown}
@@ -106,7 +106,7 @@ async def test_what_is_no_answer_is_refused_and_nothing_written(proxy: Proxy) ->
     assert "open the pair again" in (await sent(proxy.http, asked, 409, choice="a", **turned)).text
     one = asked.fields["first"]
     assert (await sent(proxy.http, asked, 400, choice="a", second=one)).status_code == 400
-    assert [await feedback.of(proxy.store, id_) for id_ in ids] == [[], []]
+    assert [await feedback.list_feedback(proxy.store, id_) for id_ in ids] == [[], []]
 
 
 async def test_nobody_is_sent_away_by_what_a_form_says(proxy: Proxy) -> None:
@@ -133,8 +133,8 @@ async def test_home_says_that_groups_wait(store: Store, engine: FakeEngine) -> N
 
 async def test_who_only_reads_sees_the_pair_and_cannot_answer(store: Store, engine: FakeEngine) -> None:
     _, ids = await disputed(store)
-    _, reads = await keys.mint(Project(store, PROJECT), "reads", [Scope.READ])
-    key, says = await keys.mint(Project(store, PROJECT), "says", [Scope.READ, Scope.FEEDBACK])
+    _, reads = await keys.create_key(Project(store, PROJECT), "reads", [Scope.READ])
+    key, says = await keys.create_key(Project(store, PROJECT), "says", [Scope.READ, Scope.FEEDBACK])
     async with serving(store, engine) as proxy:
         async with browser(proxy, reads) as http:
             page = await opened(http, PATH)
@@ -142,7 +142,7 @@ async def test_who_only_reads_sees_the_pair_and_cannot_answer(store: Store, engi
             assert CHOICE not in [one.action for one in page.forms]
         async with browser(proxy, says) as http:
             await sent(http, form(await opened(http, PATH)), choice="a")
-    [one] = [one for id_ in ids for one in await feedback.of(store, id_)]
+    [one] = [one for id_ in ids for one in await feedback.list_feedback(store, id_)]
     assert one.tags["by"] == key.id
 
 

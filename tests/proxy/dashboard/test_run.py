@@ -9,16 +9,16 @@ import httpx
 import pytest
 from sqlalchemy import select
 
-from proxy.dashboard.folds import PAGE_BYTES
-from recorder.content.turns import Address
+from proxy.dashboard.page_budget import PAGE_BYTES
+from recorder.messages.calls import Address
+from recorder.queue import claims, feedback
+from recorder.queue.judging import scores
+from recorder.queue.judging.scores import NewPart
 from recorder.registry import keys
 from recorder.registry.keys import Scope
-from recorder.states import TurnKind
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.states import CallKind
+from recorder.store.database import Project, Store
 from recorder.store.schema import ledger, trajectories
-from recorder.work import claims, feedback, scores
-from recorder.work.scores import NewPart
 from tests.proxy.dashboard.reading import Page, read
 from tests.proxy.fake_engine import FakeEngine, Script, ids_of, tool_call, words
 from tests.proxy.running import ALIAS, PROJECT, Proxy, serving
@@ -85,7 +85,7 @@ async def test_what_nobody_knows_is_a_page_that_says_so(proxy: Proxy) -> None:
 
 async def test_hostile_text_is_shown_and_never_markup(proxy: Proxy, engine: FakeEngine) -> None:
     run = await talked(proxy, engine, first=HOSTILE)
-    await feedback.add(Project(proxy.store, PROJECT), run, "solved", True, comment=HOSTILE)
+    await feedback.add_feedback(Project(proxy.store, PROJECT), run, "solved", True, comment=HOSTILE)
     page = await opened(proxy, f"/hone/runs/{run}")
     assert page.text.count("<script>alert(1)</script> \\u202e and ␛[2J") == 2
     assert [told for tag, told in page.elements if tag == "script"] == [{"src": "/hone/static/hone.js", "defer": None}]
@@ -168,7 +168,7 @@ async def test_a_turn_with_a_crowd_of_branches_and_tools_stays_a_page(proxy: Pro
     first = await talk.call([user("hi")], tool_turn(*called), address)
     for n in range(60):
         task = [{"role": "system", "content": f"{HOSTILE} {n}"}, *(user(HOSTILE) for _ in range(30))]
-        await talk.call(task, HOSTILE * 20, Address(trajectory="crowd", turn_kind=TurnKind.SUB))
+        await talk.call(task, HOSTILE * 20, Address(trajectory="crowd", turn_kind=CallKind.SUB))
     said = [user("hi"), tool_turn(*called), *(tool_result(id_, "<&>" * 200) for id_ in called)]
     await talk.call(said, "done", address)
     answer = await proxy.http.get(f"/hone/runs/{first.attribution.trajectory.id}?from=2")
@@ -261,7 +261,7 @@ async def test_feedback_is_written_with_who_gave_it(proxy: Proxy, engine: FakeEn
     given = {"name": "solved", "verdict": "bad", "comment": "too late", "answer": "On Tuesday", "call": call}
     answer = await send(proxy, run, "feedback", **given)
     assert (answer.status_code, answer.headers["location"]) == (303, f"/hone/runs/{run}#feedback")
-    one, other = await feedback.of(proxy.store, run)
+    one, other = await feedback.list_feedback(proxy.store, run)
     assert (one.name, one.value, one.comment, one.call_id) == ("solved", False, "too late", call)
     assert (other.name, other.value, other.tags) == ("demonstration", "On Tuesday", {"by": "somebody on this machine"})
     assert "On Tuesday" in (await opened(proxy, f"/hone/runs/{run}")).text
@@ -280,7 +280,7 @@ async def test_feedback_may_be_a_score_a_verdict_or_a_comment_alone(
 ) -> None:
     run = await talked(proxy, engine)
     assert (await send(proxy, run, "feedback", **given)).status_code == 303
-    [one] = await feedback.of(proxy.store, run)
+    [one] = await feedback.list_feedback(proxy.store, run)
     assert (one.name, one.value) == written
 
 
@@ -292,7 +292,7 @@ async def test_feedback_that_says_nothing_or_nonsense_is_refused(
 ) -> None:
     run = await talked(proxy, engine)
     assert (await send(proxy, run, "feedback", **given)).status_code == 400
-    assert await feedback.of(proxy.store, run) == []
+    assert await feedback.list_feedback(proxy.store, run) == []
 
 
 async def test_a_tag_is_set_shown_and_taken_away(proxy: Proxy, engine: FakeEngine) -> None:
@@ -325,8 +325,8 @@ async def test_a_change_without_the_forms_token_is_refused(proxy: Proxy, engine:
 
 
 async def test_who_may_only_read_is_shown_no_forms(store: Store, engine: FakeEngine) -> None:
-    _, admin = await keys.mint(Project(store, PROJECT), "owner", {Scope.ADMIN})
-    _, reader = await keys.mint(Project(store, PROJECT), "reader", {Scope.READ})
+    _, admin = await keys.create_key(Project(store, PROJECT), "owner", {Scope.ADMIN})
+    _, reader = await keys.create_key(Project(store, PROJECT), "reader", {Scope.READ})
     posts = []
     async with serving(store, engine) as proxy:
         proxy.http.headers["authorization"] = f"Bearer {admin}"

@@ -6,11 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from recorder.search.filling import fill
+from recorder.search.indexer import index_calls
 from recorder.store import ledger
-from recorder.store.database import Store
+from recorder.store.database import Project, Store
 from recorder.store.ledger import LedgerRow
-from recorder.store.project import Project
 from tests.proxy.dashboard.listed import Listed
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import PROJECT, Proxy, serving
@@ -35,7 +34,7 @@ async def test_runs_are_listed_with_what_a_person_looks_for(proxy: Proxy) -> Non
     answer = await proxy.chat("Where is <b>order</b> 4821?", path="/g/orders/t/run-1")
     run = answer.headers["x-hone-trajectory"]
     async with proxy.store.write() as conn:
-        await ledger.write(conn, [LedgerRow(PROJECT, "trajectory", run, "too_few")])
+        await ledger.write_rows(conn, [LedgerRow(PROJECT, "trajectory", run, "too_few")])
     found = await page(proxy, "/hone/runs")
     assert found.opens == [f"/hone/runs/{run}"]
     [line] = found.lines
@@ -65,7 +64,7 @@ async def test_every_filter_is_in_the_address_and_comes_back_in_the_form(proxy: 
 async def test_a_search_finds_runs_by_what_was_said_and_shows_the_words_around_it(proxy: Proxy) -> None:
     await proxy.chat("Where is the <i>blue</i> kettle?", path="/t/kettle")
     await proxy.chat("Where is the lamp?", path="/t/lamp")
-    while await fill(Project(proxy.store, PROJECT)):
+    while await index_calls(Project(proxy.store, PROJECT)):
         pass
     found = await page(proxy, "/hone/runs?said=blue+kettle&state=open")
     assert len(found.lines) == 1

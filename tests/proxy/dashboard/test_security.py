@@ -18,12 +18,11 @@ from sqlalchemy import update
 
 from proxy.admission.pages import COOKIE
 from proxy.dashboard import forms
-from proxy.dashboard.render import HERE
-from proxy.dashboard.tries import ALLOWED
+from proxy.dashboard.login_throttle import ALLOWED
+from proxy.dashboard.renderer import HERE
 from recorder.registry import keys
-from recorder.store.database import Store
-from recorder.store.migrate import ensure_project
-from recorder.store.project import Project
+from recorder.store.bootstrap import ensure_project
+from recorder.store.database import Project, Store
 from recorder.store.schema import keys as keys_table
 from recorder.store.schema import sign_ins as sign_ins_table
 from recorder.store.sql import now
@@ -66,7 +65,7 @@ async def proxy(store: Store) -> AsyncIterator[Proxy]:
 
 @pytest.fixture
 async def admin(store: Store) -> str:
-    return (await keys.mint(Project(store, PROJECT), "an admin", ["admin"]))[1]
+    return (await keys.create_key(Project(store, PROJECT), "an admin", ["admin"]))[1]
 
 
 @pytest.fixture
@@ -211,17 +210,17 @@ async def test_the_cookie_of_a_sign_in_is_for_no_script_and_no_other_site(guarde
 
 @pytest.mark.slow
 async def test_a_revoked_key_ends_its_sign_ins_at_once(guarded: Proxy, store: Store) -> None:
-    key, secret = await keys.mint(Project(store, PROJECT), "reader", ["read"])
+    key, secret = await keys.create_key(Project(store, PROJECT), "reader", ["read"])
     async with browser(guarded, secret) as http:
         assert (await http.get("/hone/")).status_code == 200
-        await keys.revoke(Project(store, PROJECT), key.id)
+        await keys.revoke_key(Project(store, PROJECT), key.id)
         assert (await http.get("/hone/")).status_code == 401
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("table", [keys_table, sign_ins_table])
 async def test_a_sign_in_ends_with_its_time_and_with_its_keys(guarded: Proxy, store: Store, table: object) -> None:
-    _, secret = await keys.mint(Project(store, PROJECT), "reader", ["read"])
+    _, secret = await keys.create_key(Project(store, PROJECT), "reader", ["read"])
     async with browser(guarded, secret) as http:
         assert (await http.get("/hone/")).status_code == 200
         async with store.write() as conn:
@@ -243,9 +242,9 @@ async def test_signing_out_ends_it_also_for_who_kept_the_cookie(guarded: Proxy, 
 @pytest.mark.slow
 async def test_other_keys_open_nothing(guarded: Proxy, store: Store) -> None:
     await ensure_project(Project(store, "another"))
-    _, others = await keys.mint(Project(store, "another"), "their admin", ["admin"])
-    _, no_reader = await keys.mint(Project(store, PROJECT), "an agent", ["infer", "feedback"])
-    _, of_a_run = await keys.mint(Project(store, PROJECT), "a run's", ["read", "infer"], trajectory_id="run-1")
+    _, others = await keys.create_key(Project(store, "another"), "their admin", ["admin"])
+    _, no_reader = await keys.create_key(Project(store, PROJECT), "an agent", ["infer", "feedback"])
+    _, of_a_run = await keys.create_key(Project(store, PROJECT), "a run's", ["read", "infer"], trajectory_id="run-1")
     for secret in (others, no_reader, of_a_run, "hone_nobody", ""):
         async with browser(guarded) as http:
             answer = await sign_in(http, secret)
@@ -290,7 +289,7 @@ async def test_no_secret_is_logged_or_shown_again(
 
 @pytest.mark.slow
 async def test_who_may_read_sees_every_page_and_changes_nothing(guarded: Proxy, store: Store) -> None:
-    _, secret = await keys.mint(Project(store, PROJECT), "reader", ["read"])
+    _, secret = await keys.create_key(Project(store, PROJECT), "reader", ["read"])
     async with browser(guarded, secret) as http:
         token = await token_of(http, "/hone/")
         asks_first = {one.path for one in changes()}  # a page that asks whether one is sure
@@ -307,7 +306,7 @@ async def test_who_may_read_sees_every_page_and_changes_nothing(guarded: Proxy, 
 
 @pytest.mark.slow
 async def test_who_may_give_feedback_does_that_alone(guarded: Proxy, store: Store) -> None:
-    _, secret = await keys.mint(Project(store, PROJECT), "a user", ["read", "feedback"])
+    _, secret = await keys.create_key(Project(store, PROJECT), "a user", ["read", "feedback"])
     async with browser(guarded, secret) as http:
         token = await token_of(http, "/hone/")
         for one in changes():
@@ -330,7 +329,7 @@ async def test_an_admin_is_refused_nothing_and_an_empty_form_is_no_fault_of_ours
 
 @pytest.mark.slow
 async def test_a_key_in_a_header_opens_pages_as_a_sign_in_does(guarded: Proxy, store: Store) -> None:
-    _, secret = await keys.mint(Project(store, PROJECT), "a script", ["read"])
+    _, secret = await keys.create_key(Project(store, PROJECT), "a script", ["read"])
     asks_first = {one.path for one in changes()}
     for one in walked("GET"):
         answer = await headers_of(guarded.http, one, authorization=f"Bearer {secret}")
@@ -347,7 +346,7 @@ NASTY = st.lists(st.one_of(OTHERS, st.text(max_size=8)), max_size=6).map("".join
 
 @given(NASTY)
 def test_onward_leads_to_no_other_host(said: str) -> None:
-    to = forms.local(said)
+    to = forms.local_path(said)
     resolved = urlsplit(to)
     assert (resolved.scheme, resolved.netloc) == ("", "")
     assert to == "/hone" or to.startswith("/hone/")

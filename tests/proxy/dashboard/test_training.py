@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from recorder.holding import leases
-from recorder.store.project import Project
+from recorder.queue import leases
+from recorder.store.database import Project
 from tests.proxy.dashboard.reading import opened
 from tests.proxy.running import PROJECT, Proxy
 from tests.recorder.learning import Learned
@@ -67,7 +67,7 @@ async def test_where_a_picture_cannot_be_drawn_an_image_in_its_place_says_so(pro
 
 async def test_a_running_learners_page_goes_on_by_itself(proxy: Proxy, learned: Learned) -> None:
     assert "data-live" not in (await proxy.http.get("/hone/training")).text
-    await leases.acquire(Project(proxy.store, PROJECT), leases.trainer("helpdesk"), "learner", 60)
+    await leases.acquire_lease(Project(proxy.store, PROJECT), leases.trainer_lease("helpdesk"), "learner", 60)
     assert 'data-live="10"' in (await proxy.http.get("/hone/training")).text
 
 
@@ -81,8 +81,8 @@ async def test_a_campaign_is_shown_with_how_far_it_is_and_when_it_ends(proxy: Pr
 
 
 async def test_older_steps_are_a_page_further(proxy: Proxy, learned: Learned, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recorder.telling.training.STEPS", 1)
-    monkeypatch.setattr("proxy.dashboard.pages.training.STEPS", 1)
+    monkeypatch.setattr("recorder.views.status.training.STEPS", 1)
+    monkeypatch.setattr("proxy.dashboard.pages.overviews.STEPS", 1)
     await learned.accepted(1)
     await learned.accepted(2)
     page = await opened(proxy.http, "/hone/training")

@@ -6,9 +6,9 @@ import pytest
 
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import get_alias
-from recorder.registry.keys import Scope, mint
-from recorder.registry.moves import Move, list_moves
-from recorder.store.project import Project
+from recorder.registry.keys import Scope, create_key
+from recorder.registry.moves import VersionMove, list_moves
+from recorder.store.database import Project
 from recorder.store.schema import groups
 from tests.proxy.dashboard.reading import Page, opened, sent
 from tests.proxy.fake_engine import FakeEngine, Script, words
@@ -31,7 +31,7 @@ async def refused(proxy: Proxy) -> bool:
     return (await proxy.http.get("/hone/versions")).status_code == 401
 
 
-async def newest(proxy: Proxy) -> Move:
+async def newest(proxy: Proxy) -> VersionMove:
     return (await list_moves(Project(proxy.store, PROJECT), limit=1))[0]
 
 
@@ -44,7 +44,7 @@ async def test_an_alias_without_versions_says_how_one_comes(proxy: Proxy) -> Non
 async def test_each_version_stands_in_its_line_with_what_it_was_worth(proxy: Proxy, learned: Learned) -> None:
     await learned.accepted(1)
     spoilt = await learned.step(2)
-    await versions.reject(proxy.store, spoilt.id, f"kl: {HOSTILE}", lessons="left_out", who="controller")
+    await versions.reject_version(proxy.store, spoilt.id, f"kl: {HOSTILE}", lessons="left_out", who="controller")
     await learned.gated(3)
     page = await opened(proxy.http, "/hone/versions?alias=helpdesk")
     waiting, live = page.row("helpdesk@3"), page.row("helpdesk@1")
@@ -179,8 +179,8 @@ async def test_a_version_that_did_not_pass_its_gate_is_not_made_live(proxy: Prox
 
 async def test_who_may_only_read_sees_no_forms_and_moves_nothing(proxy: Proxy, learned: Learned) -> None:
     await learned.gated(1)
-    _, reader = await mint(Project(proxy.store, PROJECT), "reader", {Scope.READ})
-    admin, secret = await mint(Project(proxy.store, PROJECT), "admin", {Scope.ADMIN})
+    _, reader = await create_key(Project(proxy.store, PROJECT), "reader", {Scope.READ})
+    admin, secret = await create_key(Project(proxy.store, PROJECT), "admin", {Scope.ADMIN})
     await until(lambda: refused(proxy))
     proxy.http.headers["authorization"] = f"Bearer {reader}"
     page = await opened(proxy.http, "/hone/versions")

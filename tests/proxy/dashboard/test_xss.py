@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from litestar.handlers import HTTPRouteHandler
 
-from proxy.admission.pages import page_of
-from proxy.dashboard.eyes import FILTERS
-from proxy.dashboard.render import environment
+from proxy.admission.pages import error_page
+from proxy.dashboard.formatters import FILTERS
+from proxy.dashboard.renderer import template_environment
 from proxy.dashboard.routes import HANDLERS
-from proxy.errors import Missing
+from proxy.errors import UnknownObject
 from recorder.store.database import Store
 from tests.proxy.dashboard.markup import foreign
 from tests.proxy.dashboard.walking import walked
@@ -47,14 +47,14 @@ def test_what_is_looked_for_is_found() -> None:
 
 @pytest.mark.parametrize("template", [_SHOWN, _MACROS], ids=["filters", "macros"])
 def test_templates_make_text_of_it(template: str) -> None:
-    made = environment().from_string(template)
+    made = template_environment().from_string(template)
     for text in CORPUS:
         assert not foreign(made.render(x=text)), text
 
 
 def test_the_page_of_an_error_makes_text_of_it() -> None:
     for text in CORPUS:
-        page = page_of(Missing(text), "/hone/" + text).decode()
+        page = error_page(UnknownObject(text), "/hone/" + text).decode()
         assert not foreign(page), text
 
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.base import Rules, Sampled
-from proxy.errors import BadRequest, EngineBroke
+from proxy.dialects.base import DialectRules, RecordableAnswer
+from proxy.errors import BadRequest, EngineFailed
 from proxy.http import sse
 from tests.proxy.fake_engine import END, Said, Step, events_of, ids_of, plain_of, prompt_ids, tool_call, words
 
@@ -25,7 +25,7 @@ def request(**more: Any) -> dict[str, Any]:
     return {"model": "helpdesk", "messages": [{"role": "user", "content": "Where is 4821?"}]} | more
 
 
-def read(rules: Rules = Rules(), **more: Any) -> Any:  # noqa: B008 - frozen
+def read(rules: DialectRules = DialectRules(), **more: Any) -> Any:  # noqa: B008 - frozen
     return CHAT.read(json.dumps(request(**more)).encode(), {}, rules)
 
 
@@ -35,7 +35,7 @@ def asked(**more: Any) -> dict[str, Any]:
     return body
 
 
-def streamed(*choices: Said, **more: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]], Sampled]:
+def streamed(*choices: Said, **more: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]], RecordableAnswer]:
     """Events before the end, events held back to the end, and what is recorded."""
     reading = read(stream=True, n=len(choices), **more)
     answer, parser = reading.answer(), sse.Parser()
@@ -48,7 +48,7 @@ def streamed(*choices: Said, **more: Any) -> tuple[list[dict[str, Any]], list[di
     return _parsed(early), _parsed(answer.tail(), done=True), answer.sampled()
 
 
-def plain(*choices: Said, **more: Any) -> tuple[dict[str, Any], Sampled]:
+def plain(*choices: Said, **more: Any) -> tuple[dict[str, Any], RecordableAnswer]:
     """A whole answer, and what is recorded."""
     reading = read(n=len(choices), **more)
     answer = reading.answer()
@@ -126,7 +126,7 @@ def test_a_request_is_read_into_the_recorders_form() -> None:
     body = json.dumps(
         request(tools=[FIND], response_format={"type": "text"}, temperature=0.5, metadata={"k": 1})
     ).encode()
-    reading = CHAT.read(body, {b"x-stainless-retry-count": b"2"}, Rules())
+    reading = CHAT.read(body, {b"x-stainless-retry-count": b"2"}, DialectRules())
     read_ = reading.request
     assert (read_.dialect, read_.endpoint, read_.model, read_.stream) == (
         "chat",
@@ -140,7 +140,7 @@ def test_a_request_is_read_into_the_recorders_form() -> None:
         {"model": "helpdesk", "temperature": 0.5, "metadata": {"k": 1}},
     )
     assert (read_.retry_count, read_.sampling.temperature, len(read_.body_hash)) == (2, 0.5, 16)
-    assert CHAT.read(body, {}, Rules()).request.body_hash == read_.body_hash
+    assert CHAT.read(body, {}, DialectRules()).request.body_hash == read_.body_hash
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_what_lets_a_grammar_pick_tokens_is_named(more: dict[str, Any], distorti
 
 
 def test_strict_tools_may_be_offered_plainly_so_that_the_turn_is_learned_from() -> None:
-    rules = Rules(strict_tools="plain")
+    rules = DialectRules(strict_tools="plain")
     strict = {"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": "object"}}}
     reading = read(rules, tools=[strict, FIND])
     sent = json.loads(reading.engine_body("adapter-1"))["tools"]
@@ -367,13 +367,13 @@ def test_an_answer_that_breaks_off_keeps_what_was_sampled(count: int) -> None:
     ],
 )
 def test_a_body_that_is_no_answer_is_an_error(body: bytes) -> None:
-    with pytest.raises(EngineBroke):
+    with pytest.raises(EngineFailed):
         read().answer().body(body)
 
 
 @pytest.mark.parametrize("event", [b"", b"{", b"[]", b'{"choices": [{}]}', b'{"choices": [{"index": 0, "delta": 5}]}'])
 def test_an_event_that_is_none_is_an_error(event: bytes) -> None:
-    with pytest.raises(EngineBroke, match="no chat completion"):
+    with pytest.raises(EngineFailed, match="no chat completion"):
         read(stream=True).answer().event(event)
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.base import Rules
-from proxy.dialects.completions import prompts_of
-from proxy.errors import BadRequest, EngineBroke
+from proxy.dialects.base import DialectRules
+from proxy.dialects.completions import split_prompts
+from proxy.errors import BadRequest, EngineFailed
 from proxy.http import sse
 from tests.proxy.fake_engine import Said, ids_of, text_completion_of, text_events_of, words
 
@@ -23,7 +23,7 @@ def request(**more: Any) -> dict[str, Any]:
 
 
 def read(**more: Any) -> Any:
-    return COMPLETIONS.read(json.dumps(request(**more)).encode(), {}, Rules())
+    return COMPLETIONS.read(json.dumps(request(**more)).encode(), {}, DialectRules())
 
 
 def asked(**more: Any) -> dict[str, Any]:
@@ -104,9 +104,9 @@ def test_what_must_not_reach_the_engine_is_refused(more: dict[str, Any], param: 
 
 
 def test_several_prompts_are_told_from_one() -> None:
-    assert [prompts_of(p) for p in ("a", ["a"], [1, 2], [[1, 2]], [], None, {"a": 1})] == [None] * 7
-    assert prompts_of(["a", "b"]) == ["a", "b"]
-    assert prompts_of([[1], [2]]) == [[1], [2]]
+    assert [split_prompts(p) for p in ("a", ["a"], [1, 2], [[1, 2]], [], None, {"a": 1})] == [None] * 7
+    assert split_prompts(["a", "b"]) == ["a", "b"]
+    assert split_prompts([[1], [2]]) == [[1], [2]]
 
 
 def test_an_answer_shows_what_was_asked_for_and_records_all() -> None:
@@ -159,9 +159,9 @@ def test_usage_in_a_stream_is_for_those_who_ask() -> None:
 
 def test_what_is_no_completion_is_said_to_be_none() -> None:
     for broken in (b"{", b'{"choices": [{"index": 0}]}', b'{"choices": []}'):
-        with pytest.raises(EngineBroke):
+        with pytest.raises(EngineFailed):
             read().answer().body(broken)
-    with pytest.raises(EngineBroke):
+    with pytest.raises(EngineFailed):
         read(stream=True).answer().event(b'{"choices": [3]}')
     answer = read(stream=True).answer()
     assert (answer.event(b'{"error": {"message": "lost"}}'), answer.error) == (b"", "lost")

@@ -7,28 +7,28 @@ from typing import Any
 import pytest
 
 from proxy.dialects import engine_fields
-from proxy.dialects.base import Rules
+from proxy.dialects.base import DialectRules
 from proxy.errors import BadRequest
 
-RULES = Rules(media_hosts=frozenset({"images.example.com"}))
+RULES = DialectRules(media_hosts=frozenset({"images.example.com"}))
 
 
 @pytest.mark.parametrize("name", sorted(engine_fields.REFUSED))
 def test_refused_fields_are_named(name: str) -> None:
     with pytest.raises(BadRequest, match=name) as refused:
-        engine_fields.refuse({"model": "m", name: {"a": 1}})
+        engine_fields.refuse_fields({"model": "m", name: {"a": 1}})
     assert (refused.value.status, refused.value.param, refused.value.code) == (400, name, "unsupported_parameter")
 
 
 @pytest.mark.parametrize("where", engine_fields.NESTED)
 def test_refused_fields_are_found_where_others_nest_them(where: str) -> None:
     with pytest.raises(BadRequest, match="cache_salt") as refused:
-        engine_fields.refuse({"model": "m", where: {"cache_salt": "s"}})
+        engine_fields.refuse_fields({"model": "m", where: {"cache_salt": "s"}})
     assert refused.value.param == f"{where}.cache_salt"
 
 
 def test_a_refused_field_that_says_nothing_is_let_pass() -> None:
-    engine_fields.refuse({"prompt_logprobs": None, "echo": False, "extra_body": {"priority": None}, "user": "u"})
+    engine_fields.refuse_fields({"prompt_logprobs": None, "echo": False, "extra_body": {"priority": None}, "user": "u"})
 
 
 @pytest.mark.parametrize(
@@ -86,11 +86,11 @@ def test_what_is_left_out_becomes_neutral() -> None:
 
 
 def test_the_engines_own_defaults_are_left_and_marked() -> None:
-    rules, body = Rules("engine"), {"temperature": 0.7}
+    rules, body = DialectRules("engine"), {"temperature": 0.7}
     engine_fields.add_neutral(body, rules)
     assert body == {"temperature": 0.7}
-    assert engine_fields.sampling(body, rules).distorting == ("engine_defaults",)
-    assert engine_fields.sampling(dict(engine_fields.NEUTRAL), rules).distorting == ()
+    assert engine_fields.effective_sampling(body, rules).distorting == ("engine_defaults",)
+    assert engine_fields.effective_sampling(dict(engine_fields.NEUTRAL), rules).distorting == ()
 
 
 @pytest.mark.parametrize(
@@ -109,19 +109,19 @@ def test_the_engines_own_defaults_are_left_and_marked() -> None:
     ],
 )
 def test_what_bends_the_distribution_is_named(field: str, value: Any) -> None:
-    bent = engine_fields.sampling({field: value}, RULES).distorting
+    bent = engine_fields.effective_sampling({field: value}, RULES).distorting
     assert bent == ((field,) if value else ())
 
 
 def test_neutral_values_bend_nothing() -> None:
     neutral = dict(engine_fields.NEUTRAL) | {"top_k": -1, "min_tokens": 0, "logit_bias": {}, "stop": ["\n", "END"]}
-    sampling = engine_fields.sampling(neutral, RULES)
+    sampling = engine_fields.effective_sampling(neutral, RULES)
     assert (sampling.distorting, sampling.top_k, sampling.stop) == ((), None, ("\n", "END"))
 
 
 def test_the_parameters_in_force_are_read() -> None:
     body = {"temperature": 0, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "seed": 7, "max_tokens": 5, "n": 3, "stop": "x"}
-    sampling = engine_fields.sampling(body, RULES)
+    sampling = engine_fields.effective_sampling(body, RULES)
     assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (0.0, 0.9, 5, 0.1)
     assert (sampling.seed, sampling.max_tokens, sampling.n, sampling.stop) == (7, 5, 3, ("x",))
 
@@ -185,11 +185,11 @@ def test_serialized_tensors_are_refused() -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b"nope", b'{"a": NaN}', b'{"a": "\\ud800"}', b"\xff\xfe{}"])
 def test_what_is_no_json_is_refused(body: bytes) -> None:
     with pytest.raises(BadRequest, match="not JSON") as refused:
-        engine_fields.load(body)
+        engine_fields.load_body(body)
     assert refused.value.code == "invalid_json"
 
 
 @pytest.mark.parametrize("body", [b"[]", b'"text"', b"3", b"null"])
 def test_json_that_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(BadRequest, match="not an object"):
-        engine_fields.load(body)
+        engine_fields.load_body(body)

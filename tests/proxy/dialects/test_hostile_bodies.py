@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.base import Rules
+from proxy.dialects.base import DialectRules
 from proxy.errors import BadRequest
 
 pytestmark = pytest.mark.slow  # faults, and processes that end: left out of `make check`
@@ -58,7 +58,7 @@ BODIES = st.dictionaries(FIELDS, VALUES, max_size=6).flatmap(
 @given(body=BODIES)
 def test_a_body_is_read_or_refused(path: str, body: Any) -> None:
     with contextlib.suppress(BadRequest):
-        reading = DIALECTS[path].read(json.dumps(body).encode(), {}, Rules())
+        reading = DIALECTS[path].read(json.dumps(body).encode(), {}, DialectRules())
         assert isinstance(json.loads(reading.engine_body("engine-model")), dict)
         assert all(isinstance(message["role"], str) for message in reading.request.messages)
         assert not reading.answer().finished

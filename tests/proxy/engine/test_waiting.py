@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from proxy.engine import client as clients
-from proxy.engine import waiting
-from proxy.engine.client import Client, Reply
-from proxy.errors import EngineBroke
+from proxy.engine import client as waiting
+from proxy.engine.client import Client, EngineReply
+from proxy.errors import EngineFailed
 from tests.proxy.raw_engine import CHUNKED, END, HEAD, Raw, RawEngine, framed, sized
 
 pytestmark = pytest.mark.slow
@@ -56,7 +56,7 @@ async def engine() -> AsyncIterator[RawEngine]:
         yield running
 
 
-async def chunks(reply: Reply) -> list[bytes]:
+async def chunks(reply: EngineReply) -> list[bytes]:
     """The body as it comes, to its end."""
     found = []
     while chunk := await reply.chunk():
@@ -77,7 +77,7 @@ async def test_broken_framing_breaks_the_answer(client: Client, engine: RawEngin
         else:
             gate.set()
             await engine.given_up.wait()
-        with pytest.raises(EngineBroke, match="broke off in the middle"):
+        with pytest.raises(EngineFailed, match="broke off in the middle"):
             await chunks(reply)
 
 
@@ -87,7 +87,7 @@ async def test_a_whole_body_with_broken_framing_is_an_error(client: Client, engi
     engine.default = Raw((FIRST, broken), "stall", gate)
     async with await client.send(engine.url, "/x", b"{}") as reply:
         gate.set()
-        with pytest.raises(EngineBroke, match="broke off in the middle"):
+        with pytest.raises(EngineFailed, match="broke off in the middle"):
             await reply.body()
 
 
@@ -108,7 +108,7 @@ async def test_a_body_that_stalls_is_given_up(
 ) -> None:
     engine.default = Raw(pieces, "stall")
     async with await impatient.send(engine.url, "/x", b"{}") as reply:
-        with pytest.raises(EngineBroke, match=r"sent nothing for 0\.1 s"):
+        with pytest.raises(EngineFailed, match=r"sent nothing for 0\.1 s"):
             await (reply.body() if whole else chunks(reply))
 
 
@@ -117,7 +117,7 @@ async def test_a_head_that_does_not_come_is_given_up(
     impatient: Client, engine: RawEngine, pieces: tuple[bytes, ...]
 ) -> None:
     engine.default = Raw(pieces, "stall")
-    with pytest.raises(EngineBroke, match=r"sent nothing for 0\.1 s"):
+    with pytest.raises(EngineFailed, match=r"sent nothing for 0\.1 s"):
         await impatient.send(engine.url, "/x", b"{}")
 
 
@@ -168,5 +168,5 @@ async def test_a_body_without_end_is_an_error(
             if fits:
                 assert await reply.body() == body
             else:
-                with pytest.raises(EngineBroke, match="more than 1000 bytes"):
+                with pytest.raises(EngineFailed, match="more than 1000 bytes"):
                     await reply.body()

@@ -7,19 +7,18 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from proxy.engine.answers import Answered, Question
+from proxy.engine.answers import EngineAnswer, EngineQuestion
 from proxy.engine.replica import Replica
 from proxy.gate import behaviour
-from proxy.gate.behaviour import BATCH, Sides, Won
-from proxy.gate.checks import Pair
+from proxy.gate.behaviour import BATCH, BehaviourArms, PairWins
+from proxy.gate.sanity import AnswerPair
 from recorder.capture.recorder import Recorder
-from recorder.holding.leases import holders
-from recorder.holding.presence import JUDGE
-from recorder.listing.groups import list_groups
-from recorder.reading.transcripts import load_groups
+from recorder.queue.leases import JUDGE, list_holders
 from recorder.registry.versions import get_version
 from recorder.settings import LearnSettings, RecorderSettings
-from recorder.store.project import Project
+from recorder.store.database import Project
+from recorder.views.lists.groups import list_groups
+from recorder.views.trajectories.transcripts import load_groups
 from tests.proxy.controlled import World
 from tests.proxy.gate.test_budget import judging
 from tests.proxy.until import until
@@ -27,32 +26,34 @@ from tests.proxy.until import until
 pytestmark = pytest.mark.slow
 
 
-def said(words: str) -> Answered:
-    return Answered({"role": "assistant", "content": words}, [1, 2, 3], [7, 8], [-0.5, -0.1], "stop")
+def said(words: str) -> EngineAnswer:
+    return EngineAnswer({"role": "assistant", "content": words}, [1, 2, 3], [7, 8], [-0.5, -0.1], "stop")
 
 
-def pair(number: int) -> Pair:
-    return Pair(Question([{"role": "user", "content": f"Where is order {number}?"}]), said("New."), said("Old."))
+def pair(number: int) -> AnswerPair:
+    return AnswerPair(
+        EngineQuestion([{"role": "user", "content": f"Where is order {number}?"}]), said("New."), said("Old.")
+    )
 
 
 @asynccontextmanager
-async def compared(world: World) -> AsyncIterator[Sides]:
+async def compared(world: World) -> AsyncIterator[BehaviourArms]:
     """A new version beside the base, and a judge that finds all equal."""
     version = await world.live()
     base = await get_version(world.store, version.parent_id or "")
     recorder, replica = Recorder(world.store, RecorderSettings()), Replica(world.engine.url, world.engine.key)
     await recorder.start()
     async with judging(world, LearnSettings()):
-        await until(lambda: holders(Project(world.store, "default"), JUDGE))
-        yield Sides(world.store, recorder, replica, await world.alias(), version, base)
+        await until(lambda: list_holders(Project(world.store, "default"), JUDGE))
+        yield BehaviourArms(world.store, recorder, replica, await world.alias(), version, base)
     await recorder.stop()
     await replica.close()
 
 
 async def test_a_batch_is_written_at_once_and_each_pair_twice(world: World) -> None:
-    won = Won(0.4)
+    won = PairWins(0.4)
     async with compared(world) as sides:
-        assert await behaviour.ask(sides, [pair(n) for n in range(BATCH)], [], BATCH, won) == ""
+        assert await behaviour.ask_first_turns(sides, [pair(n) for n in range(BATCH)], [], BATCH, won) == ""
         commits = sides.recorder.stats().commits
     assert won.values == [pytest.approx(0.5)] * BATCH
     if world.store.is_sqlite:  # PostgreSQL's look-ups end one after another, and a turn does not wait for the next
@@ -70,7 +71,7 @@ async def test_pairs_at_hand_are_judged_first_and_no_more_than_wanted_in_all(wor
     at_hand = [pair(n) for n in range(3)]
     async with compared(world) as sides:
         for most, asked in ((2, 0), (5, 2)):
-            won, before = Won(0.4), len(world.engine.calls)
-            await behaviour.ask(sides, at_hand, [p.question for p in at_hand], most, won)
+            won, before = PairWins(0.4), len(world.engine.calls)
+            await behaviour.ask_first_turns(sides, at_hand, [p.question for p in at_hand], most, won)
             assert len(won.values) == most
             assert len(world.engine.calls) - before == 2 * asked

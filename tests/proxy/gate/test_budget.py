@@ -10,22 +10,22 @@ import pytest
 
 from proxy.engine.replica import Replica
 from proxy.gate import behaviour
-from proxy.gate.behaviour import Sides
-from proxy.gate.examine import Verdict, examine
+from proxy.gate.behaviour import BehaviourArms
+from proxy.gate.examination import GateVerdict, examine_version
 from proxy.settings.sections import GateSettings
 from recorder.capture.recorder import Recorder
-from recorder.holding.presence import JUDGE, present
-from recorder.listing.trajectories import list_trajectories
-from recorder.reading.transcripts import load_group
+from recorder.queue.claims import claim_for_judging
+from recorder.queue.judging.scores import NewPart, record_score
+from recorder.queue.leases import JUDGE, keep_presence
+from recorder.queue.training import budgets
 from recorder.registry.versions import VersionView, get_version
 from recorder.settings import LearnSettings, RecorderSettings
 from recorder.store.changes import Topic
-from recorder.store.project import Project
-from recorder.work import spending
-from recorder.work.claims import claim_for_judging
-from recorder.work.scores import NewPart, record_score
+from recorder.store.database import Project
+from recorder.views.lists.trajectories import list_trajectories
+from recorder.views.trajectories.transcripts import load_group
 from tests.proxy.controlled import World
-from tests.proxy.gate.test_examine import recorded
+from tests.proxy.gate.test_examination import recorded
 from tests.recorder.score_rows import new_score
 
 pytestmark = pytest.mark.slow
@@ -47,7 +47,7 @@ async def judging(world: World, learn: LearnSettings) -> AsyncIterator[None]:
         with world.store.watch.on(Topic.GROUPS) as news:
             while True:
                 await news.wait()
-                while await spending.judging_held(Project(world.store, "default"), learn) is None:
+                while await budgets.judging_hold(Project(world.store, "default"), learn) is None:
                     claim = await claim_for_judging(Project(world.store, "default"), "judge", 60)
                     if claim is None:
                         break
@@ -56,22 +56,22 @@ async def judging(world: World, learn: LearnSettings) -> AsyncIterator[None]:
                     score = new_score("recipe", judge_model="m", tokens_in=EACH, parts=parts)
                     await record_score(world.store, claim, score)
 
-    async with present(Project(world.store, "default"), JUDGE, "judge", 60):
+    async with keep_presence(Project(world.store, "default"), JUDGE, "judge", 60):
         task = asyncio.create_task(judge())
         yield
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def examined(world: World, version: VersionView, learn: LearnSettings) -> Verdict:
+async def examined(world: World, version: VersionView, learn: LearnSettings) -> GateVerdict:
     """What the gate finds of a version beside the base."""
     recorder = Recorder(world.store, RecorderSettings())
     await recorder.start()
     replica = Replica(world.engine.url, world.engine.key)
     base = await get_version(world.store, version.parent_id or "")
-    sides = Sides(world.store, recorder, replica, await world.alias(), version, base, learn)
+    sides = BehaviourArms(world.store, recorder, replica, await world.alias(), version, base, learn)
     async with judging(world, learn):
-        found = await examine(sides, "gate", GateSettings(timeout_s=60))
+        found = await examine_version(sides, "gate", GateSettings(timeout_s=60))
     await recorder.stop()
     return found
 
@@ -79,7 +79,7 @@ async def examined(world: World, version: VersionView, learn: LearnSettings) -> 
 async def test_what_a_gate_has_judged_counts_as_spent(world: World) -> None:
     await recorded(world)
     found = await examined(world, await world.live(), LearnSettings())
-    spent = await spending.judged_since(Project(world.store, "default"), 0.0)
+    spent = await budgets.judging_cost_since(Project(world.store, "default"), 0.0)
     assert found.why == ""
     assert sum(one.tokens for one in spent) == EACH * 2 * found.figures["pairs"]
 

@@ -5,24 +5,23 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.gate.canary import figures, outcome
-from proxy.gate.comparison import Comparison, Run, compare
+from proxy.gate.canary import CanaryComparison, TrajectoryFigures, canary_outcome, compare_trajectories, ledger_figures
 
 
-def tasks(count: int, new: float | None, old: float | None, *, answer_tokens: float = 100.0) -> Comparison:
+def tasks(count: int, new: float | None, old: float | None, *, answer_tokens: float = 100.0) -> CanaryComparison:
     """So many tasks that both sides tried, with these rewards; the new side's answers have so many tokens."""
     runs = [
         (
-            Run(f"task {n}", True, reward=new, answer_tokens=answer_tokens),
-            Run(f"task {n}", False, reward=old, answer_tokens=100.0),
+            TrajectoryFigures(f"task {n}", True, reward=new, answer_tokens=answer_tokens),
+            TrajectoryFigures(f"task {n}", False, reward=old, answer_tokens=100.0),
         )
         for n in range(count)
     ]
-    return compare([run for both in runs for run in both])
+    return compare_trajectories([run for both in runs for run in both])
 
 
-def decided(found: Comparison, waited_s: float = 0.0, *, enough: int = 1000) -> str:
-    return outcome(found, waited_s, tasks=enough, max_age_s=60.0)
+def decided(found: CanaryComparison, waited_s: float = 0.0, *, enough: int = 1000) -> str:
+    return canary_outcome(found, waited_s, tasks=enough, max_age_s=60.0)
 
 
 def test_a_better_one_passes_at_once_and_one_that_is_alike_only_when_much_was_seen() -> None:
@@ -52,8 +51,8 @@ def test_no_canary_passes_by_its_age(waited_s: float) -> None:
 
 
 def test_a_row_tells_of_the_reward_and_of_what_is_worse() -> None:
-    assert figures(tasks(0, None, None)) == {}
-    seen = figures(tasks(40, 1.0, 1.0, answer_tokens=4000.0))
+    assert ledger_figures(tasks(0, None, None)) == {}
+    seen = ledger_figures(tasks(40, 1.0, 1.0, answer_tokens=4000.0))
     assert seen.keys() == {"worse_by", "reward", "length"}
     assert seen["worse_by"] == ["length"]
     assert (seen["reward"]["tasks"], seen["reward"]["value"]) == (40, 0.5)

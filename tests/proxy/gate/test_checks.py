@@ -6,16 +6,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from proxy.engine.answers import ANSWER_TOKENS, Question
+from proxy.engine.answers import ANSWER_TOKENS, EngineQuestion
 from proxy.engine.replica import Replica
 from proxy.errors import EngineUnreachable
-from proxy.gate.checks import DISTANCES, QUESTIONS, answers, sane
-from proxy.gate.sanity import Bounds, Sanity
+from proxy.gate.sanity import DISTANCES, QUESTIONS, SanityBounds, SanityResult, ask_both, check_sanity
 from tests.proxy.scripted_engine import ScriptedEngine, Speech
 
-BOUNDS = Bounds(kl_max=2.0, length_times=2.0)
+BOUNDS = SanityBounds(kl_max=2.0, length_times=2.0)
 TOOLS = [{"type": "function", "function": {"name": "find", "parameters": {}}}]
-QUESTION = Question([{"role": "user", "content": "Where is my parcel?"}], TOOLS)
+QUESTION = EngineQuestion([{"role": "user", "content": "Where is my parcel?"}], TOOLS)
 NEW, OLD = "helpdesk@2-abc", "helpdesk@1-abc"
 AGAINST = {"live": OLD, "base": "base"}
 
@@ -30,11 +29,11 @@ async def engine() -> AsyncIterator[ScriptedEngine]:
     await engine.stop()
 
 
-async def asked(engine: ScriptedEngine) -> Sanity:
+async def asked(engine: ScriptedEngine) -> SanityResult:
     replica = Replica(engine.url, None)
     try:
-        pairs = await answers(replica, [QUESTION] * QUESTIONS, NEW, OLD)
-        return await sane(replica, pairs, AGAINST, BOUNDS)
+        pairs = await ask_both(replica, [QUESTION] * QUESTIONS, NEW, OLD)
+        return await check_sanity(replica, pairs, AGAINST, BOUNDS)
     finally:
         await replica.close()
 
@@ -80,9 +79,9 @@ async def test_a_version_that_never_calls_its_tools_is_found(engine: ScriptedEng
 
 async def test_what_the_live_version_cannot_answer_either_says_nothing(engine: ScriptedEngine) -> None:
     engine.speech = {"helpdesk@2": Speech(status=400), "helpdesk@1": Speech(status=400)}
-    assert await asked(engine) == Sanity()
+    assert await asked(engine) == SanityResult()
     engine.speech = {"helpdesk@2": Speech(logprob=None), "helpdesk@1": Speech(logprob=None)}
-    assert await asked(engine) == Sanity()
+    assert await asked(engine) == SanityResult()
 
 
 async def test_an_engine_that_is_gone_is_no_fault_of_the_versions(engine: ScriptedEngine) -> None:
@@ -92,9 +91,10 @@ async def test_an_engine_that_is_gone_is_no_fault_of_the_versions(engine: Script
 
 
 def test_a_question_is_asked_plainly_and_its_answer_is_bounded() -> None:
-    body = Question(QUESTION.messages, None, max_tokens=10_000).body("m")
+    body = EngineQuestion(QUESTION.messages, None, max_tokens=10_000).body("m")
     assert (body["temperature"], body["top_p"], body["max_tokens"]) == (1.0, 1.0, ANSWER_TOKENS)
     assert "tools" not in body
-    assert Question(QUESTION.messages, TOOLS, max_tokens=20).body("m") | {"max_tokens": 20, "tools": TOOLS} == Question(
-        QUESTION.messages, TOOLS, max_tokens=20
-    ).body("m")
+    assert EngineQuestion(QUESTION.messages, TOOLS, max_tokens=20).body("m") | {
+        "max_tokens": 20,
+        "tools": TOOLS,
+    } == EngineQuestion(QUESTION.messages, TOOLS, max_tokens=20).body("m")

@@ -1,7 +1,7 @@
 """A version held to scenarios: what its attempts and the live version's decide, and what becomes of it without them.
 
 A scripted engine, a real store, and a learner of this file's that attempts nothing and says who succeeded. The real
-one: tests/trainer/programs/test_examiner.py.
+one: tests/trainer/runtime/test_examiner.py.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from proxy.gate.scenarios import value
+from proxy.gate.behaviour import pair_value
 from proxy.settings.sections import AliasSettings, GateSettings
-from recorder.holding import leases
+from recorder.queue import attempts, campaigns, gate_requests, leases
+from recorder.queue.attempts import NewAttempt
+from recorder.queue.campaigns import NewScenario
+from recorder.queue.gate_requests import GateArm, GatePair, GateRequest
 from recorder.registry.moves import list_moves
 from recorder.states import CampaignState, Purpose, VersionState
 from recorder.store.changes import Topic
-from recorder.store.project import Project
-from recorder.work import attempts, campaigns, gates
-from recorder.work.attempts import NewAttempt
-from recorder.work.campaigns import NewScenario
-from recorder.work.gates import Pair, Side, Wish
+from recorder.store.database import Project
 from tests.proxy.controlled import World, served
 
 pytestmark = pytest.mark.slow
@@ -40,19 +39,19 @@ def policy(**gate: Any) -> AliasSettings:
     return AliasSettings(base_model="base", gate=GateSettings.model_validate(HELD_OUT | gate))
 
 
-async def attempted(world: World, wish: Wish, number: int, candidate: float, live: float) -> None:
+async def attempted(world: World, wish: GateRequest, number: int, candidate: float, live: float) -> None:
     """A round in which every attempt of a side came to the same."""
     row = wish.row
     await campaigns.add_scenarios(world.store, row.id, "val", [NewScenario(f"s{n}", n) for n in range(TASKS)])
     worth = {}
     for scenario in await campaigns.list_scenarios(world.store, row.id, "val"):
-        for side, won in ((Side.CANDIDATE, candidate), (Side.LIVE, live)):
+        for side, won in ((GateArm.CANDIDATE, candidate), (GateArm.LIVE, live)):
             group = f"{row.id}.{number}.{scenario.external_id}.{side}"
             await campaigns.bind_group(Project(world.store, "default"), group, row.id, scenario.id, 1, row.alias_id)
             new = NewAttempt(scenario.id, number, Purpose.EVAL, side, group, "0")
             await attempts.new_attempts(world.store, row.id, [new])
             worth[group] = won
-    await gates.write_round(world.store, row.id, number, worth)
+    await gate_requests.write_round(world.store, row.id, number, worth)
 
 
 @asynccontextmanager
@@ -67,11 +66,11 @@ async def learning(
         with world.store.watch.on(Topic.CAMPAIGNS) as news:
             while True:
                 await news.wait()
-                while wish := await gates.wanted(world.store, alias.id):
+                while wish := await gate_requests.next_request(world.store, alias.id):
                     met.append(wish.row.id)
                     for number in range(wish.row.steps_done + 1, rounds + 1):
                         await attempted(world, wish, number, candidate, live)
-                    await gates.end(world.store, wish.row.id, then, "no module named my_agent")
+                    await gate_requests.end_request(world.store, wish.row.id, then, "no module named my_agent")
 
     task = asyncio.create_task(learn())
     try:
@@ -89,8 +88,8 @@ async def gated(world: World) -> tuple[str | None, dict[str, Any]]:
 
 @given(st.sampled_from([0.0, 1.0]), st.sampled_from([0.0, 1.0]))
 def test_a_pair_is_won_by_the_side_that_alone_succeeded(candidate: float, live: float) -> None:
-    assert value(Pair(candidate, live)) == {1: 1.0, 0: 0.5, -1: 0.0}[round(candidate - live)]
-    assert value(Pair(candidate, live)) == 1 - value(Pair(live, candidate))
+    assert pair_value(GatePair(candidate, live)) == {1: 1.0, 0: 0.5, -1: 0.0}[round(candidate - live)]
+    assert pair_value(GatePair(candidate, live)) == 1 - pair_value(GatePair(live, candidate))
 
 
 @pytest.mark.parametrize("missing", ["scenarios", "agent", "success"])
@@ -111,9 +110,9 @@ async def test_a_version_that_succeeds_less_is_rejected_and_no_judge_was_asked(
         version = await world.becomes(await world.write(), VersionState.REJECTED)
         assert (version.reason or "").startswith("behaviour: it wins 0% of ")
         assert served(world) == "helpdesk@0"
-        wish = await gates.find(world.store, version.id)
+        wish = await gate_requests.find_request(world.store, version.id)
         assert wish is not None
-        assert (await gates.answer(world.store, wish)).state is CampaignState.FINISHED
+        assert (await gate_requests.gate_result(world.store, wish)).state is CampaignState.FINISHED
 
 
 @pytest.mark.parametrize(("candidate", "live", "win_rate"), [(1.0, 0.0, 1.0), (1.0, 1.0, 0.5), (0.0, 0.0, 0.5)])
@@ -148,12 +147,12 @@ async def test_where_nobody_attempts_them_in_time_sanity_decides_and_the_row_say
 ) -> None:
     async with make_world(policy(timeout_s=0.2)) as world:
         if trainer:
-            await leases.acquire(Project(world.store, "default"), leases.trainer("helpdesk"), "trainer", 60)
+            await leases.acquire_lease(Project(world.store, "default"), leases.trainer_lease("helpdesk"), "trainer", 60)
         version = await world.live()
         late = "nothing_recorded: not all was answered and judged within 0.2 s (gate.timeout_s): "
         measured = "0 pairs of attempts were measured"
         assert (await gated(world))[0] == late + measured + ("" if trainer else ", and no learner runs (`hone learn`)")
-        assert await gates.wanted(world.store, version.alias_id) is None
+        assert await gate_requests.next_request(world.store, version.alias_id) is None
 
 
 async def test_a_version_of_an_alias_that_promotes_at_once_is_held_to_no_scenario(
@@ -161,7 +160,7 @@ async def test_a_version_of_an_alias_that_promotes_at_once_is_held_to_no_scenari
 ) -> None:
     async with make_world(policy().model_copy(update={"promote": "auto"})) as world:
         version = await world.live()
-        assert await gates.find(world.store, version.id) is None
+        assert await gate_requests.find_request(world.store, version.id) is None
 
 
 async def test_the_next_controller_takes_up_the_same_wish(make_world: Callable[..., Any]) -> None:
@@ -169,7 +168,7 @@ async def test_the_next_controller_takes_up_the_same_wish(make_world: Callable[.
         version = await first.becomes(await first.write(), VersionState.LOADED)
         alias = await first.alias()
         with first.store.watch.on(Topic.CAMPAIGNS) as news:
-            while (wish := await gates.wanted(first.store, alias.id)) is None:
+            while (wish := await gate_requests.next_request(first.store, alias.id)) is None:
                 await news.wait()
         await attempted(first, wish, 1, candidate=1.0, live=1.0)
     async with make_world(policy()) as second, learning(second, candidate=1.0, live=1.0, rounds=2) as met:

@@ -9,21 +9,19 @@ from typing import Any
 
 import pytest
 
-from recorder.holding import holders
-from recorder.listing.groups import list_groups
-from recorder.registry.keys import Scope, mint
+from recorder.queue import campaigns, gate_requests, leases
+from recorder.queue.gate_requests import GatePair
+from recorder.registry.keys import Scope, create_key
 from recorder.registry.replicas import report_replica
-from recorder.registry.versions import allocate, get_version, mark
+from recorder.registry.versions import allocate_version, get_version, mark_version
 from recorder.states import CampaignState, GroupState, VersionState
 from recorder.store.changes import Topic
-from recorder.store.database import Store
-from recorder.store.project import Project
-from recorder.work import campaigns, gates
-from recorder.work.gates import Pair
+from recorder.store.database import Project, Store
+from recorder.views.lists.groups import list_groups
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.running import BASE, PROJECT, serving
 from tests.trainer.ring import Told, held_to_scenarios
-from trainer.programs.examiner import Examiner
+from trainer.runtime.examiner import Examiner
 
 ENGINE_NAME = "helpdesk@1-0123456789ab"
 AGENT = """
@@ -58,8 +56,8 @@ async def test_each_side_is_answered_by_its_own_version_and_recorded_so(store: S
     async with FakeEngine() as engine, serving(store, engine) as proxy:
         engine.default = answered
         live = await get_version(store, proxy.alias.live_version_id or "")
-        version = await allocate(store, proxy.alias.id, live.id)
-        await mark(
+        version = await allocate_version(store, proxy.alias.id, live.id)
+        await mark_version(
             store,
             version.id,
             VersionState.WRITTEN,
@@ -67,20 +65,22 @@ async def test_each_side_is_answered_by_its_own_version_and_recorded_so(store: S
             engine_name=ENGINE_NAME,
             manifest_sha256="0" * 64,
         )
-        await mark(store, version.id, VersionState.LOADED)
+        await mark_version(store, version.id, VersionState.LOADED)
         await report_replica(
             Project(store, PROJECT), engine.url, base_model=BASE, base_fingerprint="fingerprint",
             state="up", detail=None, loaded=[BASE, ENGINE_NAME],
         )  # fmt: skip
-        await mint(Project(store, PROJECT), "guards the proxy", [Scope.ADMIN])
+        await create_key(Project(store, PROJECT), "guards the proxy", [Scope.ADMIN])
         (tmp_path / "run.json").write_text(json.dumps({"proxy_url": proxy.url}))
         told = Told()
         examiner = asyncio.create_task(Examiner(store, proxy.alias, held_to_scenarios(tmp_path, tmp_path), told).run())
-        wish = await gates.ask(store, version, live, 2)
+        wish = await gate_requests.request_gate(store, version, live, 2)
         await _over(store, wish)
         examiner.cancel()
         await asyncio.gather(examiner, return_exceptions=True)
-        assert (await gates.answer(store, wish)).pairs == [Pair(candidate=0.0, live=1.0)] * 2, told.events
+        assert (await gate_requests.gate_result(store, wish)).pairs == [GatePair(candidate=0.0, live=1.0)] * 2, (
+            told.events
+        )
         asked_and_answered = [(call["model"], call["version"]) for call in await proxy.calls()]
         assert sorted(asked_and_answered) == [(name, name) for name in (live.name,) * 2 + (version.name,) * 2]
     groups = (await list_groups(Project(store, PROJECT))).lines
@@ -89,6 +89,6 @@ async def test_each_side_is_answered_by_its_own_version_and_recorded_so(store: S
 
 async def _over(store: Store, wish: str) -> None:
     with store.watch.on(Topic.CAMPAIGNS) as news:
-        while (await campaigns.get(store, wish)).state is CampaignState.RUNNING:
+        while (await campaigns.get_campaign(store, wish)).state is CampaignState.RUNNING:
             await news.wait()
-    await holders.until_free(Project(store, PROJECT), campaigns.lease_name(wish))
+    await leases.wait_until_free(Project(store, PROJECT), campaigns.lease_name(wish))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.errors import EngineBroke
+from proxy.errors import EngineFailed
 from proxy.http import sse
 
 MARK = b"\xef\xbb\xbf"
@@ -78,7 +78,7 @@ def heard(chunks: Iterable[bytes], most: int) -> tuple[list[bytes], str | None]:
         try:
             for chunk in chunks:
                 events += parser.feed(chunk)
-        except EngineBroke as e:
+        except EngineFailed as e:
             return events, str(e)
     return events, None
 
@@ -113,12 +113,15 @@ def test_a_character_may_be_cut_in_two() -> None:
 
 
 def test_what_is_written_is_read_back() -> None:
-    assert sse.Parser().feed(sse.event(b'{"a":1}') + sse.KEEP_ALIVE + sse.event(sse.DONE)) == [b'{"a":1}', b"[DONE]"]
+    assert sse.Parser().feed(sse.encode_event(b'{"a":1}') + sse.KEEP_ALIVE + sse.encode_event(sse.DONE)) == [
+        b'{"a":1}',
+        b"[DONE]",
+    ]
 
 
 def test_an_endless_event_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "MAX_EVENT_BYTES", 100)
     parser = sse.Parser()
     assert [parser.feed(b"x") for _ in range(100)] == [[]] * 100
-    with pytest.raises(EngineBroke, match="an event of more than 100 bytes"):
+    with pytest.raises(EngineFailed, match="an event of more than 100 bytes"):
         parser.feed(b"x")

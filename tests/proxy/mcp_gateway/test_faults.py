@@ -16,15 +16,14 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from proxy.mcp_gateway.servers import wire
+from proxy.mcp_gateway.servers import transport as wire
 from proxy.settings.mcp import McpServerSettings
 from proxy.settings.sections import ProxySettings
 from recorder.errors import StoreUnavailable
-from recorder.reading.export import tool_lines
+from recorder.maintenance.export import tool_lines
 from recorder.registry import keys
 from recorder.registry.keys import Scope
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from tests.proxy.fake_engine import FakeEngine, Script, tool_call
 from tests.proxy.mcp_everything import Everything, served
 from tests.proxy.running import PROJECT, serving
@@ -283,9 +282,9 @@ async def test_a_store_that_fails_does_not_reach_the_agent(store: Store, monkeyp
 
 
 async def test_keys_and_their_scopes_guard_the_gateway(store: Store) -> None:
-    _, infers = await keys.mint(Project(store, PROJECT), "agent", [Scope.INFER])
-    _, reads = await keys.mint(Project(store, PROJECT), "reader", [Scope.READ])
-    _, other = await keys.mint(Project(store, PROJECT), "other", [Scope.INFER])
+    _, infers = await keys.create_key(Project(store, PROJECT), "agent", [Scope.INFER])
+    _, reads = await keys.create_key(Project(store, PROJECT), "reader", [Scope.READ])
+    _, other = await keys.create_key(Project(store, PROJECT), "other", [Scope.INFER])
     everything = Everything()
     async with served(everything) as url, FakeEngine() as engine:
         own = McpServerSettings.model_validate({"url": url, "token": "the-servers-own"})
@@ -318,7 +317,7 @@ async def test_keys_and_their_scopes_guard_the_gateway(store: Store) -> None:
 
 
 async def test_a_tool_call_belongs_to_its_own_keys_runs_alone(store: Store) -> None:
-    secrets = [(await keys.mint(Project(store, PROJECT), name, [Scope.INFER]))[1] for name in ("one", "two")]
+    secrets = [(await keys.create_key(Project(store, PROJECT), name, [Scope.INFER]))[1] for name in ("one", "two")]
     one, two = map(_bearer, secrets)
     everything, arguments = Everything(), {"order_id": "1"}
     async with (

@@ -22,10 +22,10 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated, ToolsListChanged
 
 from proxy.settings.mcp import McpServerSettings
-from recorder.reading.export import tool_lines
+from recorder.maintenance.export import tool_lines
 from recorder.settings import RecorderSettings
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project
 from tests.proxy.fake_engine import FakeEngine, Script, tool_call
 from tests.proxy.mcp_everything import Everything, served
 from tests.proxy.running import PROJECT, Proxy, serving

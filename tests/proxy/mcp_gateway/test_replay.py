@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mcp.server.streamable_http import EventMessage, EventStore
 from mcp_types import JSONRPCMessage, JSONRPCNotification
 
-from proxy.mcp_gateway.replay import Replay
+from proxy.mcp_gateway.replay import EventReplay
 
 STREAMS = st.sampled_from(["1", "2", "ünï\n.", ""])
 SENT = st.lists(st.tuples(st.integers(0, 1), STREAMS, st.booleans()), max_size=30)
@@ -31,7 +31,7 @@ async def replayed(store: EventStore, after: str) -> tuple[str | None, list[tupl
 
 @given(SENT)
 async def test_what_came_after_an_event_on_its_stream_is_sent_again_in_order(sent: list[tuple[int, str, bool]]) -> None:
-    replay = Replay()
+    replay = EventReplay()
     stores = [replay.session(), replay.session()]
     kept = []
     for at, (session, stream, is_mark) in enumerate(sent):
@@ -44,7 +44,7 @@ async def test_what_came_after_an_event_on_its_stream_is_sent_again_in_order(sen
 
 @given(st.lists(st.integers(1, 4000), min_size=1, max_size=40))
 async def test_the_oldest_is_given_up_for_the_newest(sizes: list[int]) -> None:
-    replay = Replay(most_bytes=10_000)
+    replay = EventReplay(most_bytes=10_000)
     store = replay.session()
     first = await store.store_event("1", None)
     texts = [str(at) * 1 + "x" * size for at, size in enumerate(sizes)]
@@ -60,6 +60,6 @@ async def test_the_oldest_is_given_up_for_the_newest(sizes: list[int]) -> None:
 
 @pytest.mark.parametrize("id_", ["", "7", "7.", "x.MQ==", "7.ü", "7.MQ", ".", "1.1.1"])
 async def test_an_id_of_somebody_else_brings_nothing(id_: str) -> None:
-    store = Replay().session()
+    store = EventReplay().session()
     await store.store_event("1", note("secret"))
     assert (await replayed(store, id_))[1] == []

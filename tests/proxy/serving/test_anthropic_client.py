@@ -9,10 +9,9 @@ import pytest
 from anthropic.types import Message, MessageParam, RawMessageStreamEvent, ToolParam
 from pydantic import TypeAdapter
 
-from recorder.reading.transcripts import load_call
-from recorder.registry.keys import mint
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.registry.keys import create_key
+from recorder.store.database import Project, Store
+from recorder.views.trajectories.transcripts import load_call
 from tests.proxy.fake_engine import FakeEngine, Said, Script, Step, ids_of, tool_call, words
 from tests.proxy.merged import events
 from tests.proxy.running import BASE, PROJECT, Proxy, serving
@@ -159,7 +158,7 @@ async def test_errors_are_the_clients_own(proxy: Proxy, engine: FakeEngine) -> N
 
 
 async def test_a_key_in_anthropics_header_is_a_key(store: Store, engine: FakeEngine) -> None:
-    _, secret = await mint(Project(store, PROJECT), "agent", ["infer"])
+    _, secret = await create_key(Project(store, PROJECT), "agent", ["infer"])
     async with serving(store, engine) as proxy:
         async with client(proxy, key=secret) as agent:
             assert (await agent.messages.create(model="helpdesk", max_tokens=9, messages=ASK)).stop_reason == "end_turn"

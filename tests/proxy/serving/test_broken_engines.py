@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from proxy.engine import waiting
-from proxy.http.keep_alive import Pulse
-from proxy.responses import context_lengths
+from proxy.engine import client
+from proxy.http.sse import KeepAliveStream
+from proxy.responses_api import calls
 from proxy.settings.sections import ProxySettings
 from recorder.store.database import Store
 from tests.proxy.raw_engine import CHUNKED, END, HEAD, Raw, RawEngine, Then, event, framed, sized
@@ -56,7 +56,7 @@ HEADLESS = {
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at waits more often than is needed."""
-    monkeypatch.setattr(waiting, "LOOK_S", 0.02)
+    monkeypatch.setattr(client, "LOOK_S", 0.02)
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ async def test_a_stream_that_breaks_ends_in_the_callers_own_words(
     proxy: Proxy, engine: RawEngine, monkeypatch: pytest.MonkeyPatch, path: str, beating: bool
 ) -> None:
     if beating:
-        monkeypatch.setattr(Pulse.__init__, "__defaults__", (0.01,))
+        monkeypatch.setattr(KeepAliveStream.__init__, "__defaults__", (0.01,))
     for at, (broken, (pieces, then, words)) in enumerate(BROKEN.items(), 1):
         gate = asyncio.Event()
         engine.default = Raw(pieces, then, gate if len(pieces) > 1 else None)
@@ -157,8 +157,8 @@ async def test_a_server_that_stops_does_not_wait_for_a_silent_engine(
 async def test_no_response_waits_for_an_engine_to_tell_its_context_length(
     proxy: Proxy, engine: RawEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context_lengths, "TIMEOUT_S", 0.05)
-    monkeypatch.setattr(context_lengths, "BELIEVED_S", 0.0)
+    monkeypatch.setattr(calls, "TIMEOUT_S", 0.05)
+    monkeypatch.setattr(calls, "BELIEVED_S", 0.0)
     whole = {"index": 0, "message": {"content": "On its way"}, "finish_reason": "stop"}
     engine.default = Raw((sized(json.dumps({"choices": [whole]}).encode()),))
     for length in (Raw((), "stall"), Raw((sized(b'{"data": [{"max_model_len": "long"}, {}]}'),))):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.serving.stitch import META
+from proxy.serving.prompt_splice import META
 from proxy.settings.sections import ProxySettings
 from recorder.capture.recorder import Recorder
 from recorder.store.database import Store

@@ -8,9 +8,8 @@ import httpx
 import pytest
 
 from proxy.settings.sections import ProxySettings
-from recorder.reading.never_trained import never_trained
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
+from recorder.views.status.client_problems import find_untrainable_clients
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import ALIAS, PROJECT, Proxy, serving
 
@@ -155,6 +154,6 @@ async def test_values_that_a_client_left_to_the_engine_are_replaced_too(store: S
 @pytest.mark.parametrize("path", BODIES)
 async def test_an_agent_that_cannot_be_learned_from_is_told_by_its_name(proxy: Proxy, path: str) -> None:
     await ask(proxy, path, {"user-agent": "aider/0.86 litellm/1.75"}, **GREEDY)
-    [found] = await never_trained(Project(proxy.store, PROJECT))
+    [found] = await find_untrainable_clients(Project(proxy.store, PROJECT))
     assert (found.client, found.alias, found.why()) == ("aider", ALIAS, "temperature_below_0.1, top_p")
     assert (await proxy.call())["response"]["client"] == "aider"

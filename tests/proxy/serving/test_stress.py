@@ -23,12 +23,11 @@ import httpx
 import psutil
 import pytest
 
-from recorder.reading.export import raw_lines
-from recorder.reading.transcripts import load_trajectory
+from recorder.maintenance.export import raw_lines
 from recorder.settings import RecorderSettings
-from recorder.store.database import Store
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project, Store
+from recorder.views.trajectories.transcripts import load_trajectory
 from tests.proxy.fake_engine import END, FakeEngine, Said, Script, Step, ids_of, prompt_ids, words
 from tests.proxy.running import ALIAS, PROJECT, say
 from tests.proxy.until import until

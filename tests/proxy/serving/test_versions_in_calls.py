@@ -7,9 +7,9 @@ from typing import Any
 from recorder.registry.alias_moves import rollback, set_live
 from recorder.registry.aliases import Holdback, ensure_alias
 from recorder.registry.replicas import report_replica
-from recorder.registry.versions import VersionView, allocate, mark
+from recorder.registry.versions import VersionView, allocate_version, mark_version
 from recorder.states import VersionState
-from recorder.store.project import Project
+from recorder.store.database import Project
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.running import BASE, PROJECT, Proxy
 
@@ -18,9 +18,9 @@ async def release(proxy: Proxy, engine: FakeEngine) -> VersionView:
     """Bring the next version of the alias into service."""
     base = proxy.alias.live_version_id
     assert base is not None
-    version = await allocate(proxy.store, proxy.alias.id, base)
+    version = await allocate_version(proxy.store, proxy.alias.id, base)
     for state in (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED):
-        version = await mark(proxy.store, version.id, state)
+        version = await mark_version(proxy.store, version.id, state)
     await holds(proxy, engine, BASE, version.engine_name)
     await set_live(proxy.store, proxy.alias.id, version.id, why="promote")
     await proxy.versions.refresh()

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from proxy.errors import ConfigError
 from proxy.settings.hone import HoneSettings
-from proxy.settings.loading import load_settings
+from proxy.settings.loader import load_settings
 from tests.proxy.settings.written import MODELS, write
 
 pytestmark = pytest.mark.usefixtures("bare")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from proxy.errors import ConfigError
-from proxy.settings.loading import load_settings
+from proxy.settings.loader import load_settings
 from tests.proxy.settings.written import write
 
 pytestmark = pytest.mark.usefixtures("bare")

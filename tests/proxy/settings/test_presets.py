@@ -12,9 +12,8 @@ from click.testing import CliRunner
 
 from proxy.cli import cli
 from proxy.errors import ConfigError
-from proxy.settings.loading import load_settings
-from proxy.settings.presets import PRESETS
-from proxy.settings.showing import leaves
+from proxy.settings.display import list_leaves
+from proxy.settings.loader import PRESETS, load_settings
 from trainer.campaign_settings import CampaignSettings
 
 PAGE = Path(__file__).parents[3] / "docs" / "tasks.md"
@@ -29,7 +28,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_is_in_force_where_nothing_else_is_said_and_says_so(name: str) -> None:
     loaded = load_settings(None, {"campaign.preset": name})
-    values = {key: value for key, value in leaves(loaded.settings) if loaded.origin[key] == f"preset {name}"}
+    values = {key: value for key, value in list_leaves(loaded.settings) if loaded.origin[key] == f"preset {name}"}
     rewards = values.pop("judge.rewards")
     assert {**values, "judge.rewards": [{"kind": one.kind} for one in rewards]} == PRESETS[name]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import get_args
 
 from judge.rewards.kinds import REWARDS
-from judge.scoring.bench import check_settings
+from judge.scoring.setup import check_settings
 from judge.settings import Effect, Missing, RecipeSettings
 from proxy.settings.hone import HoneSettings
-from proxy.settings.loading import load_settings
+from proxy.settings.loader import load_settings
 from recorder.base.rules import Rule
 
 PAGE = Path(__file__).parents[3] / "docs" / "rewards.md"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.shadow.draw import drawn_turn, is_drawn
+from proxy.shadow.shadower import draw_call, is_drawn
 
 IDS = st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=12, unique=True)
 
@@ -26,7 +26,7 @@ def test_every_turn_is_as_likely_as_any_other(length: int) -> None:
     drawn: Counter[int] = Counter()
     for _ in range(runs):
         turns = [made(random) for _ in range(length)]
-        drawn[turns.index(drawn_turn(turns, "any") or "")] += 1
+        drawn[turns.index(draw_call(turns, "any") or "")] += 1
     expected = runs / length
     spread = math.sqrt(runs * (1 / length) * (1 - 1 / length))
     assert all(abs(drawn[at] - expected) < 5 * spread for at in range(length))
@@ -37,22 +37,22 @@ def test_the_draw_needs_no_length_and_no_order(turns: list[str], random: Random)
     """It is a reservoir: the turn drawn of a longer run is the one drawn before, or the new one."""
     best: str | None = None
     for at, turn in enumerate(turns):
-        now = drawn_turn(turns[: at + 1], "any")
+        now = draw_call(turns[: at + 1], "any")
         assert now in (best, turn)
         best = now
     shuffled = list(turns)
     random.shuffle(shuffled)
-    assert drawn_turn(iter(shuffled), "any") == best
+    assert draw_call(iter(shuffled), "any") == best
 
 
 @given(IDS)
 def test_the_first_turn_can_be_asked_for(turns: list[str]) -> None:
-    assert drawn_turn(turns, "first") == turns[0]
+    assert draw_call(turns, "first") == turns[0]
 
 
 def test_of_no_turns_none_is_drawn() -> None:
-    assert drawn_turn([], "any") is None
-    assert drawn_turn([], "first") is None
+    assert draw_call([], "any") is None
+    assert draw_call([], "first") is None
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])

@@ -11,15 +11,14 @@ from sqlalchemy import select
 
 from proxy.settings.sections import ShadowSettings
 from proxy.shadow import shadower
-from recorder.groups.shadows import FORKED
-from recorder.reading.shadow_costs import shadow_costs
-from recorder.reading.transcripts import load_groups
-from recorder.reading.views import GroupView
+from recorder.queue.groups.shadows import FORKED
 from recorder.registry.replicas import report_replica
 from recorder.states import GroupState, Origin, Purpose, TrajectoryState
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from recorder.store.schema import groups, trajectories
+from recorder.views.status.figures import list_shadow_costs
+from recorder.views.trajectories.shapes import GroupView
+from recorder.views.trajectories.transcripts import load_groups
 from tests.proxy.fake_engine import FakeEngine, Said, Script, tool_call, words
 from tests.proxy.running import ALIAS, BASE, PROJECT, Proxy, say, serving
 from tests.proxy.until import until
@@ -290,7 +289,7 @@ async def test_what_it_costs_is_counted_and_a_budget_ends_it(store: Store, engin
         await proxy.chat("Where is 4821?", path="/t/one")
         await end(proxy)
         await shadow_groups(store)
-        [cost] = await shadow_costs(Project(store, "default"), 0.0)
+        [cost] = await list_shadow_costs(Project(store, "default"), 0.0)
         assert (cost.alias, cost.answers) == (ALIAS, 2)
         assert cost.sampled_tokens == 2 * len(words(LIVE).ids())
         assert cost.prompt_tokens > 0

@@ -23,7 +23,9 @@ BASE_SHAPES = {"model.layers.0.self_attn.q_proj.weight": (8, 16)}
 
 
 def verify(made: Made, max_rank: int = 32) -> None:
-    adapter_files.verify(made.path, manifest_sha256=made.manifest_sha256, max_rank=max_rank, base_shapes=BASE_SHAPES)
+    adapter_files.verify_adapter(
+        made.path, manifest_sha256=made.manifest_sha256, max_rank=max_rank, base_shapes=BASE_SHAPES
+    )
 
 
 def refused(made: Made, code: str, words: str) -> None:
@@ -136,7 +138,7 @@ def test_a_manifest_that_reaches_out_of_its_folder(tmp_path: Path) -> None:
     manifest["files"]["../secret"] = "0"
     (made.path / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(AdapterError, match="outside of its folder"):
-        adapter_files.verify(made.path, manifest_sha256=None, max_rank=32, base_shapes=None)
+        adapter_files.verify_adapter(made.path, manifest_sha256=None, max_rank=32, base_shapes=None)
 
 
 @pytest.mark.parametrize("keep", [0, 4, 9, 40, -1])

@@ -17,7 +17,7 @@ import pytest
 from proxy.errors import NoReplica
 from proxy.settings.sections import AliasSettings
 from recorder.registry.alias_moves import rollback, set_live
-from recorder.registry.versions import allocate, mark
+from recorder.registry.versions import allocate_version, mark_version
 from recorder.states import VersionState
 from recorder.store import ledger
 from tests.proxy import adapters
@@ -159,7 +159,7 @@ async def test_a_broken_adapter_is_rejected(world: World, make: Callable[[Path],
     assert served(world) == good.name
     assert world.engine.adapters.get(version.engine_name) != version.path
     assert world.engine.adapters.get(good.engine_name) == good.path, "also where both have one name"
-    (entry,) = await ledger.of(world.store, "version", version.id)
+    (entry,) = await ledger.object_entries(world.store, "version", version.id)
     assert entry.code == "rejected"
     following = await world.live()  # and the next one is not held up
     assert following.number == version.number + 1
@@ -235,12 +235,12 @@ async def test_a_version_that_kills_its_engine_twice_is_rejected(world: World) -
 
 async def test_a_version_of_another_base_is_rejected(world: World) -> None:
     version = await world.write(make_adapter(world.folder, "helpdesk@1"))
-    await mark(world.store, version.id, VersionState.ABANDONED)
+    await mark_version(world.store, version.id, VersionState.ABANDONED)
     alias = await world.alias()
     assert alias.live_version_id is not None
-    other = await allocate(world.store, alias.id, alias.live_version_id)
+    other = await allocate_version(world.store, alias.id, alias.live_version_id)
     made = make_adapter(world.folder, "helpdesk@2")
-    await mark(
+    await mark_version(
         world.store,
         other.id,
         VersionState.WRITTEN,

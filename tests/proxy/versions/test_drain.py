@@ -17,9 +17,9 @@ from safetensors.numpy import save_file
 
 from proxy.errors import NoReplica
 from proxy.settings.sections import AliasSettings
-from proxy.versions.in_service import InService
+from proxy.versions.routing import ServiceRouter
 from recorder.capture.recorder import Recorder
-from recorder.holding import holders, leases
+from recorder.queue import leases
 from recorder.registry import replicas
 from recorder.registry.alias_moves import rollback
 from recorder.registry.aliases import ensure_alias, get_alias
@@ -27,8 +27,7 @@ from recorder.registry.fingerprint import base_fingerprint
 from recorder.registry.versions import VersionView
 from recorder.settings import RecorderSettings
 from recorder.states import VersionState
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from tests.proxy import adapters
 from tests.proxy.adapters import make_adapter
 from tests.proxy.controlled import PROXY, World, controlled, hurry, served, up
@@ -121,7 +120,7 @@ async def test_past_the_slots_the_oldest_pin_moves_to_live(make_world: Callable[
 
 async def test_unloading_waits_for_requests_in_flight_here_and_in_another_proxy(world: World) -> None:
     first = await world.live()
-    other = InService(Project(world.store, "default"), PROXY)
+    other = ServiceRouter(Project(world.store, "default"), PROXY)
     await other.start()
     alias = await world.alias()
     await until(lambda: served(world) == first.name)
@@ -142,7 +141,7 @@ async def test_unloading_waits_for_requests_in_flight_here_and_in_another_proxy(
     await other.stop()
 
 
-def _routable(versions: InService) -> list[VersionView]:
+def _routable(versions: ServiceRouter) -> list[VersionView]:
     snapshot = versions.snapshot
     return [v for v in snapshot.versions.values() if snapshot.has(v)]
 
@@ -356,7 +355,7 @@ async def test_only_the_holder_of_the_lease_leads_and_another_takes_over(
     async with controlled(store, tmp_path, engine) as first:
         await until(lambda: up(first))
         async with controlled(store, tmp_path, engine) as second:
-            (lease,) = await leases.holders(Project(store, "default"), leases.CONTROLLER)
+            (lease,) = await leases.list_holders(Project(store, "default"), leases.CONTROLLER)
             assert lease.owner == first.versions.proxy_id
             await until(lambda: up(second))
             version = await second.live()
@@ -371,10 +370,10 @@ async def test_only_the_holder_of_the_lease_leads_and_another_takes_over(
 async def test_a_killed_leader_of_this_machine_is_succeeded_at_once(
     store: Store, tmp_path: Path, engine: ScriptedEngine
 ) -> None:
-    host, _, random = holders.holder_name().split(":")
+    host, _, random = leases.holder_name().split(":")
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         gone.wait()
-    await leases.acquire(Project(store, "default"), leases.CONTROLLER, f"{host}:{gone.pid}:{random}", 3600)
+    await leases.acquire_lease(Project(store, "default"), leases.CONTROLLER, f"{host}:{gone.pid}:{random}", 3600)
     async with controlled(store, tmp_path, engine) as world:
         await until(lambda: up(world))
 
@@ -398,13 +397,13 @@ async def test_an_alias_that_is_new_in_the_settings_is_made(
 
 
 async def test_the_lease_is_kept_while_an_engine_takes_its_time(world: World) -> None:
-    (before,) = await leases.holders(Project(world.store, "default"), leases.CONTROLLER)
+    (before,) = await leases.list_holders(Project(world.store, "default"), leases.CONTROLLER)
     world.engine.load_gate.clear()
     await world.write()
     await until(lambda: bool(world.engine.loads()))
 
     async def renewed() -> bool:
-        (now,) = await leases.holders(Project(world.store, "default"), leases.CONTROLLER)
+        (now,) = await leases.list_holders(Project(world.store, "default"), leases.CONTROLLER)
         return now.epoch == before.epoch and now.expires_at > before.expires_at
 
     await until(renewed)

@@ -58,85 +58,85 @@ def alias(live: int, *, canary: int | None = None, share: float = 0.0, previous:
 
 @given(st.text(max_size=40), st.floats(0, 1))
 def test_the_same_key_draws_the_same_version_and_never_loses_it_when_the_share_grows(key: str, share: float) -> None:
-    drawn = pins.draw(alias(1, canary=2, share=share), key)
-    assert drawn == pins.draw(alias(1, canary=2, share=share), key)
+    drawn = pins.draw_version(alias(1, canary=2, share=share), key)
+    assert drawn == pins.draw_version(alias(1, canary=2, share=share), key)
     if drawn == "a2":
-        assert pins.draw(alias(1, canary=2, share=1.0), key) == "a2"
+        assert pins.draw_version(alias(1, canary=2, share=1.0), key) == "a2"
 
 
 @pytest.mark.parametrize("share", [0.05, 0.3, 0.9])
 def test_the_canary_draws_its_share(share: float) -> None:
-    drawn = [pins.draw(alias(1, canary=2, share=share), f"key {n}") for n in range(4000)]
+    drawn = [pins.draw_version(alias(1, canary=2, share=share), f"key {n}") for n in range(4000)]
     assert drawn.count("a2") / len(drawn) == pytest.approx(share, abs=0.03)
 
 
 def test_another_canary_draws_other_runs() -> None:
     keys = [f"key {n}" for n in range(200)]
-    first = [pins.draw(alias(1, canary=2, share=0.5), k) == "a2" for k in keys]
-    second = [pins.draw(alias(1, canary=3, share=0.5), k) == "a3" for k in keys]
+    first = [pins.draw_version(alias(1, canary=2, share=0.5), k) == "a2" for k in keys]
+    second = [pins.draw_version(alias(1, canary=3, share=0.5), k) == "a3" for k in keys]
     assert first != second
 
 
 def test_without_a_canary_or_a_share_every_run_begins_on_live() -> None:
-    assert pins.draw(alias(1), "k") == "a1"
-    assert pins.draw(alias(1, canary=2, share=0.0), "k") == "a1"
+    assert pins.draw_version(alias(1), "k") == "a1"
+    assert pins.draw_version(alias(1, canary=2, share=0.0), "k") == "a1"
 
 
 HELD = replace(alias(2, previous=1), holdback_share=0.1, watched_until=100.0)
 
 
 def test_the_version_before_is_held_back_until_the_watch_ends() -> None:
-    assert pins.held_back(HELD, 99.0) == "a1"
-    assert pins.held_back(HELD, 100.0) is None
-    assert pins.held_back(alias(2, previous=1), 99.0) is None
+    assert pins.holdback_version(HELD, 99.0) == "a1"
+    assert pins.holdback_version(HELD, 100.0) is None
+    assert pins.holdback_version(alias(2, previous=1), 99.0) is None
 
 
 def test_a_version_that_is_held_back_draws_its_share_beside_a_canary() -> None:
     keys = [f"key {n}" for n in range(4000)]
-    alone = [pins.draw(HELD, key, "a1") for key in keys]
+    alone = [pins.draw_version(HELD, key, "a1") for key in keys]
     assert alone.count("a1") / len(keys) == pytest.approx(0.1, abs=0.03)
     assert set(alone) == {"a1", "a2"}
-    beside = [pins.draw(replace(HELD, canary_version_id="a3", canary_share=0.5), key, "a1") for key in keys]
+    beside = [pins.draw_version(replace(HELD, canary_version_id="a3", canary_share=0.5), key, "a1") for key in keys]
     assert beside.count("a3") / len(keys) == pytest.approx(0.5, abs=0.03)
     assert beside.count("a1") / len(keys) == pytest.approx(0.05, abs=0.02)
-    assert {pins.draw(HELD, key) for key in keys} == {"a2"}, "nothing is held"
+    assert {pins.draw_version(HELD, key) for key in keys} == {"a2"}, "nothing is held"
 
 
 def test_a_pin_on_a_version_that_is_held_back_holds_however_many_steps_it_lies_back() -> None:
     versions = chain(9)
     far = replace(alias(9, previous=1), watched_until=100.0)
-    assert pins.pin_holds(versions["a1"], far, versions, 2)
-    assert not pins.pin_holds(versions["a1"], replace(far, watched_until=None), versions, 2)
+    assert pins.is_pin_valid(versions["a1"], far, versions, 2)
+    assert not pins.is_pin_valid(versions["a1"], replace(far, watched_until=None), versions, 2)
 
 
 def test_a_pin_holds_on_ancestors_of_live_up_to_the_age_bound() -> None:
     versions = chain(5)
-    held = [n for n in range(6) if pins.pin_holds(versions[f"a{n}"], alias(5), versions, max_age=3)]
+    held = [n for n in range(6) if pins.is_pin_valid(versions[f"a{n}"], alias(5), versions, max_age=3)]
     assert held == [2, 3, 4, 5]
 
 
 def test_a_rolled_back_version_loses_its_pins_at_once() -> None:
     versions = chain(4) | {"a5": version(5, RETIRED)}
-    assert not pins.pin_holds(versions["a5"], alias(4), versions, max_age=8)
+    assert not pins.is_pin_valid(versions["a5"], alias(4), versions, max_age=8)
 
 
 def test_a_sibling_of_live_holds_no_pins() -> None:
     versions = chain(4) | {"a5": version(5, RETIRED), "a6": version(6, LIVE, parent=4)}
-    assert not pins.pin_holds(versions["a5"], alias(6), versions, max_age=8)
-    assert pins.pin_holds(versions["a3"], alias(6), versions, max_age=8)
+    assert not pins.is_pin_valid(versions["a5"], alias(6), versions, max_age=8)
+    assert pins.is_pin_valid(versions["a3"], alias(6), versions, max_age=8)
 
 
 def test_the_canary_holds_pins_until_it_is_taken_away() -> None:
     versions = chain(1) | {"a2": version(2, CANARY)}
-    assert pins.pin_holds(versions["a2"], alias(1, canary=2, share=0.1), versions, max_age=8)
+    assert pins.is_pin_valid(versions["a2"], alias(1, canary=2, share=0.1), versions, max_age=8)
     taken = chain(1) | {"a2": version(2, RETIRED)}
-    assert not pins.pin_holds(taken["a2"], alias(1), taken, max_age=8)
+    assert not pins.is_pin_valid(taken["a2"], alias(1), taken, max_age=8)
 
 
 def test_a_version_of_another_alias_holds_no_pin() -> None:
     versions = chain(1)
     other = version(1, RETIRED, alias="b")
-    assert not pins.pin_holds(other, alias(1), versions, max_age=8)
+    assert not pins.is_pin_valid(other, alias(1), versions, max_age=8)
 
 
 def test_ancestry_with_a_loop_ends() -> None:
@@ -145,7 +145,7 @@ def test_ancestry_with_a_loop_ends() -> None:
 
 
 def keep(live: AliasView, versions: dict[str, VersionView], pinned: set[str], max_loras: int = 4) -> list[int]:
-    kept = pins.to_keep([live], versions, pinned, max_loras=max_loras, max_age=8)
+    kept = pins.adapters_to_keep([live], versions, pinned, max_loras=max_loras, max_age=8)
     return [v.number for v in kept]
 
 
@@ -162,7 +162,7 @@ def test_the_version_a_rollback_goes_to_is_kept_before_pinned_ones() -> None:
 def test_versions_that_are_held_back_are_kept_before_any_other_aliass_pins() -> None:
     held = replace(alias(1, previous=0), id="b", live_version_id="b5", previous_version_id="b4", watched_until=100.0)
     others = {v.id: v for v in (version(n, LIVE if n == 5 else RETIRED, alias="b") for n in range(6))}
-    kept = pins.to_keep([alias(5), held], chain(5) | others, {"a4", "a3", "a2"}, max_loras=4, max_age=8)
+    kept = pins.adapters_to_keep([alias(5), held], chain(5) | others, {"a4", "a3", "a2"}, max_loras=4, max_age=8)
     assert [v.id for v in kept] == ["a5", "b5", "b4"]
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.errors import AdapterError
-from proxy.versions.probe import Probe, ProbeContext, distance, is_tellable, judge, read_probe
+from proxy.versions.probe import Probe, ProbeContext, is_distinguishable, judge_probe, logprob_distance, read_probe
 from tests.proxy import adapters
 
 
@@ -21,18 +21,18 @@ def one(new: list[float], parent: list[float]) -> Probe:
 
 def test_the_new_versions_own_answer_is_accepted_and_the_parents_is_not() -> None:
     probe = one([-1.0, -2.0], [-1.5, -2.5])
-    assert judge(probe, [[-1.0, -2.0]]).accepted
-    assert not judge(probe, [[-1.5, -2.5]]).accepted
+    assert judge_probe(probe, [[-1.0, -2.0]]).accepted
+    assert not judge_probe(probe, [[-1.5, -2.5]]).accepted
 
 
 def test_an_answer_between_the_two_is_not_accepted() -> None:
-    assert not judge(one([0.0], [-1.0]), [[-0.5]]).accepted
-    assert judge(one([0.0], [-1.0]), [[-0.2]]).accepted
+    assert not judge_probe(one([0.0], [-1.0]), [[-0.5]]).accepted
+    assert judge_probe(one([0.0], [-1.0]), [[-0.2]]).accepted
 
 
 @pytest.mark.parametrize("missing", [float("-inf"), float("nan")])
 def test_an_answer_that_is_not_finite_is_not_accepted(missing: float) -> None:
-    assert not judge(one([-1.0, -1.0], [-9.0, -9.0]), [[-1.0, missing]]).accepted
+    assert not judge_probe(one([-1.0, -1.0], [-9.0, -9.0]), [[-1.0, missing]]).accepted
 
 
 @given(st.lists(st.tuples(st.floats(-9, 0), st.floats(-2, 2)), min_size=1, max_size=8), st.floats(0, 1))
@@ -40,21 +40,21 @@ def test_an_answer_within_the_noise_is_accepted_wherever_versions_are_told_apart
     rows: list[tuple[float, float]], share: float
 ) -> None:
     probe = one([new for new, _ in rows], [new + gap for new, gap in rows])
-    if is_tellable(probe, "bfloat16"):
+    if is_distinguishable(probe, "bfloat16"):
         answer = [new + share * 1.5e-3 for new, _ in rows]
-        assert judge(probe, [answer]).accepted
+        assert judge_probe(probe, [answer]).accepted
 
 
 def test_whether_versions_are_told_apart_depends_on_the_precision() -> None:
     small_step = one([-1.0], [-1.0003])  # what one step at lr 1e-5 moves
-    assert is_tellable(small_step, "float32")
-    assert not is_tellable(small_step, "bfloat16")
-    assert not is_tellable(small_step, "a precision of the future")
-    assert not is_tellable(one([-1.0], [-1.0]), "float32")
+    assert is_distinguishable(small_step, "float32")
+    assert not is_distinguishable(small_step, "bfloat16")
+    assert not is_distinguishable(small_step, "a precision of the future")
+    assert not is_distinguishable(one([-1.0], [-1.0]), "float32")
 
 
 def test_distance_is_the_mean_over_all_named_tokens() -> None:
-    assert distance([[0.0, 1.0], [4.0]], [[0.0, 0.0], [2.0]]) == pytest.approx(1.0)
+    assert logprob_distance([[0.0, 1.0], [4.0]], [[0.0, 0.0], [2.0]]) == pytest.approx(1.0)
 
 
 def test_a_folder_without_a_probe_has_none(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.base.hours import read_hours
+from recorder.base.hours import parse_hours
 
 times = st.builds(lambda minute: f"{minute // 60:02d}:{minute % 60:02d}", st.integers(0, 1439))
 moments = st.datetimes(datetime(2026, 1, 1), datetime(2026, 12, 31))
@@ -27,20 +27,20 @@ moments = st.datetimes(datetime(2026, 1, 1), datetime(2026, 12, 31))
 )
 def test_hours_begin_at_the_first_time_and_end_before_the_second(hours: str, at: str, wait_s: float) -> None:
     local = datetime.fromisoformat(f"2026-11-22T{at}")
-    assert read_hours(hours).opens_in_s(local) == wait_s
+    assert parse_hours(hours).opens_in_s(local) == wait_s
 
 
 @pytest.mark.parametrize("text", ["", "22-06", "24:00-06:00", "06:00-06:00", "6:00-7:00", "22:00-06:00 ", "all day"])
 def test_what_names_no_hours_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="22:00-06:00"):
-        read_hours(text)
+        parse_hours(text)
 
 
 @given(times, times, moments)
 def test_hours_are_open_once_waited_for_and_shut_until_then(begin: str, end: str, local: datetime) -> None:
     if begin == end:
         return
-    hours = read_hours(f"{begin}-{end}")
+    hours = parse_hours(f"{begin}-{end}")
     wait_s = hours.opens_in_s(local)
     assert 0 <= wait_s <= 86400
     assert hours.opens_in_s(local + timedelta(seconds=wait_s)) == 0
@@ -51,5 +51,5 @@ def test_hours_are_open_once_waited_for_and_shut_until_then(begin: str, end: str
 @given(times, times, moments)
 def test_one_of_some_hours_and_the_rest_of_the_day_is_open(begin: str, end: str, local: datetime) -> None:
     if begin != end:
-        either = [read_hours(f"{begin}-{end}").opens_in_s(local), read_hours(f"{end}-{begin}").opens_in_s(local)]
+        either = [parse_hours(f"{begin}-{end}").opens_in_s(local), parse_hours(f"{end}-{begin}").opens_in_s(local)]
         assert sum(wait_s == 0 for wait_s in either) == 1

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.base.rules import NAMES, Rule, unusable, wrong_form
+from recorder.base.rules import NAMES, Rule, form_error, value_error
 
 
 def nested(times: int) -> dict[str, Any]:
@@ -37,16 +37,16 @@ def nested(times: int) -> dict[str, Any]:
     ],
 )
 def test_a_value_of_the_right_form_that_nothing_can_be_checked_with_is_told(rule: Rule, value: Any, said: str) -> None:
-    assert wrong_form(rule, value) is None
-    assert said in str(unusable(rule, value))
+    assert form_error(rule, value) is None
+    assert said in str(value_error(rule, value))
 
 
 def test_values_that_can_be_used_are_not_told() -> None:
-    assert unusable("regex", r"\bon (mon|fri)day\b") is None
-    assert unusable("answer_schema", {"type": "object", "required": ["order"]}) is None
-    assert unusable("answer_schema", {"properties": {"a": {}}, "unevaluatedProperties": False}) is None
-    assert unusable("answer_schema", {"patternProperties": {"^a": {}}, "additionalProperties": False}) is None
-    assert unusable("max_turns", 3) is None
+    assert value_error("regex", r"\bon (mon|fri)day\b") is None
+    assert value_error("answer_schema", {"type": "object", "required": ["order"]}) is None
+    assert value_error("answer_schema", {"properties": {"a": {}}, "unevaluatedProperties": False}) is None
+    assert value_error("answer_schema", {"patternProperties": {"^a": {}}, "additionalProperties": False}) is None
+    assert value_error("max_turns", 3) is None
 
 
 json_values = st.recursive(
@@ -61,5 +61,5 @@ json_values = st.recursive(
 
 @given(st.sampled_from(NAMES), json_values)
 def test_any_json_is_a_value_or_is_told_why_not(rule: Rule, value: Any) -> None:
-    if wrong_form(rule, value) is None:
-        assert unusable(rule, value) is None or str(unusable(rule, value)).startswith("is no ")
+    if form_error(rule, value) is None:
+        assert value_error(rule, value) is None or str(value_error(rule, value)).startswith("is no ")

@@ -28,7 +28,7 @@ def test_what_was_there_can_be_seen() -> None:
 
 
 def test_no_cell_of_a_table_reaches_the_terminal_as_it_is() -> None:
-    shown = terminal.table((HOSTILE,), [(HOSTILE,)])
+    shown = terminal.build_table((HOSTILE,), [(HOSTILE,)])
     assert "[bold red]not markup[/]" in printed(shown)
     assert harmless(printed(shown))
     assert harmless(uncoloured(shown))  # the only escapes are our own colours
@@ -39,11 +39,15 @@ def test_no_cell_of_a_table_reaches_the_terminal_as_it_is() -> None:
     [(-3, "00:00"), (0, "00:00"), (7.4, "00:07"), (458.2, "07:38"), (3600, "1:00:00"), (90061, "25:01:01")],
 )
 def test_a_time_to_wait_is_told_as_a_clock_does(seconds: float, told: str) -> None:
-    assert terminal.duration(seconds) == told
+    assert terminal.format_duration(seconds) == told
 
 
 def test_a_number_that_is_missing_is_a_dash() -> None:
-    assert (terminal.number(None), terminal.number(0.12345), terminal.number(1234, ",")) == ("–", "0.123", "1,234")
+    assert (terminal.format_number(None), terminal.format_number(0.12345), terminal.format_number(1234, ",")) == (
+        "–",
+        "0.123",
+        "1,234",
+    )
     assert (terminal.percent(None), terminal.percent(0.123)) == ("–", "12.3 %")
 
 

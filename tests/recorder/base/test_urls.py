@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy.engine import make_url
 
-from recorder.base.urls import mask_parameters, shown_store
+from recorder.base.urls import mask_parameters, mask_store_url
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from recorder.base.urls import mask_parameters, shown_store
     ],
 )
 def test_a_stores_password_is_hidden_wherever_it_stands(said: str, told: str) -> None:
-    assert shown_store(make_url(said)) == told
+    assert mask_store_url(make_url(said)) == told
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,14 @@ import pytest
 from sqlalchemy import select
 
 from recorder.capture.recorder import Recorder
-from recorder.content.trainable import LeftOut
-from recorder.content.turns import Address, Sampling
 from recorder.errors import NotFound, StoreUnavailable
-from recorder.reading import transcripts
+from recorder.messages.calls import Address, SamplingParameters
+from recorder.messages.trainability import Exclusion
 from recorder.settings import RecorderSettings
-from recorder.states import CallState, Confidence, Purpose, TrajectoryState, TurnKind
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.states import CallKind, CallState, Confidence, Purpose, TrajectoryState
+from recorder.store.database import Project, Store
 from recorder.store.schema import blobs, calls, groups, nodes, trajectories
+from recorder.views.trajectories import transcripts
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, request, tool_result, tool_turn, turn, user
 
 AT = Address(trajectory="run-1")
@@ -52,7 +51,7 @@ async def test_a_call_is_read_back_with_every_detail(store: Store, talk: Talk) -
         replace(AT, tags={"team": "a"}),
         response_format={"type": "text"},
         rest={"user": "u", "seed": 3},
-        sampling=Sampling(temperature=0.7, seed=2**70, stop=("x",), distorting=("logit_bias",)),
+        sampling=SamplingParameters(temperature=0.7, seed=2**70, stop=("x",), distorting=("logit_bias",)),
         prompt_token_ids=list(range(300)),
         response_meta={"system_fingerprint": "fp"},
         base_fingerprint="base",
@@ -73,7 +72,7 @@ async def test_a_call_is_read_back_with_every_detail(store: Store, talk: Talk) -
     assert sampled.token_ids is not None
     assert sampled.logprobs is not None
     assert (list(sampled.token_ids), list(sampled.logprobs)) == ([5, 6], [-0.5, -1.5])
-    assert (sampled.trainable, sampled.untrainable_reason) == (False, LeftOut.DISTORTED)
+    assert (sampled.trainable, sampled.untrainable_reason) == (False, Exclusion.DISTORTED)
 
 
 async def test_tokens_are_only_read_where_asked_for(store: Store, talk: Talk) -> None:
@@ -127,7 +126,7 @@ async def test_branches_are_branches(store: Store, talk: Talk) -> None:
 
 async def test_auxiliary_and_broken_calls_do_not_move_the_main_leaf(store: Store, talk: Talk) -> None:
     main = await talk.call([user("hi")], "hello", AT)
-    title = replace(AT, turn_kind=TurnKind.AUX)
+    title = replace(AT, turn_kind=CallKind.AUX)
     await talk.call([user("a title for: hi")], "Greeting", title)
     await talk.call(
         [user("hi"), assistant("hello"), user("more")], [], AT, state=CallState.ERRORED, error="engine died"
@@ -138,7 +137,7 @@ async def test_auxiliary_and_broken_calls_do_not_move_the_main_leaf(store: Store
     assert view.main_path == [(main.call_id, 0)]
     assert [c.state for c in view.calls] == ["complete", "complete", "errored", "aborted"]
     reasons = [[choice.untrainable_reason for choice in call.choices] for call in view.calls]
-    assert reasons == [[None], [LeftOut.AUXILIARY], [], [LeftOut.NOT_COMPLETE]]
+    assert reasons == [[None], [Exclusion.AUXILIARY], [], [Exclusion.NOT_COMPLETE]]
     (row,) = await rows_of(store, trajectories)
     assert row.call_count == 4
 
@@ -157,7 +156,7 @@ async def test_of_several_choices_the_one_that_was_gone_on_with_is_selected(stor
     view = await transcripts.load_trajectory(store, first.attribution.trajectory.id)
     assert view.main_path[0] == (first.call_id, 1)
     reasons = [choice.untrainable_reason for choice in view.calls[0].choices]
-    assert reasons == [LeftOut.NOT_SELECTED, None, LeftOut.NOT_SELECTED]
+    assert reasons == [Exclusion.NOT_SELECTED, None, Exclusion.NOT_SELECTED]
 
 
 async def test_a_sibling_of_a_split_call_shows_its_own_choice(store: Store, talk: Talk) -> None:
@@ -316,7 +315,7 @@ async def test_a_restarted_recorder_continues_what_was_closed(store: Store, talk
 
 
 async def _seal(store: Store, trajectory_id: str) -> None:
-    from recorder.groups.closing import close_trajectory
+    from recorder.queue.groups.closure import close_trajectory
 
     async with store.write() as conn:
         assert await close_trajectory(conn, trajectory_id, TrajectoryState.COMPLETED, "idle")
@@ -378,7 +377,7 @@ async def test_an_sdks_retry_is_the_same_turn(store: Store, talk: Talk) -> None:
     view = await transcripts.load_trajectory(store, retry.attribution.trajectory.id)
     assert {c.id: c.superseded_by for c in view.calls}[broken.call_id] == retry.call_id
     assert view.main_path[0] == (retry.call_id, 0)
-    assert view.calls[0].choices[0].untrainable_reason == LeftOut.SUPERSEDED
+    assert view.calls[0].choices[0].untrainable_reason == Exclusion.SUPERSEDED
 
 
 async def test_an_unaddressed_retry_belongs_where_the_first_attempt_does(store: Store, talk: Talk) -> None:
@@ -432,7 +431,7 @@ async def test_a_turn_whose_ids_are_none_is_kept_with_its_text(store: Store, tal
     made = await talk.call([user("?")], [choice(assistant("42"), token_ids=ids)], AT)
     view = await transcripts.load_trajectory(store, made.attribution.trajectory.id, with_tokens=True)
     [said] = view.calls[0].choices
-    assert (said.message, said.trainable, said.untrainable_reason) == (assistant("42"), False, LeftOut.IDS_MALFORMED)
+    assert (said.message, said.trainable, said.untrainable_reason) == (assistant("42"), False, Exclusion.IDS_MALFORMED)
     going_on = [user("?"), assistant("42"), user("sure?")]
     assert (await talk.call(going_on, "yes", AT)).attribution.parent is not None
 
@@ -443,7 +442,7 @@ async def test_a_turn_whose_prompts_ids_are_none_is_kept_with_its_text(store: St
     view = await transcripts.load_trajectory(store, made.attribution.trajectory.id, with_tokens=True)
     assert view.calls[0].prompt_token_ids is None
     [said] = view.calls[0].choices
-    assert (said.message, said.trainable, said.untrainable_reason) == (assistant("42"), False, LeftOut.IDS_MALFORMED)
+    assert (said.message, said.trainable, said.untrainable_reason) == (assistant("42"), False, Exclusion.IDS_MALFORMED)
     going_on = [user("?"), assistant("42"), user("sure?")]
     assert (await talk.call(going_on, "yes", AT)).attribution.parent is not None
 

@@ -11,9 +11,9 @@ from sqlalchemy import ClauseElement
 from sqlalchemy.dialects import registry
 
 from recorder.capture import statements as writes
+from recorder.capture.lookups import statements as lookups
 from recorder.capture.statements import INSERT_CALLS, INSERT_CHOICES, INSERT_GROUPS, INSERT_NODES, INSERT_TRAJECTORIES
-from recorder.lineage import statements as lookups
-from recorder.search import filling as indexing
+from recorder.search import indexer as indexing
 from recorder.store.schema import trajectories
 from recorder.store.statement import Statement
 

@@ -12,19 +12,18 @@ from sqlalchemy import select
 
 from recorder.base import terminal
 from recorder.capture.recorder import Recorder
-from recorder.capture.tool_calls import Asked, Joined, ToolCall, choose
+from recorder.capture.tool_calls import ToolCall, ToolCallAttribution, ToolRequest, choose_request
 from recorder.commands import transcript
-from recorder.content.tool_requests import match, requests_in
-from recorder.content.turns import Address
 from recorder.ids import first_id_at, new_id
-from recorder.reading.export import raw_lines, tool_lines
-from recorder.reading.transcripts import load_trajectory
+from recorder.maintenance.deletion import delete_trajectory
+from recorder.maintenance.export import raw_lines, tool_lines
+from recorder.messages.calls import Address
+from recorder.messages.plain_text import match_key, parse_tool_requests
 from recorder.settings import RecorderSettings
 from recorder.states import Confidence, ToolOutcome, TrajectoryState
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from recorder.store.schema import tool_requests, trajectories
-from recorder.upkeep.deletion import delete_trajectory
+from recorder.views.trajectories.transcripts import load_trajectory
 from tests.recorder.rows import Rows
 from tests.recorder.talk import PROJECT, Talk, assistant, request, tool_result, tool_turn, user
 
@@ -32,7 +31,7 @@ ARGUMENTS = {"a": 2, "b": 1}  # as talk.tool_turn asks `find`
 KEY = b"k" * 32
 
 
-def done(joined: Joined, **changes: Any) -> ToolCall:
+def done(joined: ToolCallAttribution, **changes: Any) -> ToolCall:
     now = time.time()
     values: dict[str, Any] = {
         "id": new_id("tool"),
@@ -52,7 +51,7 @@ def done(joined: Joined, **changes: Any) -> ToolCall:
     return ToolCall(**values | changes)
 
 
-async def call(recorder: Recorder, **where: Any) -> Joined:
+async def call(recorder: Recorder, **where: Any) -> ToolCallAttribution:
     joined = await recorder.tools.join(PROJECT, "find", ARGUMENTS, **where)
     await recorder.tools.commit(done(joined))
     return joined
@@ -63,7 +62,7 @@ async def test_the_only_run_that_waits_for_a_call_gets_it(recorder: Recorder, ta
     joined = await call(recorder)
     assert (joined.source, joined.confidence) == ("arguments", Confidence.EXACT)
     assert joined.trajectory_id == asked.attribution.trajectory.id
-    assert joined.asked == Asked(asked.call_id, 0, 0, "id-1", asked.attribution.trajectory.id)
+    assert joined.asked == ToolRequest(asked.call_id, 0, 0, "id-1", asked.attribution.trajectory.id)
 
 
 async def test_a_request_is_answered_once(recorder: Recorder, talk: Talk) -> None:
@@ -184,7 +183,7 @@ async def test_a_run_reads_as_one_timeline(recorder: Recorder, talk: Talk, store
     ]
     console = terminal.console()
     with console.capture() as shown:
-        console.print(transcript.trajectory(view, None, {}))
+        console.print(transcript.render_trajectory(view, None, {}))
     text = shown.get()
     assert "⚒ find · by orders · complete · 0.25 s · read-only · arguments/exact" in text
     assert text.index("→ find(") < text.index("⚒ find") < text.index("found")
@@ -229,32 +228,39 @@ def test_a_request_and_its_call_match_however_the_arguments_are_spelled(argument
         {k: arguments[k] for k in keys}, indent=order.choice([None, 2]), ensure_ascii=order.random() < 0.5
     )
     message = {"role": "assistant", "tool_calls": [{"id": "i", "function": {"name": "f", "arguments": text}}]}
-    assert requests_in(KEY, message) == [(0, "i", match(KEY, "f", arguments))]
+    assert parse_tool_requests(KEY, message) == [(0, "i", match_key(KEY, "f", arguments))]
 
 
 def test_numbers_are_equal_as_javascript_has_them() -> None:
-    assert match(KEY, "f", {"n": [1.0]}) == match(KEY, "f", {"n": [1]})
-    assert match(KEY, "f", {"n": True}) != match(KEY, "f", {"n": 1})
-    assert match(KEY, "f", {}) == match(KEY, "f", None)
-    assert match(b"other" * 4, "f", {}) != match(KEY, "f", {})
+    assert match_key(KEY, "f", {"n": [1.0]}) == match_key(KEY, "f", {"n": [1]})
+    assert match_key(KEY, "f", {"n": True}) != match_key(KEY, "f", {"n": 1})
+    assert match_key(KEY, "f", {}) == match_key(KEY, "f", None)
+    assert match_key(b"other" * 4, "f", {}) != match_key(KEY, "f", {})
 
 
 def test_a_clients_own_prefix_is_no_part_of_a_name() -> None:
-    assert match(KEY, "mcp__hone__orders__find", {}) == match(KEY, "orders__find", {})
-    assert match(KEY, "mcp__hone__", {}) != match(KEY, "", {})
+    assert match_key(KEY, "mcp__hone__orders__find", {}) == match_key(KEY, "orders__find", {})
+    assert match_key(KEY, "mcp__hone__", {}) != match_key(KEY, "", {})
 
 
 def test_what_is_no_request_is_none() -> None:
     hostile: list[Any] = [None, 1, {}, {"function": 1}, {"function": {"name": 3}}]
     hostile.append({"function": {"name": "f", "arguments": "{"}})
-    assert requests_in(KEY, {"tool_calls": hostile}) == []
-    assert requests_in(KEY, {"tool_calls": 7}) == requests_in(KEY, None) == requests_in(KEY, assistant("x")) == []
+    assert parse_tool_requests(KEY, {"tool_calls": hostile}) == []
+    assert (
+        parse_tool_requests(KEY, {"tool_calls": 7})
+        == parse_tool_requests(KEY, None)
+        == parse_tool_requests(KEY, assistant("x"))
+        == []
+    )
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.integers(0, 2)), max_size=6, unique=True))
 def test_several_runs_that_wait_get_nothing(waiting: list[tuple[str, int, int]]) -> None:
-    asked = [Asked(f"call_{choice_}{position}", choice_, position, None, run) for run, choice_, position in waiting]
-    confidence, found = choose(asked)
+    asked = [
+        ToolRequest(f"call_{choice_}{position}", choice_, position, None, run) for run, choice_, position in waiting
+    ]
+    confidence, found = choose_request(asked)
     runs = {a.trajectory_id for a in asked}
     assert (found is not None) == (len(runs) == 1)
     assert confidence == [Confidence.NEW, Confidence.EXACT, Confidence.AMBIGUOUS][len(runs)]

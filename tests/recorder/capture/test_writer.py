@@ -18,15 +18,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.capture.recorder import Recorder
 from recorder.capture.statements import INSERT_NODES
-from recorder.content.turns import Address, TrajectoryRef, Turn
 from recorder.errors import StoreUnavailable
-from recorder.groups.closing import close_group
+from recorder.messages.calls import Address, RecordedCall, TrajectoryRef
+from recorder.queue.groups.closure import close_group
 from recorder.settings import RecorderSettings
-from recorder.store.checkpoint import Checkpointer, checkpoint
-from recorder.store.database import Store
-from recorder.store.lanes import Executor, Lane, SqliteLane, StoreLane, lane_for
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from recorder.store.schema import calls, trajectories
+from recorder.store.wal_checkpoint import Checkpointer, checkpoint
+from recorder.store.write_backends import Executor, SqliteBackend, StoreBackend, WriteBackend, choose_backend
 from tests.recorder.rows import Rows
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, request, turn, user
 
@@ -36,7 +35,7 @@ R = TypeVar("R")
 class Gate:
     """A lane that lets writes through only while it is open, and counts them."""
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: WriteBackend) -> None:
         self._lane = lane
         self.open = asyncio.Event()
         self.open.set()
@@ -76,7 +75,7 @@ class Gate:
 
 
 @contextlib.asynccontextmanager
-async def _recording(store: Store, lane: Lane, **settings: object) -> AsyncIterator[Talk]:
+async def _recording(store: Store, lane: WriteBackend, **settings: object) -> AsyncIterator[Talk]:
     recorder = Recorder(store, RecorderSettings.model_validate(settings), lane)
     await recorder.start()
     try:
@@ -87,10 +86,10 @@ async def _recording(store: Store, lane: Lane, **settings: object) -> AsyncItera
 
 @pytest.fixture
 def gate(store: Store) -> Gate:
-    return Gate(lane_for(store, "process"))
+    return Gate(choose_backend(store, "process"))
 
 
-async def queued(talk: Talk, gate: Gate, turns: Sequence[Turn]) -> list[asyncio.Future[None]]:
+async def queued(talk: Talk, gate: Gate, turns: Sequence[RecordedCall]) -> list[asyncio.Future[None]]:
     """Begin to commit turns; returns when the first stands before the closed gate and the others wait behind it."""
     waiting: list[asyncio.Future[None]] = [asyncio.ensure_future(talk.recorder.commit(turns[0]))]
     while not gate.asked:
@@ -144,7 +143,7 @@ async def test_one_statement_a_table_writes_a_batch(store: Store, monkeypatch: p
     def note(connection: object, cursor: object, statement: str, *rest: object) -> None:
         statements.append(statement)
 
-    async with _recording(store, StoreLane(store)) as talk:
+    async with _recording(store, StoreBackend(store)) as talk:
         addresses = [Address(trajectory=str(n)) for n in range(16)]
         await asyncio.gather(*(talk.call([user("?")], "!", a) for a in addresses))
         turns = [
@@ -174,7 +173,7 @@ async def test_one_statement_a_table_writes_a_batch(store: Store, monkeypatch: p
 async def test_groups_are_locked_before_their_members(store: Store) -> None:
     """PostgreSQL locks rows: a batch that took them the other way round than a sweep would wait for it for ever."""
     address = Address(trajectory="run", group="g", group_size=2)
-    async with _recording(store, StoreLane(store)) as talk:
+    async with _recording(store, StoreBackend(store)) as talk:
         await talk.call([user("?")], "!", address)
         going_on = await talk.attributed([user("more")], [choice(assistant("!"))], address)
         closing = await talk.attributed([user("end")], [choice(assistant("!"))], replace(address, done=True))
@@ -191,7 +190,7 @@ async def test_groups_are_locked_before_their_members(store: Store) -> None:
 async def test_what_is_told_of_a_failed_write_holds_nothing_of_a_conversation(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with _recording(store, StoreLane(store)) as talk:
+    async with _recording(store, StoreBackend(store)) as talk:
         written = await talk.call([user("?")], "!")
         again = turn(written.attribution.trajectory, request([user("?")], model="secret"), [choice(assistant("!"))])
         with pytest.raises(StoreUnavailable) as refused:
@@ -290,8 +289,8 @@ async def test_a_store_that_refuses_for_all_is_not_asked_for_each(store: Store, 
 
 @pytest.mark.sqlite_only("its one write lock, taken by another connection")
 async def test_a_locked_store_is_waited_for_without_stopping_the_event_loop(store: Store, tmp_path: Path) -> None:
-    lane = lane_for(store, "process")
-    assert isinstance(lane, SqliteLane)
+    lane = choose_backend(store, "process")
+    assert isinstance(lane, SqliteBackend)
     async with _recording(store, lane) as talk:
         made = await talk.attributed([user("?")], [choice(assistant("!"))], Address())
         other = sqlite3.connect(tmp_path / "hone.db", isolation_level=None)
@@ -308,7 +307,7 @@ async def test_a_locked_store_is_waited_for_without_stopping_the_event_loop(stor
 
 @pytest.mark.sqlite_only("its direct lane runs in the event loop's thread")
 async def test_slow_commits_move_to_a_thread(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recorder.store.lanes.SLOW_S", -1.0)  # every commit is slow
+    monkeypatch.setattr("recorder.store.write_backends.SLOW_S", -1.0)  # every commit is slow
     threads: list[Callable[..., object]] = []
     real = asyncio.to_thread
 
@@ -316,8 +315,8 @@ async def test_slow_commits_move_to_a_thread(store: Store, monkeypatch: pytest.M
         threads.append(work)
         return await real(work, *args)
 
-    monkeypatch.setattr("recorder.store.lanes.asyncio.to_thread", noted)
-    async with _recording(store, lane_for(store, "process")) as talk:
+    monkeypatch.setattr("recorder.store.write_backends.asyncio.to_thread", noted)
+    async with _recording(store, choose_backend(store, "process")) as talk:
         made = [await talk.call([user(f"{n}")], "!") for n in range(3)]
     assert [work.__name__ for work in threads].count("_transact") == 2  # the first told
     assert await written(store) == {m.call_id for m in made}
@@ -335,9 +334,9 @@ def connected(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 @pytest.mark.sqlite_only("its log")
-@pytest.mark.parametrize("kind", [SqliteLane, StoreLane])
-async def test_commits_leave_checkpoints_to_others(store: Store, tmp_path: Path, kind: type[Lane]) -> None:
-    lane = SqliteLane(store, "process") if kind is SqliteLane else StoreLane(store)
+@pytest.mark.parametrize("kind", [SqliteBackend, StoreBackend])
+async def test_commits_leave_checkpoints_to_others(store: Store, tmp_path: Path, kind: type[WriteBackend]) -> None:
+    lane = SqliteBackend(store, "process") if kind is SqliteBackend else StoreBackend(store)
     await lane.start()
     for number in range(8):
         node = (bytes([number]) * 16, PROJECT, None, 0, "user", "x" * 1_000_000, False)

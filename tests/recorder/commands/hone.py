@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from proxy.cli import cli
 from recorder.settings import RecorderSettings
-from recorder.store import migrate
+from recorder.store import bootstrap
 from recorder.store.database import Store
 
 
@@ -34,7 +34,7 @@ class Hone:
 
     def do(self, work: Callable[[Store], Awaitable[Any]]) -> Any:
         async def main() -> Any:
-            store = await migrate.open_store(self.data, self._settings, migrate=True)
+            store = await bootstrap.open_store(self.data, self._settings, migrate=True)
             try:
                 return await work(store)
             finally:

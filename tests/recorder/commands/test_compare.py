@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from recorder.judged.choices import Choice
-from recorder.judged.prompts import Asked
-from recorder.judged.replies import NewReply
-from recorder.store.database import Store
-from recorder.store.project import Project
-from recorder.work import claims, feedback, scores
-from recorder.work.scores import NewPart
+from recorder.queue import claims, feedback
+from recorder.queue.groups.disputes import PairChoice
+from recorder.queue.judging import scores
+from recorder.queue.judging.records import JudgePrompt, NewReply
+from recorder.queue.judging.scores import NewPart
+from recorder.store.database import Project, Store
 from tests.recorder.attempts import Step, group_of, scored
 from tests.recorder.commands.hone import Hone
 from tests.recorder.rows import PROJECT, Rows
@@ -54,7 +53,7 @@ def test_what_the_judge_was_asked_and_replied_is_shown_where_it_is_kept(hone: Ho
 
 
 def test_of_several_replies_the_prompt_of_one_is_shown(hone: Hone) -> None:
-    asked = [Asked(None, [{"role": "user", "content": f"which? as {n}"}], n) for n in range(2)]
+    asked = [JudgePrompt(None, [{"role": "user", "content": f"which? as {n}"}], n) for n in range(2)]
     replies = [NewReply(n, f"openai/{n}", None, 1.0, "{}", None) for n in range(2)]
 
     async def judged(store: Store) -> str:
@@ -77,9 +76,13 @@ def test_of_several_replies_the_prompt_of_one_is_shown(hone: Hone) -> None:
 def test_what_people_prefer_is_told_and_a_tie_as_one(hone: Hone) -> None:
     group, (one, other) = hone.do(two)
     assert "prefer" not in hone("compare", group).stdout
-    tie = Choice(one, other, tie=True)
-    hone.do(lambda store: feedback.choose(Project(store, PROJECT), tie, by="me", shown="first", comment="\x1b[2Jalike"))
-    hone.do(lambda store: feedback.prefer(Project(store, PROJECT), group, [(other, one)], by="her"))
+    tie = PairChoice(one, other, tie=True)
+    hone.do(
+        lambda store: feedback.write_choice(
+            Project(store, PROJECT), tie, by="me", shown="first", comment="\x1b[2Jalike"
+        )
+    )
+    hone.do(lambda store: feedback.write_preferences(Project(store, PROJECT), group, [(other, one)], by="her"))
     shown = hone("compare", group).stdout
     assert "attempt 2 is better than attempt 1 (her)" in shown
     assert "attempts 1 and 2 are as good as each other (me): ␛[2Jalike" in shown

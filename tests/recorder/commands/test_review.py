@@ -16,15 +16,16 @@ from pathlib import Path
 
 import pytest
 
+from recorder.queue import claims, feedback
+from recorder.queue.feedback import Feedback
+from recorder.queue.judging import scores
+from recorder.queue.judging.scores import NewPart
 from recorder.store.database import Store
-from recorder.work import claims, feedback, scores
-from recorder.work.feedback import Feedback
-from recorder.work.scores import NewPart
 from tests.recorder.attempts import group_of
 from tests.recorder.commands.hone import Hone
-from tests.recorder.reviewing.waiting import scored_task, two_versions
 from tests.recorder.rows import Rows
 from tests.recorder.score_rows import new_score
+from tests.recorder.views.review.waiting import scored_task, two_versions
 
 WAITS_S = 60.0
 ASKS = "Which is better?"
@@ -48,7 +49,7 @@ def said_of(hone: Hone, ids: list[str]) -> list[Feedback]:
     """What was said of these runs."""
 
     async def read(store: Store) -> list[Feedback]:
-        return [one for id_ in ids for one in await feedback.of(store, id_)]
+        return [one for id_ in ids for one in await feedback.list_feedback(store, id_)]
 
     found: list[Feedback] = hone.do(read)
     return found

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from recorder.checking.checks import CHECKS
+from recorder.maintenance.integrity.invariants import CHECKS
 from recorder.settings import RecorderSettings
-from recorder.store import migrate
+from recorder.store import bootstrap
 from tests.recorder.commands.hone import Hone
 from tests.recorder.rows import Rows
 
@@ -64,8 +64,8 @@ def test_an_unknown_scope_is_met_with_the_known(hone: Hone) -> None:
 def test_upgrading_makes_an_empty_store(tmp_path: Path) -> None:
     new = Hone(tmp_path / "new", RecorderSettings())
     assert "there is no store" in new("groups", fails=True).stderr
-    assert new.json("db", "upgrade")["schema"] == migrate.HEAD
-    assert f"has schema {migrate.HEAD}" in new("db", "upgrade").stdout
+    assert new.json("db", "upgrade")["schema"] == bootstrap.HEAD
+    assert f"has schema {bootstrap.HEAD}" in new("db", "upgrade").stdout
     assert new.json("groups") == []
 
 

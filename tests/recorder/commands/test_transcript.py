@@ -10,10 +10,17 @@ from typing import Any
 import pytest
 
 from recorder.commands import transcript
-from recorder.content.turns import Sampling
-from recorder.reading.views import CallView, ChoiceView, FeedbackView, GroupView, ScenarioView, TrajectoryView
-from recorder.states import CallState, Confidence, GroupState, Origin, Purpose, TrajectoryState, TurnKind
-from recorder.work.scores import NewPart, StoredScore
+from recorder.messages.calls import SamplingParameters
+from recorder.queue.judging.scores import NewPart, StoredScore
+from recorder.states import CallKind, CallState, Confidence, GroupState, Origin, Purpose, TrajectoryState
+from recorder.views.trajectories.shapes import (
+    CallView,
+    ChoiceView,
+    FeedbackView,
+    GroupView,
+    ScenarioView,
+    TrajectoryView,
+)
 from tests.recorder.commands.printing import HOSTILE, harmless, printed, uncoloured
 from tests.recorder.score_rows import stored_score
 
@@ -41,7 +48,7 @@ def call(number: int, messages: list[dict[str, Any]], sampled: dict[str, Any], *
         parent_choice=None if number == 1 else 0,
         state=CallState.COMPLETE,
         superseded_by=None,
-        turn_kind=TurnKind.MAIN,
+        turn_kind=CallKind.MAIN,
         attribution_source="path",
         attribution_confidence=Confidence.STATED,
         alias_id="alias",
@@ -51,7 +58,7 @@ def call(number: int, messages: list[dict[str, Any]], sampled: dict[str, Any], *
         dialect="chat",
         endpoint="/v1/chat/completions",
         stream=False,
-        sampling=Sampling(temperature=0.7),
+        sampling=SamplingParameters(temperature=0.7),
         usage=None,
         response_meta=None,
         messages=messages,
@@ -94,7 +101,7 @@ def trajectory(**changed: Any) -> TrajectoryView:
         ended_at=102.5,
         tools=None,
         messages=[SYSTEM, ASKED, LOOKED, FOUND, ANSWERED],
-        calls=[first, second, call(3, [ASKED], ANSWERED, turn_kind=TurnKind.AUX, state=CallState.ABORTED)],
+        calls=[first, second, call(3, [ASKED], ANSWERED, turn_kind=CallKind.AUX, state=CallState.ABORTED)],
         main_path=[("call_1", 0), ("call_2", 0)],
         feedback=[FeedbackView("resolved", True, None, "thanks", {}, 103.0)],
         scenario=None,
@@ -114,7 +121,7 @@ SCORE = score(
 
 
 def test_a_run_is_readable() -> None:
-    text = printed(transcript.trajectory(trajectory(), SCORE, {"ver_3": "helpdesk@3"}))
+    text = printed(transcript.render_trajectory(trajectory(), SCORE, {"ver_3": "helpdesk@3"}))
     for part in (
         "traj_1  completed (done)",
         "id run-7 · group group_1 · helpdesk@3 · train · live · 3 calls",
@@ -140,14 +147,14 @@ def test_a_run_is_readable() -> None:
 
 
 def test_a_run_that_was_not_judged_says_so() -> None:
-    assert "no reward yet" in printed(transcript.trajectory(trajectory(), None, {}))
+    assert "no reward yet" in printed(transcript.render_trajectory(trajectory(), None, {}))
 
 
 def test_what_is_context_says_why() -> None:
     masked = choice(ANSWERED, trainable=False, untrainable_reason="top_p")
     only = call(1, [SYSTEM, ASKED, LOOKED, FOUND], ANSWERED, choices=[masked])
     view = trajectory(calls=[only], main_path=[("call_1", 0)])
-    assert "context: top_p" in printed(transcript.trajectory(view, None, {}))
+    assert "context: top_p" in printed(transcript.render_trajectory(view, None, {}))
 
 
 def test_a_group_shows_its_members_by_reward_with_the_judges_reasons() -> None:
@@ -156,7 +163,7 @@ def test_a_group_shows_its_members_by_reward_with_the_judges_reasons() -> None:
         "group_1", "default", "task", "alias", GroupState.SCORED, None, "ver_3", None, 2, "score_1",
         ScenarioView("order-4821", "train", {}, None, None), members,
     )  # fmt: skip
-    text = printed(transcript.group(view, SCORE, {"ver_3": "helpdesk@3"}))
+    text = printed(transcript.render_group(view, SCORE, {"ver_3": "helpdesk@3"}))
     assert "group_1  scored" in text
     assert "id task · helpdesk@3 · scenario order-4821 · 2 members" in text
     assert text.index("right, with one detour") < text.index("the check timed out")
@@ -176,7 +183,7 @@ def test_a_group_shows_every_part_extra_value_and_rule_with_its_reason() -> None
         "group_1", "default", "task", "alias", GroupState.SCORED, None, "ver_3", None, 1, "score_1", None,
         [trajectory()],
     )  # fmt: skip
-    text = printed(transcript.group(view, score(*parts), {}))
+    text = printed(transcript.render_group(view, score(*parts), {}))
     for part in parts:
         assert re.search(rf"{re.escape(part.part)} +{part.value:g} .*{part.explanation}", text)
 
@@ -185,14 +192,14 @@ def test_a_group_that_was_not_judged_shows_its_members() -> None:
     view = GroupView(
         "group_1", "default", "task", "alias", GroupState.READY, None, "ver_3", None, 1, None, None, [trajectory()]
     )
-    text = printed(transcript.group(view, None, {}))
+    text = printed(transcript.render_group(view, None, {}))
     assert "not judged yet" in text
     assert re.search(r"traj_1 +completed +done +3 +reward +–", text)
 
 
 def test_a_call_shows_prompt_choices_and_error() -> None:
     view = call(1, [SYSTEM, ASKED], ANSWERED, state=CallState.ERRORED, error="engine died", superseded_by="call_9")
-    text = printed(transcript.call(view, {}))
+    text = printed(transcript.render_call(view, {}))
     for part in ("call_1  errored (call_9)", "engine died", "Where is order 4821?", "It arrives on Monday."):
         assert part in text
 
@@ -200,7 +207,10 @@ def test_a_call_shows_prompt_choices_and_error() -> None:
 def test_what_the_model_did_not_get_is_told_of_a_call_and_of_its_run() -> None:
     meta = {"left_out_tools": ["web_search"], "left_out_items": ["web_search_call"]}
     view = call(1, [ASKED], ANSWERED, response_meta=meta)
-    for shown in (transcript.call(view, {}), transcript.trajectory(trajectory(calls=[view, view]), None, {})):
+    for shown in (
+        transcript.render_call(view, {}),
+        transcript.render_trajectory(trajectory(calls=[view, view]), None, {}),
+    ):
         text = printed(shown)
         assert "left out, tools: web_search\n" in text
         assert "left out, of the conversation: web_search_call" in text
@@ -209,8 +219,8 @@ def test_what_the_model_did_not_get_is_told_of_a_call_and_of_its_run() -> None:
 def test_long_messages_are_cut_unless_asked_for_whole() -> None:
     long = {"role": "tool", "content": "x" * 10_000 + "END"}
     view = trajectory(messages=[long], main_path=[])
-    assert "[6,003 more characters: --full]" in printed(transcript.trajectory(view, None, {}))
-    assert "END" in printed(transcript.trajectory(view, None, {}, full=True))
+    assert "[6,003 more characters: --full]" in printed(transcript.render_trajectory(view, None, {}))
+    assert "END" in printed(transcript.render_trajectory(view, None, {}, full=True))
 
 
 @pytest.mark.parametrize(
@@ -223,14 +233,14 @@ def test_long_messages_are_cut_unless_asked_for_whole() -> None:
     ],
 )
 def test_every_form_of_content_is_shown(content: Any, shown: tuple[str, ...]) -> None:
-    text = printed(transcript.trajectory(trajectory(messages=[{"role": "user", "content": content}]), None, {}))
+    text = printed(transcript.render_trajectory(trajectory(messages=[{"role": "user", "content": content}]), None, {}))
     assert all(part in text for part in shown)
 
 
 @pytest.mark.parametrize("calls", [[{}], ["text"], [{"function": None}], [{"function": {"arguments": {"a": 1}}}]])
 def test_malformed_tool_calls_are_no_obstacle(calls: list[Any]) -> None:
     message = {"role": "assistant", "content": None, "tool_calls": calls}
-    printed(transcript.trajectory(trajectory(messages=[message]), None, {}))
+    printed(transcript.render_trajectory(trajectory(messages=[message]), None, {}))
 
 
 def hostile(value: Any) -> Any:
@@ -261,9 +271,9 @@ def test_no_part_of_a_run_reaches_the_terminal_as_it_is() -> None:
         ScenarioView(HOSTILE, "train", {}, None, None), [view],
     )  # fmt: skip
     for shown in (
-        transcript.trajectory(view, judged, {"ver_3": HOSTILE}),
-        transcript.group(group, judged, {}),
-        transcript.call(nasty, {}),
+        transcript.render_trajectory(view, judged, {"ver_3": HOSTILE}),
+        transcript.render_group(group, judged, {}),
+        transcript.render_call(nasty, {}),
     ):
         assert harmless(printed(shown))
         assert "[bold red]not markup[/]" in printed(shown)

@@ -12,8 +12,7 @@ from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
 from recorder.states import VersionState
 from recorder.store import ledger
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from tests.recorder.rows import PROJECT, Rows
 
 GATED = (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED)
@@ -21,9 +20,9 @@ GATED = (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED)
 
 async def gated(store: Store, alias: AliasView) -> VersionView:
     assert alias.live_version_id is not None
-    version = await versions.allocate(store, alias.id, alias.live_version_id)
+    version = await versions.allocate_version(store, alias.id, alias.live_version_id)
     for state in GATED:
-        version = await versions.mark(store, version.id, state)
+        version = await versions.mark_version(store, version.id, state)
     return version
 
 
@@ -65,8 +64,8 @@ async def test_a_base_may_change_as_long_as_nothing_was_trained_on_it(rows: Rows
     after = await aliases.ensure_alias(Project(rows.store, PROJECT), "helpdesk", "other-model", "fingerprint-2")
     assert (after.base_model, after.base_fingerprint) == ("other-model", "fingerprint-2")
     assert after.generation == before.generation + 1
-    assert (await versions.by_name(Project(rows.store, PROJECT), "helpdesk@0")).engine_name == "other-model"
-    [entry] = await ledger.of(rows.store, "alias", after.id)
+    assert (await versions.get_version_by_name(Project(rows.store, PROJECT), "helpdesk@0")).engine_name == "other-model"
+    [entry] = await ledger.object_entries(rows.store, "alias", after.id)
     assert entry.code == "base_changed"
 
 
@@ -75,7 +74,7 @@ async def test_a_base_that_adapters_were_trained_on_stays(rows: Rows) -> None:
     version = await gated(rows.store, alias)
     with pytest.raises(Conflict, match="use another alias name"):
         await aliases.ensure_alias(Project(rows.store, PROJECT), "helpdesk", "base-model", "fingerprint-2")
-    await versions.mark(rows.store, version.id, VersionState.REJECTED, "behaviour")
+    await versions.mark_version(rows.store, version.id, VersionState.REJECTED, "behaviour")
     assert (
         await aliases.ensure_alias(Project(rows.store, PROJECT), "helpdesk", "m", "fingerprint-2")
     ).base_model == "m"
@@ -102,10 +101,10 @@ async def test_a_gated_version_goes_live_and_the_old_one_retires(rows: Rows) -> 
     moved = await alias_moves.set_live(rows.store, alias.id, version.id, why="gate")
     assert (moved.live_version_id, moved.previous_version_id) == (version.id, alias.live_version_id)
     assert moved.generation == alias.generation + 1
-    assert (await versions.by_name(Project(rows.store, PROJECT), "helpdesk@1")).state is VersionState.LIVE
-    old = await versions.by_name(Project(rows.store, PROJECT), "helpdesk@0")
+    assert (await versions.get_version_by_name(Project(rows.store, PROJECT), "helpdesk@1")).state is VersionState.LIVE
+    old = await versions.get_version_by_name(Project(rows.store, PROJECT), "helpdesk@0")
     assert (old.state, old.reason) == (VersionState.RETIRED, None)
-    [entry] = await ledger.of(rows.store, "version", version.id)
+    [entry] = await ledger.object_entries(rows.store, "version", version.id)
     assert (entry.code, entry.detail) == (
         "gate", {"alias": "helpdesk", "from": alias.live_version_id, "to": version.id, "who": "hand"},
     )  # fmt: skip
@@ -121,8 +120,8 @@ async def test_making_the_live_version_live_changes_nothing(rows: Rows) -> None:
 async def test_a_version_that_did_not_pass_is_never_made_live(rows: Rows, state: VersionState) -> None:
     alias = await rows.alias()
     assert alias.live_version_id is not None
-    version = await versions.allocate(rows.store, alias.id, alias.live_version_id)
-    await versions.mark(rows.store, version.id, state, "weights are not finite")
+    version = await versions.allocate_version(rows.store, alias.id, alias.live_version_id)
+    await versions.mark_version(rows.store, version.id, state, "weights are not finite")
     with pytest.raises(Conflict, match=rf"helpdesk@1 is {state} \(weights are not finite\) and cannot be made live"):
         await alias_moves.set_live(rows.store, alias.id, version.id, why="promote")
     assert await aliases.get_alias(Project(rows.store, PROJECT), "helpdesk") == alias
@@ -145,7 +144,7 @@ async def test_rolling_back_goes_down_the_line_and_never_to_what_was_left(rows: 
         await alias_moves.set_live(rows.store, alias.id, version.id, why="gate")
     await alias_moves.rollback(rows.store, alias.id)
     assert await now_live(rows.store, alias) == "helpdesk@1"
-    left = await versions.by_name(Project(rows.store, PROJECT), "helpdesk@2")
+    left = await versions.get_version_by_name(Project(rows.store, PROJECT), "helpdesk@2")
     assert (left.state, left.reason) == (VersionState.RETIRED, alias_moves.ROLLED_BACK)
     await alias_moves.rollback(rows.store, alias.id)
     assert await now_live(rows.store, alias) == "helpdesk@0"
@@ -181,7 +180,7 @@ async def test_taking_the_canary_away_retires_it(rows: Rows) -> None:
     version = await gated(rows.store, alias)
     await alias_moves.set_canary(rows.store, alias.id, version.id, 0.1)
     without = await alias_moves.set_canary(rows.store, alias.id, None, 0.0, figures={"p": 0.01})
-    first, last = await ledger.of(rows.store, "version", version.id)
+    first, last = await ledger.object_entries(rows.store, "version", version.id)
     assert (first.code, first.detail) == ("canary", {"alias": "helpdesk", "share": 0.1, "who": "hand"})
     assert (last.code, last.detail) == ("canary_ended", {"alias": "helpdesk", "who": "hand", "figures": {"p": 0.01}})
     assert (without.canary_version_id, without.canary_share, without.generation) == (None, 0.0, alias.generation + 2)
@@ -192,7 +191,7 @@ async def test_a_rejected_canary_is_no_canary_any_more(rows: Rows) -> None:
     alias = await rows.alias()
     version = await gated(rows.store, alias)
     await alias_moves.set_canary(rows.store, alias.id, version.id, 0.1)
-    await versions.mark(rows.store, version.id, VersionState.REJECTED, "win rate")
+    await versions.mark_version(rows.store, version.id, VersionState.REJECTED, "win rate")
     after = await aliases.get_alias(Project(rows.store, PROJECT), "helpdesk")
     assert (after.canary_version_id, after.generation) == (None, alias.generation + 2)
 

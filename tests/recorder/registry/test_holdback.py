@@ -12,7 +12,7 @@ from recorder.registry.moves import list_moves
 from recorder.registry.versions import VersionView
 from recorder.states import StepState, VersionState
 from recorder.store import sql
-from recorder.store.project import Project
+from recorder.store.database import Project
 from recorder.store.schema import steps
 from tests.recorder.rows import PROJECT, Rows
 
@@ -27,9 +27,9 @@ async def gated(rows: Rows) -> VersionView:
     """A version that passed its gate, from the live one."""
     alias = await rows.alias()
     assert alias.live_version_id is not None
-    version = await versions.allocate(rows.store, alias.id, alias.live_version_id)
+    version = await versions.allocate_version(rows.store, alias.id, alias.live_version_id)
     for state in (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED):
-        version = await versions.mark(rows.store, version.id, state)
+        version = await versions.mark_version(rows.store, version.id, state)
     return version
 
 
@@ -48,7 +48,7 @@ async def test_a_promoted_version_is_watched_beside_the_one_before_on_the_databa
     alias = await alias_moves.set_live(rows.store, before.id, version.id, why=why)
     assert (alias.previous_version_id, alias.holdback_share) == (before.live_version_id, 0.1)
     async with rows.store.read() as conn:
-        at = await sql.clock(conn)
+        at = await sql.format_wait(conn)
     assert alias.watched_until is not None
     assert at < alias.watched_until <= at + HELD.watch_s
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from recorder.registry import alias_moves, versions
 from recorder.registry.aliases import AliasView
-from recorder.registry.moves import Move, list_moves
+from recorder.registry.moves import VersionMove, list_moves
 from recorder.registry.versions import VersionView
 from recorder.states import VersionState
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from tests.recorder.rows import PROJECT, Rows
 
 FIGURES = {"kl_live": 0.01}
@@ -16,12 +15,12 @@ FIGURES = {"kl_live": 0.01}
 
 async def loaded(store: Store, alias: AliasView) -> VersionView:
     assert alias.live_version_id is not None
-    version = await versions.allocate(store, alias.id, alias.live_version_id)
-    await versions.mark(store, version.id, VersionState.WRITTEN)
-    return await versions.mark(store, version.id, VersionState.LOADED)
+    version = await versions.allocate_version(store, alias.id, alias.live_version_id)
+    await versions.mark_version(store, version.id, VersionState.WRITTEN)
+    return await versions.mark_version(store, version.id, VersionState.LOADED)
 
 
-def told(moves: list[Move]) -> list[tuple[str, str, str | None, str | None]]:
+def told(moves: list[VersionMove]) -> list[tuple[str, str, str | None, str | None]]:
     return [(m.version, m.move, m.who, m.why) for m in moves]
 
 
@@ -50,7 +49,9 @@ async def test_a_canary_that_is_taken_away_and_a_version_that_is_rejected_are_to
     await alias_moves.set_canary(store, alias.id, first.id, 0.1)
     await alias_moves.set_canary(store, alias.id, None, 0.0, figures={"worse_by": ["reward"]})
     second = await loaded(store, alias)
-    await versions.reject(store, second.id, "kl: too far", lessons="left_out", who="controller", figures=FIGURES)
+    await versions.reject_version(
+        store, second.id, "kl: too far", lessons="left_out", who="controller", figures=FIGURES
+    )
     moves = await list_moves(Project(store, PROJECT), alias="helpdesk", limit=2)
     assert told(moves) == [
         ("helpdesk@2", "rejected", "controller", "kl: too far"),

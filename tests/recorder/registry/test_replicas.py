@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from recorder.registry import replicas
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from recorder.store.schema import proxies
 from recorder.store.sql import now
 from tests.recorder.rows import PROJECT, Rows
@@ -41,15 +40,15 @@ async def test_proxies_are_those_seen_lately(rows: Rows) -> None:
             Project(rows.store, PROJECT), name, "http://p", generations={"alias": 3}, in_flight={"v1": 2}
         )
     await rows.set(proxies, "two", seen_at=now() - 100)
-    [seen] = await replicas.proxies_seen(Project(rows.store, PROJECT), within_s=10)
+    [seen] = await replicas.list_live_proxies(Project(rows.store, PROJECT), within_s=10)
     assert (seen.id, seen.generations, seen.in_flight) == ("one", {"alias": 3}, {"v1": 2})
     await replicas.report_proxy(Project(rows.store, PROJECT), "two", "http://p", generations={}, in_flight={})
-    assert len(await replicas.proxies_seen(Project(rows.store, PROJECT), within_s=10)) == 2
+    assert len(await replicas.list_live_proxies(Project(rows.store, PROJECT), within_s=10)) == 2
     await rows.set(proxies, "two", seen_at=now() - replicas.REMEMBERED_S - 1)
     await replicas.forget_gone_proxies(Project(rows.store, "another project"))
-    assert len(await replicas.proxies_seen(Project(rows.store, PROJECT), within_s=10**6)) == 2
+    assert len(await replicas.list_live_proxies(Project(rows.store, PROJECT), within_s=10**6)) == 2
     await replicas.forget_gone_proxies(Project(rows.store, PROJECT))
-    assert [p.id for p in await replicas.proxies_seen(Project(rows.store, PROJECT), within_s=10**6)] == ["one"]
+    assert [p.id for p in await replicas.list_live_proxies(Project(rows.store, PROJECT), within_s=10**6)] == ["one"]
     await replicas.report_proxy(Project(rows.store, PROJECT), "two", "http://p", generations={}, in_flight={})
     await replicas.forget_proxy(rows.store, "one")
-    assert [p.id for p in await replicas.proxies_seen(Project(rows.store, PROJECT), within_s=10)] == ["two"]
+    assert [p.id for p in await replicas.list_live_proxies(Project(rows.store, PROJECT), within_s=10)] == ["two"]

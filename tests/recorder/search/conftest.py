@@ -6,24 +6,23 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from recorder.search.asking import runs_saying
-from recorder.search.filling import fill
-from recorder.store.database import Store
-from recorder.store.lanes import Lane, lane_for
-from recorder.store.project import Project
+from recorder.search.indexer import index_calls
+from recorder.search.matches import find_trajectories
+from recorder.store.database import Project, Store
+from recorder.store.write_backends import WriteBackend, choose_backend
 from tests.recorder.talk import PROJECT
 
 
 class Index:
     """The index over one store."""
 
-    def __init__(self, store: Store, lane: Lane) -> None:
+    def __init__(self, store: Store, lane: WriteBackend) -> None:
         self._store = store
         self._lane = lane
 
     async def step(self) -> int:
         """One step of filling."""
-        return await fill(Project(self._store, PROJECT), self._lane)
+        return await index_calls(Project(self._store, PROJECT), self._lane)
 
     async def fill(self) -> int:
         """Until nothing waits; how many calls that were."""
@@ -34,12 +33,12 @@ class Index:
 
     async def saying(self, said: str, before: str | None = None, limit: int = 50) -> list[str]:
         """The runs that say it."""
-        return await runs_saying(Project(self._store, PROJECT), said, before=before, limit=limit)
+        return await find_trajectories(Project(self._store, PROJECT), said, before=before, limit=limit)
 
 
 @pytest.fixture
 async def index(store: Store) -> AsyncIterator[Index]:
-    lane = lane_for(store, "process")
+    lane = choose_backend(store, "process")
     await lane.start()
     yield Index(store, lane)
     await lane.stop()

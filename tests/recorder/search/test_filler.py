@@ -9,25 +9,23 @@ from typing import Any
 import pytest
 
 from recorder.errors import StoreUnavailable
-from recorder.holding import holders, leases
-from recorder.search import filler
-from recorder.search.filler import LEASE, Filler
-from recorder.search.filling import fill
-from recorder.search.queue import waiting
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.queue import leases
+from recorder.search import indexer
+from recorder.search.documents import count_queued
+from recorder.search.indexer import LEASE, Indexer, index_calls
+from recorder.store.database import Project, Store
 from recorder.store.schema import unmerged
 from tests.recorder.rows import Rows
 from tests.recorder.search.conftest import Index
-from tests.recorder.search.test_erasing import delete_run, holding
+from tests.recorder.search.test_indexer import delete_run, holding
 from tests.recorder.talk import PROJECT, Talk, user
 
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short pauses."""
-    monkeypatch.setattr(filler, "LOOK_S", 0.02)
-    monkeypatch.setattr(filler, "MERGE_EVERY_S", 0.02)
+    monkeypatch.setattr(indexer, "LOOK_S", 0.02)
+    monkeypatch.setattr(indexer, "MERGE_EVERY_S", 0.02)
 
 
 async def until(look: Callable[[], Awaitable[object]]) -> None:
@@ -37,18 +35,18 @@ async def until(look: Callable[[], Awaitable[object]]) -> None:
 
 async def test_what_is_said_while_it_runs_is_found(store: Store, talk: Talk, index: Index) -> None:
     await talk.call([user("the first order")], "yes")
-    async with Filler(Project(store, PROJECT), "here").running():
+    async with Indexer(Project(store, PROJECT), "here").running():
         await until(lambda: index.saying("first order"))
         await talk.call([user("the second order")], "yes")
         await until(lambda: index.saying("second order"))
-    assert await leases.holders(Project(store, PROJECT), LEASE) == []
+    assert await leases.list_holders(Project(store, PROJECT), LEASE) == []
 
 
 async def test_one_of_several_fills_and_another_when_it_ends(store: Store, talk: Talk, index: Index) -> None:
-    first, second = Filler(Project(store, PROJECT), "first"), Filler(Project(store, PROJECT), "second")
+    first, second = Indexer(Project(store, PROJECT), "first"), Indexer(Project(store, PROJECT), "second")
 
     async def held() -> list[str]:
-        return [lease.owner for lease in await leases.holders(Project(store, PROJECT), LEASE)]
+        return [lease.owner for lease in await leases.list_holders(Project(store, PROJECT), LEASE)]
 
     async with first.running():
         await until(held)
@@ -63,10 +61,10 @@ async def test_one_of_several_fills_and_another_when_it_ends(store: Store, talk:
 
 
 async def test_a_dead_process_is_no_obstacle(store: Store, talk: Talk, index: Index) -> None:
-    host = holders.holder_name().partition(":")[0]
-    assert await leases.acquire(Project(store, PROJECT), LEASE, f"{host}:999999999:dead", 1000)
+    host = leases.holder_name().partition(":")[0]
+    assert await leases.acquire_lease(Project(store, PROJECT), LEASE, f"{host}:999999999:dead", 1000)
     await talk.call([user("an order")], "yes")
-    async with Filler(Project(store, PROJECT), "here").running():
+    async with Indexer(Project(store, PROJECT), "here").running():
         await until(lambda: index.saying("order"))
 
 
@@ -79,11 +77,11 @@ async def test_it_goes_on_when_the_store_was_away(
         tries.append(args)
         if len(tries) < 3:
             raise (StoreUnavailable("away"), ValueError("a bug"))[len(tries) - 1]
-        return await fill(*args)
+        return await index_calls(*args)
 
-    monkeypatch.setattr(filler, "fill", away)
+    monkeypatch.setattr(indexer, "index_calls", away)
     await talk.call([user("an order")], "yes")
-    async with Filler(Project(store, PROJECT), "here").running():
+    async with Indexer(Project(store, PROJECT), "here").running():
         await until(lambda: index.saying("order"))
 
 
@@ -104,8 +102,8 @@ async def test_what_the_sweep_deleted_leaves_the_file_behind_it(
     async def emptied() -> bool:
         return not holding(store, "zanzibar0x")
 
-    async with Filler(Project(store, PROJECT), "here").running():
+    async with Indexer(Project(store, PROJECT), "here").running():
         await until(merged)
         await until(emptied)
-    assert await waiting(Project(store, PROJECT)) == 0
+    assert await count_queued(Project(store, PROJECT)) == 0
     assert len(await index.saying("zanzibar1x")) == 1

@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from recorder.content.turns import Address
-from recorder.search import documents, filling
-from recorder.search.filling import fill
-from recorder.search.queue import put_all, waiting
-from recorder.store.database import Store
-from recorder.store.lanes import Executor, Row
-from recorder.store.project import Project
+from recorder.maintenance.deletion import delete_trajectory
+from recorder.messages.calls import Address
+from recorder.search import documents, indexer
+from recorder.search.documents import count_queued, queue_all_calls
+from recorder.search.indexer import index_calls
+from recorder.store.database import Project, Store
 from recorder.store.schema import said
-from recorder.upkeep.deletion import delete_trajectory
+from recorder.store.write_backends import Executor, Row
 from tests.recorder.search.conftest import Index
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, user
 
@@ -33,9 +32,9 @@ async def indexed(store: Store) -> list[str]:
 
 async def test_every_call_waits_from_its_commit_on_until_it_is_indexed(store: Store, talk: Talk, index: Index) -> None:
     made = [await talk.call([user(f"order {n}")], "yes") for n in range(5)]
-    assert await waiting(Project(store, PROJECT)) == 5
+    assert await count_queued(Project(store, PROJECT)) == 5
     assert await index.fill() == 5
-    assert await waiting(Project(store, PROJECT)) == 0
+    assert await count_queued(Project(store, PROJECT)) == 0
     assert sorted(await indexed(store)) == sorted(turn.call_id for turn in made)
 
 
@@ -47,7 +46,7 @@ async def test_two_that_fill_at_once_index_each_call_once(store: Store, talk: Ta
 
 
 async def test_the_newest_come_first(store: Store, talk: Talk, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filling, "CALLS", 1)
+    monkeypatch.setattr(indexer, "CALLS", 1)
     await talk.call([user("the old order")], "yes")
     await asyncio.sleep(0.002)  # ids sort by the millisecond
     await talk.call([user("the new order")], "yes")
@@ -86,17 +85,17 @@ async def test_what_was_deleted_while_it_was_read_is_not_written(
     made = await talk.call([user("a secret")], "yes")
     run = made.attribution.trajectory.id
     await talk.recorder.close(PROJECT, run)
-    read = filling._read
+    read = indexer._read
 
     async def and_then(*args: Any) -> Any:
         found = await read(*args)
         await delete_trajectory(Project(store, PROJECT), run)
         return found
 
-    monkeypatch.setattr(filling, "_read", and_then)
+    monkeypatch.setattr(indexer, "_read", and_then)
     assert await index.step() == 0
     assert await indexed(store) == []
-    assert await waiting(Project(store, PROJECT)) == 0
+    assert await count_queued(Project(store, PROJECT)) == 0
 
 
 async def test_what_was_indexed_is_indexed_anew_and_there_once(store: Store, talk: Talk, index: Index) -> None:
@@ -104,7 +103,7 @@ async def test_what_was_indexed_is_indexed_anew_and_there_once(store: Store, tal
     made = [await talk.call([user(f"order {n}")], "yes") for n in range(3)]
     await index.fill()
     async with store.write() as conn:
-        await put_all(conn)
+        await queue_all_calls(conn)
     assert await index.fill() == 3
     assert sorted(await indexed(store)) == sorted(turn.call_id for turn in made)
     assert len(await index.saying("order")) == 3
@@ -113,17 +112,17 @@ async def test_what_was_indexed_is_indexed_anew_and_there_once(store: Store, tal
 FILL = """
 import asyncio, sys
 from pathlib import Path
-from recorder.search.filling import fill
+from recorder.search.indexer import index_calls
 from recorder.settings import RecorderSettings
-from recorder.store.lanes import lane_for
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
+from recorder.store.write_backends import choose_backend
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project
 async def main():
     store = await open_store(Path(sys.argv[1]), RecorderSettings(), migrate=False)
     print("filling", flush=True)
-    lane = lane_for(store, "process")
+    lane = choose_backend(store, "process")
     await lane.start()
-    while await fill(Project(store, "default"), lane):
+    while await index_calls(Project(store, "default"), lane):
         pass
 asyncio.run(main())
 """
@@ -150,7 +149,7 @@ async def test_one_that_is_killed_in_the_midst_leaves_the_rest_to_the_next(
     assert len(calls) == len(set(calls)) == 300
     async with store.write() as conn:
         await conn.exec_driver_sql("INSERT INTO said_words (said_words, rank) VALUES ('integrity-check', 1)")
-    assert await waiting(Project(store, PROJECT)) == 0
+    assert await count_queued(Project(store, PROJECT)) == 0
 
 
 async def test_numbers_that_another_took_meanwhile_are_chosen_anew(
@@ -159,15 +158,15 @@ async def test_numbers_that_another_took_meanwhile_are_chosen_anew(
     """As they may on PostgreSQL, where others write at the same time."""
     made = await talk.call([user("order")], "yes")
     run = made.attribution.trajectory.id
-    numbered = filling._numbered
+    numbered = indexer._numbered
 
     def taken(ex: Executor, project_id: str, says: Sequence[Any]) -> Sequence[Row]:
         rows = numbered(ex, project_id, says)
-        ex.many(filling._SAY, [(rows[0][0], project_id, run, "call_other", "'x':1")])
+        ex.many(indexer._SAY, [(rows[0][0], project_id, run, "call_other", "'x':1")])
         return rows
 
     with monkeypatch.context() as patched:
-        patched.setattr(filling, "_numbered", taken)
-        assert await fill(Project(store, PROJECT)) == 0
-    assert await waiting(Project(store, PROJECT)) == 1
-    assert await fill(Project(store, PROJECT)) == 1
+        patched.setattr(indexer, "_numbered", taken)
+        assert await index_calls(Project(store, PROJECT)) == 0
+    assert await count_queued(Project(store, PROJECT)) == 1
+    assert await index_calls(Project(store, PROJECT)) == 1

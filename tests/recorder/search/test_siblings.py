@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from sqlalchemy import select
 
-from recorder.content.turns import Address
-from recorder.search.queue import put_all
-from recorder.search.snippets import snippets
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.maintenance.deletion import delete_trajectory
+from recorder.messages.calls import Address
+from recorder.search.documents import queue_all_calls
+from recorder.search.matches import load_snippets
+from recorder.store.database import Project, Store
 from recorder.store.schema import said, trajectories, unindexed
-from recorder.upkeep.deletion import delete_trajectory
 from tests.recorder.search.conftest import Index
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, user
 
@@ -40,7 +39,7 @@ async def test_each_is_found_by_its_own_choice_and_by_the_prompt(store: Store, t
     assert await found(index) == [[run] for run in runs]
     assert await index.saying("captain") == sorted(runs, reverse=True)
     assert await index.saying("captain serengeti") == [runs[2]]
-    shown = await snippets(Project(store, PROJECT), "serengeti", runs)
+    shown = await load_snippets(Project(store, PROJECT), "serengeti", runs)
     assert {run: (one.call_id, one.text) for run, one in shown.items()} == {runs[2]: (call_id, "go to serengeti")}
 
 
@@ -61,6 +60,6 @@ async def test_a_store_that_is_indexed_anew_has_them_too(store: Store, talk: Tal
     await index.fill()
     async with store.write() as conn:
         await conn.execute(said.delete())
-        await put_all(conn)
+        await queue_all_calls(conn)
     await index.fill()
     assert await found(index) == [[run] for run in runs]

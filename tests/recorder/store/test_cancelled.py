@@ -10,12 +10,11 @@ from contextlib import asynccontextmanager
 import pytest
 from sqlalchemy import insert, literal, select
 
-from recorder.holding import leases
-from recorder.sqlite.finishing import finished
+from recorder.queue import leases
 from recorder.store import schema
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from recorder.store.sql import now
+from recorder.store.sqlite import finish
 from tests.recorder.rows import PROJECT
 
 pytestmark = pytest.mark.slow
@@ -27,7 +26,7 @@ _LONGEST_S = 0.02  # a write takes some 3 ms, and others wait for it
 
 async def writes(store: Store, name: str) -> None:
     while True:
-        await leases.acquire(Project(store, PROJECT), name, "somebody", 60)
+        await leases.acquire_lease(Project(store, PROJECT), name, "somebody", 60)
         await asyncio.sleep(0)
 
 
@@ -64,8 +63,8 @@ async def test_a_task_cancelled_at_any_moment_leaves_no_lock(store: Store, work:
             await asyncio.wait(tasks)
             assert all(task.cancelled() for task in tasks)
             # Both can write, and those that nobody cancelled were never refused: who finds a lock is, after 30 s.
-            await leases.acquire(Project(store, PROJECT), "ours too", "somebody", 60)
-            await leases.acquire(Project(neighbour, PROJECT), "theirs too", "somebody", 60)
+            await leases.acquire_lease(Project(store, PROJECT), "ours too", "somebody", 60)
+            await leases.acquire_lease(Project(neighbour, PROJECT), "theirs too", "somebody", 60)
             assert not [other for other in others if other.done()]
         for other in others:
             other.cancel()
@@ -80,7 +79,7 @@ async def test_a_cancelled_write_is_wholly_there_or_not_at_all(store: Store) -> 
         await asyncio.sleep(moments.uniform(0, _LONGEST_S / 2))
         task.cancel()
         await asyncio.wait([task])
-        held = {lease.name for lease in await leases.holders(Project(store, PROJECT), f"{number}.")}
+        held = {lease.name for lease in await leases.list_holders(Project(store, PROJECT), f"{number}.")}
         assert held in (set(), set(names))
         assert held or task.cancelled()
 
@@ -99,7 +98,7 @@ async def test_a_wait_to_the_end_is_cancelled_at_the_end() -> None:
         await let_go.wait()
         return "done"
 
-    waiting = asyncio.ensure_future(finished(work()))
+    waiting = asyncio.ensure_future(finish(work()))
     await asyncio.sleep(0)
     for _ in range(3):
         waiting.cancel()
@@ -114,6 +113,6 @@ async def test_who_is_not_cancelled_hears_what_came_of_it() -> None:
     async def fail() -> None:
         raise LookupError("no")
 
-    assert await finished(asyncio.sleep(0, "yes")) == "yes"
+    assert await finish(asyncio.sleep(0, "yes")) == "yes"
     with pytest.raises(LookupError, match="no"):
-        await finished(fail())
+        await finish(fail())

@@ -15,18 +15,16 @@ from sqlalchemy.sql.dml import UpdateBase
 
 import recorder
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import Address
-from recorder.holding import leases
+from recorder.messages.calls import Address
+from recorder.queue import campaigns, claims, leases
 from recorder.registry import replicas
 from recorder.states import TrajectoryState
 from recorder.store import changes, schema
-from recorder.store.changes import TOPIC_OF, Topic, quietly, topic_of
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.changes import TOPIC_OF, Topic, mark_quiet, topic_of
+from recorder.store.database import Project, Store
 from recorder.store.sql import now
 from recorder.store.statement import Statement
-from recorder.store.transitions import MACHINES, guarded
-from recorder.work import campaigns, claims
+from recorder.store.transitions import MACHINES, guarded_update
 from tests.recorder.rows import Rows
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, user
 
@@ -45,7 +43,7 @@ ROOT = Path(recorder.__file__).parent.parent
 
 async def counts(store: Store) -> dict[str, int]:
     async with store.read() as conn:
-        return dict(await changes.read(conn))
+        return dict(await changes.read_counts(conn))
 
 
 async def counted(store: Store, before: Mapping[str, int]) -> dict[str, int]:
@@ -59,8 +57,8 @@ async def filled(store: Store, rows: Rows) -> Store:
     """A store with a row in every table that stands for a topic."""
     alias = await rows.alias()
     await rows.ready_group(alias_id=alias.id)
-    await leases.acquire(Project(store, PROJECT), "name", "holder", 60)
-    await campaigns.create(Project(store, PROJECT), alias.id, "spring", {})
+    await leases.acquire_lease(Project(store, PROJECT), "name", "holder", 60)
+    await campaigns.create_campaign(Project(store, PROJECT), alias.id, "spring", {})
     await replicas.report_replica(Project(store, PROJECT), "http://engine", state="up")
     await replicas.report_proxy(Project(store, PROJECT), "proxy_1", "http://proxy", generations={}, in_flight={})
     return store
@@ -104,7 +102,7 @@ async def test_a_proxy_that_comes_and_goes_is_counted_each_time(store: Store) ->
 def test_every_change_of_a_state_counts(name: str) -> None:
     table = schema.metadata.tables[name]
     reached = {to for targets in MACHINES[name].values() for to in targets}
-    assert {topic_of(guarded(table, to)) for to in reached} == {TOPIC_OF[name]}
+    assert {topic_of(guarded_update(table, to)) for to in reached} == {TOPIC_OF[name]}
 
 
 async def test_what_was_rolled_back_counts_nothing_then_or_later(filled: Store) -> None:
@@ -127,7 +125,7 @@ async def test_a_statement_that_met_no_row_counts_nothing(filled: Store) -> None
     async with filled.write() as conn:
         gone = update(schema.groups).where(schema.groups.c.id == "none")
         await conn.execute(gone.values(reason="x"))
-        await conn.execute(guarded(schema.trajectories, TrajectoryState.COMPLETED).where(false()))
+        await conn.execute(guarded_update(schema.trajectories, TrajectoryState.COMPLETED).where(false()))
     assert await counted(filled, before) == {}
 
 
@@ -136,17 +134,17 @@ async def test_a_statement_that_met_no_row_counts_nothing(filled: Store) -> None
 
 async def test_heartbeats_count_nothing(filled: Store, rows: Rows) -> None:
     await rows.ready_group()
-    lease = await leases.acquire(Project(filled, PROJECT), "other", "holder", 60)
+    lease = await leases.acquire_lease(Project(filled, PROJECT), "other", "holder", 60)
     claim = await claims.claim_for_judging(Project(filled, PROJECT), "holder", 60)
     assert lease is not None
     assert claim is not None
     before = await counts(filled)
-    await leases.renew(filled, lease, 60)
-    await claims.renew(filled, claim, 60)
+    await leases.renew_lease(filled, lease, 60)
+    await claims.renew_claim(filled, claim, 60)
     async with filled.write() as conn:
-        await leases.require(conn, lease)
-    assert await replicas.replica_seen(Project(filled, PROJECT), "http://engine")
-    assert await replicas.proxy_seen(filled, "proxy_1")
+        await leases.require_lease(conn, lease)
+    assert await replicas.touch_replica(Project(filled, PROJECT), "http://engine")
+    assert await replicas.touch_proxy(filled, "proxy_1")
     assert await counted(filled, before) == {}
 
 
@@ -202,10 +200,10 @@ def test_databases_are_opened_where_commits_count_and_nowhere_else() -> None:
     assert doors == {
         "recorder/store/database.py",  # counts
         "recorder/store/postgres.py",  # for database.py
-        "recorder/store/lanes.py",  # writes compiled statements alone
+        "recorder/store/write_backends.py",  # writes compiled statements alone
         "recorder/store/changes.py",  # never writes
-        "recorder/store/checkpoint.py",  # writes no rows
-        "recorder/moving/backup.py",  # reads the store, and writes a file that is none yet
+        "recorder/store/wal_checkpoint.py",  # writes no rows
+        "recorder/maintenance/transfer/backup.py",  # reads the store, and writes a file that is none yet
     }
 
 
@@ -220,4 +218,4 @@ def test_nothing_is_written_as_text() -> None:
 
 def test_a_quiet_statement_says_so() -> None:
     loud = update(schema.leases).values(lease_owner=None)
-    assert (topic_of(loud), topic_of(quietly(loud))) == (Topic.LEASES, None)
+    assert (topic_of(loud), topic_of(mark_quiet(loud))) == (Topic.LEASES, None)

@@ -20,16 +20,16 @@ from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import Address
 from recorder.errors import StoreUnavailable
-from recorder.reading import transcripts
+from recorder.messages.calls import Address
 from recorder.settings import RecorderSettings
 from recorder.states import TrajectoryState
+from recorder.store.bootstrap import open_store
 from recorder.store.database import Store, sqlite_url
-from recorder.store.lanes import SqliteLane
-from recorder.store.migrate import open_store
 from recorder.store.schema import calls, choices, nodes, trajectories
 from recorder.store.statement import Statement
+from recorder.store.write_backends import SqliteBackend
+from recorder.views.trajectories import transcripts
 from tests.recorder.talk import Talk, assistant, choice, user
 
 ROOT = Path(__file__).parents[3]
@@ -153,7 +153,7 @@ async def test_only_power_durability_waits_for_the_disk(
     tmp_path: Path, durability: Literal["process", "power"], synchronous: int
 ) -> None:
     store = await open_store(tmp_path, RecorderSettings(durability=durability), migrate=True)
-    lane = SqliteLane(store, durability)
+    lane = SqliteBackend(store, durability)
     await lane.start()
     asked = Statement(text("PRAGMA synchronous"))
 

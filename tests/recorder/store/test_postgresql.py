@@ -25,24 +25,23 @@ from sqlalchemy.util.concurrency import await_
 
 from recorder.capture.recorder import Recorder
 from recorder.capture.statements import INSERT_BLOBS, INSERT_TRAJECTORIES, NOW
-from recorder.content.turns import Address, Parent
 from recorder.errors import RolledBack, StoreError, StoreUnavailable
-from recorder.moving import pages
-from recorder.reading import transcripts
+from recorder.maintenance.sweeper import Sweeper
+from recorder.maintenance.transfer import tables
+from recorder.messages.calls import Address, ParentCall
+from recorder.queue.judging import records
+from recorder.queue.judging.records import CachedVerdicts, NewVerdicts
 from recorder.settings import RecorderSettings
 from recorder.states import Confidence, TrajectoryState
-from recorder.store import changes, migrate, sql
+from recorder.store import bootstrap, changes, sql
 from recorder.store import postgres as postgresql
+from recorder.store.bootstrap import HEAD, open_store
 from recorder.store.changes import Topic
-from recorder.store.database import Store
-from recorder.store.lanes import Executor, StoreLane
-from recorder.store.migrate import HEAD, open_store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from recorder.store.schema import blobs, calls, groups, projects, trajectories
 from recorder.store.sql import now
-from recorder.upkeep.sweeper import Sweeper
-from recorder.work import verdicts
-from recorder.work.verdicts import KeptVerdicts, NewVerdicts
+from recorder.store.write_backends import Executor, StoreBackend
+from recorder.views.trajectories import transcripts
 from tests.postgres import Postgres
 from tests.recorder.rows import Rows
 from tests.recorder.talk import PROJECT, Talk, assistant, tool_result, tool_turn, user
@@ -61,7 +60,7 @@ def url(postgres: Postgres, request: pytest.FixtureRequest) -> Iterator[str]:
 async def test_a_conversation_is_recorded_attributed_and_read_back(url: str, tmp_path: Path) -> None:
     settings = RecorderSettings(url=url)
     store = await open_store(tmp_path, settings, migrate=True)
-    assert await migrate.revision(store) == HEAD
+    assert await bootstrap.read_revision(store) == HEAD
     recorder = Recorder(store, settings)
     await recorder.start()
     try:
@@ -76,8 +75,8 @@ async def test_a_conversation_is_recorded_attributed_and_read_back(url: str, tmp
         await store.close()
     assert [call.id for call in view.calls] == [first.call_id, second.call_id, third.call_id]
     assert [call.attribution_source for call in view.calls] == ["new", "lineage", "tool_call_id"]
-    assert second.attribution.parent == Parent(first.call_id, 0)
-    assert third.attribution.parent == Parent(second.call_id, 0)
+    assert second.attribution.parent == ParentCall(first.call_id, 0)
+    assert third.attribution.parent == ParentCall(second.call_id, 0)
     assert {turn.attribution.confidence for turn in (second, third)} == {Confidence.EXACT}
     assert view.calls[1].choices[0].message == tool_turn("id-1")
 
@@ -94,12 +93,12 @@ async def test_verdicts_are_kept_together_and_what_was_said_first_stays(url: str
             NewVerdicts("a", run, "[2]", "judge 1"),
             NewVerdicts("c", "", "", ""),
         ]
-        await verdicts.keep(Project(store, PROJECT), [*first, NewVerdicts("b", run, "[3]", None)])
-        found = await verdicts.find(Project(store, PROJECT), ["a", "b", "c"])
+        await records.keep_verdicts(Project(store, PROJECT), [*first, NewVerdicts("b", run, "[3]", None)])
+        found = await records.find_verdicts(Project(store, PROJECT), ["a", "b", "c"])
     finally:
         await recorder.stop()
         await store.close()
-    assert found == {"a": KeptVerdicts("[2]", "judge 1"), "b": KeptVerdicts("[1]", None)}
+    assert found == {"a": CachedVerdicts("[2]", "judge 1"), "b": CachedVerdicts("[1]", None)}
 
 
 @pytest.fixture
@@ -110,7 +109,7 @@ async def store(url: str, tmp_path: Path) -> AsyncIterator[Store]:
 
 
 @asynccontextmanager
-async def recording(store: Store, lane: StoreLane | None = None) -> AsyncIterator[Recorder]:
+async def recording(store: Store, lane: StoreBackend | None = None) -> AsyncIterator[Recorder]:
     recorder = Recorder(store, RecorderSettings(), lane)
     await recorder.start()
     try:
@@ -178,7 +177,7 @@ async def test_who_listens_is_told_at_every_moment_of_its_connections_end(
     store: Store, postgres: Postgres, turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgresql, "READ_ANYWAY_S", 0.0)  # so that it asks
-    heard = postgresql.PostgresLook(store._reader)
+    heard = postgresql.PostgresChangeListener(store._reader)
     assert await heard() is not None
     postgres.cut(name_of(store))
     for _ in range(turns):
@@ -202,7 +201,7 @@ async def test_a_transaction_that_is_cut_midway_is_nothing_at_all_and_says_so(st
 
 
 async def test_a_turn_whose_transaction_was_cut_is_written_once(store: Store, postgres: Postgres) -> None:
-    lane = StoreLane(store)
+    lane = StoreBackend(store)
     tries = 0
 
     def work(ex: Executor) -> int:
@@ -222,7 +221,7 @@ async def test_a_turn_whose_transaction_was_cut_is_written_once(store: Store, po
 async def test_a_commit_without_an_answer_is_looked_up_and_not_repeated_blindly(
     store: Store, monkeypatch: pytest.MonkeyPatch, arrives: bool
 ) -> None:
-    lane = StoreLane(store)
+    lane = StoreBackend(store)
     tries = 0
 
     def work(ex: Executor) -> int:
@@ -261,7 +260,7 @@ def lose_the_next_answer(monkeypatch: pytest.MonkeyPatch, arrives: bool) -> None
 
 
 async def test_of_two_that_wait_for_each_other_one_is_run_again(store: Store) -> None:
-    rows, lane = Rows(store), StoreLane(store)
+    rows, lane = Rows(store), StoreBackend(store)
     both = [await rows.group(), await rows.group()]
     first_locks = [asyncio.Event(), asyncio.Event()]
     tries = [0, 0]
@@ -365,7 +364,7 @@ async def test_a_database_that_stays_away_is_an_error_that_says_so(
 ) -> None:
     nowhere = Store("postgresql+asyncpg://hone:secret@/hone?host=/nowhere")
     with pytest.raises(RolledBack, match="No such file") as refused:
-        await StoreLane(nowhere, patience_s=0.0).write(lambda ex: None)
+        await StoreBackend(nowhere, patience_s=0.0).write(lambda ex: None)
     assert "secret" not in str(refused.value)
     await nowhere.close()
 
@@ -409,8 +408,8 @@ async def test_a_page_of_a_copy_that_a_hung_server_does_not_finish_is_given_up(
     other = await made_impatient(store, monkeypatch)
     for name in ("a", "b", "c"):
         await Rows(other).group(id=name)
-    monkeypatch.setattr(pages, "_AT_ONCE", 1)
-    real, asked = pages._query, 0
+    monkeypatch.setattr(tables, "_AT_ONCE", 1)
+    real, asked = tables._query, 0
     with ExitStack() as stack:
 
         def query(*given: Any) -> Any:
@@ -420,9 +419,9 @@ async def test_a_page_of_a_copy_that_a_hung_server_does_not_finish_is_given_up(
                 stack.enter_context(postgres.hung())
             return real(*given)
 
-        monkeypatch.setattr(pages, "_query", query)
+        monkeypatch.setattr(tables, "_query", query)
         with pytest.raises(StoreUnavailable, match="refused a read"):
-            await anext(pages.pages(other, groups))
+            await anext(tables.iterate_pages(other, groups))
     assert asked == 2
     await other.close()
 
@@ -462,7 +461,7 @@ async def test_a_commit_that_a_hung_server_leaves_unanswered_is_looked_up(
         return ex.many(INSERT_TRAJECTORIES, [trajectory_row()])  # a second time it would be refused
 
     monkeypatch.setattr(AsyncAdapt_asyncpg_connection, "commit", commit)
-    await StoreLane(other).write(work)
+    await StoreBackend(other).write(work)
     assert tries == 1
     assert len(await Rows(store).all(trajectories)) == 1
     await other.close()
@@ -472,7 +471,7 @@ async def test_who_listens_to_a_hung_server_is_told(
     store: Store, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = await made_impatient(store, monkeypatch)
-    heard = postgresql.PostgresLook(other._reader)
+    heard = postgresql.PostgresChangeListener(other._reader)
     assert await heard() is not None
     monkeypatch.setattr(postgresql, "READ_ANYWAY_S", 0.0)
     async with hung(postgres):
@@ -534,7 +533,7 @@ async def test_a_member_of_json_is_read_whatever_its_other_strings_are(store: St
     run = await rows.trajectory(answered=False)
     await rows.call(run, response_meta={"odd": [odd], "client": "curl"})
     async with store.read() as conn:
-        found = await conn.execute(select(sql.member(calls.c.response_meta, "client")))
+        found = await conn.execute(select(sql.json_member(calls.c.response_meta, "client")))
         assert list(found.scalars()) == ["curl"]
 
 
@@ -555,9 +554,9 @@ async def test_by_its_clock_rows_are_looked_up_in_an_index(store: Store) -> None
 
 async def test_its_clock_goes_on_within_a_transaction(store: Store) -> None:
     async with store.read() as conn:
-        began = await sql.clock(conn)
+        began = await sql.format_wait(conn)
         await conn.exec_driver_sql("SELECT pg_sleep(0.01)")
-        assert await sql.clock(conn) >= began + 0.01
+        assert await sql.format_wait(conn) >= began + 0.01
 
 
 # --- migrations
@@ -577,10 +576,10 @@ async def test_a_database_of_another_encoding_is_refused_before_it_loses_a_turn(
 OPEN = """
 import asyncio, sys
 from pathlib import Path
-from recorder.store import migrate
+from recorder.store import bootstrap
 from recorder.settings import RecorderSettings
 async def main():
-    store = await migrate.open_store(Path(sys.argv[1]), RecorderSettings(url=sys.argv[2]), migrate=True)
+    store = await bootstrap.open_store(Path(sys.argv[1]), RecorderSettings(url=sys.argv[2]), migrate=True)
     await store.close()
 asyncio.run(main())
 """

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, select
 
 from recorder.store.database import Store
 from recorder.store.schema import calls, trajectories
-from recorder.store.statement import Statement, json_of
+from recorder.store.statement import Statement, column_json
 from tests.recorder.rows import Rows
 
 
@@ -31,4 +31,4 @@ async def test_numbers_that_json_has_no_word_for_are_kept_as_far_as_they_are_any
     run = await rows.trajectory(answered=False, tags=ODD)
     kept = (await rows.get(trajectories, run))["tags"]
     assert kept == {**ODD, "mean": None}
-    json.loads(json_of(ODD), parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    json.loads(column_json(ODD), parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from sqlalchemy import Text, cast, func, select
 
 from recorder.capture.recorder import Recorder
-from recorder.content.tokens import BLOCK
-from recorder.content.turns import Address, Attribution, Parent
-from recorder.reading import transcripts
+from recorder.messages.calls import Address, Attribution, ParentCall
+from recorder.messages.tokens import BLOCK
 from recorder.settings import RecorderSettings
 from recorder.states import Confidence
 from recorder.store.database import Store
 from recorder.store.schema import blobs, calls, choices, nodes
+from recorder.views.trajectories import transcripts
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, request, turn, user
 from tests.stores import Stores, opened
 
@@ -176,7 +176,7 @@ async def write(store: Store, tree: Sequence[Grown], forgetful: bool) -> tuple[l
         above = step.parent if step.parent is not None and step.parent < number else None
         base = [*prompts[above], *tree[above].sampled[step.choice]] if above is not None else []
         prompts.append([*base[: step.keep], *step.add])
-        parent = Parent(made[above].call_id, step.choice) if above is not None else None
+        parent = ParentCall(made[above].call_id, step.choice) if above is not None else None
         sampled = [
             choice(assistant(f"{number}.{i}"), i, token_ids=s, logprobs=[-0.5] * len(s))
             for i, s in enumerate(step.sampled)

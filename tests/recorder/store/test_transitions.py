@@ -19,7 +19,7 @@ from recorder.ids import new_id
 from recorder.store import transitions
 from recorder.store.database import Store
 from recorder.store.schema import groups, metadata, trajectories, versions
-from recorder.store.transitions import MACHINES, guarded, move, sources, try_move
+from recorder.store.transitions import MACHINES, guarded_update, move_state, source_states, try_move_state
 from tests.recorder.rows import PROJECT, Rows
 
 STATES: dict[str, type[StrEnum]] = {
@@ -73,8 +73,8 @@ def test_every_state_machine_knows_every_state_of_its_enum() -> None:
 
 
 def test_a_state_that_has_been_left_out_of_a_table_can_never_be_left() -> None:
-    assert sources(trajectories, states.TrajectoryState.OPEN) == frozenset()
-    assert sources(groups, states.GroupState.TRIED) == {"training"}
+    assert source_states(trajectories, states.TrajectoryState.OPEN) == frozenset()
+    assert source_states(groups, states.GroupState.TRIED) == {"training"}
 
 
 @pytest.mark.parametrize("table", STATES)
@@ -88,7 +88,7 @@ async def test_random_sequences_never_leave_the_table(rows: Rows, table: str, da
         allowed = target in machine.get(state, frozenset())
         try:
             async with rows.store.write() as conn:
-                await move(conn, row_table, object_id, target)
+                await move_state(conn, row_table, object_id, target)
             assert allowed
             state = target
         except (Conflict, ValueError):  # ValueError: no state at all leads there
@@ -100,27 +100,27 @@ async def test_expect_narrows_where_a_row_may_come_from(rows: Rows) -> None:
     group = await rows.group(state="ready")
     async with rows.store.write() as conn:
         with pytest.raises(Conflict, match="is ready, from where it cannot become judging"):
-            await move(conn, groups, group, states.GroupState.JUDGING, expect=states.GroupState.UNSCORED)
-        await move(conn, groups, group, states.GroupState.JUDGING, expect=states.GroupState.READY)
+            await move_state(conn, groups, group, states.GroupState.JUDGING, expect=states.GroupState.UNSCORED)
+        await move_state(conn, groups, group, states.GroupState.JUDGING, expect=states.GroupState.READY)
     assert await rows.state(groups, group) == "judging"
 
 
 def test_expecting_a_state_that_the_table_forbids_is_a_bug() -> None:
     with pytest.raises(ValueError, match="may not become scored"):
-        guarded(groups, states.GroupState.SCORED, expect=states.GroupState.READY)
+        guarded_update(groups, states.GroupState.SCORED, expect=states.GroupState.READY)
 
 
 async def test_a_row_that_is_not_there_is_not_found(store: Store) -> None:
     async with store.write() as conn:
         with pytest.raises(NotFound, match="versions nothing"):
-            await move(conn, versions, "nothing", states.VersionState.WRITTEN)
-        assert not await try_move(conn, versions, "nothing", states.VersionState.WRITTEN)
+            await move_state(conn, versions, "nothing", states.VersionState.WRITTEN)
+        assert not await try_move_state(conn, versions, "nothing", states.VersionState.WRITTEN)
 
 
 async def test_a_move_by_a_holder_ends_its_lease_and_sets_its_fields(rows: Rows) -> None:
     group = await rows.group(state="judging", lease_owner="a", lease_epoch=3, lease_expires_at=1e12)
     async with rows.store.write() as conn:
-        await move(conn, groups, group, states.GroupState.UNSCORED, owner="a", epoch=3, reason="down")
+        await move_state(conn, groups, group, states.GroupState.UNSCORED, owner="a", epoch=3, reason="down")
     row = await rows.get(groups, group)
     assert (row["state"], row["reason"], row["lease_owner"], row["lease_expires_at"]) == (
         "unscored",
@@ -136,14 +136,14 @@ async def test_a_move_by_anyone_else_is_a_lost_lease(rows: Rows, owner: str, epo
     group = await rows.group(state="judging", lease_owner="a", lease_epoch=3, lease_expires_at=1e12)
     with pytest.raises(LeaseLost, match="claim again"):
         async with rows.store.write() as conn:
-            await move(conn, groups, group, states.GroupState.UNSCORED, owner=owner, epoch=epoch)
+            await move_state(conn, groups, group, states.GroupState.UNSCORED, owner=owner, epoch=epoch)
     assert await rows.state(groups, group) == "judging"
 
 
 async def test_a_version_notes_when_its_state_changed(rows: Rows) -> None:
     version = await make(rows, "versions", states.VersionState.ALLOCATED)
     async with rows.store.write() as conn:
-        await move(conn, versions, version, states.VersionState.WRITTEN)
+        await move_state(conn, versions, version, states.VersionState.WRITTEN)
         at = (await conn.execute(select(versions.c.state_at).where(versions.c.id == version))).scalar_one()
     assert at > 1.7e9
 
@@ -153,7 +153,7 @@ async def test_an_exception_in_the_transaction_undoes_the_move(rows: Rows) -> No
 
     async def fail() -> None:
         async with rows.store.write() as conn:
-            await move(conn, groups, group, states.GroupState.READY)
+            await move_state(conn, groups, group, states.GroupState.READY)
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
@@ -162,7 +162,9 @@ async def test_an_exception_in_the_transaction_undoes_the_move(rows: Rows) -> No
 
 
 def test_no_other_module_updates_a_state() -> None:
-    """A state is inserted with its row and changed by `guarded` alone; `replicas.state` is a report, not a machine."""
+    """A state is inserted with its row and changed by `guarded_update` alone; `replicas.state` is a report, not a
+    machine.
+    """
     strays = []
     for path in Path(transitions.__file__).parent.parent.rglob("*.py"):
         if path.name in {"transitions.py", "replicas.py"}:

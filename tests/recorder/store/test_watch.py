@@ -14,7 +14,7 @@ import pytest
 
 from recorder.errors import StoreUnavailable
 from recorder.store import changes
-from recorder.store.changes import Counts, News, SqliteLook, Topic, Watch
+from recorder.store.changes import ChangeSignal, ChangeWatcher, Counts, SqliteChangePoller, Topic
 from recorder.store.database import Store
 from recorder.store.schema import groups
 from tests.recorder.rows import Rows
@@ -22,7 +22,7 @@ from tests.recorder.rows import Rows
 FOR_EVER_S = 3600.0
 
 
-async def caught_up(news: News, store: Store) -> None:
+async def caught_up(news: ChangeSignal, store: Store) -> None:
     """Wait until the watch has looked, so that only what comes now is news."""
     assert await news.wait()
     while store.watch._counts is None:
@@ -143,7 +143,7 @@ async def test_nobody_looks_while_nobody_waits(monkeypatch: pytest.MonkeyPatch) 
         looks += 1
         return {}
 
-    watching = Watch(look)
+    watching = ChangeWatcher(look)
     with watching.on(Topic.RUNS) as news:
         while looks < 3:
             await news.wait(0)
@@ -166,9 +166,9 @@ async def test_a_watch_goes_on_for_who_comes_as_the_last_one_leaves(store: Store
 async def test_another_database_is_asked_for_its_counts(store: Store, twin: Store) -> None:
     async def look() -> Counts:  # as `Store` does where the database is not SQLite
         async with store.read() as conn:
-            return await changes.read(conn)
+            return await changes.read_counts(conn)
 
-    store.watch = Watch(look)
+    store.watch = ChangeWatcher(look)
     with store.watch.on(Topic.GROUPS) as news:
         await caught_up(news, store)
         await Rows(twin).group()
@@ -201,11 +201,11 @@ async def test_a_writer_killed_before_its_commit_is_no_news_and_those_after_it_a
             process.kill()
             await process.wait()
             async with twin.read() as conn:
-                before = await changes.read(conn)
+                before = await changes.read_counts(conn)
             await Rows(twin).group()
             assert await news.wait()
             async with twin.read() as conn:
-                after = await changes.read(conn)
+                after = await changes.read_counts(conn)
     assert after[Topic.GROUPS] == before[Topic.GROUPS] + 1
     assert (await rows.get(groups, "theirs"))["reason"] is None
 
@@ -234,7 +234,7 @@ async def test_a_store_that_does_not_answer_for_a_while_wakes_everybody_when_it_
         failed.set()
         raise StoreUnavailable("the database is locked")
 
-    watching = Watch(look)
+    watching = ChangeWatcher(look)
     with watching.on(Topic.GROUPS) as news:
         await news.wait()
         await failed.wait()
@@ -249,7 +249,7 @@ async def test_a_look_at_a_locked_file_says_so(tmp_path: Path) -> None:
     path = tmp_path / "hone.db"
     with sqlite3.connect(path) as other:  # no write-ahead log: a writer keeps readers out
         other.execute("create table changes (topic, count)")
-        look = SqliteLook(str(path))
+        look = SqliteChangePoller(str(path))
         assert await look() == {}
         other.execute("begin exclusive")
         with pytest.raises(StoreUnavailable, match="locked"):
@@ -262,7 +262,7 @@ async def test_a_look_at_a_locked_file_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.sqlite_only("its file")
 async def test_a_database_that_took_the_place_of_another_is_news(store: Store, tmp_path: Path) -> None:
-    look = SqliteLook(str(store.file))
+    look = SqliteChangePoller(str(store.file))
     assert await look() is not None
     assert await look() is None
     async with store.write() as conn:
@@ -279,7 +279,7 @@ async def test_a_database_that_was_put_back_from_a_copy_is_news_though_it_counte
     async def look() -> Counts | None:
         return counts.pop(0) if counts else None
 
-    watching = Watch(look)
+    watching = ChangeWatcher(look)
     with watching.on(Topic.GROUPS) as news:
         await news.wait()
         while counts:
@@ -288,7 +288,7 @@ async def test_a_database_that_was_put_back_from_a_copy_is_news_though_it_counte
 
 
 async def test_a_folder_that_is_gone_is_no_store_and_none_is_made(tmp_path: Path) -> None:
-    look = SqliteLook(str(tmp_path / "gone" / "hone.db"))
+    look = SqliteChangePoller(str(tmp_path / "gone" / "hone.db"))
     with pytest.raises(StoreUnavailable, match=r"hone\.db cannot be read"):
         await look()
     (tmp_path / "gone").mkdir()

@@ -10,12 +10,12 @@ import pytest
 from aiohttp import web
 
 from trainer.agents import answer
-from trainer.agents.agent import Agent, AgentSpec, Ending
-from trainer.agents.attempts import sampling
-from trainer.campaign.begin import plan
+from trainer.agents.attempts import agent_sampling
+from trainer.agents.user_agent import AgentSpec, AttemptEnding, UserAgent
+from trainer.campaign.setup import plan_campaign
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignError
-from trainer.programs.attempting import _specs
+from trainer.runtime.agents import _specs
 
 Asked = tuple[str, list[dict[str, Any]]]
 
@@ -50,32 +50,32 @@ async def model() -> AsyncIterator[Asked]:
     ],
 )
 def test_the_input_is_one_turn(given: Any, said: Any) -> None:
-    assert answer.messages(given) == (said or given)
+    assert answer.first_messages(given) == (said or given)
 
 
 async def test_an_attempt_is_what_the_model_says_to_it(model: Asked, tmp_path: Path) -> None:
     url, asked = model
     (spec,) = _specs(CampaignSettings(agent="hone:answer", python=Path("/nowhere"), cwd=tmp_path), tmp_path)
-    agent = Agent(spec)
+    agent = UserAgent(spec)
     task = {"id": "t", "scenario_id": "s", "input": "Where?", "base_url": url, "api_key": "none", "model": "helpdesk"}
     try:
         outcome = await agent.run({**task, "sampling": {"temperature": 1.0, "max_tokens": 9}}, {}, 60)
     finally:
         await agent.stop()
-    assert (outcome.ending, outcome.answer) == (Ending.DONE, "Oslo.")
+    assert (outcome.ending, outcome.answer) == (AttemptEnding.DONE, "Oslo.")
     turn = [{"role": "user", "content": "Where?"}]
     assert asked == [{"model": "helpdesk", "messages": turn, "temperature": 1.0, "max_tokens": 9}]
 
 
 def test_what_is_not_set_is_not_asked_for() -> None:
-    assert sampling(CampaignSettings()) == {"temperature": 1.0}
-    assert sampling(CampaignSettings(max_tokens=5, temperature=0.7)) == {"temperature": 0.7, "max_tokens": 5}
+    assert agent_sampling(CampaignSettings()) == {"temperature": 1.0}
+    assert agent_sampling(CampaignSettings(max_tokens=5, temperature=0.7)) == {"temperature": 0.7, "max_tokens": 5}
 
 
 def test_an_agent_that_hone_has_not_is_refused_with_the_one_it_has(tmp_path: Path) -> None:
     (tmp_path / "s.jsonl").write_text('{"id": "a", "input": "x"}')
     with pytest.raises(CampaignError, match="Hone has no agent 'hone:anser': 'hone:answer' is its only one"):
-        plan(CampaignSettings(agent="hone:anser", scenarios=tmp_path / "s.jsonl"))
+        plan_campaign(CampaignSettings(agent="hone:anser", scenarios=tmp_path / "s.jsonl"))
 
 
 def test_others_agents_keep_their_own_python(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from trainer.agents.batcher import Batcher
+from trainer.agents.attempts import Batcher
 
 
 async def test_what_comes_while_a_batch_is_worked_on_is_the_next() -> None:

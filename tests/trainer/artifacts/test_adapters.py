@@ -14,11 +14,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from trainer.artifacts import adapters, durable
-from trainer.artifacts.adapters import CONFIG, MANIFEST, PROBE, WEIGHTS, LoraShape, Origin, Published
+from trainer.artifacts import adapters, durable_folders
+from trainer.artifacts.adapters import CONFIG, MANIFEST, PROBE, WEIGHTS, AdapterOrigin, LoraShape, PublishedAdapter
 from trainer.errors import AdapterInvalid
 
-ORIGIN = Origin("help desk", 3, "help desk@2", "tiny", "fingerprint")
+ORIGIN = AdapterOrigin("help desk", 3, "help desk@2", "tiny", "fingerprint")
 LORA = LoraShape(4, 8.0, ("q_proj",))
 NAME = "base_model.model.model.layers.0.self_attn.q_proj"
 SHAPES = {f"{NAME}.lora_A.weight": (4, 48), f"{NAME}.lora_B.weight": (64, 4)}
@@ -29,25 +29,29 @@ def state() -> dict[str, Tensor]:
     return {name: torch.randn(shape, generator=generator) for name, shape in SHAPES.items()}
 
 
-def publish(folder: Path, tensors: dict[str, Tensor] | None = None, lora: LoraShape = LORA) -> Published:
-    return adapters.publish(folder, ORIGIN, lora, tensors or state(), SHAPES, {"contexts": [], "separation": 0.0})
+def publish(folder: Path, tensors: dict[str, Tensor] | None = None, lora: LoraShape = LORA) -> PublishedAdapter:
+    return adapters.publish_adapter(
+        folder, ORIGIN, lora, tensors or state(), SHAPES, {"contexts": [], "separation": 0.0}
+    )
 
 
 def rewrite(folder: Path, change: Callable[[Path], object]) -> None:
     """Change a file and give the manifest its new hash, so that only the change itself can be found."""
     change(folder)
     manifest = json.loads((folder / MANIFEST).read_text())
-    manifest["files"] = {name: durable.sha256(folder / name) for name in (WEIGHTS, CONFIG, PROBE)}
+    manifest["files"] = {name: durable_folders.file_sha256(folder / name) for name in (WEIGHTS, CONFIG, PROBE)}
     (folder / MANIFEST).write_text(json.dumps(manifest))
 
 
 def test_a_version_is_complete_named_by_its_manifest_and_read_back_exactly(tmp_path: Path) -> None:
     published = publish(tmp_path)
     assert {path.name for path in published.path.iterdir()} == {WEIGHTS, CONFIG, PROBE, MANIFEST}
-    assert published.manifest_sha256 == durable.sha256(published.path / MANIFEST)
+    assert published.manifest_sha256 == durable_folders.file_sha256(published.path / MANIFEST)
     assert published.engine_name == f"help-desk@3-{published.manifest_sha256[:12]}" == published.path.name
     manifest = json.loads((published.path / MANIFEST).read_text())
-    assert manifest["files"] == {name: durable.sha256(published.path / name) for name in (WEIGHTS, CONFIG, PROBE)}
+    assert manifest["files"] == {
+        name: durable_folders.file_sha256(published.path / name) for name in (WEIGHTS, CONFIG, PROBE)
+    }
     expected = {
         "alias": "help desk",
         "number": 3,
@@ -56,7 +60,7 @@ def test_a_version_is_complete_named_by_its_manifest_and_read_back_exactly(tmp_p
         "rank": 4,
     }
     assert expected.items() <= manifest.items()
-    found = adapters.read(published.path, published.manifest_sha256)
+    found = adapters.read_adapter(published.path, published.manifest_sha256)
     assert found.keys() == SHAPES.keys()
     assert all(torch.equal(found[name], tensor) for name, tensor in state().items())
     assert [path.name for path in tmp_path.iterdir()] == [published.engine_name]
@@ -73,7 +77,7 @@ def test_peft_itself_loads_what_is_published(tmp_path: Path, tiny_base: Path, ti
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.1)
     shapes = {name: tuple(parameter.shape) for name, parameter in policy.parameters.items()}
     lora = LoraShape(4, 8.0, policy.modules)
-    published = adapters.publish(tmp_path, ORIGIN, lora, policy.state(), shapes, {})
+    published = adapters.publish_adapter(tmp_path, ORIGIN, lora, policy.state(), shapes, {})
     loaded = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_base), published.path)
     ids = torch.arange(3, 30)[None]
     policy._attend("sdpa")
@@ -120,7 +124,7 @@ def test_a_missing_file_is_found(tmp_path: Path, name: str) -> None:
     published = publish(tmp_path)
     (published.path / name).unlink()
     with pytest.raises(AdapterInvalid, match=name):
-        adapters.check(published.path, SHAPES, 4)
+        adapters.check_adapter(published.path, SHAPES, 4)
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, CONFIG, PROBE])
@@ -129,15 +133,15 @@ def test_a_file_changed_after_publication_is_found(tmp_path: Path, name: str) ->
     with (published.path / name).open("ab") as file:
         file.write(b" ")
     with pytest.raises(AdapterInvalid, match=f"{name}.*sha256 differs"):
-        adapters.read(published.path, published.manifest_sha256)
+        adapters.read_adapter(published.path, published.manifest_sha256)
 
 
 def test_a_directory_that_was_replaced_is_found(tmp_path: Path) -> None:
     published = publish(tmp_path)
     rewrite(published.path, lambda folder: (folder / PROBE).write_text("{}"))
-    adapters.check(published.path, SHAPES, 4)
+    adapters.check_adapter(published.path, SHAPES, 4)
     with pytest.raises(AdapterInvalid, match="not the one that the store knows"):
-        adapters.read(published.path, published.manifest_sha256)
+        adapters.read_adapter(published.path, published.manifest_sha256)
 
 
 @pytest.mark.parametrize(
@@ -168,14 +172,14 @@ def test_what_engines_refuse_or_ignore_does_not_pass_the_check(tmp_path: Path, c
 
     rewrite(published.path, configure)
     with pytest.raises(AdapterInvalid, match=CONFIG):
-        adapters.check(published.path, SHAPES, 4)
+        adapters.check_adapter(published.path, SHAPES, 4)
 
 
 def test_a_torn_weight_file_is_found(tmp_path: Path) -> None:
     published = publish(tmp_path)
     rewrite(published.path, lambda folder: (folder / WEIGHTS).write_bytes(b"torn"))
     with pytest.raises(AdapterInvalid, match="cannot be read"):
-        adapters.check(published.path, SHAPES, 4)
+        adapters.check_adapter(published.path, SHAPES, 4)
 
 
 def test_a_nan_that_came_in_later_is_found(tmp_path: Path) -> None:
@@ -188,19 +192,19 @@ def test_a_nan_that_came_in_later_is_found(tmp_path: Path) -> None:
 
     rewrite(published.path, spoil)
     with pytest.raises(AdapterInvalid, match="not finite"):
-        adapters.check(published.path, SHAPES, 4)
+        adapters.check_adapter(published.path, SHAPES, 4)
 
 
 def test_only_the_owners_unfinished_folders_are_removed(tmp_path: Path) -> None:
     names = [".unfinished-a-0123456789abcdef", ".unfinished-a-b-0123456789abcdef", "a@1-000000000000"]
     for name in names:
         (tmp_path / name).mkdir()
-    durable.remove_unfinished(tmp_path, "a")
+    durable_folders.remove_unfinished(tmp_path, "a")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
 
 
 def test_a_failed_folder_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="broken"), durable.unfinished_folder(tmp_path, "a") as folder:  # noqa: PT012
+    with pytest.raises(RuntimeError, match="broken"), durable_folders.unfinished_folder(tmp_path, "a") as folder:  # noqa: PT012
         (folder / "half").write_text("x")
         raise RuntimeError("broken")
     assert list(tmp_path.iterdir()) == []

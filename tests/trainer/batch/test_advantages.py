@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.work.baselines import FEWEST, MOST, Baseline, Earlier
+from recorder.queue.training.baselines import FEWEST, MOST, Baseline, EarlierReward
 from trainer.batch.advantages import running_advantages, running_baseline, token_weights
 
 
@@ -38,21 +38,21 @@ def test_trajectories_weigh_by_their_shares_and_a_steps_weights_add_up_to_one(
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[Earlier]:
+def histories(draw: st.DrawFn) -> list[EarlierReward]:
     """Rewards of one alias and recipe, newest first: some judged together, of runs with two sets of tools."""
     rewards = draw(st.lists(st.sampled_from([0.0, 0.25, 1.0]), max_size=400))
     count = len(rewards)
     flips = draw(st.integers(0, 2**count))
     gaps = draw(st.integers(1, 3))
     return [
-        Earlier(f"run_{at}", reward, b"a" if flips >> at & 1 else b"b", float((count - at) // gaps))
+        EarlierReward(f"run_{at}", reward, b"a" if flips >> at & 1 else b"b", float((count - at) // gaps))
         for at, reward in enumerate(rewards)
     ]
 
 
 @given(histories(), st.data())
-def test_a_runs_own_reward_is_never_what_it_is_compared_with(history: list[Earlier], data: st.DataObject) -> None:
-    own = data.draw(st.sampled_from(history)) if history else Earlier("run", 1.0, b"a", 0.0)
+def test_a_runs_own_reward_is_never_what_it_is_compared_with(history: list[EarlierReward], data: st.DataObject) -> None:
+    own = data.draw(st.sampled_from(history)) if history else EarlierReward("run", 1.0, b"a", 0.0)
     with_it = running_baseline(history, own.trajectory_id, own.at, own.tools)
     others = [one for one in history if one.trajectory_id != own.trajectory_id]
     assert with_it == running_baseline(others, own.trajectory_id, own.at, own.tools)
@@ -61,7 +61,7 @@ def test_a_runs_own_reward_is_never_what_it_is_compared_with(history: list[Earli
 
 
 @given(histories(), st.floats(0, 401))
-def test_what_came_after_a_run_changes_nothing_once_enough_came_before(history: list[Earlier], at: float) -> None:
+def test_what_came_after_a_run_changes_nothing_once_enough_came_before(history: list[EarlierReward], at: float) -> None:
     before = [one for one in history if one.at < at]
     found = running_baseline(history, "own", at, b"a")
     if len(before) >= FEWEST:
@@ -71,7 +71,9 @@ def test_what_came_after_a_run_changes_nothing_once_enough_came_before(history: 
 
 
 @given(histories())
-def test_the_last_rewards_before_it_are_the_baseline_and_those_with_its_tools_first(history: list[Earlier]) -> None:
+def test_the_last_rewards_before_it_are_the_baseline_and_those_with_its_tools_first(
+    history: list[EarlierReward],
+) -> None:
     found = running_baseline(history, "own", math.inf, b"a")
     same = [one for one in history if one.tools == b"a"]
     if len(history) < FEWEST:

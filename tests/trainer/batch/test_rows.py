@@ -11,21 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.content.trainable import LeftOut
-from recorder.content.turns import Sampling
-from recorder.reading.views import TrajectoryView
-from recorder.states import CallState, Confidence, Purpose, TurnKind
+from recorder.messages.calls import SamplingParameters
+from recorder.messages.trainability import Exclusion
+from recorder.states import CallKind, CallState, Confidence, Purpose
+from recorder.views.trajectories.shapes import TrajectoryView
 from tests.trainer.building import call, choice, trajectory
-from trainer.batch.rows import ROW_TOO_LONG, Basis, Row, trajectory_rows
+from trainer.batch.rows import ROW_TOO_LONG, Row, RowBasis, trajectory_rows
 
-BASIS = Basis("base", ["v3", "v2", "v1", "v0"], max_age=2, max_tokens=1000)
+BASIS = RowBasis("base", ["v3", "v2", "v1", "v0"], max_age=2, max_tokens=1000)
 
 
 def trained(row: Row) -> list[int]:
     return [int(id_) for id_ in row.token_ids[row.trained]]
 
 
-def codes(view: TrajectoryView, basis: Basis = BASIS) -> list[str]:
+def codes(view: TrajectoryView, basis: RowBasis = BASIS) -> list[str]:
     rows, skipped = trajectory_rows(view, basis)
     assert rows == []
     return [one.code for one in skipped]
@@ -35,7 +35,9 @@ def test_a_turn_that_extends_the_rows_ids_exactly_goes_on_with_the_row() -> None
     rows, skipped = trajectory_rows(
         trajectory(
             call(1, [1, 2, 3], choice([10, 11])),
-            call(2, [1, 2, 3, 10, 11, 4, 5], choice([12]), version_id="v2", sampling=Sampling(temperature=1.0)),
+            call(
+                2, [1, 2, 3, 10, 11, 4, 5], choice([12]), version_id="v2", sampling=SamplingParameters(temperature=1.0)
+            ),
         ),
         BASIS,
     )
@@ -97,7 +99,7 @@ def test_what_is_not_trained_is_context_and_told() -> None:
     rows, skipped = trajectory_rows(
         trajectory(
             call(1, [1], choice([2])),
-            call(2, [1, 2, 3], choice([4, 5], reason=LeftOut.TRUNCATED)),
+            call(2, [1, 2, 3], choice([4, 5], reason=Exclusion.TRUNCATED)),
             call(3, [1, 2, 3, 4, 5, 6], choice([7])),
         ),
         BASIS,
@@ -105,40 +107,40 @@ def test_what_is_not_trained_is_context_and_told() -> None:
     (row,) = rows
     assert row.token_ids.tolist() == [1, 2, 3, 4, 5, 6, 7]
     assert trained(row) == [2, 7]
-    assert [(one.call_id, one.choice, one.code) for one in skipped] == [("call_2", 0, LeftOut.TRUNCATED)]
+    assert [(one.call_id, one.choice, one.code) for one in skipped] == [("call_2", 0, Exclusion.TRUNCATED)]
 
 
 def test_of_several_choices_those_the_recorder_lets_through_are_trained() -> None:
     rows, skipped = trajectory_rows(
-        trajectory(call(1, [1, 2], choice([3], 0), choice([4], 1, LeftOut.NOT_SELECTED), choice([5], 2))), BASIS
+        trajectory(call(1, [1, 2], choice([3], 0), choice([4], 1, Exclusion.NOT_SELECTED), choice([5], 2))), BASIS
     )
     assert [trained(row) for row in rows] == [[3], [5]]
-    assert [(one.choice, one.code) for one in skipped] == [(1, LeftOut.NOT_SELECTED)]
+    assert [(one.choice, one.code) for one in skipped] == [(1, Exclusion.NOT_SELECTED)]
 
 
-@pytest.mark.parametrize("reason", list(LeftOut))
-def test_every_reason_of_the_recorder_holds(reason: LeftOut) -> None:
+@pytest.mark.parametrize("reason", list(Exclusion))
+def test_every_reason_of_the_recorder_holds(reason: Exclusion) -> None:
     assert codes(trajectory(call(1, [1], choice([2], reason=reason)))) == [reason]
 
 
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        ({"state": CallState.ABORTED}, LeftOut.NOT_COMPLETE),
-        ({"state": CallState.ERRORED}, LeftOut.NOT_COMPLETE),
-        ({"state": CallState.OPEN}, LeftOut.NOT_COMPLETE),
-        ({"superseded_by": "call_9"}, LeftOut.SUPERSEDED),
-        ({"turn_kind": TurnKind.AUX}, LeftOut.AUXILIARY),
-        ({"attribution_confidence": Confidence.HINT}, LeftOut.AMBIGUOUS),
-        ({"attribution_confidence": Confidence.AMBIGUOUS}, LeftOut.AMBIGUOUS),
-        ({"sampling": Sampling(temperature=0.0)}, LeftOut.TEMPERATURE),
-        ({"base_fingerprint": "another"}, LeftOut.BASE_FINGERPRINT),
-        ({"base_fingerprint": None}, LeftOut.BASE_FINGERPRINT),
-        ({"version_id": "elsewhere"}, LeftOut.FOREIGN_VERSION),
-        ({"version_id": None}, LeftOut.FOREIGN_VERSION),
-        ({"version_id": "v0"}, LeftOut.OVER_AGE),
-        ({"prompt_token_ids": None}, LeftOut.IDS_MISSING),
-        ({"prompt_token_ids": array("i")}, LeftOut.IDS_MISSING),
+        ({"state": CallState.ABORTED}, Exclusion.NOT_COMPLETE),
+        ({"state": CallState.ERRORED}, Exclusion.NOT_COMPLETE),
+        ({"state": CallState.OPEN}, Exclusion.NOT_COMPLETE),
+        ({"superseded_by": "call_9"}, Exclusion.SUPERSEDED),
+        ({"turn_kind": CallKind.AUX}, Exclusion.AUXILIARY),
+        ({"attribution_confidence": Confidence.HINT}, Exclusion.AMBIGUOUS),
+        ({"attribution_confidence": Confidence.AMBIGUOUS}, Exclusion.AMBIGUOUS),
+        ({"sampling": SamplingParameters(temperature=0.0)}, Exclusion.TEMPERATURE),
+        ({"base_fingerprint": "another"}, Exclusion.BASE_FINGERPRINT),
+        ({"base_fingerprint": None}, Exclusion.BASE_FINGERPRINT),
+        ({"version_id": "elsewhere"}, Exclusion.FOREIGN_VERSION),
+        ({"version_id": None}, Exclusion.FOREIGN_VERSION),
+        ({"version_id": "v0"}, Exclusion.OVER_AGE),
+        ({"prompt_token_ids": None}, Exclusion.IDS_MISSING),
+        ({"prompt_token_ids": array("i")}, Exclusion.IDS_MISSING),
     ],
 )
 def test_a_call_is_checked_again_even_if_its_choice_says_trainable(overrides: dict[str, Any], expected: str) -> None:
@@ -148,12 +150,12 @@ def test_a_call_is_checked_again_even_if_its_choice_says_trainable(overrides: di
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        ({"token_ids": None}, LeftOut.IDS_MISSING),
-        ({"token_ids": array("i")}, LeftOut.IDS_MISSING),
-        ({"logprobs": None}, LeftOut.LOGPROBS_MISSING),
-        ({"logprobs": array("f", [-1.0])}, LeftOut.LOGPROBS_MISCOUNTED),
-        ({"logprobs": array("f", [-1.0, float("nan")])}, LeftOut.LOGPROBS_NOT_FINITE),
-        ({"logprobs": array("f", [-1.0, float("-inf")])}, LeftOut.LOGPROBS_NOT_FINITE),
+        ({"token_ids": None}, Exclusion.IDS_MISSING),
+        ({"token_ids": array("i")}, Exclusion.IDS_MISSING),
+        ({"logprobs": None}, Exclusion.LOGPROBS_MISSING),
+        ({"logprobs": array("f", [-1.0])}, Exclusion.LOGPROBS_MISCOUNTED),
+        ({"logprobs": array("f", [-1.0, float("nan")])}, Exclusion.LOGPROBS_NOT_FINITE),
+        ({"logprobs": array("f", [-1.0, float("-inf")])}, Exclusion.LOGPROBS_NOT_FINITE),
     ],
 )
 def test_a_choice_is_checked_again_even_if_it_says_trainable(overrides: dict[str, Any], expected: str) -> None:
@@ -162,25 +164,25 @@ def test_a_choice_is_checked_again_even_if_it_says_trainable(overrides: dict[str
 
 @pytest.mark.parametrize("purpose", [Purpose.VAL, Purpose.EVAL, Purpose.NONE])
 def test_other_purposes_are_never_trained(purpose: Purpose) -> None:
-    assert codes(trajectory(call(1, [1], choice([2])), purpose=purpose)) == [LeftOut.PURPOSE]
+    assert codes(trajectory(call(1, [1], choice([2])), purpose=purpose)) == [Exclusion.PURPOSE]
 
 
 def test_a_trajectory_that_was_not_selected_is_not_trained() -> None:
-    assert codes(trajectory(call(1, [1], choice([2])), selection="not_selected")) == [LeftOut.NOT_SELECTED]
+    assert codes(trajectory(call(1, [1], choice([2])), selection="not_selected")) == [Exclusion.NOT_SELECTED]
 
 
 def test_a_sample_is_trained_up_to_the_age_that_is_allowed() -> None:
     turns = [call(age, [age + 1], choice([9]), version_id=f"v{3 - age}") for age in range(4)]
     rows, skipped = trajectory_rows(trajectory(*turns), BASIS)
     assert [int(row.age[row.trained][0]) for row in rows] == [0, 1, 2]
-    assert [(one.call_id, one.code) for one in skipped] == [("call_3", LeftOut.OVER_AGE)]
+    assert [(one.call_id, one.code) for one in skipped] == [("call_3", Exclusion.OVER_AGE)]
 
 
 def test_a_mixed_trajectory_trains_only_the_version_it_ended_on() -> None:
     calls = (call(1, [1], choice([2]), version_id="v2"), call(2, [1, 2, 3], choice([4]), version_id="v3"))
     (row,), skipped = trajectory_rows(trajectory(*calls, mixed=True, version_id="v3"), BASIS)
     assert trained(row) == [4]
-    assert [one.code for one in skipped] == [LeftOut.OTHER_VERSION]
+    assert [one.code for one in skipped] == [Exclusion.OTHER_VERSION]
     (row,), _ = trajectory_rows(trajectory(*calls, mixed=False), BASIS)
     assert trained(row) == [2, 4]
 
@@ -224,7 +226,7 @@ def conversations(draw: st.DrawFn) -> list[Turn]:
 @given(conversations())
 def test_every_allowed_token_is_trained_exactly_once_after_the_context_it_was_sampled_in(turns: list[Turn]) -> None:
     calls = [
-        call(number, turn.prompt, choice(turn.sampled, reason=None if turn.allowed else LeftOut.TOP_P))
+        call(number, turn.prompt, choice(turn.sampled, reason=None if turn.allowed else Exclusion.TOP_P))
         for number, turn in enumerate(turns)
     ]
     rows, skipped = trajectory_rows(trajectory(*calls), BASIS)

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.comparing.comparison import ranked
-from recorder.content.trainable import LeftOut
-from recorder.reading.views import TrajectoryView
+from recorder.messages.trainability import Exclusion
+from recorder.queue.judging.scores import REWARD, NewPart
+from recorder.queue.training.baselines import Baseline, ComparedReward
 from recorder.states import Origin, Purpose, TrajectoryState
-from recorder.work.baselines import Baseline, Compared
-from recorder.work.scores import REWARD, NewPart
-from tests.recorder.comparing.test_comparison import member as sibling
+from recorder.views.comparison.attempts import rank_attempts
+from recorder.views.trajectories.shapes import TrajectoryView
+from tests.recorder.views.comparison.test_attempts import member as sibling
 from tests.trainer.building import call, choice, group, trajectory
-from trainer.batch.rows import IN_OWN_GROUP, Basis
-from trainer.batch.weights import GroupRows, NotTrained, group_rows, weigh
+from trainer.batch.rows import IN_OWN_GROUP, RowBasis
+from trainer.batch.weights import GroupRows, UntrainedChoice, group_rows, weigh
 
-BASIS = Basis("base", ["v3", "v2", "v1", "v0"], max_age=2, max_tokens=1000)
+BASIS = RowBasis("base", ["v3", "v2", "v1", "v0"], max_age=2, max_tokens=1000)
 
 
 def member(name: str, sampled: int = 2, **overrides: Any) -> TrajectoryView:
@@ -51,9 +51,9 @@ def test_every_row_of_a_trajectory_gets_its_one_advantage_and_every_trajectory_t
         ({"state": TrajectoryState.ABANDONED}, "abandoned", True),
         ({"state": TrajectoryState.SEALED_LATE}, "sealed-late", True),
         ({"state": TrajectoryState.OPEN}, "open", True),
-        ({"purpose": Purpose.VAL}, LeftOut.PURPOSE, False),
-        ({"purpose": Purpose.NONE}, LeftOut.PURPOSE, True),
-        ({"selection": "not_selected"}, LeftOut.NOT_SELECTED, True),
+        ({"purpose": Purpose.VAL}, Exclusion.PURPOSE, False),
+        ({"purpose": Purpose.NONE}, Exclusion.PURPOSE, True),
+        ({"selection": "not_selected"}, Exclusion.NOT_SELECTED, True),
     ],
 )
 def test_who_is_not_a_usable_member_does_not_count_for_the_mean(
@@ -89,7 +89,7 @@ def test_the_page_of_a_group_tells_the_advantages_that_a_step_takes(
     ]
     rewards = {str(at): reward for at, (_, _, _, reward) in enumerate(runs)}
     lines = [sibling(m.id, state=m.state, selection=m.selection, purpose=m.purpose) for m in members]
-    shown, _ = ranked(lines, [NewPart(id_, REWARD, value) for id_, value in rewards.items()], (), "group")
+    shown, _ = rank_attempts(lines, [NewPart(id_, REWARD, value) for id_, value in rewards.items()], (), "group")
     told = {one.run.id: one.advantage for one in shown if one.advantage is not None}
     assert told == group_rows(group(*members), rewards, BASIS).advantages
 
@@ -99,21 +99,21 @@ def test_a_member_without_a_reward_is_left_out_and_never_gets_zero(reward: float
     rewards: dict[str, Any] = {"a": 1.0, "b": 0.0} | ({} if reward == "absent" else {"c": reward})
     found = group_rows(group(member("a"), member("b"), member("c")), rewards, BASIS)
     assert found.advantages == {"a": 0.5, "b": -0.5}
-    assert [(one.trajectory_id, one.code) for one in found.left] == [("c", NotTrained.REWARD_MISSING)]
+    assert [(one.trajectory_id, one.code) for one in found.left] == [("c", UntrainedChoice.REWARD_MISSING)]
 
 
 def test_a_truncated_run_is_not_trained_and_still_counts_for_the_mean() -> None:
-    cut = trajectory(call(1, [1], choice([2], reason=LeftOut.TRUNCATED)), id="c")
+    cut = trajectory(call(1, [1], choice([2], reason=Exclusion.TRUNCATED)), id="c")
     found = group_rows(group(member("a"), member("b"), cut), {"a": 1.0, "b": 0.5, "c": 0.0}, BASIS)
     assert found.advantages == {"a": 0.5, "b": 0.0, "c": -0.5}
     assert found.trained == {"a", "b"}
-    assert [(one.trajectory_id, one.code) for one in found.left] == [("c", LeftOut.TRUNCATED)]
+    assert [(one.trajectory_id, one.code) for one in found.left] == [("c", Exclusion.TRUNCATED)]
     assert sum(one.weight * one.row.trained_tokens for one in weigh([found], 0.5)) == pytest.approx(1)
 
 
 def text_alone(name: str) -> TrajectoryView:
     """A run that another provider's model answered: no ids, no version, no base."""
-    said = choice([], reason=LeftOut.IDS_MISSING, token_ids=None, logprobs=None)
+    said = choice([], reason=Exclusion.IDS_MISSING, token_ids=None, logprobs=None)
     unknown = {"version_id": None, "base_fingerprint": None, "prompt_token_ids": None}
     return trajectory(call(1, [], said, id=f"call_{name}", **unknown), id=name)
 
@@ -121,47 +121,47 @@ def text_alone(name: str) -> TrajectoryView:
 def test_runs_of_text_alone_are_left_out_of_a_group_whose_others_are_trained() -> None:
     found = group_rows(group(member("a"), text_alone("b")), {"a": 1.0, "b": 0.0}, BASIS)
     assert (found.code, found.trained) == (None, {"a"})
-    assert [(one.trajectory_id, one.code) for one in found.left] == [("b", LeftOut.IDS_MISSING)]
+    assert [(one.trajectory_id, one.code) for one in found.left] == [("b", Exclusion.IDS_MISSING)]
 
 
 def test_a_group_of_text_alone_teaches_nothing_and_says_so() -> None:
     found = group_rows(group(text_alone("a"), text_alone("b")), {"a": 1.0, "b": 0.0}, BASIS)
-    assert (found.code, list(found.rows)) == (LeftOut.IDS_MISSING, [])
+    assert (found.code, list(found.rows)) == (Exclusion.IDS_MISSING, [])
 
 
 def test_choices_left_out_of_a_trained_trajectory_are_told_by_call() -> None:
     mixed = trajectory(
-        call(1, [1], choice([2])), call(2, [1, 2, 3], choice([4], reason=LeftOut.STRUCTURED_OUTPUT)), id="a"
+        call(1, [1], choice([2])), call(2, [1, 2, 3], choice([4], reason=Exclusion.STRUCTURED_OUTPUT)), id="a"
     )
     found = group_rows(group(mixed, member("b")), {"a": 1.0, "b": 0.0}, BASIS)
     (row,) = found.ledger_rows()
-    assert (row.object_kind, row.object_id, row.code) == ("call", "call_2", LeftOut.STRUCTURED_OUTPUT)
+    assert (row.object_kind, row.object_id, row.code) == ("call", "call_2", Exclusion.STRUCTURED_OUTPUT)
     assert row.detail == {"choice": 0, "trajectory": "a"}
 
 
 def test_a_group_in_which_all_did_equally_well_teaches_nothing() -> None:
     found = group_rows(group(member("a"), member("b")), {"a": 0.5, "b": 0.5 + 1e-7}, BASIS)
-    assert (found.code, found.rows) == (NotTrained.ZERO_VARIANCE, ())
+    assert (found.code, found.rows) == (UntrainedChoice.ZERO_VARIANCE, ())
     assert found.rewards == {"a": 0.5, "b": 0.5 + 1e-7}  # for the mean reward all the same
 
 
 def test_a_group_with_one_reward_has_too_few() -> None:
     found = group_rows(group(member("a"), member("b")), {"a": 0.5, "b": None}, BASIS)
-    assert found.code == NotTrained.TOO_FEW
+    assert found.code == UntrainedChoice.TOO_FEW
 
 
 def test_a_group_all_of_whose_tokens_are_too_old_says_so() -> None:
     old = [trajectory(call(1, [1], choice([2]), version_id="v0"), id=name) for name in "ab"]
     errored = [member(name, state=TrajectoryState.ERRORED) for name in "cde"]
     found = group_rows(group(*old, *errored), {"a": 1.0, "b": 0.0}, BASIS)
-    assert (found.code, list(found.rows)) == (LeftOut.OVER_AGE, [])
+    assert (found.code, list(found.rows)) == (Exclusion.OVER_AGE, [])
 
 
 def test_choices_that_became_siblings_are_each_trained_once_and_told_by_their_own_trajectory_alone() -> None:
     """One call with three choices, never continued: every sibling sees the call, and its own choice as its leaf."""
 
     def sibling(own: int, reason: str | None = None) -> TrajectoryView:
-        reasons = [LeftOut.NOT_SELECTED if index != own else reason for index in range(3)]
+        reasons = [Exclusion.NOT_SELECTED if index != own else reason for index in range(3)]
         shared = call(1, [1, 2], *(choice([10 + i], i, why) for i, why in enumerate(reasons)))
         return trajectory(shared, id=f"t{own}", main_path=[("call_1", own)])
 
@@ -171,24 +171,24 @@ def test_choices_that_became_siblings_are_each_trained_once_and_told_by_their_ow
     assert (list(found.left), list(found.skipped), found.ledger_rows()) == ([], [], [])
     found = group_rows(group(sibling(0), sibling(1)), rewards, BASIS)  # nobody went on with the third
     assert {(row.object_id, row.code, str(row.detail)) for row in found.ledger_rows()} == {
-        ("call_1", LeftOut.NOT_SELECTED, str({"choice": 2, "trajectory": name})) for name in ("t0", "t1")
+        ("call_1", Exclusion.NOT_SELECTED, str({"choice": 2, "trajectory": name})) for name in ("t0", "t1")
     }
-    found = group_rows(group(sibling(0), sibling(1), sibling(2, LeftOut.TRUNCATED)), rewards, BASIS)
+    found = group_rows(group(sibling(0), sibling(1), sibling(2, Exclusion.TRUNCATED)), rewards, BASIS)
     assert [(row.object_kind, row.object_id, row.code) for row in found.ledger_rows()] == [
-        ("trajectory", "t2", LeftOut.TRUNCATED)
+        ("trajectory", "t2", Exclusion.TRUNCATED)
     ]
 
 
 def test_a_run_whose_chosen_turn_was_cut_off_says_so_not_that_others_were_not_chosen() -> None:
-    choices = [choice([10 + i], i, LeftOut.NOT_SELECTED) for i in range(3)] + [choice([9], 3, LeftOut.TRUNCATED)]
+    choices = [choice([10 + i], i, Exclusion.NOT_SELECTED) for i in range(3)] + [choice([9], 3, Exclusion.TRUNCATED)]
     cut = trajectory(call(1, [1, 2], *choices), id="c", main_path=[("call_1", 3)])
     found = group_rows(group(member("a"), member("b"), cut), {"a": 1.0, "b": 0.0, "c": 0.5}, BASIS)
-    assert [(one.trajectory_id, one.code) for one in found.left] == [("c", LeftOut.TRUNCATED)]
+    assert [(one.trajectory_id, one.code) for one in found.left] == [("c", Exclusion.TRUNCATED)]
 
 
 def test_a_run_without_a_call_is_told() -> None:
     found = group_rows(group(member("a"), member("b"), trajectory(id="c")), {"a": 1.0, "b": 0.0, "c": 0.0}, BASIS)
-    assert [(one.trajectory_id, one.code) for one in found.left] == [("c", NotTrained.NOTHING_SAMPLED)]
+    assert [(one.trajectory_id, one.code) for one in found.left] == [("c", UntrainedChoice.NOTHING_SAMPLED)]
 
 
 def test_the_order_of_groups_does_not_change_a_step() -> None:
@@ -216,20 +216,20 @@ def test_one_run_alone_is_trained_against_its_baseline_which_is_kept() -> None:
     baseline = Baseline(0.75, 0.1, 64, True)
     found = group_rows(group(member("a")), {"a": 0.5}, BASIS, baselines={"a": baseline})
     assert (found.code, found.advantages, found.trained) == (None, {"a": -0.25}, {"a"})
-    assert found.compared() == [Compared("a", 0.5, 0.75, 0.1, 64, True)]
+    assert found.compared() == [ComparedReward("a", 0.5, 0.75, 0.1, 64, True)]
 
 
 def test_without_a_baseline_a_run_is_left_out_for_that() -> None:
     found = group_rows(group(member("a")), {"a": 0.5}, BASIS, baselines={})
-    assert (found.code, found.compared()) == (NotTrained.NO_BASELINE, [])
-    assert [(one.trajectory_id, one.code) for one in found.left] == [("a", NotTrained.NO_BASELINE)]
+    assert (found.code, found.compared()) == (UntrainedChoice.NO_BASELINE, [])
+    assert [(one.trajectory_id, one.code) for one in found.left] == [("a", UntrainedChoice.NO_BASELINE)]
 
 
 def test_a_reward_at_its_baseline_teaches_nothing() -> None:
     found = group_rows(group(member("a")), {"a": 0.5}, BASIS, baselines={"a": Baseline(0.5, 0.0, 64, True)})
-    assert found.code == NotTrained.ZERO_VARIANCE
+    assert found.code == UntrainedChoice.ZERO_VARIANCE
     missing = group_rows(group(member("a")), {"a": None}, BASIS, baselines={"a": Baseline(0.5, 0.0, 64, True)})
-    assert missing.code == NotTrained.TOO_FEW
+    assert missing.code == UntrainedChoice.TOO_FEW
 
 
 def shadow(name: str, of: str = "live", sampled: int = 2) -> TrajectoryView:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from recorder.settings import RecorderSettings
 from tests.trainer.ring import Ring, Told, run_campaign
-from trainer.programs import services
+from trainer.runtime import services
 from trainer.settings import TrainerSettings
 
 _FORKS: Final = multiprocessing.get_context("forkserver")

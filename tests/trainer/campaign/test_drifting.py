@@ -12,13 +12,12 @@ from aiohttp import web
 from sqlalchemy import select
 
 from judge.settings import JudgeSettings
-from recorder.holding import leases
-from recorder.judged import turns
-from recorder.learned.campaign_events import Alarm, SettingChanged, StepDone
-from recorder.learned.campaign_history import read_history
-from recorder.store.project import Project
+from recorder.queue import campaigns, leases
+from recorder.queue.judging import switches
+from recorder.store.database import Project
 from recorder.store.schema import groups, scores
-from recorder.work import campaigns
+from recorder.views.campaigns.events import Alarm, SettingChanged, StepDone
+from recorder.views.campaigns.history import read_history
 from tests.judge.judge_server import Json, JudgeServer, last_text, serve, verdicts
 from tests.trainer.campaign.conftest import RingOf
 from tests.trainer.ring import PROJECT, Ring, Script, Told, write_user_folder
@@ -63,7 +62,7 @@ async def scored_by(ring: Ring) -> list[str]:
 
 async def present(ring: Ring) -> None:
     """Wait for the judge: what it asks models with takes seconds to load, and a campaign would start another one."""
-    while not await leases.holders(Project(ring.store, PROJECT), "judge:"):
+    while not await leases.list_holders(Project(ring.store, PROJECT), "judge:"):
         await asyncio.sleep(0.05)
 
 
@@ -83,14 +82,14 @@ async def test_a_judge_that_goes_astray_is_replaced_and_comes_back(
         by = [(model, len(list(some))) for model, some in groupby(await scored_by(ring))]
         (campaign,) = await campaigns.list_campaigns(Project(ring.store, PROJECT))
         history = await read_history(ring.store, campaign)
-        newest = await turns.in_force(Project(ring.store, PROJECT), "helpdesk", "default")
+        newest = await switches.current_switch(Project(ring.store, PROJECT), "helpdesk", "default")
     assert [model for model, _ in by] == [CHEAP, STRONG, CHEAP]
     assert sum(count for _, count in by) == GROUPS_A_STEP * STEPS
     # Nine of ten groups about which both differ are enough, and all that were in hand by then had their judge already.
     wrong = by[0][1] - GROUPS_A_STEP * ASTRAY_AFTER
     assert WINDOW - 1 <= wrong <= WINDOW - 1 + GROUPS_A_STEP
     assert newest is not None
-    assert (newest.number, newest.reason) == (2, turns.AGREES)
+    assert (newest.number, newest.reason) == (2, switches.AGREES)
     away, back = [event for event in told.events if isinstance(event, SettingChanged) and event.what == "judge_changed"]
     assert away.step == 5
     assert back.step == 9

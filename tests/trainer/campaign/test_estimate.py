@@ -7,9 +7,16 @@ from typing import Any
 import pytest
 
 from judge.settings import JudgeSettings, RewardSettings
-from recorder.work.costs import PerRun
-from trainer.campaign.begin import Plan
-from trainer.campaign.estimate import Counts, Tokens, agent_tokens, count, judge_tokens, judged_by
+from recorder.queue.training.cost_estimates import TrajectoryCost
+from trainer.campaign.estimate import (
+    CampaignCounts,
+    TokenEstimate,
+    agent_tokens,
+    count_campaign,
+    judge_tokens,
+    recipe_judges,
+)
+from trainer.campaign.setup import CampaignPlan
 from trainer.campaign_settings import CampaignSettings
 from trainer.tasks.scenarios import Scenario
 
@@ -31,26 +38,26 @@ def judge_settings(*rewards: RewardSettings) -> JudgeSettings:
 
 def plan(
     train: list[Scenario], val: list[Scenario] | None = None, test: list[Scenario] | None = None, **settings: Any
-) -> Plan:
+) -> CampaignPlan:
     made = CampaignSettings.model_validate({"steps": 3, "group_size": 4, "scenarios_per_step": 8} | settings)
-    return Plan("tasks", made, train, val or [], test or [])
+    return CampaignPlan("tasks", made, train, val or [], test or [])
 
 
 def test_attempts_are_counted_by_what_each_step_draws_and_each_validation_measures() -> None:
-    found = count(plan([PLAIN, CODED], [PLAIN], val_attempts=2), [])
+    found = count_campaign(plan([PLAIN, CODED], [PLAIN], val_attempts=2), [])
     assert (found.training, found.validation, found.validations) == (3 * 2 * 4, 2 * 2, 2)
-    assert count(plan([PLAIN, CODED], scenarios_per_step=1), []).training == 3 * 4
-    assert count(plan([PLAIN]), []).validations == 0
+    assert count_campaign(plan([PLAIN, CODED], scenarios_per_step=1), []).training == 3 * 4
+    assert count_campaign(plan([PLAIN]), []).validations == 0
 
 
 @pytest.mark.parametrize(("every", "times"), [(None, 2), (1, 4), (2, 3), (3, 2), (9, 2)])
 def test_a_validation_that_falls_on_the_last_step_is_one(every: int | None, times: int) -> None:
-    assert count(plan([PLAIN], [PLAIN], val_every=every), []).validations == times
+    assert count_campaign(plan([PLAIN], [PLAIN], val_every=every), []).validations == times
 
 
 def test_the_test_part_is_attempted_once_by_what_serves_and_by_the_base() -> None:
     given = plan([PLAIN], [CODED], [CRITERIA, PLAIN], val_attempts=3, success="m:f")
-    found = count(given, [RULER])
+    found = count_campaign(given, [RULER])
     assert (found.training, found.validation, found.test) == (3 * 4, 2 * 3, 2 * 2 * 3)
     assert found.attempts == 12 + 6 + 12
     assert found.ruler == 3 + 2 + 2 * 2
@@ -58,47 +65,47 @@ def test_the_test_part_is_attempted_once_by_what_serves_and_by_the_base() -> Non
 
 def test_each_baseline_is_measured_once_before_and_once_at_the_end() -> None:
     given = plan([PLAIN], [PLAIN], [CODED], success="m:f", baselines=["base", "gpt-5"])
-    found = count(given, [])
+    found = count_campaign(given, [])
     assert (found.validations, found.baselines) == (2, 2)
     assert (found.validation, found.test) == (2 + 2, 3)  # at the end: what serves, version 0 and gpt-5
-    assert count(plan([PLAIN], None, [CODED]), []).test == 2
+    assert count_campaign(plan([PLAIN], None, [CODED]), []).test == 2
 
 
 def test_where_wins_are_counted_version_0_attempts_each_scenario_beside_every_side() -> None:
-    found = count(plan([PLAIN], [PLAIN], [CODED], baselines=["gpt-5"]), [RULER])
+    found = count_campaign(plan([PLAIN], [PLAIN], [CODED], baselines=["gpt-5"]), [RULER])
     assert (found.validation, found.test) == (3 * 2, 3 * 2)
     assert found.ruler == 3 + 3 + 3
 
 
 def test_what_tempts_is_counted_in_its_share() -> None:
     tempting = Scenario("tempting", "x" * 4000, adversarial=True)
-    found = count(plan([PLAIN, tempting], scenarios_per_step=1, steps=10, adversarial_share=0.2), [])
+    found = count_campaign(plan([PLAIN, tempting], scenarios_per_step=1, steps=10, adversarial_share=0.2), [])
     assert (found.training, found.input_tokens) == (10 * 4, 4 * (8 * 100 + 2 * 1000))
 
 
 def test_ruler_is_asked_once_a_group_and_not_about_one_run() -> None:
-    found = count(plan([PLAIN, CODED], [PLAIN]), [RULER, FEEDBACK, RULE])
+    found = count_campaign(plan([PLAIN, CODED], [PLAIN]), [RULER, FEEDBACK, RULE])
     assert (found.ruler, found.rubric, found.judged) == (3 * 2, 0, 3 * 2 * 4)
 
 
 def test_a_rubric_is_asked_once_a_response_where_a_criterion_is_for_a_model() -> None:
-    found = count(plan([PLAIN, CRITERIA, CODED], [CRITERIA]), [RUBRIC])
+    found = count_campaign(plan([PLAIN, CRITERIA, CODED], [CRITERIA]), [RUBRIC])
     assert (found.ruler, found.rubric, found.judged) == (0, 3 * 4 + 2, 3 * 4 + 2)
 
 
 def test_what_earlier_runs_used_goes_before_lengths() -> None:
     settings = CampaignSettings(agent="hone:answer", max_tokens=50)
-    counts = Counts(training=10, judged=8, ruler=2, input_tokens=100)
-    agent = agent_tokens(counts, settings, PerRun(7, 30.5, 9.0), "helpdesk")
-    assert agent == Tokens(305, 90, "as the newest 7 runs of helpdesk")
-    judge = judge_tokens(counts, judge_settings(RULER), agent, PerRun(6, 100.0, 10.0), "helpdesk")
+    counts = CampaignCounts(training=10, judged=8, ruler=2, input_tokens=100)
+    agent = agent_tokens(counts, settings, TrajectoryCost(7, 30.5, 9.0), "helpdesk")
+    assert agent == TokenEstimate(305, 90, "as the newest 7 runs of helpdesk")
+    judge = judge_tokens(counts, judge_settings(RULER), agent, TrajectoryCost(6, 100.0, 10.0), "helpdesk")
     assert (judge.sent, judge.answered) == (800, 80)
     assert judge.basis == "as the newest 6 runs of helpdesk that openai/judge judged so"
 
 
 def test_without_earlier_runs_the_lengths_and_the_most_that_is_answered_tell() -> None:
     given = plan([CRITERIA], agent="hone:answer", max_tokens=50, steps=1)
-    counts = count(given, [RUBRIC, RULER])
+    counts = count_campaign(given, [RUBRIC, RULER])
     agent = agent_tokens(counts, given.settings, None, "helpdesk")
     assert (agent.sent, agent.answered) == (4 * 10, 4 * 50)
     judge = judge_tokens(counts, judge_settings(), agent, None, "helpdesk")
@@ -109,7 +116,7 @@ def test_without_earlier_runs_the_lengths_and_the_most_that_is_answered_tell() -
 
 
 def test_what_nobody_can_know_is_not_told() -> None:
-    counts = count(plan([PLAIN]), [RULER])
+    counts = count_campaign(plan([PLAIN]), [RULER])
     for settings in (CampaignSettings(agent="my_agent:run", max_tokens=50), CampaignSettings(agent="hone:answer")):
         agent = agent_tokens(counts, settings, None, "helpdesk")
         assert agent.answered is None
@@ -118,18 +125,20 @@ def test_what_nobody_can_know_is_not_told() -> None:
 
 
 def test_where_no_model_judges_nobody_is_asked() -> None:
-    counts = count(plan([PLAIN]), [FUNCTION])
-    assert judge_tokens(counts, judge_settings(), Tokens(1, 1, ""), None, "helpdesk") == Tokens(0, 0, "nobody is asked")
+    counts = count_campaign(plan([PLAIN]), [FUNCTION])
+    assert judge_tokens(counts, judge_settings(), TokenEstimate(1, 1, ""), None, "helpdesk") == TokenEstimate(
+        0, 0, "nobody is asked"
+    )
 
 
 def test_every_request_of_a_panel_is_counted() -> None:
     given = plan([PLAIN], [PLAIN])
-    one, four = (count(given, [RULER, RUBRIC], requests) for requests in (1, 4))
+    one, four = (count_campaign(given, [RULER, RUBRIC], requests) for requests in (1, 4))
     assert (four.ruler, four.rubric, four.judged) == (4 * one.ruler, one.rubric, one.judged)
     assert (one.answers_shown, four.answers_shown) == (one.judged, 4 * one.judged)
 
 
 def test_whom_a_recipe_is_by_is_as_the_store_has_it() -> None:
     judge = judge_settings(RULER, RUBRIC)
-    assert judged_by(judge) == "openai/judge"
-    assert judged_by(judge_settings(FUNCTION)) == ""
+    assert recipe_judges(judge) == "openai/judge"
+    assert recipe_judges(judge_settings(FUNCTION)) == ""

@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from recorder.learned.campaign_history import read_history
+from recorder.queue import campaigns
 from recorder.registry import aliases, versions
 from recorder.registry.fingerprint import base_fingerprint
 from recorder.states import CampaignState
-from recorder.store.project import Project
-from recorder.work import campaigns
+from recorder.store.database import Project
+from recorder.views.campaigns.history import read_history
 from tests.stores import Stores, stored_in
 from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, write_user_folder
 
@@ -133,7 +133,7 @@ async def test_a_campaign_whose_reward_is_gamed_pauses_and_goes_on_with_another_
     assert "judge.rewards" in {one["what"] for one in told(done, "changed")}
     (ended,) = told(done, "ended")
     assert ended["reason"] == "steps"
-    newest = await versions.by_name(Project(ring.store, PROJECT), str(await live(ring)))
+    newest = await versions.get_version_by_name(Project(ring.store, PROJECT), str(await live(ring)))
     assert newest.number >= MENDED_FROM
     (campaign,) = await campaigns.list_campaigns(Project(ring.store, PROJECT))
     best = max((await read_history(ring.store, campaign)).validations, key=lambda one: one.success or 0.0)

@@ -22,23 +22,23 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from recorder.learned.campaign_events import BEGUN, ENDED
-from recorder.registry import descent, versions
+from recorder.queue import campaigns
+from recorder.queue.campaigns import CampaignView
+from recorder.registry import ancestry, versions
 from recorder.registry.fingerprint import base_fingerprint
 from recorder.states import CampaignState, GroupState, VersionState
 from recorder.store import ledger
-from recorder.store.project import Project
+from recorder.store.database import Project
 from recorder.store.schema import attempts, groups, scenarios, step_groups
 from recorder.store.schema import ledger as ledger_rows
-from recorder.work import campaigns
-from recorder.work.campaigns import CampaignView
+from recorder.views.campaigns.events import BEGUN, ENDED
 from tests.stores import Stores
 from tests.trainer.campaign.living import Life
 from tests.trainer.ring import PROJECT, Ring, Script, ledger_codes
 from trainer.artifacts import adapters
-from trainer.programs.reporting import PAGE
-from trainer.report.gathering import gather
-from trainer.report.shapes import Point, Report
+from trainer.report.contents import gather_report
+from trainer.report.shapes import CampaignReport, MeasuredPoint
+from trainer.runtime.train import PAGE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # many programs, one after the other
 
@@ -72,16 +72,16 @@ async def steps_from_the_base(ring: Ring, name: str | None) -> int | None:
     """How many steps a version is from version 0: its number counts the ones that were begun in vain too."""
     if name is None:
         return None
-    version = await versions.by_name(Project(ring.store, PROJECT), name)
+    version = await versions.get_version_by_name(Project(ring.store, PROJECT), name)
     async with ring.store.read() as conn:
-        return len(list(await conn.execute(descent.lineage(version.id)))) - 1
+        return len(list(await conn.execute(ancestry.ancestry_ages(version.id)))) - 1
 
 
-def measures(points: list[Point]) -> list[tuple[Any, ...]]:
+def measures(points: list[MeasuredPoint]) -> list[tuple[Any, ...]]:
     return [(one.step, one.value, one.attempts, one.errored, one.low, one.high) for one in points]
 
 
-async def told_of(ring: Ring, report: Report) -> dict[str, Any]:
+async def told_of(ring: Ring, report: CampaignReport) -> dict[str, Any]:
     """All that a report says, without times, and with versions by their steps."""
     best = report.best.version if report.best else None
     told = [report.first, best, report.served, report.live]
@@ -141,7 +141,7 @@ async def versions_are_whole(ring: Ring) -> None:
     paths = [(Path(one.path), one.manifest_sha256) for one in made if one.path is not None]
     assert len(paths) == STEPS
     for path, sha256 in paths:
-        assert adapters.read(path, sha256)
+        assert adapters.read_adapter(path, sha256)
 
 
 # --- killing
@@ -174,8 +174,8 @@ class Kills:
 
 async def is_on_its_last_try(ring: Ring) -> bool:
     """Whether a step that began runs with groups that were in so many dead ones that another gives them up."""
-    back = select(ledger_rows.c.object_id).where(ledger_rows.c.code == descent.GIVEN_BACK)
-    often = back.group_by(ledger_rows.c.object_id).having(func.count() >= descent.RETURNS)
+    back = select(ledger_rows.c.object_id).where(ledger_rows.c.code == ancestry.GIVEN_BACK)
+    often = back.group_by(ledger_rows.c.object_id).having(func.count() >= ancestry.RETURNS)
     waiting = groups.c.state.in_((GroupState.SCORED, GroupState.TRAINING))
     async with ring.store.read() as conn:
         return bool((await conn.execute(select(groups.c.id).where(groups.c.id.in_(often), waiting))).first())
@@ -202,8 +202,8 @@ async def calm_run(ring: Ring, settings: Mapping[str, Any], base: Path) -> Calm:
     assert not await life.killed()
     campaign = await the_campaign(ring)
     assert campaign is not None
-    at = {row.code: row.at for row in await ledger.of(ring.store, "campaign", campaign.id)}
-    told = await told_of(ring, await gather(ring.store, campaign))
+    at = {row.code: row.at for row in await ledger.object_entries(ring.store, "campaign", campaign.id)}
+    told = await told_of(ring, await gather_report(ring.store, campaign))
     return Calm(told, await done(ring), at[BEGUN] - life.began, at[ENDED] - at[BEGUN], gone - at[ENDED])
 
 
@@ -256,7 +256,7 @@ async def test_a_campaign_that_is_killed_at_random_moments_comes_to_the_same(
             campaign = await the_campaign(ring)
             assert campaign is not None
             assert campaign.state is CampaignState.FINISHED
-            assert await told_of(ring, await gather(ring.store, campaign)) == calm.told
+            assert await told_of(ring, await gather_report(ring.store, campaign)) == calm.told
             assert await splits(ring) == ({"train"}, {(STEPS, "eval")})
             await versions_are_whole(ring)
             assert (data / "campaigns" / campaign.name / PAGE).stat().st_size > 0

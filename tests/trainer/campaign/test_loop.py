@@ -19,17 +19,15 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from recorder.holding import leases
-from recorder.learned.campaign_events import CampaignMeasure, StepDone
-from recorder.learned.campaign_measures import compute_measure
+from recorder.queue import campaigns, leases
+from recorder.queue.campaigns import CampaignView
 from recorder.registry import keys, versions
 from recorder.states import CampaignState, VersionState
 from recorder.store import ledger
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from recorder.store.schema import attempts, groups, step_groups, trajectories
-from recorder.work import campaigns
-from recorder.work.campaigns import CampaignView
+from recorder.views.campaigns.events import CampaignMeasure, StepDone
+from recorder.views.campaigns.measures import compute_measure
 from tests.trainer.campaign.conftest import RingOf
 from tests.trainer.ring import PROJECT, Ring, Script, Told, run_campaign
 from trainer.agents import attempts as trainer_attempts
@@ -126,8 +124,8 @@ async def test_a_rejected_version_is_told_and_the_next_step_goes_on_from_the_old
     assert (first.version, first.failed, second.version) == ("helpdesk@0", True, "helpdesk@2")
     assert (first.trained, second.trained) == (0, 16)  # what the rejected version was tried on is not lost
     assert "helpdesk@1 was rejected: probe_failed; going on from helpdesk@0" in told.warnings()
-    assert (await versions.by_name(Project(ring.store, PROJECT), "helpdesk@2")).parent_id == (
-        await versions.by_name(Project(ring.store, PROJECT), "helpdesk@0")
+    assert (await versions.get_version_by_name(Project(ring.store, PROJECT), "helpdesk@2")).parent_id == (
+        await versions.get_version_by_name(Project(ring.store, PROJECT), "helpdesk@0")
     ).id
 
 
@@ -239,7 +237,7 @@ async def test_a_step_goes_on_without_groups_that_get_no_score_in_time(
     ring_of: RingOf, user: dict[str, Any], told: Told
 ) -> None:
     async with ring_of(Script(judge=False)) as ring:
-        await leases.acquire(Project(ring.store, PROJECT), "judge:idle", "idle", 600)
+        await leases.acquire_lease(Project(ring.store, PROJECT), "judge:idle", "idle", 600)
         settings = user | {"val_scenarios": None, "judge_timeout_s": 0.2, "max_rejected": 1}
         with pytest.raises(CampaignError, match="no group was scored"):
             await ring.train(settings, told)
@@ -395,7 +393,7 @@ async def test_a_campaign_runs_in_one_process_only(
 async def test_where_keys_are_asked_for_the_agent_gets_one_that_is_revoked_at_the_end(
     ring: Ring, data: Path, user: dict[str, Any], told: Told
 ) -> None:
-    await keys.mint(Project(ring.store, PROJECT), "mine", ["admin"])
+    await keys.create_key(Project(ring.store, PROJECT), "mine", ["admin"])
     (user["cwd"] / "curious.py").write_text(
         "from my_agent import run as ask\n\nasync def run(task):\n    await ask(task)\n"
         "    with open('key', 'w') as file:\n        file.write(task.api_key)\n"
@@ -403,7 +401,7 @@ async def test_where_keys_are_asked_for_the_agent_gets_one_that_is_revoked_at_th
     await ring.train(user | {"agent": "curious:run", "steps": 1}, told)
     secret = (user["cwd"] / "key").read_text()
     assert secret.startswith("hone_")
-    assert await keys.verify(ring.store, secret) is None
+    assert await keys.verify_secret(ring.store, secret) is None
     (minted,) = [key for key in await keys.list_keys(Project(ring.store, PROJECT)) if key.name.startswith("campaign ")]
     assert minted.scopes == {keys.Scope.INFER}
 
@@ -429,7 +427,7 @@ async def test_every_step_is_in_the_ledger_as_it_was_told(
 ) -> None:
     await ring.train(user | {"steps": 2}, told)
     campaign = await the_campaign(ring.store)
-    entries = await ledger.of(ring.store, "campaign", campaign.id)
+    entries = await ledger.object_entries(ring.store, "campaign", campaign.id)
     assert [entry.code for entry in entries] == [
         "begun",
         "validation",

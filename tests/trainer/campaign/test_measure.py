@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
+from recorder.queue import claims
+from recorder.queue.campaigns import GroupStatus
+from recorder.queue.judging import scores
+from recorder.queue.judging.scores import NewPart
 from recorder.settings import RecorderSettings
 from recorder.states import GroupState
+from recorder.store.bootstrap import open_store
 from recorder.store.database import Store
-from recorder.store.migrate import open_store
-from recorder.work import claims, scores
-from recorder.work.campaigns import GroupStatus
-from recorder.work.scores import NewPart
 from tests.recorder.rows import Rows
-from trainer.campaign.measure import Measured, Measurer
+from trainer.campaign.measurement import RoundMeasure, RoundMeasurer
 from trainer.campaign_settings import CampaignSettings
 from trainer.progress import Event
 
@@ -54,8 +55,8 @@ async def judged(store: Store, rows: Rows, values: list[float], *, unasked: bool
     return GroupStatus(group_id, group_id, "task", GroupState.SCORED, None, 0, None, score_id, None)
 
 
-async def measured(store: Store, groups: list[GroupStatus], **settings: Any) -> Measured:
-    return await Measurer(store, CampaignSettings(**settings), None, Quiet()).measure(groups)
+async def measured(store: Store, groups: list[GroupStatus], **settings: Any) -> RoundMeasure:
+    return await RoundMeasurer(store, CampaignSettings(**settings), None, Quiet()).measure(groups)
 
 
 async def test_groups_that_nobody_was_asked_about_move_no_mean(store: Store, rows: Rows) -> None:
@@ -64,7 +65,7 @@ async def test_groups_that_nobody_was_asked_about_move_no_mean(store: Store, row
     both = await measured(store, [told, same])
     assert both.reward == pytest.approx(0.95)
     assert (both.success, both.attempts) == (None, 2)
-    assert await measured(store, [same]) == Measured(None, None, 0)
+    assert await measured(store, [same]) == RoundMeasure(None, None, 0)
 
 
 async def test_what_tempts_is_measured_apart(store: Store, rows: Rows) -> None:

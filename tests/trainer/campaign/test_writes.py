@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from proxy.settings.mcp import McpServerSettings
-from recorder.store.project import Project
-from recorder.work import campaigns
+from recorder.queue import campaigns
+from recorder.store.database import Project
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.mcp_everything import Everything, served
 from tests.proxy.running import serving
 from tests.trainer.ring import PROJECT, Ring, Told
 from trainer.errors import CampaignError
-from trainer.report.gathering import find, gather
+from trainer.report.contents import find_campaign, gather_report
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +63,7 @@ async def test_tools_that_may_write_are_kept_from_attempts_until_the_campaign_al
         assert "desk__find_order" not in left_out
         assert "--allow-writes" in left_out
         assert "8 calls of such tools were refused in this campaign's attempts" in told.warnings()
-        report = await gather(ring.store, await find(Project(ring.store, PROJECT), None))
+        report = await gather_report(ring.store, await find_campaign(Project(ring.store, PROJECT), None))
         assert "desk__slow" in report.withheld.tools
         assert report.withheld.refused_calls == 8
 
@@ -75,6 +75,6 @@ async def test_tools_that_may_write_are_kept_from_attempts_until_the_campaign_al
         await ring.train(changed, again, resume="train")
     assert [text for text in again.warnings() if "read-only" in text or "refused" in text] == []
     assert [sent["name"] for sent in everything.seen].count("slow") > 0
-    newest = await campaigns.find(Project(ring.store, PROJECT), "train")
+    newest = await campaigns.find_campaign(Project(ring.store, PROJECT), "train")
     assert newest is not None
     assert newest.settings["allow_writes"] is True

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import pytest
 from sqlalchemy import select
 
-from recorder.checking.checks import check_store
+from recorder.maintenance.integrity.invariants import check_store
 from recorder.store.schema import campaigns
 from tests.trainer.ring import Ring, Script, write_user_folder
 

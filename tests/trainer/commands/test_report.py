@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from recorder.queue import campaigns
 from recorder.settings import RecorderSettings
 from recorder.states import CampaignState
-from recorder.store.migrate import open_store
-from recorder.work import campaigns
+from recorder.store.bootstrap import open_store
 from tests.proxy.hone_command import hone
 from tests.trainer.report.played import climbed, played
 
@@ -25,7 +25,7 @@ def data(tmp_path: Path) -> Path:
     async def play() -> None:
         async with played(tmp_path / "data") as world:
             await climbed(world, steps=3)
-            await campaigns.finish(world.store, world.campaign.id, CampaignState.FINISHED, "target")
+            await campaigns.finish_campaign(world.store, world.campaign.id, CampaignState.FINISHED, "target")
 
     asyncio.run(play())
     return tmp_path / "data"

@@ -17,10 +17,10 @@ from click.testing import CliRunner
 
 from proxy.cli import cli
 from recorder.commands.context import Context
-from recorder.learned.campaign_events import CampaignEnded
+from recorder.queue import campaigns
 from recorder.states import CampaignState
-from recorder.store.project import Project
-from recorder.work import campaigns
+from recorder.store.database import Project
+from recorder.views.campaigns.events import CampaignEnded
 from tests.trainer.ring import PROJECT, Ring, Script, write_user_folder
 from trainer.commands import train as command
 

@@ -24,7 +24,7 @@ from trainer.errors import AdapterInvalid, TrainerError, UnsupportedModel
 from trainer.policy import attention
 from trainer.policy.logprobs import full_logprobs, token_logprobs
 from trainer.policy.model import Policy, load_policy, resolve_base
-from trainer.policy.update import gather, pack_logprobs, plan
+from trainer.policy.update import gather_tokens, pack_logprobs, plan_update
 from trainer.settings import TrainerSettings
 
 Load = Callable[..., Policy]
@@ -64,8 +64,8 @@ def in_packs(policy: Policy, rows: list[Row], **overrides: Any) -> list[torch.Te
     chosen = TrainerSettings(**{"token_budget": 512, "logprob_chunk": 7, **overrides})
     weighted = [WeightedRow(row, 1.0, 1.0) for row in rows]
     found: dict[int, torch.Tensor] = {}
-    for one in plan(policy, weighted, chosen).packs:
-        logprobs, _ = pack_logprobs(policy, one, gather(one, weighted, policy.device), chosen.logprob_chunk)
+    for one in plan_update(policy, weighted, chosen).packs:
+        logprobs, _ = pack_logprobs(policy, one, gather_tokens(one, weighted, policy.device), chosen.logprob_chunk)
         counts = [rows[index].trained_tokens for index in one.rows]
         found |= dict(zip(one.rows, torch.split(logprobs, counts), strict=True))
     return [found[index] for index in range(len(rows))]
@@ -258,7 +258,7 @@ def test_a_gpu_is_told_of_the_same_mask_that_a_cpu_is_given(offset: int, length:
 
 def test_cudnns_attention_is_not_used() -> None:
     torch.backends.cuda.enable_cudnn_sdp(True)
-    attention.register()
+    attention.register_attention()
     assert not torch._C._get_cudnn_sdp_enabled()
 
 

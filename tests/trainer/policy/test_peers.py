@@ -18,14 +18,14 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from recorder.content.turns import Sampling
-from recorder.reading.views import GroupView
+from recorder.messages.calls import SamplingParameters
+from recorder.views.trajectories.shapes import GroupView
 from tests.trainer.building import call, choice, group, random_ids, trajectory
-from trainer.batch.rows import Basis
+from trainer.batch.rows import RowBasis
 from trainer.batch.weights import group_rows, weigh
 from trainer.policy.model import Policy
 from trainer.policy.optim import Optimizer
-from trainer.policy.update import plan, train
+from trainer.policy.update import plan_update, train_step
 from trainer.settings import TrainerSettings
 
 pytestmark = pytest.mark.slow
@@ -135,7 +135,7 @@ def as_recorded(runs: Sequence[Run]) -> tuple[GroupView, dict[str, float | None]
                 turn.prompt,
                 choice(turn.sampled, logprobs=np.array(turn.behaviour, np.float32)),
                 id=f"call_{number}_{at}",
-                sampling=Sampling(temperature=TEMPERATURE),
+                sampling=SamplingParameters(temperature=TEMPERATURE),
             )
             for at, turn in enumerate(run.turns)
         ]
@@ -167,9 +167,9 @@ def perturb(policy: Policy) -> None:
 
 def our_step(policy: Policy, optimizer: Optimizer, runs: Sequence[Run], settings: TrainerSettings) -> dict[str, float]:
     view, rewards = as_recorded(runs)
-    rows = group_rows(view, rewards, Basis("base", ["v3"], 0, 512), divide_by_std=settings.advantage_std)
+    rows = group_rows(view, rewards, RowBasis("base", ["v3"], 0, 512), divide_by_std=settings.advantage_std)
     assert len(rows.rows) == len(runs) + 1
-    return train(policy, optimizer, plan(policy, weigh([rows], 1.0), settings), settings, lambda: False)
+    return train_step(policy, optimizer, plan_update(policy, weigh([rows], 1.0), settings), settings, lambda: False)
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.1])

@@ -12,22 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from recorder.capture.recorder import Recorder
-from recorder.content.turns import Address
-from recorder.learned.campaign_events import STEP, VALIDATION, StepDone, Validation
+from recorder.messages.calls import Address
+from recorder.queue import attempts, campaigns, claims
+from recorder.queue.attempts import NewAttempt
+from recorder.queue.campaigns import CampaignView, GroupBinding, NewScenario
+from recorder.queue.judging import scores
+from recorder.queue.judging.scores import NewPart
 from recorder.registry import aliases, versions
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
 from recorder.settings import RecorderSettings
 from recorder.states import Purpose
 from recorder.store import ledger
-from recorder.store.database import Store
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project, Store
 from recorder.store.ledger import LedgerRow
-from recorder.store.migrate import open_store
-from recorder.store.project import Project
-from recorder.work import attempts, campaigns, claims, scores
-from recorder.work.attempts import NewAttempt
-from recorder.work.campaigns import Binding, CampaignView, NewScenario
-from recorder.work.scores import NewPart
+from recorder.views.campaigns.events import STEP, VALIDATION, StepDone, Validation
 from tests.recorder.score_rows import new_score
 from tests.recorder.talk import PROJECT, Talk, user
 
@@ -46,13 +46,13 @@ class Played:
 
     async def version(self) -> VersionView:
         """Another version."""
-        return await versions.allocate(self.store, self.alias.id, self.zero.id)
+        return await versions.allocate_version(self.store, self.alias.id, self.zero.id)
 
     async def wrote(self, code: str, event: Any) -> None:
         """A row of the ledger, as a campaign writes it down."""
         row = LedgerRow(PROJECT, "campaign", self.campaign.id, code, asdict(event))
         async with self.store.write() as conn:
-            await ledger.write(conn, [row])
+            await ledger.write_rows(conn, [row])
 
     async def attempted(
         self, scenario: str, step: int, version: VersionView, said: Sequence[tuple[str, float]], **score: Any
@@ -64,7 +64,7 @@ class Played:
         planned = [
             NewAttempt(one.id, step, Purpose.VAL, number, name, f"{number}~{name}") for number in range(len(said))
         ]
-        bound = [Binding(name, one.id, len(said))]
+        bound = [GroupBinding(name, one.id, len(said))]
         (group,) = await campaigns.bind_groups(Project(self.store, PROJECT), self.campaign.id, self.alias.id, bound)
         await attempts.new_attempts(self.store, self.campaign.id, planned)
         runs = [
@@ -100,7 +100,7 @@ async def played(
         alias = await aliases.ensure_alias(Project(store, PROJECT), "helpdesk", "base", None)
         assert alias.live_version_id is not None
         zero = await versions.get_version(store, alias.live_version_id)
-        made = await campaigns.create(Project(store, PROJECT), alias.id, name, {"steps": 20, **settings})
+        made = await campaigns.create_campaign(Project(store, PROJECT), alias.id, name, {"steps": 20, **settings})
         await campaigns.add_scenarios(
             store, made.id, "val", [NewScenario(id_, f"Where is {id_}?") for id_ in SCENARIOS]
         )

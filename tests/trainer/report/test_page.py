@@ -10,14 +10,24 @@ from html.parser import HTMLParser
 import pytest
 
 from recorder.base.terminal import clean
-from recorder.learned.campaign_events import Alarm, CampaignMeasure, SettingChanged
+from recorder.queue.training.budgets import CampaignJudgingCost
 from recorder.states import CampaignState
-from recorder.work.spending import Judged
+from recorder.views.campaigns.events import Alarm, CampaignMeasure, SettingChanged
 from tests.proxy.dashboard.xss import CORPUS
 from tests.trainer.report.played import step, validated
-from trainer.report import measured, page
-from trainer.report.gathering import left_out, seconds
-from trainer.report.shapes import Alarmed, Conversation, Goal, LeftOut, Pair, Report, Said, Stands, Withheld
+from trainer.report import contents, page
+from trainer.report.contents import excluded_trajectories, phase_seconds
+from trainer.report.shapes import (
+    AlarmEvidence,
+    CampaignReport,
+    CampaignStatus,
+    ExcludedTrajectories,
+    GoalResult,
+    ReportConversation,
+    ReportMessage,
+    ScenarioPair,
+    WithheldTools,
+)
 
 pytestmark = pytest.mark.slow  # draws
 
@@ -31,26 +41,29 @@ _OURS = {
 
 def report(
     count: int = 4, text: str = "Where is it?", said: Sequence[str] = ("hello",) * 16, **changes: object
-) -> Report:
+) -> CampaignReport:
     """A report in which everything is there, `text` wherever somebody else's words are."""
     done = [step(number, note=text, left_out={text: 2}, metrics={"health.length": number, f"part.{text}": 1.0})
             for number in range(1, count + 1)]  # fmt: skip
     points = [
-        measured.point(validated(number, 0.5, version=text), CampaignMeasure.SUCCESS) for number in range(count + 1)
+        contents.validation_point(validated(number, 0.5, version=text), CampaignMeasure.SUCCESS)
+        for number in range(count + 1)
     ]
-    talk = Conversation("traj_1", text, 0.5, [Said(text, each, 9) for each in said], 5, 4)
+    talk = ReportConversation("traj_1", text, 0.5, [ReportMessage(text, each, 9) for each in said], 5, 4)
     alarm = Alarm(1, text, "pause", text, evidence=[{"trajectory": text, "reward": text, "part": text}])
-    made = Report(
+    made = CampaignReport(
         id="camp_1", name=text, alias=text, state=CampaignState.STOPPED, made_at=2.0, began_at=1.0, ended_at=2.0,
-        stands=Stands("paused", text, text), steps_done=count, most_steps=count, failed_steps=0,
+        stands=CampaignStatus("paused", text, text), steps_done=count, most_steps=count, failed_steps=0,
         kind=CampaignMeasure.SUCCESS, target=0.5, beat=text,
-        own=[measured.point(one, CampaignMeasure.SUCCESS) for one in done], validations=points,
+        own=[contents.validation_point(one, CampaignMeasure.SUCCESS) for one in done], validations=points,
         baselines=points[:1], tests=points[:1], first=text, before=points[0], best=points[0], served=text, live="other",
-        goals=[Goal(text, 1.0, True)], alarms=[Alarmed(alarm, [talk])], changes=[SettingChanged(1, text, text, text)],
-        judged=Judged(1, 1, 2, 0, 3, 0.5, 0, 0), attempts=1, errored=0, trained=1,
-        left_out=[*left_out(done), LeftOut(text, 1, text)], withheld=Withheld([text], 2), seconds=seconds(done),
-        health=measured.health(done),
-        steps=done, pairs=[Pair(text, text, talk, talk, 0.5)], notes=[text],
+        goals=[GoalResult(text, 1.0, True)], alarms=[AlarmEvidence(alarm, [talk])],
+        changes=[SettingChanged(1, text, text, text)],
+        judged=CampaignJudgingCost(1, 1, 2, 0, 3, 0.5, 0, 0), attempts=1, errored=0, trained=1,
+        left_out=[*excluded_trajectories(done), ExcludedTrajectories(text, 1, text)],
+        withheld=WithheldTools([text], 2), seconds=phase_seconds(done),
+        health=contents.health_figures(done),
+        steps=done, pairs=[ScenarioPair(text, text, talk, talk, 0.5)], notes=[text],
     )  # fmt: skip
     return replace(made, **changes)  # type: ignore[arg-type]  # a test names fields as it needs them
 
@@ -87,7 +100,7 @@ def read(html: str) -> _Reader:
 
 
 def test_whatever_was_said_is_text() -> None:
-    found = read(page.render(report(2, said=CORPUS)))
+    found = read(page.render_page(report(2, said=CORPUS)))
     assert found.foreign == []
     shown = _bare(found.text)
     assert [text for text in CORPUS if _bare(clean(text)) not in shown] == []
@@ -100,30 +113,30 @@ def _bare(text: str) -> str:
 
 @pytest.mark.parametrize("text", CORPUS[::60])
 def test_names_labels_and_titles_are_text_too(text: str) -> None:
-    assert read(page.render(report(2, text))).foreign == []
+    assert read(page.render_page(report(2, text))).foreign == []
 
 
 def test_the_page_names_nothing_outside_of_it_and_allows_only_its_own_style_sheet() -> None:
-    html = page.render(report())
+    html = page.render_page(report())
     outside = set(re.findall(r"[a-z]+://[^\"' <]+", html))
     assert outside <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}  # names, which nobody asks for
     assert "@import" not in html
     assert not re.search(r"url\((?!#)", html)
     (sheet,) = re.findall(r"<style>(.*?)</style>", html, re.DOTALL)
-    assert page.policy(sheet) in html.replace("&#39;", "'")
-    assert "script-src" not in page.policy(sheet)
+    assert page.security_policy(sheet) in html.replace("&#39;", "'")
+    assert "script-src" not in page.security_policy(sheet)
 
 
 def test_the_same_report_is_the_same_file_and_no_id_is_there_twice() -> None:
-    html = page.render(report())
-    assert page.render(report()) == html
+    html = page.render_page(report())
+    assert page.render_page(report()) == html
     ids = read(html).ids
     assert len(ids) == len(set(ids))
     assert set(re.findall(r'href="#([^"]+)"', html)) <= set(ids)
 
 
 def test_two_hundred_steps_with_long_conversations_stay_a_small_file() -> None:
-    html = page.render(report(200, said=["x" * 1500] * 16))
+    html = page.render_page(report(200, said=["x" * 1500] * 16))
     assert len(html) < 3_000_000
     assert "140 more between" in html
 
@@ -133,6 +146,6 @@ def test_a_report_of_nothing_is_a_page_that_says_so() -> None:
         0, own=(), validations=(), baselines=(), tests=(), before=None, best=None, kind=CampaignMeasure.NOTHING,
         goals=(), alarms=(), changes=(), pairs=(), left_out=(), seconds={}, health={}, steps=(), target=None, beat=None,
     )  # fmt: skip
-    said = read(page.render(empty))
+    said = read(page.render_page(empty))
     assert said.foreign == []
     assert "Nothing was measured yet." in said.text

@@ -16,7 +16,7 @@ async def group_state(world: World, group_id: str) -> tuple[str, str | None]:
 
 
 async def codes(world: World, kind: str, object_id: str) -> list[str]:
-    return [entry.code for entry in await ledger.of(world.store, kind, object_id)]
+    return [entry.code for entry in await ledger.object_entries(world.store, kind, object_id)]
 
 
 def folders(world: World, kind: str = "adapters") -> list[str]:

@@ -9,19 +9,19 @@ import pytest
 import torch
 from sqlalchemy import select, update
 
-from recorder.content.trainable import LeftOut
+from recorder.messages.trainability import Exclusion
+from recorder.queue.claims import GroupClaim
+from recorder.queue.training import steps
 from recorder.registry import alias_moves, versions
 from recorder.states import GroupState, Purpose, StepState, VersionState
 from recorder.store import ledger, schema
-from recorder.store.project import Project
-from recorder.work import steps
-from recorder.work.claims import GroupClaim
+from recorder.store.database import Project
 from tests.trainer.step.left import codes, folders, group_state
 from tests.trainer.world import PROJECT, World
 from trainer.artifacts import adapters
-from trainer.batch.weights import NotTrained
+from trainer.batch.weights import UntrainedChoice
 from trainer.step.alias_trainer import OPTIMIZER_FRESH
-from trainer.tracking.names import names
+from trainer.trackers.figure_names import figure_names
 
 pytestmark = pytest.mark.slow
 
@@ -38,18 +38,20 @@ async def test_scored_groups_become_a_written_version(world: World) -> None:
     assert (version.name, version.state, version.parent_id) == ("org/helpdesk@1", VersionState.WRITTEN, before.id)
     assert version.engine_name == f"org-helpdesk@1-{str(version.manifest_sha256)[:12]}" == Path(str(version.path)).name
     assert folders(world) == folders(world, "checkpoints") == [version.engine_name]
-    adapters.read(Path(str(version.path)), version.manifest_sha256)
+    adapters.read_adapter(Path(str(version.path)), version.manifest_sha256)
     assert (step.state, step.version_id, step.parent_version_id) == (StepState.DONE, version.id, before.id)
     assert step.checkpoint_path == str(world.data / "checkpoints" / version.engine_name)
     assert await group_state(world, good) == (GroupState.TRIED, None)
-    assert await group_state(world, flat) == (GroupState.LEFT_OUT, NotTrained.ZERO_VARIANCE)
-    assert list(await steps.groups_of(world.store, step.id)) == [good]
+    assert await group_state(world, flat) == (GroupState.LEFT_OUT, UntrainedChoice.ZERO_VARIANCE)
+    assert list(await steps.list_step_groups(world.store, step.id)) == [good]
     assert report.trained == 3
-    assert report.left_out == {NotTrained.REWARD_MISSING: 1, NotTrained.ZERO_VARIANCE: 2}
+    assert report.left_out == {UntrainedChoice.REWARD_MISSING: 1, UntrainedChoice.ZERO_VARIANCE: 2}
     assert report.reason is None
     assert step.metrics == version.metrics == dict(report.metrics)
     told = [f"train/{name}" for name in report.metrics if not name.startswith(("part.", "seconds."))]
-    assert [name for name in told if not any(known.fits(name) for known in names())] == []  # docs/metrics.md has them
+    assert [
+        name for name in told if not any(known.fits(name) for known in figure_names())
+    ] == []  # docs/metrics.md has them
     assert report.metrics["reward_mean"] == pytest.approx(2.2 / 5)
     assert report.metrics["part.checked"] == pytest.approx(1.2 / 3)  # of those that are trained
     assert report.metrics["groups"] == 2
@@ -57,11 +59,11 @@ async def test_scored_groups_become_a_written_version(world: World) -> None:
     assert report.metrics["trained_tokens"] == 3 * 2 * 6
     assert report.metrics["tokens_per_s"] > 0
     assert set(report.seconds) == {"read", "rows", "load", "probe", "train", "publish", "commit"}
-    left_out: dict[str, int] = {NotTrained.REWARD_MISSING: 1, NotTrained.ZERO_VARIANCE: 2}
-    assert await ledger.counts(Project(world.store, PROJECT), "trajectory") == left_out
+    left_out: dict[str, int] = {UntrainedChoice.REWARD_MISSING: 1, UntrainedChoice.ZERO_VARIANCE: 2}
+    assert await ledger.count_codes(Project(world.store, PROJECT), "trajectory") == left_out
     await world.promote(version)
     assert await group_state(world, good) == (GroupState.TRAINED, None)
-    assert await ledger.counts(Project(world.store, PROJECT), "trajectory") == {**left_out, ledger.TRAINED: 3}
+    assert await ledger.count_codes(Project(world.store, PROJECT), "trajectory") == {**left_out, ledger.TRAINED: 3}
 
 
 async def test_engine_and_trainer_agree_on_every_token_with_and_without_an_adapter(world: World) -> None:
@@ -98,8 +100,8 @@ async def test_a_version_is_trained_from_the_one_that_is_live_and_older_samples_
         await world.promote(aged.version)
         over = await trainer.train_once([held[1]])
     assert over.version is None
-    assert over.left_out == {LeftOut.OVER_AGE: 2}
-    assert await group_state(world, late[1]) == (GroupState.LEFT_OUT, LeftOut.OVER_AGE)
+    assert over.left_out == {Exclusion.OVER_AGE: 2}
+    assert await group_state(world, late[1]) == (GroupState.LEFT_OUT, Exclusion.OVER_AGE)
 
 
 async def test_samples_of_a_version_off_the_line_are_left_out(world: World) -> None:
@@ -116,8 +118,8 @@ async def test_samples_of_a_version_off_the_line_are_left_out(world: World) -> N
         await aliases_back(world, base.id)
         report = await trainer.train_once(of_first)
     assert report.version is None
-    assert report.left_out == {LeftOut.FOREIGN_VERSION: 2}
-    assert await group_state(world, group_id) == (GroupState.LEFT_OUT, LeftOut.FOREIGN_VERSION)
+    assert report.left_out == {Exclusion.FOREIGN_VERSION: 2}
+    assert await group_state(world, group_id) == (GroupState.LEFT_OUT, Exclusion.FOREIGN_VERSION)
 
 
 async def aliases_back(world: World, version_id: str) -> None:
@@ -152,7 +154,7 @@ async def test_other_purposes_never_reach_the_trainer(world: World, purpose: Pur
         claim = GroupClaim(planted, "x", 9, 0.0, score_id, PROJECT, world.alias.id, None, 0)
         report = await trainer.train_once([claim])
     assert report.version is None
-    assert report.left_out == {LeftOut.PURPOSE: 2}
+    assert report.left_out == {Exclusion.PURPOSE: 2}
 
 
 async def test_a_new_trainer_goes_on_with_the_same_numbers(tmp_path: Path, tiny_base: Path) -> None:
@@ -171,7 +173,7 @@ async def test_a_new_trainer_goes_on_with_the_same_numbers(tmp_path: Path, tiny_
                     await trainer.close()
                     trainer = await world.trainer(warmup_steps=4)
             await trainer.close()
-            found.append(adapters.read(Path(str((await world.live()).path)), None))
+            found.append(adapters.read_adapter(Path(str((await world.live()).path)), None))
     for name, tensor in found[0].items():
         torch.testing.assert_close(found[1][name], tensor, atol=1e-6, rtol=0)
 

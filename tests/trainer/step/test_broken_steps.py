@@ -12,13 +12,13 @@ import torch
 from sqlalchemy import update
 
 import trainer.policy.update
-from recorder.errors import StoreUnavailable, Undecided
-from recorder.holding import leases
+from recorder.errors import StoreUnavailable, VersionPending
+from recorder.queue import leases
+from recorder.queue.training import steps
 from recorder.registry import alias_moves, versions
 from recorder.states import GroupState, StepState, VersionState
 from recorder.store import schema
-from recorder.store.project import Project
-from recorder.work import steps
+from recorder.store.database import Project
 from tests.trainer.step.left import codes, folders, group_state
 from tests.trainer.world import PROJECT, World
 from trainer.artifacts import adapters
@@ -32,7 +32,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def fail(*args: Any) -> None:
         raise error
 
-    monkeypatch.setattr("trainer.policy.update.train", fail)
+    monkeypatch.setattr("trainer.policy.update.train_step", fail)
 
 
 async def test_a_step_that_fails_gives_its_groups_back_and_leaves_them_out_in_the_end(
@@ -140,14 +140,14 @@ async def test_a_step_whose_alias_is_taken_over_ends_between_two_packs_and_says_
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group_id = await world.group("g1", [1.0, 0.0])
-    genuine = trainer.policy.update.train
+    genuine = trainer.policy.update.train_step
     async with await world.trainer() as worker:
 
         def taken_meanwhile(*args: Any) -> Any:
             worker._keeper.lost.set()
             return genuine(*args)
 
-        monkeypatch.setattr("trainer.policy.update.train", taken_meanwhile)
+        monkeypatch.setattr("trainer.policy.update.train_step", taken_meanwhile)
         with pytest.raises(AliasBusy, match="taken over"):
             await worker.train_once(await world.claim(worker))
     assert await group_state(world, group_id) == (GroupState.SCORED, None)
@@ -159,7 +159,7 @@ async def test_a_cancelled_step_ends_at_once_and_gives_everything_back(
 ) -> None:
     group_id = await world.group("g1", [1.0, 0.0])
     began = threading.Event()
-    genuine = trainer.policy.update.train
+    genuine = trainer.policy.update.train_step
 
     def slow(policy: Any, optimizer: Any, planned: Any, settings: Any, stopped: Any) -> Any:
         began.set()
@@ -170,7 +170,7 @@ async def test_a_cancelled_step_ends_at_once_and_gives_everything_back(
     async with await world.trainer() as worker:
         claimed = await world.claim(worker)
         with monkeypatch.context() as patched:
-            patched.setattr("trainer.policy.update.train", slow)
+            patched.setattr("trainer.policy.update.train_step", slow)
             task = asyncio.create_task(worker.train_once(claimed))
             assert await asyncio.to_thread(began.wait, 60)
             task.cancel()
@@ -186,13 +186,15 @@ async def test_a_cancelled_step_ends_at_once_and_gives_everything_back(
 async def test_what_a_killed_trainer_began_is_abandoned_and_its_groups_are_trained_by_the_next(world: World) -> None:
     await world.group("g1", [1.0, 0.0])
     live = await world.live()
-    lease = await leases.acquire(Project(world.store, PROJECT), leases.trainer(world.alias.name), "dead", 60)
+    lease = await leases.acquire_lease(
+        Project(world.store, PROJECT), leases.trainer_lease(world.alias.name), "dead", 60
+    )
     assert lease is not None
     dead = await steps.begin_step(world.store, world.alias.id, live.id, lease=lease)
-    await versions.allocate(world.store, world.alias.id, live.id, step_id=dead.id)
+    await versions.allocate_version(world.store, world.alias.id, live.id, step_id=dead.id)
     left = world.data / "adapters" / ".unfinished-org-helpdesk-0123456789abcdef"
     left.mkdir(parents=True)
-    await leases.release(world.store, lease)  # as when it runs out
+    await leases.release_lease(world.store, lease)  # as when it runs out
     async with await world.trainer() as trainer:
         report = await trainer.train_once(await world.claim(trainer))
     assert report.version is not None
@@ -254,7 +256,7 @@ async def test_no_step_begins_before_the_last_version_is_decided(world: World) -
         first = (await trainer.train_once(await world.claim(trainer))).version
         assert first is not None
         waiting = await world.group("g2", [1.0, 0.0], seed=2)
-        with pytest.raises(Undecided, match="org/helpdesk@1 is written and not decided"):
+        with pytest.raises(VersionPending, match="org/helpdesk@1 is written and not decided"):
             await trainer.train_once(await world.claim(trainer))
         assert await group_state(world, waiting) == (GroupState.SCORED, None)
         await world.promote(first)
@@ -299,7 +301,7 @@ async def test_a_commit_whose_answer_was_lost_keeps_its_version(world: World, mo
             await trainer.train_once(await world.claim(trainer))
     newest = (await versions.list_versions(world.store, world.alias.id))[0]
     assert newest.state == VersionState.WRITTEN
-    adapters.read(Path(str(newest.path)), newest.manifest_sha256)
+    adapters.read_adapter(Path(str(newest.path)), newest.manifest_sha256)
     assert (await group_state(world, group_id))[0] == GroupState.TRIED
 
 

@@ -15,40 +15,40 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.comparing.advantages import group_advantages
+from recorder.stats.advantages import group_advantages
 from tests.trainer.building import random_ids, trained_row
 from tests.trainer.training_child import core, one_step, rows, start
 from trainer.artifacts import adapters, checkpoint, probe
-from trainer.artifacts.adapters import Origin
+from trainer.artifacts.adapters import AdapterOrigin
 from trainer.artifacts.checkpoint import STATE
 from trainer.batch.packing import pack
 from trainer.batch.rows import Row
 from trainer.batch.weights import WeightedRow
-from trainer.errors import AdapterInvalid, CheckpointInvalid, Interrupted, StepFailed, VersionNotWritten
+from trainer.errors import AdapterInvalid, CheckpointInvalid, StepFailed, StepInterrupted, VersionNotWritten
 from trainer.policy.logprobs import full_logprobs
 from trainer.policy.optim import learning_rate
-from trainer.policy.update import gather, pack_logprobs, plan
+from trainer.policy.update import gather_tokens, pack_logprobs, plan_update
 from trainer.settings import TrainerSettings
-from trainer.step.core import Core, Folders, Seconds, Start, Written
+from trainer.step.core import PhaseSeconds, StartVersion, TrainerCore, TrainerFolders, WrittenStep
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
-BASE = Start("v0", None)
+BASE = StartVersion("v0", None)
 
 
-def weights(written: Written) -> dict[str, torch.Tensor]:
-    return adapters.read(written.published.path, written.published.manifest_sha256)
+def weights(written: WrittenStep) -> dict[str, torch.Tensor]:
+    return adapters.read_adapter(written.published.path, written.published.manifest_sha256)
 
 
-def assert_same(first: Written, second: Written) -> None:
+def assert_same(first: WrittenStep, second: WrittenStep) -> None:
     a, b = weights(first), weights(second)
     assert a.keys() == b.keys()
     for name in a:
         torch.testing.assert_close(a[name], b[name], atol=1e-7, rtol=0)
 
 
-def optimizer_state(written: Written) -> dict[str, object]:
+def optimizer_state(written: WrittenStep) -> dict[str, object]:
     state: dict[str, object] = torch.load(written.checkpoint / STATE, weights_only=True)["optimizer"]
     return state
 
@@ -77,7 +77,7 @@ def test_a_trainer_killed_in_the_middle_of_a_step_resumes_to_the_same_numbers(ti
     assert child.returncode == -9
 
     resumed = core(tiny_base, tmp_path / "killed")
-    assert resumed.go_to(Start("v1", Path(path), digest))
+    assert resumed.go_to(StartVersion("v1", Path(path), digest))
     found_metrics, found = one_step(resumed, 2)
     assert_same(found, expected)
     assert found_metrics == pytest.approx(expected_metrics, abs=1e-6)
@@ -135,7 +135,7 @@ def test_a_checkpoint_of_other_parameters_is_refused(tiny_base: Path, tmp_path: 
     with pytest.raises(AdapterInvalid, match=r"trainer\.target"):
         other.go_to(start(first, 1))
     with pytest.raises(CheckpointInvalid, match="other parameters"):
-        checkpoint.load(first.checkpoint, other._optimizer)
+        checkpoint.load_checkpoint(first.checkpoint, other._optimizer)
 
 
 def test_a_version_of_another_scale_is_not_gone_on_from(tiny_base: Path, tmp_path: Path) -> None:
@@ -175,8 +175,8 @@ def test_a_step_makes_the_better_runs_likelier_and_the_worse_less(tiny_base: Pat
 
     def mean_logprobs() -> dict[str, float]:
         found: dict[str, float] = {}
-        for one in plan(trainer.policy, given, trainer._settings).packs:
-            logprobs, _ = pack_logprobs(trainer.policy, one, gather(one, given, trainer.policy.device), 100)
+        for one in plan_update(trainer.policy, given, trainer._settings).packs:
+            logprobs, _ = pack_logprobs(trainer.policy, one, gather_tokens(one, given, trainer.policy.device), 100)
             parts = torch.split(logprobs.detach(), [given[index].row.trained_tokens for index in one.rows])
             found |= {given[i].row.trajectory_id: float(part.mean()) for i, part in zip(one.rows, parts, strict=True)}
         return found
@@ -186,7 +186,7 @@ def test_a_step_makes_the_better_runs_likelier_and_the_worse_less(tiny_base: Pat
         WeightedRow(trained_row_like(one, behaviour=before[one.row.trajectory_id]), one.advantage, one.weight)
         for one in given
     ]
-    trainer.step(aligned, Origin("tiny", 1, "tiny@0", "base", None), lambda: False, Seconds())
+    trainer.step(aligned, AdapterOrigin("tiny", 1, "tiny@0", "base", None), lambda: False, PhaseSeconds())
     after = mean_logprobs()
     change = {name: after[name] - before[name] for name in before}
     assert np.mean([change[f"t{i}"] for i in range(4)]) > 0 > np.mean([change[f"t{i}"] for i in range(4, 8)])
@@ -237,14 +237,14 @@ def test_the_policy_learns_what_is_rewarded(tiny_base: Path, tmp_path: Path, los
             ]
         means.append(np.mean(list(rewards.values())))
         if made:
-            trainer.step(made, Origin("tiny", step + 1, "p", "b", None), lambda: False, Seconds())
+            trainer.step(made, AdapterOrigin("tiny", step + 1, "p", "b", None), lambda: False, PhaseSeconds())
             trainer.became(f"v{step + 1}")
     assert np.mean(means[:2]) < 0.4
     assert np.mean(means[-4:]) > 0.65  # about as far as logits of so small a head can go
 
 
 @torch.no_grad()
-def sample(trainer: Core, prompt: list[int], length: int) -> Row:
+def sample(trainer: TrainerCore, prompt: list[int], length: int) -> Row:
     ids, logprobs = list(prompt), []
     for _ in range(length):
         (one,) = pack([np.array(ids, np.int32)], 100)
@@ -266,7 +266,7 @@ def test_masked_tokens_have_no_gradient(tiny_base: Path, tmp_path: Path) -> None
         row = trained_row([*ids, last], list(range(10, 20)))
         trainer._optimizer.zero()
         metrics, written = trainer.step(
-            [WeightedRow(row, 1.0, 0.1)], Origin("tiny", 1, "tiny@0", "b", None), lambda: False, Seconds()
+            [WeightedRow(row, 1.0, 0.1)], AdapterOrigin("tiny", 1, "tiny@0", "b", None), lambda: False, PhaseSeconds()
         )
         results.append((metrics, weights(written)))
     assert results[0][0] == results[1][0]
@@ -277,7 +277,9 @@ def test_substeps_are_optimizer_steps_one_after_the_other(tiny_base: Path, tmp_p
     one, other = [replace(row, substep=0) for row in rows(1)], [replace(row, substep=1) for row in rows(2)]
     together = core(tiny_base, tmp_path / "together")
     together.go_to(BASE)
-    metrics, written = together.step([*one, *other], Origin("tiny", 1, "p", "b", None), lambda: False, Seconds())
+    metrics, written = together.step(
+        [*one, *other], AdapterOrigin("tiny", 1, "p", "b", None), lambda: False, PhaseSeconds()
+    )
     apart = core(tiny_base, tmp_path / "apart")
     apart.go_to(BASE)
     first, _ = one_step(apart, 1)
@@ -295,7 +297,10 @@ def test_a_later_substep_that_fails_leaves_nothing_behind(tiny_base: Path, tmp_p
     bad = trained_row(random_ids(20, 1), [10, 11], name="guilty", behaviour=float("nan"))
     with pytest.raises(StepFailed, match="guilty"):
         trainer.step(
-            [*rows(1), WeightedRow(bad, 1.0, 0.1, 1)], Origin("tiny", 1, "p", "b", None), lambda: False, Seconds()
+            [*rows(1), WeightedRow(bad, 1.0, 0.1, 1)],
+            AdapterOrigin("tiny", 1, "p", "b", None),
+            lambda: False,
+            PhaseSeconds(),
         )
     assert not (tmp_path / "adapters").exists()
     trainer.go_to(BASE)
@@ -309,7 +314,10 @@ def test_a_loss_that_is_not_finite_changes_nothing_and_names_the_trajectory(tiny
     bad = trained_row(random_ids(20, 1), [10, 11], name="guilty", behaviour=float("nan"))
     with pytest.raises(StepFailed, match="guilty"):
         trainer.step(
-            [*rows(1), WeightedRow(bad, 1.0, 0.1)], Origin("tiny", 1, "p", "b", None), lambda: False, Seconds()
+            [*rows(1), WeightedRow(bad, 1.0, 0.1)],
+            AdapterOrigin("tiny", 1, "p", "b", None),
+            lambda: False,
+            PhaseSeconds(),
         )
     assert all(torch.equal(before[name], tensor) for name, tensor in trainer.policy.state().items())
     assert not (tmp_path / "adapters").exists()
@@ -323,7 +331,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(tiny_base: Path, tmp_path
     before = trainer.policy.state()
     huge = [WeightedRow(one.row, 1e38, 1e30) for one in rows(1)]
     with pytest.raises(StepFailed, match=r"not finite|norm is"):
-        trainer.step(huge, Origin("tiny", 1, "p", "b", None), lambda: False, Seconds())
+        trainer.step(huge, AdapterOrigin("tiny", 1, "p", "b", None), lambda: False, PhaseSeconds())
     assert all(torch.equal(before[name], tensor) for name, tensor in trainer.policy.state().items())
 
 
@@ -332,7 +340,7 @@ def test_a_stopped_step_makes_no_update(tiny_base: Path, tmp_path: Path) -> None
     trainer.go_to(BASE)
     before = trainer.policy.state()
     answers = iter([False, False, True])
-    with pytest.raises(Interrupted):
+    with pytest.raises(StepInterrupted):
         one_step(trainer, 1, lambda: next(answers))
     assert all(torch.equal(before[name], tensor) for name, tensor in trainer.policy.state().items())
 
@@ -347,9 +355,9 @@ def test_the_distance_to_the_engine_counts_only_what_the_parent_version_sampled(
     fresh = trained_row(random_ids(20, 2), [10, 11], name="fresh", behaviour=-4.0)
     metrics, _ = trainer.step(
         [WeightedRow(old, -0.1, 0.1), WeightedRow(fresh, 0.1, 0.1)],
-        Origin("tiny", 1, "p", "b", None),
+        AdapterOrigin("tiny", 1, "p", "b", None),
         lambda: False,
-        Seconds(),
+        PhaseSeconds(),
     )
     assert 0 < metrics["logprob_gap"] <= metrics["logprob_gap_max"] < 10
     assert metrics["ratio_max"] > 1e6
@@ -392,7 +400,9 @@ def test_a_step_on_a_single_short_row_still_has_a_probe(tiny_base: Path, tmp_pat
     trainer = core(tiny_base, tmp_path)
     trainer.go_to(BASE)
     row = trained_row([5, 6], [1])
-    _, written = trainer.step([WeightedRow(row, 1.0, 1.0)], Origin("tiny", 1, "p", "b", None), lambda: False, Seconds())
+    _, written = trainer.step(
+        [WeightedRow(row, 1.0, 1.0)], AdapterOrigin("tiny", 1, "p", "b", None), lambda: False, PhaseSeconds()
+    )
     (context,) = json.loads((written.published.path / "probe.json").read_text())["contexts"]
     assert context["prompt_token_ids"] == [5]
 
@@ -400,8 +410,10 @@ def test_a_step_on_a_single_short_row_still_has_a_probe(tiny_base: Path, tmp_pat
 def test_a_version_that_cannot_be_checkpointed_is_not_published(
     tiny_base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer = Core(
-        tiny_base, TrainerSettings(device="cpu", rank=4), Folders(tmp_path / "adapters", tmp_path / "file" / "under")
+    trainer = TrainerCore(
+        tiny_base,
+        TrainerSettings(device="cpu", rank=4),
+        TrainerFolders(tmp_path / "adapters", tmp_path / "file" / "under"),
     )
     (tmp_path / "file").write_text("in the way")
     trainer.go_to(BASE)

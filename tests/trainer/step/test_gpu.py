@@ -12,7 +12,7 @@ import torch
 from tests.trainer.step.test_core import BASE, assert_same, weights
 from tests.trainer.training_child import core, one_step, start
 from trainer.errors import MemoryFull
-from trainer.step.core import Core
+from trainer.step.core import TrainerCore
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU, or no CUDA build of torch"),
@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 
-def on_gpu(base: Path, data: Path, dtype: str = "float32") -> Core:
+def on_gpu(base: Path, data: Path, dtype: str = "float32") -> TrainerCore:
     return core(base, data, device="cuda", dtype=dtype)
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from recorder.holding import leases
+from recorder.queue import leases
 from recorder.states import GroupState
 from recorder.store import schema
-from recorder.store.project import Project
+from recorder.store.database import Project
 from tests.trainer.step.left import group_state
 from tests.trainer.world import PROJECT, World
 from trainer.errors import AliasBusy, BaseMismatch, TrainerError
@@ -24,9 +24,9 @@ async def test_one_trainer_holds_an_alias(world: World) -> None:
     async with await world.trainer() as first:
         with pytest.raises(AliasBusy, match="org/helpdesk"):
             await world.trainer()
-        (held,) = await leases.holders(Project(world.store, PROJECT), "trainer:")
+        (held,) = await leases.list_holders(Project(world.store, PROJECT), "trainer:")
         assert held.owner == first.owner
-    assert await leases.holders(Project(world.store, PROJECT), "trainer:") == []
+    assert await leases.list_holders(Project(world.store, PROJECT), "trainer:") == []
     async with await world.trainer():
         pass
 
@@ -42,7 +42,7 @@ async def test_a_base_that_is_not_the_aliass_is_refused(world: World, tiny_base:
         await world.trainer(base=str(other))
     with pytest.raises(BaseMismatch, match="bfloat16"):
         await world.trainer(dtype="bfloat16")
-    assert await leases.holders(Project(world.store, PROJECT), "trainer:") == []
+    assert await leases.list_holders(Project(world.store, PROJECT), "trainer:") == []
 
 
 async def test_a_base_that_nobody_vouches_for_may_still_start_but_nothing_is_trained_on_it(world: World) -> None:

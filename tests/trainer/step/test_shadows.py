@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import update
 
-from recorder.reading import transcripts
-from recorder.reading.views import GroupView
+from recorder.queue.judging import scores
 from recorder.states import GroupState
 from recorder.store import ledger, schema
-from recorder.store.project import Project
-from recorder.work import scores
+from recorder.store.database import Project
+from recorder.views.trajectories import transcripts
+from recorder.views.trajectories.shapes import GroupView
 from tests.trainer.step.left import codes, group_state
 from tests.trainer.world import World
-from trainer.batch.rows import IN_OWN_GROUP, Basis
+from trainer.batch.rows import IN_OWN_GROUP, RowBasis
 from trainer.batch.weights import GroupRows, group_rows, weigh
 
 LIVE, AGAIN = 6, 5  # tokens of a live answer and of a further one, in this world
@@ -36,9 +36,9 @@ async def leave_out(world: World, group_id: str) -> None:
 
 async def rows_of(world: World, group_id: str) -> GroupRows:
     view = await read(world, group_id)
-    rewards = await scores.rewards(world.store, str(view.current_score_id))
+    rewards = await scores.score_rewards(world.store, str(view.current_score_id))
     live = await world.live()
-    return group_rows(view, rewards, Basis(world.alias.base_fingerprint, [live.id], 4, 1000))
+    return group_rows(view, rewards, RowBasis(world.alias.base_fingerprint, [live.id], 4, 1000))
 
 
 async def test_rows_hold_that_turn_alone_after_one_prompt(world: World) -> None:
@@ -84,7 +84,7 @@ async def test_where_the_runs_own_group_trains_the_turn_counts_there_alone(world
     assert report.trained == 2 + 2
     assert report.metrics["trained_tokens"] == 2 * 2 * LIVE + 2 * AGAIN
     assert await codes(world, "trajectory", fork) == [IN_OWN_GROUP]
-    assert IN_OWN_GROUP in await ledger.counts(Project(world.store, "default"), "trajectory")
+    assert IN_OWN_GROUP in await ledger.count_codes(Project(world.store, "default"), "trajectory")
 
 
 async def test_a_shadow_group_waits_until_its_runs_own_group_is_decided(world: World) -> None:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from proxy.cli import cli
-from trainer.tasks.parts import Alike, Part, counted, repeated
+from trainer.tasks.parts import DuplicateScenarios, PartCounts, count_parts, find_duplicates
 from trainer.tasks.scenarios import Scenario
 
 
@@ -30,8 +30,8 @@ def hone(*arguments: str) -> Result:
 def test_each_part_is_counted_and_what_asks_the_same_is_named() -> None:
     train = [Scenario("a", "X", 0, place="f, line 1"), Scenario("b", " x", None, ["polite"], True, "f, line 2")]
     parts = {"train": train, "val": [Scenario("c", 2)]}
-    assert counted(parts) == [Part("train", 2, 1, 1, 1), Part("val", 1, 0, 0, 0)]
-    assert repeated(parts) == [Alike("train", ["a", "b"], ["f, line 1", "f, line 2"])]
+    assert count_parts(parts) == [PartCounts("train", 2, 1, 1, 1), PartCounts("val", 1, 0, 0, 0)]
+    assert find_duplicates(parts) == [DuplicateScenarios("train", ["a", "b"], ["f, line 1", "f, line 2"])]
 
 
 def test_a_file_is_told_part_by_part() -> None:

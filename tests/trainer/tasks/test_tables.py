@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.errors import ScenariosInvalid
-from trainer.tasks.scenarios import Scenario, parse, read
+from trainer.tasks.scenarios import Scenario, parse_scenarios, read_scenarios
 
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(
     lambda t: t == t.strip() != ""
@@ -43,7 +43,7 @@ def expected(written: Written) -> list[Scenario]:
 
 def refusal(text: str) -> str:
     with pytest.raises(ScenariosInvalid) as refused:
-        parse(text.encode().split(b"\n"), "f")
+        parse_scenarios(text.encode().split(b"\n"), "f")
     return str(refused.value).removeprefix("f is not usable:\n")
 
 
@@ -70,12 +70,12 @@ def test_criteria_come_in_the_order_of_their_numbers_however_the_table_is_writte
         text = text.replace("\n", "\r\n")
     path = tmp_path_factory.mktemp("table") / "f.json"
     path.write_bytes(b"\xef\xbb\xbf" * mark + text.encode())
-    assert read(path) == expected(written)
+    assert read_scenarios(path) == expected(written)
 
 
 def test_a_table_without_ids_counts_its_tasks() -> None:
     row = '{"prompt": "a", "rubric - 1. criterion": "b"}'
-    assert [task.id for task in parse([row.encode(), b"", row.encode()], "f")] == ["task-1", "task-2"]
+    assert [task.id for task in parse_scenarios([row.encode(), b"", row.encode()], "f")] == ["task-1", "task-2"]
 
 
 @pytest.mark.parametrize(
@@ -193,5 +193,5 @@ def test_a_scenarios_criteria_stay_as_they_were_written() -> None:
         {"text": "short", "check": "checks:short"},
     ]
     rubric.append({"text": "has a number", "check": {"rule": "regex", "value": r"\d"}})
-    (one,) = parse([json.dumps({"id": "a", "input": 1, "rubric": rubric}).encode()], "f")
+    (one,) = parse_scenarios([json.dumps({"id": "a", "input": 1, "rubric": rubric}).encode()], "f")
     assert one.rubric == rubric

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.cli import cli
-from recorder.content.redaction import Redaction
+from recorder.messages.redaction import Redactor
 from recorder.states import Origin, Purpose, TrajectoryState
-from recorder.store.project import Project
+from recorder.store.database import Project
 from recorder.store.schema import trajectories
 from tests.recorder.rows import Rows
 from tests.stores import Stores
@@ -25,8 +25,7 @@ from tests.trainer.ring import ALIAS, PROJECT, Ring, Script
 from tests.trainer.traffic import asked
 from trainer.errors import NoTasks
 from trainer.tasks import scenarios, traffic
-from trainer.tasks.traffic import Joined, PassedOver, Tasks
-from trainer.tasks.wanted import parse
+from trainer.tasks.traffic import SkipReason, TaskCollector, TrafficTasks, parse_condition
 
 USER = {"role": "user", "content": "Where is order 4821?"}
 
@@ -38,9 +37,9 @@ async def ring(tmp_path: Path, stores: Stores) -> AsyncIterator[Ring]:
             yield running
 
 
-async def tasks(ring: Ring, *wanted: str, redact: Sequence[str] = ()) -> Tasks:
-    conditions = [parse(text) for text in wanted]
-    return await traffic.tasks_of(Project(ring.store, PROJECT), ALIAS, conditions, Redaction(redact), runs=100)
+async def tasks(ring: Ring, *wanted: str, redact: Sequence[str] = ()) -> TrafficTasks:
+    conditions = [parse_condition(text) for text in wanted]
+    return await traffic.traffic_tasks(Project(ring.store, PROJECT), ALIAS, conditions, Redactor(redact), runs=100)
 
 
 @pytest.mark.parametrize(
@@ -49,12 +48,12 @@ async def tasks(ring: Ring, *wanted: str, redact: Sequence[str] = ()) -> Tasks:
         ([USER], USER["content"]),
         ([{"role": "system", "content": "You help."}, {"role": "developer", "content": "x"}, USER], USER["content"]),
         ([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}], "a\nb"),
-        ([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}], PassedOver.NOT_TEXT),
-        ([{"role": "user", "content": None}], PassedOver.NOT_TEXT),
-        ([{"role": "user", "content": " "}], PassedOver.EMPTY),
-        ([USER, {"role": "assistant", "content": "?"}, USER], PassedOver.SEVERAL_MESSAGES),
-        ([{"role": "assistant", "content": "hello"}], PassedOver.SEVERAL_MESSAGES),
-        ([], PassedOver.SEVERAL_MESSAGES),
+        ([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}], SkipReason.NOT_TEXT),
+        ([{"role": "user", "content": None}], SkipReason.NOT_TEXT),
+        ([{"role": "user", "content": " "}], SkipReason.EMPTY),
+        ([USER, {"role": "assistant", "content": "?"}, USER], SkipReason.SEVERAL_MESSAGES),
+        ([{"role": "assistant", "content": "hello"}], SkipReason.SEVERAL_MESSAGES),
+        ([], SkipReason.SEVERAL_MESSAGES),
     ],
 )
 def test_a_task_is_the_one_user_message_that_a_run_began_with(messages: list[Any], expected: str) -> None:
@@ -63,11 +62,11 @@ def test_a_task_is_the_one_user_message_that_a_run_began_with(messages: list[Any
 
 
 def test_a_run_that_was_never_answered_gives_no_task() -> None:
-    assert traffic.opening_text(trajectory(call(1, [1], messages=[USER]))) == PassedOver.NO_OPENING
+    assert traffic.opening_text(trajectory(call(1, [1], messages=[USER]))) == SkipReason.NO_OPENING
 
 
 def joined(*texts: str) -> list[tuple[str, int]]:
-    tasks = Joined()
+    tasks = TaskCollector()
     for text in texts:
         tasks.add(trajectory(), text)
     return [(task.text, task.runs) for task in tasks.tasks]
@@ -166,7 +165,7 @@ def test_tasks_are_shown_before_they_are_written_and_only_when_that_is_wanted(fo
     assert not out.exists()
     agreed = hone(folder, "--out", str(out), answer="y\n")
     assert agreed.exit_code == 0, agreed.output
-    assert [one.input for one in scenarios.read(out)] == ["Cancel ‘order’ 7 \ud800", "Where is order 4821?"]
+    assert [one.input for one in scenarios.read_scenarios(out)] == ["Cancel ‘order’ 7 \ud800", "Where is order 4821?"]
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     again = hone(folder, "--out", str(out), "--yes")
     assert (again.exit_code, "is there already" in again.output) == (1, True)
@@ -178,7 +177,7 @@ def test_scripts_get_json_and_write_with_yes_alone(folder: Path) -> None:
     assert (shown["runs"], shown["written"], out.exists()) == (2, None, False)
     shown = json.loads(hone(folder, "--json", "--out", str(out), "--yes").output)
     assert shown["written"] == str(out)
-    assert [one.id for one in scenarios.read(out)] == [one["id"] for one in shown["scenarios"]]
+    assert [one.id for one in scenarios.read_scenarios(out)] == [one["id"] for one in shown["scenarios"]]
 
 
 def test_without_a_file_nothing_is_asked(folder: Path) -> None:

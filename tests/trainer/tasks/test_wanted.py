@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.errors import ConditionInvalid
-from trainer.tasks.wanted import NUMBERS, Condition, parse
+from trainer.tasks.traffic import NUMBERS, Condition, parse_condition
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from trainer.tasks.wanted import NUMBERS, Condition, parse
     ],
 )
 def test_a_condition_is_a_field_a_comparison_and_a_value(text: str, condition: Condition) -> None:
-    assert parse(text) == condition
+    assert parse_condition(text) == condition
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_condition_is_a_field_a_comparison_and_a_value(text: str, condition: C
 )
 def test_what_cannot_be_read_is_refused_with_what_is_known(text: str, why: str) -> None:
     with pytest.raises(ConditionInvalid, match=why):
-        parse(text)
+        parse_condition(text)
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,13 @@ def test_what_cannot_be_read_is_refused_with_what_is_known(text: str, why: str) 
     ],
 )
 def test_a_run_without_the_thing_is_not_wanted(text: str, facts: dict[str, Any], holds: bool) -> None:
-    assert parse(text).holds(facts) is holds
+    assert parse_condition(text).holds(facts) is holds
 
 
 @given(st.sampled_from(NUMBERS), st.floats(-9, 9), st.floats(-9, 9))
 def test_comparisons_divide_all_runs_in_two(field: str, value: float, found: float) -> None:
     def holds(how: str) -> bool:
-        return parse(f"{field}{how}{value}").holds({field: found})
+        return parse_condition(f"{field}{how}{value}").holds({field: found})
 
     assert holds("<") is not holds(">=")
     assert holds("=") is not holds("!=")
@@ -69,4 +69,4 @@ def test_comparisons_divide_all_runs_in_two(field: str, value: float, found: flo
 @given(st.text())
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(ConditionInvalid):
-        parse(text)
+        parse_condition(text)

@@ -46,7 +46,7 @@ def _note_media(connection: sa.Connection) -> None:
         connection.execute(sa.text("insert into node_blobs (node_id, blob_id) values (:node, :blob)"), rows)
 
 
-# How a message marked its media when this was written: as `recorder.content.media` had it, whatever that has now.
+# How a message marked its media when this was written: as `recorder.messages.media` had it, whatever that has now.
 
 
 def _marks(message: dict[str, Any]) -> Iterator[bytes]:

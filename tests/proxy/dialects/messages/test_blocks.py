@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.messages.blocks import blocks_of, messages_of, stop_of, usage_of
+from proxy.dialects.messages.blocks import parse_messages, render_blocks, render_stop, render_usage
 from proxy.errors import BadRequest
-from recorder.content.canonical import canonical_message
+from recorder.messages.content_hashes import canonical_message
 
 
 def user(*blocks: Any) -> list[dict[str, Any]]:
@@ -30,26 +30,26 @@ def result(content: Any, **more: Any) -> dict[str, Any]:
 def test_a_system_of_blocks_is_one_text_and_a_billing_header_is_dropped() -> None:
     header = text("x-anthropic-billing-header: cc_version=1; cch=ab12;")
     system = [header, text("You are ", cache_control={"type": "ephemeral"}), text("brief.")]
-    assert messages_of(system, []) == [{"role": "system", "content": "You are brief."}]
-    assert messages_of("You are brief.", []) == [{"role": "system", "content": "You are brief."}]
-    assert messages_of([header], []) == messages_of("", []) == messages_of(None, []) == []
+    assert parse_messages(system, []) == [{"role": "system", "content": "You are brief."}]
+    assert parse_messages("You are brief.", []) == [{"role": "system", "content": "You are brief."}]
+    assert parse_messages([header], []) == parse_messages("", []) == parse_messages(None, []) == []
 
 
 def test_a_system_message_inside_the_conversation_stays_where_it_is() -> None:
     inline = {"role": "system", "content": [text("x-anthropic-billing-header"), text("Be brief.")]}
-    said = messages_of(None, [{"role": "user", "content": "a"}, inline, {"role": "system", "content": ""}])
+    said = parse_messages(None, [{"role": "user", "content": "a"}, inline, {"role": "system", "content": ""}])
     assert said == [{"role": "user", "content": "a"}, {"role": "system", "content": "Be brief."}]
 
 
 def test_one_text_is_a_string_and_several_are_parts() -> None:
-    assert messages_of(None, user(text("a"))) == [{"role": "user", "content": "a"}]
-    assert messages_of(None, user(text("a"), text(""), text("b", cache_control={"type": "ephemeral"}))) == [
+    assert parse_messages(None, user(text("a"))) == [{"role": "user", "content": "a"}]
+    assert parse_messages(None, user(text("a"), text(""), text("b", cache_control={"type": "ephemeral"}))) == [
         {"role": "user", "content": [text("a"), text("b")]}
     ]
 
 
 def test_a_user_message_that_says_nothing_is_none() -> None:
-    assert messages_of(None, user()) == messages_of(None, user(text(""))) == []
+    assert parse_messages(None, user()) == parse_messages(None, user(text(""))) == []
 
 
 @pytest.mark.parametrize(
@@ -62,11 +62,13 @@ def test_a_user_message_that_says_nothing_is_none() -> None:
     ],
 )
 def test_a_tools_result_is_a_tool_message(content: Any, shown: str) -> None:
-    assert messages_of(None, user(result(content))) == [{"role": "tool", "tool_call_id": "toolu_1", "content": shown}]
+    assert parse_messages(None, user(result(content))) == [
+        {"role": "tool", "tool_call_id": "toolu_1", "content": shown}
+    ]
 
 
 def test_results_come_before_what_is_said_beside_them_and_an_error_is_kept() -> None:
-    said = messages_of(None, user(text("so?"), result("lost", is_error=True), result("x", is_error=False)))
+    said = parse_messages(None, user(text("so?"), result("lost", is_error=True), result("x", is_error=False)))
     assert said == [
         {"role": "tool", "tool_call_id": "toolu_1", "content": "lost", "is_error": True},
         {"role": "tool", "tool_call_id": "toolu_1", "content": "x"},
@@ -79,13 +81,13 @@ def test_images_become_urls_also_inside_a_result() -> None:
     linked = {"type": "image", "source": {"type": "url", "url": "https://a.example/x.png"}}
     urls = ["data:image/png;base64,QUJD", "https://a.example/x.png"]
     parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
-    assert messages_of(None, user(plain, linked)) == [{"role": "user", "content": parts}]
-    assert messages_of(None, user(result([plain, linked])))[1:] == [{"role": "user", "content": parts}]
+    assert parse_messages(None, user(plain, linked)) == [{"role": "user", "content": parts}]
+    assert parse_messages(None, user(result([plain, linked])))[1:] == [{"role": "user", "content": parts}]
 
 
 def test_tools_that_a_result_refers_to_are_named() -> None:
     reference = {"type": "tool_reference", "tool_name": "track_parcel"}
-    [_, said] = messages_of(None, user(result([reference])))
+    [_, said] = parse_messages(None, user(result([reference])))
     assert said == {
         "role": "tool",
         "tool_call_id": "toolu_1",
@@ -114,7 +116,7 @@ def test_tools_that_a_result_refers_to_are_named() -> None:
 )
 def test_what_has_no_chat_form_is_refused_by_name(messages: list[Any], param: str) -> None:
     with pytest.raises(BadRequest) as refused:
-        messages_of(None, messages)
+        parse_messages(None, messages)
     assert refused.value.param == param
     assert param in str(refused.value)
 
@@ -134,14 +136,14 @@ def test_what_has_no_chat_form_is_refused_by_name(messages: list[Any], param: st
     ],
 )
 def test_why_it_stopped(finish: str, matched: Any, tool_used: bool, complete: bool, told: Any) -> None:
-    assert stop_of(finish, matched, tool_used, complete) == told
+    assert render_stop(finish, matched, tool_used, complete) == told
 
 
 def test_what_a_cache_gave_is_told_apart() -> None:
-    assert usage_of(None) == {"input_tokens": 0, "output_tokens": 0}
-    assert usage_of({"prompt_tokens": 9, "completion_tokens": None}) == {"input_tokens": 9, "output_tokens": 0}
+    assert render_usage(None) == {"input_tokens": 0, "output_tokens": 0}
+    assert render_usage({"prompt_tokens": 9, "completion_tokens": None}) == {"input_tokens": 9, "output_tokens": 0}
     details = {"cached_tokens": 6, "created_cache_tokens": 2, "audio_tokens": 1}
-    assert usage_of({"prompt_tokens": 9, "completion_tokens": 3, "prompt_tokens_details": details}) == {
+    assert render_usage({"prompt_tokens": 9, "completion_tokens": 3, "prompt_tokens_details": details}) == {
         "input_tokens": 1,
         "output_tokens": 3,
         "cache_read_input_tokens": 6,
@@ -150,15 +152,15 @@ def test_what_a_cache_gave_is_told_apart() -> None:
 
 
 def test_an_empty_answer_is_one_empty_text() -> None:
-    assert blocks_of({"role": "assistant", "content": None}) == [text("")]
+    assert render_blocks({"role": "assistant", "content": None}) == [text("")]
 
 
 @pytest.mark.parametrize("arguments", ["{", "[1]", '"x"', "nonsense", '{"": Infinity}', '{"": NaN}'])
 def test_arguments_that_are_no_object_are_shown_wrapped(arguments: str) -> None:
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": arguments}}
-    [block] = blocks_of({"content": None, "tool_calls": [call]})
+    [block] = render_blocks({"content": None, "tool_calls": [call]})
     assert block["input"] == {"INVALID_JSON": arguments}
-    [echo] = messages_of(None, [{"role": "assistant", "content": [block]}])
+    [echo] = parse_messages(None, [{"role": "assistant", "content": [block]}])
     assert echo["tool_calls"] == [call], "and a client that sends them back means what the model wrote"
 
 
@@ -204,8 +206,8 @@ def turned(value: Any) -> Any:
 
 @given(sampled_messages())
 def test_blocks_that_a_client_sends_back_are_the_recorded_message(message: dict[str, Any]) -> None:
-    sent_back = turned(json.loads(orjson.dumps(blocks_of(message))))
-    [echo] = messages_of(None, [{"role": "assistant", "content": sent_back}])
+    sent_back = turned(json.loads(orjson.dumps(render_blocks(message))))
+    [echo] = parse_messages(None, [{"role": "assistant", "content": sent_back}])
     assert canonical_message(echo) == canonical_message(message)
     assert echo.get("reasoning") == message.get("reasoning")
     assert [call["id"] for call in echo.get("tool_calls", ())] == [c["id"] for c in message.get("tool_calls", ())]

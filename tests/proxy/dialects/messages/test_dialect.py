@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from proxy.dialects import DIALECTS, format_of
-from proxy.dialects.base import Rules
+from proxy.dialects.base import DialectRules
 from proxy.errors import (
     BadGateway,
     BadRequest,
-    EngineBroke,
-    EngineSaid,
+    EngineFailed,
+    EngineRefused,
     Forbidden,
-    Missing,
     TooLarge,
     Unauthorized,
     Unavailable,
+    UnknownObject,
     WrongMethod,
 )
 from proxy.http import sse
@@ -34,7 +34,7 @@ def request(**more: Any) -> dict[str, Any]:
     return {"model": "helpdesk", "max_tokens": 64, "messages": [{"role": "user", "content": "Where is 4821?"}]} | more
 
 
-def read(rules: Rules = Rules(), **more: Any) -> Any:  # noqa: B008 - frozen
+def read(rules: DialectRules = DialectRules(), **more: Any) -> Any:  # noqa: B008 - frozen
     return MESSAGES.read(json.dumps(request(**more)).encode(), {}, rules)
 
 
@@ -143,7 +143,7 @@ def test_a_body_nested_too_deeply_is_refused() -> None:
     deep = '{"type":"tool_result","tool_use_id":"a","content":[' * 3000 + "]}" * 3000
     body = '{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[' + deep + "]}]}"
     with pytest.raises(BadRequest):
-        MESSAGES.read(body.encode(), {}, Rules())
+        MESSAGES.read(body.encode(), {}, DialectRules())
 
 
 def test_a_whole_answer() -> None:
@@ -215,10 +215,10 @@ def test_the_usage_is_counted_where_the_engine_does_not_tell_it() -> None:
 
 def test_what_is_no_chat_completion_is_said_to_be_none() -> None:
     for broken in (b"{", b"[]", b'{"choices": [{"index": 0}]}', b'{"choices": []}', b'{"id": 1, "choices": [3]}'):
-        with pytest.raises(EngineBroke):
+        with pytest.raises(EngineFailed):
             read().answer().body(broken)
     for broken in (b"{", b'{"choices": [{"index": 0}]}', b'{"choices": [{"index": 0, "delta": {"content": 3}}]}'):
-        with pytest.raises(EngineBroke):
+        with pytest.raises(EngineFailed):
             read(stream=True).answer().event(broken)
 
 
@@ -234,11 +234,11 @@ def test_an_error_inside_the_stream_is_kept_for_the_serving_path() -> None:
         (BadRequest("x"), "invalid_request_error"),
         (Unauthorized("x"), "authentication_error"),
         (Forbidden("x"), "permission_error"),
-        (Missing("x"), "not_found_error"),
+        (UnknownObject("x"), "not_found_error"),
         (WrongMethod("x"), "invalid_request_error"),
         (TooLarge("x"), "request_too_large"),
-        (EngineSaid("x", status=429, kind="y"), "rate_limit_error"),
-        (EngineSaid("x", status=500, kind="y"), "api_error"),
+        (EngineRefused("x", status=429, kind="y"), "rate_limit_error"),
+        (EngineRefused("x", status=500, kind="y"), "api_error"),
         (BadGateway("x"), "api_error"),
         (Unavailable("x"), "overloaded_error"),
     ],

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.messages.fields import countable, to_chat
-from proxy.dialects.tool_types.table import LeftOut
+from proxy.dialects.messages.fields import count_tokens_body, to_chat
+from proxy.dialects.tool_types.table import DroppedTool
 from proxy.errors import BadRequest
 
 FIND = {"name": "find_order", "description": "Find it.", "input_schema": {"type": "object", "properties": {}}}
@@ -196,7 +196,7 @@ def test_client_tools_get_the_schemas_of_their_versions() -> None:
 
 
 def test_what_anthropics_servers_would_run_is_left_out_with_a_note() -> None:
-    left_out = LeftOut()
+    left_out = DroppedTool()
     history = [
         {"role": "user", "content": "x"},
         {
@@ -220,7 +220,7 @@ def test_what_anthropics_servers_would_run_is_left_out_with_a_note() -> None:
 def test_a_definition_that_is_added_later_may_be_left_out_too() -> None:
     change = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": SEARCH}}
     later = {"role": "system", "content": [change]}
-    left_out = LeftOut()
+    left_out = DroppedTool()
     body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}, later], "tools": [FIND]}
     assert to_chat(body, left_out)["tools"] == [FOUND]
     assert left_out.tools == ["web_search_20250305"]
@@ -230,9 +230,9 @@ def test_what_is_counted_has_schemas_and_nothing_that_is_left_out() -> None:
     foreign = {"type": "server_tool_use", "id": "x", "name": "web_search", "input": {}}
     text = {"type": "text", "text": "found"}
     body = {"messages": [{"role": "assistant", "content": [foreign, text]}], "tools": [BASH, SEARCH, FIND]}
-    counted = countable(body)
+    counted = count_tokens_body(body)
     assert counted["messages"] == [{"role": "assistant", "content": [text]}]
     assert [tool["name"] for tool in counted["tools"]] == ["bash", "find_order"]
     assert all(tool["input_schema"]["type"] == "object" for tool in counted["tools"])
     plain = {"messages": [{"role": "user", "content": "x"}, "x"], "tools": [FIND]}
-    assert countable(plain) == plain
+    assert count_tokens_body(plain) == plain

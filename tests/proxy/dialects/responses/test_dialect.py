@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from proxy.dialects.base import Rules
+from proxy.dialects.base import DialectRules
 from proxy.dialects.responses import fields as responses_fields
-from proxy.dialects.responses.dialect import Earlier, ResponsesAnswer, ResponsesDialect, ResponsesReading
+from proxy.dialects.responses.dialect import EarlierAnswer, ResponsesAnswer, ResponsesDialect, ResponsesReader
+from proxy.dialects.responses.fields import META, ResponseHead, response_object
 from proxy.dialects.responses.items import output_items
-from proxy.dialects.responses.object import META, Head, response_object
-from proxy.errors import BadGateway, BadRequest, EngineBroke, Missing
-from recorder.content.turns import SampledChoice
+from proxy.errors import BadGateway, BadRequest, EngineFailed, UnknownObject
+from recorder.messages.calls import SampledChoice
 
 DIALECT = ResponsesDialect()
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
@@ -27,8 +27,8 @@ ASK = {"model": "helpdesk", "input": "Where?"}
 LOGPROBS: dict[str, Any] = {"include": ["message.output_text.logprobs"]}
 
 
-def read(**fields: Any) -> ResponsesReading:
-    return DIALECT.read(json.dumps(ASK | fields).encode(), {}, Rules())
+def read(**fields: Any) -> ResponsesReader:
+    return DIALECT.read(json.dumps(ASK | fields).encode(), {}, DialectRules())
 
 
 def engine_body(**fields: Any) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def test_an_unfinished_message_is_gone_on_with() -> None:
 def test_a_request_is_whole_when_it_has_the_answers_that_it_refers_to() -> None:
     said = {"role": "assistant", "content": "Monday."}
     items = output_items(said, "resp_0123456789abcdef")
-    earlier = Earlier([{"role": "user", "content": "When?"}, said], items)
+    earlier = EarlierAnswer([{"role": "user", "content": "When?"}, said], items)
     by_id = read(previous_response_id="resp_0123456789abcdef", instructions="Help.")
     assert by_id.refers_to == {"resp_0123456789abcdef"}
     by_id.resolve({"resp_0123456789abcdef": earlier})
@@ -160,7 +160,7 @@ def test_a_request_is_whole_when_it_has_the_answers_that_it_refers_to() -> None:
     assert named.refers_to == {"resp_0123456789abcdef"}
     named.resolve({"resp_0123456789abcdef": earlier})
     assert named.request.messages == earlier.messages
-    with pytest.raises(Missing):
+    with pytest.raises(UnknownObject):
         read(input=[{"type": "item_reference", "id": "x"}])
 
 
@@ -283,7 +283,7 @@ def test_the_limit_in_force_is_told_where_it_is_known() -> None:
 
 def test_no_answer_is_told() -> None:
     for body in (b"{}", b"[]", b"x", b'{"choices": []}', b'{"choices": [{"index": 0, "message": {"content": 3}}]}'):
-        with pytest.raises(EngineBroke):
+        with pytest.raises(EngineFailed):
             read().answer().body(body)
 
 
@@ -442,7 +442,7 @@ def test_the_object_made_of_the_record_is_the_one_that_was_given(fields: dict[st
     reading = read(**fields)
     request = reading.request
     instructions = fields.get("instructions")
-    back = responses_fields.fields_of(request.rest, request.tools, request.response_format, instructions)
-    head = Head("resp_1", 7, "helpdesk", ASK | fields)
-    again = Head("resp_1", 7, "helpdesk", back)
+    back = responses_fields.recorded_fields(request.rest, request.tools, request.response_format, instructions)
+    head = ResponseHead("resp_1", 7, "helpdesk", ASK | fields)
+    again = ResponseHead("resp_1", 7, "helpdesk", back)
     assert response_object(again, "completed") == response_object(head, "completed")

@@ -10,21 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.base import Rules
+from proxy.dialects.base import DialectRules
 from proxy.dialects.responses.items import (
-    answer_of,
     continues_last,
     input_items,
     item_id,
-    messages_of,
     output_items,
-    referenced,
-    with_referenced,
+    parse_item_id,
+    parse_messages,
+    referenced_ids,
+    resolve_references,
 )
-from proxy.errors import BadRequest, Missing
-from recorder.content.canonical import canonical_message
+from proxy.errors import BadRequest, UnknownObject
+from recorder.messages.content_hashes import canonical_message
 
-RULES = Rules(media_hosts=frozenset({"pictures.example"}))
+RULES = DialectRules(media_hosts=frozenset({"pictures.example"}))
 ID = "resp_0123456789abcdef"
 OTHER = "resp_fedcba9876543210"
 
@@ -67,7 +67,7 @@ def said(text: str, **more: Any) -> dict[str, Any]:
 @given(answers)
 def test_an_answer_that_comes_back_is_the_message_that_was_recorded(recorded: dict[str, Any]) -> None:
     items = json.loads(json.dumps(output_items(recorded, ID)))
-    [back] = messages_of(items, RULES)
+    [back] = parse_messages(items, RULES)
     assert canonical_message(back) == canonical_message(recorded)
     assert back.get("reasoning") == recorded.get("reasoning")
 
@@ -81,7 +81,7 @@ def test_so_it_is_however_a_client_thins_the_items_out(recorded: dict[str, Any],
             k: v for k, v in item.items() if v is not None and not (k in ("id", "status") and chance.random() < 0.5)
         }
         thinned.append(kept)
-    [back] = messages_of(thinned, RULES)
+    [back] = parse_messages(thinned, RULES)
     assert canonical_message(back) == canonical_message(recorded)
 
 
@@ -95,7 +95,7 @@ def test_a_conversation_comes_back_message_by_message(conversation: list[dict[st
             items.append({"type": "function_call_output", "call_id": one["tool_call_id"], "output": one["content"]})
         else:
             items.append(message(one["role"], one["content"]))
-    back = messages_of(items, RULES)
+    back = parse_messages(items, RULES)
     assert [canonical_message(m) for m in back] == [canonical_message(m) for m in conversation]
 
 
@@ -103,7 +103,9 @@ def test_a_conversation_comes_back_message_by_message(conversation: list[dict[st
 def test_what_is_listed_as_input_is_the_conversation(conversation: list[dict[str, Any]]) -> None:
     items = input_items(conversation, ID)
     assert len({item["id"] for item in items}) == len(items)
-    back = messages_of([{k: v for k, v in item.items() if k != "id"} for item in items if item["type"] != "x"], RULES)
+    back = parse_messages(
+        [{k: v for k, v in item.items() if k != "id"} for item in items if item["type"] != "x"], RULES
+    )
     shown = [m for m in back if m["role"] != "assistant"]
     assert [canonical_message(m) for m in shown] == [
         canonical_message(m) for m in conversation if m["role"] != "assistant"
@@ -114,64 +116,64 @@ def test_what_is_listed_as_input_is_the_conversation(conversation: list[dict[str
 
 
 def test_an_items_id_tells_its_answer() -> None:
-    assert answer_of(item_id("fc", ID, 12)) == (ID, 12)
+    assert parse_item_id(item_id("fc", ID, 12)) == (ID, 12)
     for foreign in ("msg_1", "call_0123456789abcdef_1", "msg_0123456789abcdef", "msg_0123456789ABCDEF_1", ""):
-        assert answer_of(foreign) is None
+        assert parse_item_id(foreign) is None
 
 
 def test_named_items_are_put_in_their_places() -> None:
     answer = output_items({"role": "assistant", "content": "Yes", "reasoning": "Hm"}, ID)
     named = {"type": "item_reference", "id": answer[1]["id"]}
     asked = [message("user", "So?"), named]
-    assert referenced(asked) == [named["id"]]
-    assert with_referenced(asked, {ID: answer}) == [asked[0], answer[1]]
-    assert with_referenced("text", {}) == "text"
-    assert referenced("text") == []
-    with pytest.raises(Missing, match="not found"):
-        with_referenced([named], {})
+    assert referenced_ids(asked) == [named["id"]]
+    assert resolve_references(asked, {ID: answer}) == [asked[0], answer[1]]
+    assert resolve_references("text", {}) == "text"
+    assert referenced_ids("text") == []
+    with pytest.raises(UnknownObject, match="not found"):
+        resolve_references([named], {})
 
 
 # --- what items mean
 
 
 def test_a_text_is_the_users() -> None:
-    assert messages_of("Where?", RULES) == [{"role": "user", "content": "Where?"}]
+    assert parse_messages("Where?", RULES) == [{"role": "user", "content": "Where?"}]
 
 
 def test_a_message_needs_no_type() -> None:
-    assert messages_of([{"role": "developer", "content": "Be brief."}], RULES)[0]["role"] == "developer"
+    assert parse_messages([{"role": "developer", "content": "Be brief."}], RULES)[0]["role"] == "developer"
 
 
 def test_items_of_one_turn_are_one_message() -> None:
     reasoning = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm"}]}
-    [turn] = messages_of([reasoning, said("I look."), call("a", "1"), call("b", "2")], RULES)
+    [turn] = parse_messages([reasoning, said("I look."), call("a", "1"), call("b", "2")], RULES)
     assert (turn["reasoning"], turn["content"]) == ("Hm", "I look.")
     assert [c["function"]["name"] for c in turn["tool_calls"]] == ["a", "b"]
 
 
 def test_two_texts_are_two_turns_unless_they_are_of_one_answer() -> None:
-    apart = messages_of([said("One."), said("Two.")], RULES)
+    apart = parse_messages([said("One."), said("Two.")], RULES)
     assert [m["content"] for m in apart] == ["One.", "Two."]
     one = [
         said("One. ", id=item_id("msg", ID, 0)),
         call(id=item_id("fc", ID, 1)),
         said("Two.", id=item_id("msg", ID, 2)),
     ]
-    [turn] = messages_of(one, RULES)
+    [turn] = parse_messages(one, RULES)
     assert turn["content"] == "One. Two."
-    two = messages_of([said("One.", id=item_id("msg", ID, 0)), said("Two.", id=item_id("msg", OTHER, 0))], RULES)
+    two = parse_messages([said("One.", id=item_id("msg", ID, 0)), said("Two.", id=item_id("msg", OTHER, 0))], RULES)
     assert len(two) == 2
 
 
 def test_a_tools_result_ends_a_turn() -> None:
     result = {"type": "function_call_output", "call_id": "call_1", "output": "sent"}
-    roles = [m["role"] for m in messages_of([call(), result, call("g", "call_2")], RULES)]
+    roles = [m["role"] for m in parse_messages([call(), result, call("g", "call_2")], RULES)]
     assert roles == ["assistant", "tool", "assistant"]
 
 
 def test_parts_are_chats() -> None:
     image = {"type": "input_image", "image_url": "https://pictures.example/x.png", "detail": "low"}
-    [asked] = messages_of([message("user", [{"type": "input_text", "text": "See"}, image])], RULES)
+    [asked] = parse_messages([message("user", [{"type": "input_text", "text": "See"}, image])], RULES)
     assert asked["content"] == [
         {"type": "text", "text": "See"},
         {"type": "image_url", "image_url": {"url": "https://pictures.example/x.png", "detail": "low"}},
@@ -179,7 +181,7 @@ def test_parts_are_chats() -> None:
 
 
 def test_a_refusal_is_what_was_said() -> None:
-    [turn] = messages_of([message("assistant", [{"type": "refusal", "refusal": "No."}])], RULES)
+    [turn] = parse_messages([message("assistant", [{"type": "refusal", "refusal": "No."}])], RULES)
     assert turn["content"] == "No."
 
 
@@ -224,7 +226,7 @@ def test_an_item_that_is_not_finished_is_gone_on_with() -> None:
 )
 def test_what_cannot_be_said_is_refused_by_its_place(items: Any, param: str | None) -> None:
     with pytest.raises(BadRequest) as refused:
-        messages_of(items, RULES)
+        parse_messages(items, RULES)
     assert param is None or refused.value.param == param
 
 
@@ -240,9 +242,9 @@ _hostile = st.recursive(
 
 @given(_hostile)
 def test_anything_at_all_is_read_or_refused(hostile: Any) -> None:
-    with contextlib.suppress(BadRequest, Missing):
-        assert messages_of(with_referenced(hostile, {}), RULES)
-    assert all(isinstance(id_, str) for id_ in referenced(hostile))
+    with contextlib.suppress(BadRequest, UnknownObject):
+        assert parse_messages(resolve_references(hostile, {}), RULES)
+    assert all(isinstance(id_, str) for id_ in referenced_ids(hostile))
     assert continues_last(hostile) in (True, False)
 
 
@@ -250,5 +252,5 @@ def test_an_answer_in_many_items_is_read_item_by_item() -> None:
     """Were its text copied with each, the test's time would not do by far."""
     count, piece = 2**16, "x" * 256
     item = {"type": "message", "role": "assistant", "id": "msg_0123456789abcdef_0", "content": piece}
-    [message] = messages_of([item] * count, RULES)
+    [message] = parse_messages([item] * count, RULES)
     assert message == {"role": "assistant", "content": piece * count}

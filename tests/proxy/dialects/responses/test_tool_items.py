@@ -12,22 +12,22 @@ from hypothesis import strategies as st
 from openai.types.responses import ResponseOutputItem
 from pydantic import TypeAdapter
 
-from proxy.dialects.base import Rules
-from proxy.dialects.responses.events import Events
-from proxy.dialects.responses.items import Beside, answer_of, input_items, messages_of, output_items
-from proxy.dialects.responses.tools import Origin
-from recorder.content.canonical import canonical_message
+from proxy.dialects.base import DialectRules
+from proxy.dialects.responses.items import ItemExtras, input_items, output_items, parse_item_id, parse_messages
+from proxy.dialects.responses.stream_events import ResponseEvents
+from proxy.dialects.responses.tools import ToolOrigin
+from recorder.messages.content_hashes import canonical_message
 
 ID = "resp_0123456789abcdef"
 ORIGINS = {
-    "find": Origin("function", "find"),
-    "ns__find": Origin("function", "find", "ns"),
-    "write": Origin("custom", "write"),
-    "ns__write": Origin("custom", "write", "ns"),
-    "local_shell": Origin("local_shell", "local_shell"),
-    "shell": Origin("shell", "shell"),
-    "apply_patch": Origin("apply_patch", "apply_patch"),
-    "tool_search": Origin("tool_search", "tool_search"),
+    "find": ToolOrigin("function", "find"),
+    "ns__find": ToolOrigin("function", "find", "ns"),
+    "write": ToolOrigin("custom", "write"),
+    "ns__write": ToolOrigin("custom", "write", "ns"),
+    "local_shell": ToolOrigin("local_shell", "local_shell"),
+    "shell": ToolOrigin("shell", "shell"),
+    "apply_patch": ToolOrigin("apply_patch", "apply_patch"),
+    "tool_search": ToolOrigin("tool_search", "tool_search"),
 }
 OUTPUT: TypeAdapter[ResponseOutputItem] = TypeAdapter(ResponseOutputItem)
 RIGHT = {
@@ -55,8 +55,8 @@ def sampled(name: str, arguments: str, at: int = 0) -> dict[str, Any]:
     return {"role": "assistant", "content": None, "tool_calls": [call]}
 
 
-def streamed(message: dict[str, Any]) -> tuple[list[dict[str, Any]], Events]:
-    told = Events(ID, ORIGINS)
+def streamed(message: dict[str, Any]) -> tuple[list[dict[str, Any]], ResponseEvents]:
+    told = ResponseEvents(ID, ORIGINS)
     events = []
     for at, call in enumerate(message["tool_calls"]):
         function = call["function"]
@@ -72,7 +72,7 @@ def test_a_call_has_its_own_item_which_the_official_client_reads(name: str) -> N
     [item] = output_items(sampled(name, json.dumps(RIGHT[name])), ID, origins=ORIGINS)
     assert item["type"] == ITEMS[name]
     assert OUTPUT.validate_python(item, strict=True).type == ITEMS[name]
-    assert answer_of(item["id"]) == (ID, 0)
+    assert parse_item_id(item["id"]) == (ID, 0)
     if name.startswith("ns__"):
         assert (item["namespace"], item["name"]) == ("ns", name.removeprefix("ns__"))
 
@@ -116,7 +116,7 @@ def test_a_turn_that_comes_back_is_the_turn_that_was_sampled(calls: list[tuple[s
         OUTPUT.validate_python(item, strict=True)
     without_ids = [{name: value for name, value in item.items() if name != "id"} for item in items]
     for echoed in (items, without_ids):
-        [back] = messages_of(echoed, Rules())
+        [back] = parse_messages(echoed, DialectRules())
         assert canonical_message(back) == canonical_message(message)
     assert streamed(message)[1].items == items
 
@@ -162,7 +162,7 @@ def test_what_tools_gave_back_and_how_it_is_shown_again() -> None:
         {"type": "shell_call", "call_id": "call_shell", "action": {"commands": ["ls"], "timeout_ms": None}},
         {"type": "apply_patch_call", "call_id": "call_patch", "operation": {"type": "delete_file", "path": "a"}},
     ]
-    messages = messages_of([*calls, *given_back], Rules())
+    messages = parse_messages([*calls, *given_back], DialectRules())
     assert [m["role"] for m in messages] == ["assistant", *["tool"] * 4]
     assert [m["tool_call_id"] for m in messages[1:]] == ["call_write", "call_local", "call_shell", "call_patch"]
     shown = input_items(messages, ID, ORIGINS)
@@ -174,15 +174,15 @@ def test_what_tools_gave_back_and_how_it_is_shown_again() -> None:
 
 
 def test_items_of_tools_that_others_ran_are_left_out_with_a_note() -> None:
-    beside = Beside()
-    [user, said] = messages_of(
+    beside = ItemExtras()
+    [user, said] = parse_messages(
         [
             {"role": "user", "content": "x"},
             {"type": "web_search_call", "id": "ws_1", "status": "completed"},
             {"type": "tool_search_call", "execution": "server", "arguments": {}},
             {"type": "message", "role": "assistant", "content": "found"},
         ],
-        Rules(),
+        DialectRules(),
         beside,
     )
     assert (user["role"], said["content"]) == ("user", "found")
@@ -190,12 +190,12 @@ def test_items_of_tools_that_others_ran_are_left_out_with_a_note() -> None:
 
 
 def test_a_search_adds_its_tools() -> None:
-    beside = Beside()
+    beside = ItemExtras()
     tool = {"type": "function", "name": "mail", "parameters": {}}
     inside = {"type": "namespace", "name": "ns", "description": "", "tools": [tool]}
     output = {"type": "tool_search_output", "execution": "client", "call_id": "c", "tools": [tool, inside]}
     more = {"type": "additional_tools", "role": "developer", "tools": [tool]}
-    [message] = messages_of([output, more], Rules(), beside)
+    [message] = parse_messages([output, more], DialectRules(), beside)
     assert message == {"role": "tool", "tool_call_id": "c", "content": '{"tools": ["mail", "ns__mail"]}'}
     assert [where for where, _ in beside.tools] == [
         "input[0].tools[0]",

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.responses.tools import Origin, choice_of, declared, origins_of, plain, read
+from proxy.dialects.responses.tools import (
+    ToolOrigin,
+    chat_tool_choice,
+    declared_tools,
+    is_plain,
+    read_tools,
+    tool_origins,
+)
 from proxy.errors import BadRequest
 
 FIND: Any = {"type": "function", "name": "find_order", "parameters": {"type": "object"}, "strict": False}
@@ -36,7 +43,7 @@ def names(tools: list[dict[str, Any]]) -> list[str]:
 
 
 def test_a_namespace_becomes_functions_with_its_name_before_theirs() -> None:
-    box = read([FIND, AGENTS, PATCH])
+    box = read_tools([FIND, AGENTS, PATCH])
     assert names(box.functions) == [
         "find_order",
         "multi_agent_v1__spawn",
@@ -44,14 +51,14 @@ def test_a_namespace_becomes_functions_with_its_name_before_theirs() -> None:
         "multi_agent_v1__tell",
         "apply_patch",
     ]
-    assert box.origins["multi_agent_v1__tell"] == Origin("custom", "tell", "multi_agent_v1")
+    assert box.origins["multi_agent_v1__tell"] == ToolOrigin("custom", "tell", "multi_agent_v1")
     # what the namespace is stands with its first tool alone
     assert box.functions[1]["function"]["description"] == "multi_agent_v1: Tools for agents.\n\nStarts one."
     assert "description" not in box.functions[2]["function"]
 
 
 def test_a_grammar_is_quoted() -> None:
-    function = read([PATCH]).functions[0]["function"]
+    function = read_tools([PATCH]).functions[0]["function"]
     assert function["description"] == (
         "Edits files.\n\nThe input must match this grammar (lark):\nstart: begin hunk end"
     )
@@ -60,12 +67,12 @@ def test_a_grammar_is_quoted() -> None:
 
 def test_the_outline_gives_back_what_was_declared() -> None:
     tools = [FIND, AGENTS, PATCH, {"type": "local_shell"}, CLIENT_SEARCH]
-    box = read(tools)
-    assert declared(box.outline, box.functions) == tools
-    assert origins_of(box.outline) == box.origins
-    assert not plain(box.outline)
+    box = read_tools(tools)
+    assert declared_tools(box.outline, box.functions) == tools
+    assert tool_origins(box.outline) == box.origins
+    assert not is_plain(box.outline)
     assert {"type": "function", "name": "find_order"} in box.outline  # the rest is recorded with the functions
-    assert plain(read([FIND]).outline)
+    assert is_plain(read_tools([FIND]).outline)
 
 
 _descriptions = st.one_of(st.none(), st.just(""), st.text(max_size=12), st.just("n: d"))
@@ -84,9 +91,9 @@ _namespaces = st.builds(
 
 @given(st.lists(st.one_of(_functions, _namespaces), max_size=4, unique_by=lambda tool: tool["name"]))
 def test_any_functions_come_back_as_they_were_declared(tools: list[dict[str, Any]]) -> None:
-    box = read(tools)
-    assert declared(box.outline, box.functions) == tools
-    assert origins_of(box.outline) == box.origins
+    box = read_tools(tools)
+    assert declared_tools(box.outline, box.functions) == tools
+    assert tool_origins(box.outline) == box.origins
 
 
 @pytest.mark.parametrize(
@@ -101,36 +108,36 @@ def test_any_functions_come_back_as_they_were_declared(tools: list[dict[str, Any
 )
 def test_two_tools_of_one_name_for_the_model_are_refused(tools: list[Any]) -> None:
     with pytest.raises(BadRequest, match="rename one of them"):
-        read(tools)
+        read_tools(tools)
 
 
 def test_what_nobody_runs_here_is_left_out_unless_it_is_all() -> None:
-    box = read([FIND, {"type": "web_search"}, {"type": "image_generation"}])
+    box = read_tools([FIND, {"type": "web_search"}, {"type": "image_generation"}])
     assert (names(box.functions), box.left_out) == (["find_order"], ["web_search", "image_generation"])
-    assert declared(box.outline, box.functions) == [FIND]
+    assert declared_tools(box.outline, box.functions) == [FIND]
     with pytest.raises(BadRequest, match="web_search alone"):
-        read([{"type": "web_search"}])
+        read_tools([{"type": "web_search"}])
 
 
 @pytest.mark.parametrize("where", [{"server_url": "https://mcp.example"}, {"connector_id": "connector_gmail"}])
 def test_an_mcp_server_is_refused_and_hones_own_named(where: dict[str, str]) -> None:
     with pytest.raises(BadRequest, match="/mcp"):
-        read([FIND, {"type": "mcp", "server_label": "x", **where}])
+        read_tools([FIND, {"type": "mcp", "server_label": "x", **where}])
 
 
 def test_deferred_tools_wait_for_the_search_that_finds_them() -> None:
     deferred = FIND | {"defer_loading": True}
-    box = read([deferred, CLIENT_SEARCH])
+    box = read_tools([deferred, CLIENT_SEARCH])
     assert names(box.functions) == ["tool_search"]
-    assert declared(box.outline, box.functions) == [deferred, CLIENT_SEARCH]
-    found = read([deferred, CLIENT_SEARCH], [("input[2].tools[0]", deferred), ("input[4].tools[0]", deferred)])
+    assert declared_tools(box.outline, box.functions) == [deferred, CLIENT_SEARCH]
+    found = read_tools([deferred, CLIENT_SEARCH], [("input[2].tools[0]", deferred), ("input[4].tools[0]", deferred)])
     assert names(found.functions) == ["tool_search", "find_order"]
     assert "defer_loading" not in found.functions[1]["function"]
-    assert declared(found.loaded, found.functions) == [FIND]
+    assert declared_tools(found.loaded, found.functions) == [FIND]
 
 
 def test_deferred_tools_are_offered_where_nobody_searches() -> None:
-    box = read([FIND | {"defer_loading": True}, {"type": "tool_search"}])
+    box = read_tools([FIND | {"defer_loading": True}, {"type": "tool_search"}])
     assert (names(box.functions), box.left_out) == (["find_order"], ["tool_search"])
     assert "defer_loading" not in box.functions[0]["function"]
 
@@ -138,9 +145,9 @@ def test_deferred_tools_are_offered_where_nobody_searches() -> None:
 def test_a_namespace_that_is_found_again_grows() -> None:
     inside = AGENTS["tools"]
     one, two = (AGENTS | {"tools": tools} for tools in (inside[:1], inside))
-    box = read([CLIENT_SEARCH], [("input[1].tools[0]", one), ("input[3].tools[0]", two)])
+    box = read_tools([CLIENT_SEARCH], [("input[1].tools[0]", one), ("input[3].tools[0]", two)])
     assert names(box.functions)[1:] == ["multi_agent_v1__spawn", "multi_agent_v1__wait", "multi_agent_v1__tell"]
-    assert set(origins_of(box.loaded)) == set(names(box.functions)[1:])
+    assert set(tool_origins(box.loaded)) == set(names(box.functions)[1:])
 
 
 @pytest.mark.parametrize(
@@ -152,8 +159,8 @@ def test_a_namespace_that_is_found_again_grows() -> None:
     ],
 )
 def test_a_choice_names_the_clients_tool(choice: dict[str, str], name: str) -> None:
-    box = read([AGENTS, PATCH, {"type": "local_shell"}])
-    assert choice_of(choice, box) == {"type": "function", "function": {"name": name}}
+    box = read_tools([AGENTS, PATCH, {"type": "local_shell"}])
+    assert chat_tool_choice(choice, box) == {"type": "function", "function": {"name": name}}
 
 
 @pytest.mark.parametrize(
@@ -169,7 +176,7 @@ def test_a_choice_names_the_clients_tool(choice: dict[str, str], name: str) -> N
 )
 def test_a_choice_that_cannot_be_is_refused(choice: dict[str, Any]) -> None:
     with pytest.raises(BadRequest) as refused:
-        choice_of(choice, read([FIND, AGENTS, {"type": "web_search_preview"}]))
+        chat_tool_choice(choice, read_tools([FIND, AGENTS, {"type": "web_search_preview"}]))
     assert refused.value.param == "tool_choice"
 
 
@@ -187,5 +194,5 @@ def test_a_choice_that_cannot_be_is_refused(choice: dict[str, Any]) -> None:
 )
 def test_a_tool_that_cannot_be_read_is_named(tool: Any, param: str) -> None:
     with pytest.raises(BadRequest) as refused:
-        read([tool])
+        read_tools([tool])
     assert refused.value.param == param

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.base import Rules
+from proxy.dialects.base import DialectRules
 from proxy.dialects.tool_types import table
 from proxy.errors import BadRequest
 
@@ -87,7 +87,7 @@ def test_tools_are_read_or_refused(path: str, data: st.DataObject) -> None:
     if data.draw(st.booleans()):
         del body["tool_choice"]
     with contextlib.suppress(BadRequest):
-        reading = DIALECTS[path].read(json.dumps(body).encode(), {}, Rules())
+        reading = DIALECTS[path].read(json.dumps(body).encode(), {}, DialectRules())
         assert isinstance(json.loads(reading.engine_body("engine-model")), dict)
         assert all(isinstance(type_, str) for type_ in reading.request.left_out_tools)
         assert reading.answer().sampled().choices == []

@@ -31,13 +31,13 @@ def literals(hint: Any) -> set[str]:
 def test_every_tool_type_of_the_official_clients_has_a_fate(form: table.Format, union: Any) -> None:
     types = types_of(union)
     assert len(types) >= 14
-    assert {type_ for type_ in types if table.fate_of(form, {"type": type_}) is None} == set()
+    assert {type_ for type_ in types if table.find_rule(form, {"type": type_}) is None} == set()
 
 
 def test_chats_tool_types_have_a_fate() -> None:
     for one in (ChatCompletionFunctionToolParam, ChatCompletionCustomToolParam):
         [type_] = literals(get_type_hints(one)["type"])
-        assert table.fate_of("chat", {"type": type_}) is not None
+        assert table.find_rule("chat", {"type": type_}) is not None
 
 
 def test_every_item_type_of_the_official_client_is_known() -> None:
@@ -53,7 +53,7 @@ def test_every_translated_type_without_a_schema_has_a_fixed_one() -> None:
     translated = {name for name, fate in table.TABLE["messages"].items() if fate.fate == "translated"}
     assert translated == set(schemas.ANTHROPIC)
     for type_ in types_of(BetaToolUnionParam):
-        kind, version = table.split(type_)
+        kind, version = table.split_version(type_)
         assert kind not in schemas.ANTHROPIC or version in schemas.ANTHROPIC[kind]
 
 
@@ -71,20 +71,20 @@ def test_every_translated_type_without_a_schema_has_a_fixed_one() -> None:
     ],
 )
 def test_who_runs_a_tool_decides(tool: dict[str, Any], fate: str) -> None:
-    found = table.fate_of("responses", tool)
+    found = table.find_rule("responses", tool)
     assert found is not None
     assert found.fate == fate
 
 
 @pytest.mark.parametrize("tool", [None, "x", {}, {"type": None}, {"type": ["x"]}, {"type": "telepathy"}])
 def test_what_is_no_known_tool_has_no_fate(tool: object) -> None:
-    assert table.fate_of("responses", tool) is None
-    assert "tools[3]" in str(table.refusal("responses", tool, "tools[3]"))
+    assert table.find_rule("responses", tool) is None
+    assert "tools[3]" in str(table.tool_refusal("responses", tool, "tools[3]"))
 
 
 def test_a_newer_version_is_told_as_the_newest_that_is_known() -> None:
-    newer = schemas.anthropic("text_editor", "20991231", {"name": "str_replace_based_edit_tool"})
-    assert newer == schemas.anthropic("text_editor", "20250728", {"name": "str_replace_based_edit_tool"})
+    newer = schemas.anthropic_function("text_editor", "20991231", {"name": "str_replace_based_edit_tool"})
+    assert newer == schemas.anthropic_function("text_editor", "20250728", {"name": "str_replace_based_edit_tool"})
     assert "insert_text" in newer["function"]["parameters"]["properties"]
 
 

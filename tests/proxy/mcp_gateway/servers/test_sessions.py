@@ -20,8 +20,7 @@ from proxy.settings.mcp import McpServerSettings
 from recorder.registry import keys
 from recorder.registry.keys import Scope
 from recorder.settings import RecorderSettings
-from recorder.store.database import Store
-from recorder.store.project import Project
+from recorder.store.database import Project, Store
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.mcp_everything import Everything, served
 from tests.proxy.running import PROJECT, Proxy, serving
@@ -89,7 +88,7 @@ async def test_callers_of_equal_address_meet_in_the_current_era_alone(store: Sto
 
 
 async def test_without_an_address_the_key_says_who_a_caller_is(store: Store) -> None:
-    minted = [(await keys.mint(Project(store, PROJECT), name, [Scope.INFER]))[1] for name in ("one", "two")]
+    minted = [(await keys.create_key(Project(store, PROJECT), name, [Scope.INFER]))[1] for name in ("one", "two")]
     async with before(store, Everything()) as proxy:
         for key in minted:
             async with httpx2.AsyncClient(headers={"authorization": f"Bearer {key}"}) as http:

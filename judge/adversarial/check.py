@@ -1,0 +1,205 @@
+"""`hone judge check`: a recipe tried on the set, from its settings to what came of it.
+
+Owns: what of a recipe is tried, the bench on which it is (with a store of its own that is thrown away: no queue and no
+trainer ever sees these groups), and the order. Refuses: the tricks (`judge.adversarial.trick_kinds`), judging them
+(`judge.adversarial.part_trials`, `judge.adversarial.part_trials`), and how it reads (`judge.commands.check_view`).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from judge.adversarial import groups, part_trials, user_tasks
+from judge.adversarial.groups import GroupTrial
+from judge.adversarial.trick_kinds import KINDS, KindOutcome, TrialResult
+from judge.adversarial.tricks import RecipeContext
+from judge.adversarial.user_tasks import UserTask
+from judge.errors import JudgeDown, JudgeMisconfigured, JudgeUsage
+from judge.llm.base import BaseEndpoints
+from judge.llm.ruler import Ask
+from judge.panel_settings import BASE
+from judge.rewards.judge_context import JudgeContext
+from judge.scoring.request_count import RequestCount
+from judge.scoring.setup import open_bench, without_people
+from judge.settings import DEFAULT, JudgeSettings
+from recorder.registry.aliases import get_aliases
+from recorder.settings import RecorderSettings
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project
+
+VERSION: Final = 1  # counts changes of the set: shares of two versions do not compare
+
+Tell = Callable[[TrialResult], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRequest:
+    """What is to be tried: a recipe by its name, kinds by theirs (none: all), and how many groups of each.
+
+    `alias`: whose base judges, where the judge is `base`; None: that of the only one.
+    """
+
+    recipe: str = DEFAULT
+    kinds: Sequence[str] = ()
+    groups: int = groups.GROUPS
+    seed: int = 0
+    own: Sequence[UserTask] = ()  # tasks of the user's, for what code decides
+    alias: str | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The kinds, in the registry's order."""
+        return [name for name in KINDS if name in self.kinds or not self.kinds]
+
+
+@dataclass(slots=True)
+class RecipeCheck:
+    """What came of it. `stopped`: why it ended before its end."""
+
+    wanted: CheckRequest
+    model: str
+    by_model: list[KindOutcome] = field(default_factory=list)
+    by_code: list[KindOutcome] = field(default_factory=list)
+    not_tried: dict[str, str] = field(default_factory=dict)  # part → why
+    versions: set[str] = field(default_factory=set)  # what the judge's provider says it ran
+    stopped: str | None = None
+
+    @property
+    def spent(self) -> JudgeUsage:
+        """What all of it took."""
+        return sum((one.spent for one in self.by_model), JudgeUsage())
+
+    @property
+    def requests(self) -> int:
+        """Answers that the judge gave."""
+        return sum(one.requests for one in self.by_model)
+
+    def fooled(self, at_most: float) -> list[KindOutcome]:
+        """Where the share is surely above so much."""
+        return [one for one in (*self.by_model, *self.by_code) if one.over(at_most)]
+
+    def passed(self, at_most: float) -> bool:
+        """Whether nothing fooled it more often than that, and all could be tried."""
+        undecided = any(one.judged == 0 for one in self.by_model)
+        return self.stopped is None and not undecided and not self.fooled(at_most)
+
+
+def count_model_parts(settings: JudgeSettings, recipe: str) -> int:
+    """How many parts of a recipe a judge model is asked about. Raises JudgeMisconfigured."""
+    return len(part_trials.model_parts(without_people(settings, recipe)))
+
+
+async def check_recipe(
+    settings: JudgeSettings,
+    wanted: CheckRequest,
+    tell: Tell = lambda _: None,
+    ask: Ask | None = None,
+    bases: BaseEndpoints | None = None,
+) -> RecipeCheck:
+    """Try a recipe; `tell` hears of each group that a judge model was asked about, `ask` is asked in the model's place.
+
+    `bases`: where the judge `base` is found. The groups are of no alias: whose base it is, `wanted` says.
+
+    Raises:
+        JudgeMisconfigured: there is no such recipe, or nothing of it can be tried.
+        FunctionsDown: its functions cannot be run.
+    """
+    recipe = without_people(settings, wanted.recipe)
+    checked = RecipeCheck(
+        wanted, recipe.of_alias(wanted.alias).model, not_tried=_not_tried(settings.by_recipe(wanted.recipe))
+    )
+    trials = _trials(wanted, recipe)
+    async with _bench(recipe, ask, bases) as made:
+        bench = made if made.asked_of is None else made.asked_of(wanted.alias)
+        told = _told(recipe)
+        kinds = [KINDS[name] for name in wanted.names]
+        cases = [
+            *part_trials.code_cases(one for of in trials for one in of),
+            *user_tasks.user_cases(wanted.own, kinds, wanted.seed, told),
+        ]
+        for reward in part_trials.coded_parts(recipe):  # first: it costs nothing
+            checked.by_code += await part_trials.try_code(reward, cases, bench)
+
+        def heard(seen: TrialResult) -> None:
+            if seen.version:
+                checked.versions.add(seen.version)
+            tell(seen)
+
+        try:
+            for reward in part_trials.model_parts(recipe):
+                async for outcome in part_trials.try_part(reward, trials, bench, wanted.seed, heard):
+                    checked.by_model.append(outcome)
+        except JudgeDown as e:
+            checked.stopped = str(e)
+    return checked
+
+
+async def count_requests(settings: JudgeSettings, wanted: CheckRequest) -> RequestCount:
+    """What trying would ask of the judge, without asking. Raises as `check_recipe` does."""
+    recipe = without_people(settings, wanted.recipe)
+    counted = RequestCount(recipe.max_tokens)
+    async with _bench(recipe, counted.ask) as bench:
+        for reward in part_trials.model_parts(recipe):
+            await part_trials.foresee_part(reward, (one for of in _trials(wanted, recipe) for one in of), bench)
+    return counted
+
+
+async def check_base(project: Project, settings: JudgeSettings, wanted: CheckRequest, tell: Tell) -> RecipeCheck:
+    """`check_recipe` where the judge is `base`: the store says which proxy serves that.
+
+    Raises as `check_recipe` does, and JudgeMisconfigured where it is not clear whose base is meant.
+    """
+    await _require_alias(project, wanted.alias)
+    bases = BaseEndpoints(project)
+    try:
+        return await check_recipe(settings, wanted, tell, bases=bases)
+    finally:
+        await bases.close()
+
+
+async def _require_alias(project: Project, named: str | None) -> None:
+    there = sorted(one.name for one in await get_aliases(project))
+    if (named is None and len(there) == 1) or named in there:
+        return
+    why = "say with --alias whose" if named is None else f"there is no alias {named!r:.80} (--alias)"
+    names = ", ".join(there) or "none yet"
+    raise JudgeMisconfigured(f"the judge is `{BASE}`, the model that an alias began with: {why}; there is: {names}")
+
+
+@asynccontextmanager
+async def _bench(
+    recipe: JudgeSettings, ask: Ask | None, bases: BaseEndpoints | None = None
+) -> AsyncIterator[JudgeContext]:
+    """The worker's bench, on an empty store that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="hone-check-") as folder:
+        store = await open_store(Path(folder), RecorderSettings(), migrate=True, project=groups.PROJECT)
+        try:
+            own = {"keep": False, "again": True}
+            async with open_bench(recipe, Project(store, groups.PROJECT), **own, ask=ask, bases=bases) as bench:
+                yield bench
+        finally:
+            await store.close()
+
+
+def _not_tried(recipe: JudgeSettings) -> dict[str, str]:
+    """The parts of a recipe that are passed over, and why."""
+    tried = {reward.name for reward in (*part_trials.model_parts(recipe), *part_trials.coded_parts(recipe))}
+    why = {
+        reward.name: "people say it" if reward.kind == "feedback" else "its weight is 0" for reward in recipe.in_force()
+    }
+    return {name: why for name, why in why.items() if name not in tried}
+
+
+def _told(recipe: JudgeSettings) -> RecipeContext:
+    return RecipeContext(recipe.rubric, recipe.model.rpartition("/")[2])
+
+
+def _trials(wanted: CheckRequest, recipe: JudgeSettings) -> list[list[GroupTrial]]:
+    """The groups of each kind."""
+    told = _told(recipe)
+    return [list(groups.kind_trials(KINDS[name], wanted.groups, wanted.seed, told)) for name in wanted.names]

@@ -1,0 +1,220 @@
+"""Which judge is good enough: the cheapest that is surely within a tolerance of the best, or how many labels lack.
+
+Owns: the rule. Refuses: the figures (`judge.calibration.figures`). Pure.
+
+Judges held against people: labels met with groups, every judge asked, figures, and which to take.
+
+Owns: the order, and which runs a label's names mean. Refuses: the file (`judge.calibration.labels`), asking
+(`judge.calibration.judged_groups`), the formulas (`judge.calibration.figures`, `judge.calibration.comparison`), and how
+it reads (`judge.commands.calibration_view`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from judge.calibration.figures import Figure, accuracy, figure_difference, judge_figures
+from judge.calibration.judged_groups import JudgedGroup, judge_all, judge_settings
+from judge.calibration.labels import (
+    TABLE,
+    Counts,
+    LabelledPair,
+    PeopleComparison,
+    count_pairs,
+    labelled_pairs,
+    stack_counts,
+)
+from judge.errors import JudgeUsage, LabelsInvalid
+from judge.llm.ruler import Ask
+from judge.rewards.judge_context import drawn_seed
+from judge.settings import JudgeSettings
+from recorder.errors import NotFound
+from recorder.queue.groups.lookup import find_group
+from recorder.store.database import Project
+from recorder.views.trajectories.shapes import GroupView
+from recorder.views.trajectories.transcripts import load_group
+
+FEWEST_PAIRS: Final = 30  # that people told apart: fewer decide nothing
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeCandidate:
+    """A judge: its counts, [groups, columns], those of all candidates by the same groups; what a group costs (USD).
+
+    `usd` None: not known, and then it is taken to be the dearest.
+    """
+
+    name: str
+    counts: Counts
+    usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeChoice:
+    """The judge to take, if that is decided; else how many more labelled pairs would decide it, about."""
+
+    best: str | None
+    taken: str | None
+    more: int = 0
+
+
+def choose_judge(candidates: Sequence[JudgeCandidate], tolerance: float, seed: int = 0) -> JudgeChoice:
+    """The cheapest judge whose pairwise accuracy is surely at most `tolerance` below that of the best.
+
+    Where a cheaper one may be so, and the labels are too few to say, it is not decided: `more` is by how many more the
+    interval would be narrow enough, if all else stays as it is.
+    """
+    pairs = min((decided_pairs(one.counts) for one in candidates), default=0)
+    if pairs < FEWEST_PAIRS:
+        return JudgeChoice(None, None, FEWEST_PAIRS - pairs)
+    best = max(candidates, key=lambda one: (float(accuracy(one.counts.sum(0))), -_price(one)))
+    for one in sorted(candidates, key=_price):
+        lost = figure_difference(best.counts, one.counts, seed=seed)
+        if one is best:
+            return JudgeChoice(best.name, one.name)
+        assert lost.value is not None, "people told pairs apart"
+        assert lost.interval is not None
+        if lost.interval.high <= tolerance:
+            return JudgeChoice(best.name, one.name)
+        if lost.interval.low <= tolerance:
+            return JudgeChoice(best.name, None, _more(lost.value, lost.interval.high, tolerance, pairs))
+    raise AssertionError("unreachable: the best is a candidate")
+
+
+def _price(one: JudgeCandidate) -> float:
+    return math.inf if one.usd is None else one.usd
+
+
+def decided_pairs(counts: Counts) -> int:
+    """The pairs that people told apart; those with a tie stand in the table's middle row."""
+    table = counts.sum(0)[:TABLE].reshape(3, 3)
+    return round(float(table[(0, 2), :].sum()))
+
+
+def _more(lost: float, high: float, tolerance: float, pairs: int) -> int:
+    """How many more pairs until the interval ends on one side of the tolerance: its width goes with 1 / sqrt(pairs)."""
+    room = max(abs(tolerance - lost), 0.01)  # a difference of just the tolerance is never decided
+    return max(1, math.ceil(pairs * ((high - lost) / room) ** 2) - pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeResult:
+    """One judge against people. `pairs`: those that people told apart and it gave both scores."""
+
+    name: str
+    model: str
+    pairs: int
+    groups: int
+    figures: Mapping[str, Figure]
+    unjudged: Mapping[str, str]  # group → why
+    spent: JudgeUsage
+    seconds: float  # a group, in the mean
+
+    @property
+    def usd(self) -> float | None:
+        """What a group costs; None: not known."""
+        cost = self.spent.cost_usd
+        return None if cost is None or not self.groups else cost / self.groups
+
+
+@dataclass(frozen=True, slots=True)
+class GroupProgress:
+    """One group of the `groups` that people labelled, as one judge, by its name, saw it."""
+
+    judge: str
+    groups: int
+    judged: JudgedGroup
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationResult:
+    """What came of it."""
+
+    judges: Sequence[JudgeResult]
+    choice: JudgeChoice
+    tolerance: float
+    labels: int = 0
+    groups: int = 0
+    names: Sequence[str] = field(default_factory=list)
+
+
+async def calibrate(
+    project: Project,
+    settings: JudgeSettings,
+    names: Sequence[str],
+    labels: Sequence[PeopleComparison],
+    tolerance: float,
+    tell: Callable[[GroupProgress], None] = lambda _: None,
+    asks: Mapping[str, Ask] | None = None,
+    draw: Callable[[], int] = drawn_seed,
+) -> CalibrationResult:
+    """Hold each judge, by its name, against the labels; `tell` hears of each group. `asks`: who is asked in a judge's
+    place, by its name. `draw`: a seed of the order in which all judges are shown a group's runs.
+
+    Raises:
+        LabelsInvalid: a label's group, or a run of it, is not in the record.
+        JudgeMisconfigured: a name is no judge, or nobody could judge by it.
+        JudgeDown: a judge did not answer once.
+    """
+    benches = {name: judge_settings(settings, name) for name in names}  # before anybody is paid
+    groups, told = await _met(project, labels)
+    orders = {group.id: draw() for group in groups}
+    held, candidates = [], []
+    for name, recipe in benches.items():
+        hear = partial(_heard, tell, name, len(groups))
+        judged = await judge_all(project, groups, recipe, hear, (asks or {}).get(name), orders)
+        by_group = count_pairs(pair for one in judged for pair in _pairs(one, told[one.group]))
+        array = stack_counts(by_group, [group.id for group in groups])
+        spent, there = sum((one.spent for one in judged), JudgeUsage()), [one for one in judged if one.why is None]
+        seconds = sum(one.seconds for one in there) / len(there) if there else 0.0
+        unjudged = {one.group: one.why for one in judged if one.why is not None}
+        held.append(
+            JudgeResult(
+                name, recipe.model, decided_pairs(array), len(there), judge_figures(array), unjudged, spent, seconds
+            )
+        )
+        candidates.append(JudgeCandidate(name, array, held[-1].usd))
+    return CalibrationResult(
+        held, choose_judge(candidates, tolerance), tolerance, len(labels), len(groups), list(names)
+    )
+
+
+def _heard(tell: Callable[[GroupProgress], None], judge: str, groups: int, judged: JudgedGroup) -> None:
+    tell(GroupProgress(judge, groups, judged))
+
+
+def _pairs(judged: JudgedGroup, told: Sequence[Mapping[str, float]]) -> list[LabelledPair]:
+    return [
+        pair
+        for people in told
+        for pair in labelled_pairs(judged.group, people, judged.scores, places=judged.places, lengths=judged.lengths)
+    ]
+
+
+async def _met(
+    project: Project, labels: Sequence[PeopleComparison]
+) -> tuple[list[GroupView], dict[str, list[Mapping[str, float]]]]:
+    """The groups that the labels are about, and what was said of each, by the runs' ids."""
+    groups: dict[str, GroupView] = {}  # by the label's name of it
+    told: dict[str, list[Mapping[str, float]]] = {}
+    for one in labels:
+        if one.group not in groups:
+            try:
+                groups[one.group] = await load_group(project.store, await find_group(project, one.group))
+            except NotFound as e:
+                raise LabelsInvalid(f"{one.where or 'a label'}: {e}") from e
+        group = groups[one.group]
+        told.setdefault(group.id, []).append(_by_id(group, one))
+    return list({group.id: group for group in groups.values()}.values()), told
+
+
+def _by_id(group: GroupView, one: PeopleComparison) -> dict[str, float]:
+    known = {member.external_id: member.id for member in group.members if member.external_id is not None}
+    known |= {member.id: member.id for member in group.members}
+    if unknown := [run for run in one.scores if run not in known]:
+        raise LabelsInvalid(f"{one.where or 'a label'}: group {one.group!r:.80} has no run {unknown[0]!r:.80}")
+    return {known[run]: score for run, score in one.scores.items()}

@@ -1,0 +1,148 @@
+"""What the judge is shown of a group: each run's messages and other histories, and what all have in common.
+
+Owns: which fields of a message are shown, tool calls under numbers, the common prefix, and which runs are one and the
+same. Refuses: ids, the fence and cutting (`judge.llm.prompt`, `recorder.llm.untrusted_text`, `judge.llm.truncation`).
+Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+from recorder.messages.plain_text import message_text
+from recorder.states import CallKind
+from recorder.views.trajectories.shapes import HistoryView, TrajectoryView
+
+CUT: Final = "cut"
+SUB_AGENT: Final = "sub_agent"
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTrajectory:
+    """One trajectory, as far as a prompt needs it."""
+
+    id: str
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]] | None = None
+    histories: Sequence[HistoryView] = ()
+
+
+def prompt_trajectory(member: TrajectoryView) -> PromptTrajectory:
+    """A recorded trajectory as the judge sees it."""
+    return PromptTrajectory(member.id, member.messages, member.tools, member.histories)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptGroup:
+    """A group ready to be written: the shared part, and each distinct trajectory under the hash of its content."""
+
+    shared: Json
+    own: Mapping[str, Json]
+    members: Mapping[str, tuple[str, ...]]
+
+
+def show_group(runs: Sequence[PromptTrajectory]) -> PromptGroup:
+    """What is shown of at least one run."""
+    shown = [show_trajectory(run) for run in runs]
+    tools = [list(run.tools or ()) for run in runs]
+    same_tools = all(these == tools[0] for these in tools)
+    length = _shared_length([messages for messages, _ in shown])
+    own: dict[str, Json] = {}
+    members: dict[str, tuple[str, ...]] = {}
+    for run, (messages, histories), these in zip(runs, shown, tools, strict=True):
+        document: Json = {"histories": histories} if histories else {}
+        if not same_tools:
+            document["tools"] = these
+        document["messages"] = messages[length:]  # last, as in time
+        key = json_digest(document)
+        own[key] = document
+        members[key] = (*members.get(key, ()), run.id)
+    shared = {"kind": "shared", "messages": shown[0][0][:length], "tools": tools[0] if same_tools else []}
+    return PromptGroup(shared, own, members)
+
+
+def show_trajectory(run: PromptTrajectory) -> tuple[list[Json], list[Json]]:
+    """What is shown of one run: its messages, and its other histories."""
+    return _NumberedMessages().run(run)
+
+
+def json_digest(value: Any) -> str:
+    """Hash of any JSON value, independent of the order of keys."""
+    return blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def _shared_length(shown: Sequence[Sequence[Json]]) -> int:
+    """How many leading messages all have in common; each run keeps at least its last one for itself.
+
+    Where all are one and the same run, they share what came before the agent's first answer.
+    """
+    shortest = min(len(messages) for messages in shown)
+    first = shown[0]
+    if all(messages == first for messages in shown):
+        answered = (i for i, message in enumerate(first) if message["role"] == "assistant")
+        return next(answered, max(0, shortest - 1))
+    length = 0
+    while length < shortest - 1 and all(messages[length] == first[length] for messages in shown):
+        length += 1
+    return length
+
+
+class _NumberedMessages:
+    """The messages of one run. Tool-call ids are random; they are numbered instead, in all its histories alike."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, str] = {}
+
+    def run(self, run: PromptTrajectory) -> tuple[list[Json], list[Json]]:
+        """Its messages, and its other histories. Numbers count from its messages on, which runs have in common."""
+        messages = self._messages(run.messages)
+        return messages, [
+            {
+                "turns": SUB_AGENT if history.kind is CallKind.SUB else CUT,
+                "messages": self._messages(history.messages),
+            }
+            for history in run.histories
+        ]
+
+    def _messages(self, messages: Sequence[Mapping[str, Any]]) -> list[Json]:
+        return [_show(message, self._numbered) for message in messages]
+
+    def _numbered(self, issued: Any) -> str:
+        return self._numbers.setdefault(str(issued), f"call_{len(self._numbers) + 1}")
+
+
+def _show(message: Mapping[str, Any], numbered: Callable[[Any], str]) -> Json:
+    shown: Json = {"role": str(message.get("role", "")), "content": message_text(message, label=_label)}
+    if message.get("name") is not None:
+        shown["name"] = message["name"]
+    if message.get("refusal"):
+        shown["refusal"] = message["refusal"]
+    if calls := message.get("tool_calls"):
+        shown["tool_calls"] = [_show_call(call, numbered) for call in calls] if isinstance(calls, list) else calls
+    if message.get("function_call") is not None:
+        shown["function_call"] = message["function_call"]
+    if message.get("tool_call_id") is not None:
+        shown["tool_call_id"] = numbered(message["tool_call_id"])
+    return shown
+
+
+def _show_call(call: Any, numbered: Callable[[Any], str]) -> Any:
+    """A tool call under its number. What has not the form of one is shown as it is: that too is the agent's doing."""
+    if not isinstance(call, Mapping):
+        return call
+    return {**{name: value for name, value in call.items() if name != "index"}, "id": numbered(call.get("id"))}
+
+
+def _label(part: Any) -> str:
+    """What a judge is shown for a part that is no text: a refusal's words, and the names of pictures and sounds."""
+    if not isinstance(part, Mapping):
+        return str(part)
+    if isinstance(part.get("refusal"), str):
+        return str(part["refusal"])
+    return f"[{part.get('type', 'something')} not shown]"

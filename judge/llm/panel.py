@@ -1,0 +1,198 @@
+"""Asking about one group as often as the settings say: each judge, each repeat, side by side.
+
+Owns: who is asked which prompt, replies that are at hand, what each request came to, and how many must be readable.
+Refuses: one request (`judge.llm.ruler`), making one score of replies (`judge.llm.panel`).
+
+Several replies about one group made into one verdict for each run, and how far they agree.
+
+Owns: the mean, the median, and agreement. Pure. Refuses: asking (`judge.llm.panel`), and what follows from
+disagreement (`judge.rewards.model_kinds`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import statistics
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Final
+
+from judge.errors import JudgeFailed, JudgeUsage, QuorumMissed
+from judge.llm import subscores as parts
+from judge.llm.prompt import GroupPrompt
+from judge.llm.reply_reader import Subscore, TrajectoryVerdict
+from judge.llm.ruler import Ask, GroupRuling, rank_group, recall_ruling
+from judge.panel_settings import Combine, SubscoreSettings
+from recorder.stats.agreement import compare_rewards
+
+_TOLD: Final = 3  # failures in a message
+
+
+@dataclass(frozen=True, slots=True)
+class PanelJudge:
+    """One who is asked. `weight`: how much its replies count beside the others'."""
+
+    name: str
+    weight: float
+    ask: Ask
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReply:
+    """A judge's reply that is at hand."""
+
+    text: str
+    version: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PanelReply:
+    """What one request came to: a ruling, or why there is none. `prompt` says which turn it was."""
+
+    judge: str
+    weight: float
+    prompt: GroupPrompt
+    ruling: GroupRuling | None
+    failed: JudgeFailed | None = None
+
+    @property
+    def spent(self) -> JudgeUsage:
+        """What it used up."""
+        if self.ruling is not None:
+            return self.ruling.spent
+        return self.failed.spent if self.failed else JudgeUsage()
+
+
+Keep = Callable[[GroupPrompt, GroupRuling], Awaitable[None]]
+
+
+async def ask_panel(
+    prompts: Sequence[GroupPrompt], judges: Sequence[PanelJudge], at_hand: Mapping[int, StoredReply], keep: Keep
+) -> list[PanelReply]:
+    """Send each prompt to the judge whose turn it is, except where its reply is at hand (by the turns' numbers).
+
+    A judge that fails keeps no other from being asked, and what was said is kept as soon as it is said.
+    Raises what is no failure of a judge (`NotAsked`, a bug) once all have been asked.
+    """
+    asking = (_said(one, judges[one.turn.member], at_hand.get(one.turn.number), keep) for one in prompts)
+    answers = await asyncio.gather(*asking, return_exceptions=True)
+    found: list[PanelReply] = []
+    for prompt, answer in zip(prompts, answers, strict=True):
+        judge = judges[prompt.turn.member]
+        if isinstance(answer, JudgeFailed):
+            found.append(PanelReply(judge.name, judge.weight, prompt, None, answer))
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            found.append(PanelReply(judge.name, judge.weight, prompt, answer))
+    return found
+
+
+async def _said(prompt: GroupPrompt, judge: PanelJudge, at_hand: StoredReply | None, keep: Keep) -> GroupRuling:
+    if at_hand is not None:
+        recalled = await recall_ruling(prompt, at_hand.text, at_hand.version)
+        if recalled is not None:
+            return recalled
+    ruling = await rank_group(prompt, judge.ask)
+    await keep(prompt, ruling)
+    return ruling
+
+
+def require_quorum(said: Sequence[PanelReply], needed: int) -> None:
+    """Raise where fewer replies than `needed` could be read: the one failure there is, or one that tells of all."""
+    failed = [(one.judge, one.failed) for one in said if one.failed is not None]
+    if len(said) - len(failed) >= needed:
+        return
+    if len(said) == 1:
+        raise failed[0][1]
+    told = "; ".join(f"{judge}: {why} ({why.code})" for judge, why in failed[:_TOLD])
+    more = f"; and {len(failed) - _TOLD} more" if len(failed) > _TOLD else ""
+    waits = [why.wait_s for _, why in failed if why.wait_s is not None]
+    raise QuorumMissed(
+        "judge_quorum",
+        f"{len(said) - len(failed)} of {len(said)} replies could be had, and {needed} are needed (judge.quorum): "
+        f"{told}{more}. Those that were read are kept: the next try asks for the others alone.",
+        spent=total_usage(said),
+        wait_s=max(waits, default=None),
+    )
+
+
+def total_usage(said: Sequence[PanelReply]) -> JudgeUsage:
+    """What all requests used up; they run side by side, so their time is that of the longest."""
+    whole = sum((one.spent for one in said), JudgeUsage())
+    return replace(whole, latency_s=max((one.spent.latency_s for one in said), default=0.0))
+
+
+Verdicts = Mapping[str, TrajectoryVerdict]  # by trajectory id
+Weighed = Sequence[tuple[float, float]]  # weight and value
+DIGITS: Final = 12  # so that equal replies in another order make equal scores
+
+
+def weighted_mean(weighed: Weighed) -> float:
+    """The mean by weight."""
+    heaviest = max(weight for weight, _ in weighed)
+    shares = [(weight / heaviest, value) for weight, value in weighed]  # so no sum of weights overflows
+    found = math.fsum(share * value for share, value in shares) / math.fsum(share for share, _ in shares)
+    values = [value for _, value in weighed]
+    return min(max(round(found, DIGITS), min(values)), max(values))
+
+
+def weighted_median(weighed: Weighed) -> float:
+    """The value with half of the weight on either side; between two, where these have half each."""
+    ordered = sorted((value, weight) for weight, value in weighed)
+    half = math.fsum(weight for _, weight in ordered) / 2
+    below = 0.0
+    for place, (value, weight) in enumerate(ordered):
+        below += weight
+        if math.isclose(below, half) and place + 1 < len(ordered):
+            return (value + ordered[place + 1][0]) / 2
+        if below >= half:
+            return value
+    return ordered[-1][0]
+
+
+COMBINE: Final[Mapping[Combine, Callable[[Weighed], float]]] = {"mean": weighted_mean, "median": weighted_median}
+
+
+def combine_verdicts(
+    replies: Sequence[tuple[float, Verdicts]], how: Combine, subscores: Sequence[SubscoreSettings] = ()
+) -> dict[str, TrajectoryVerdict]:
+    """One verdict for each run that all of the replies (weight, verdicts) have; there is at least one reply.
+
+    Sub-scores are combined each by itself, and make the score. The words are those of the reply that came nearest.
+    """
+    if len(replies) == 1:
+        return dict(replies[0][1])
+    runs = [run for run in replies[0][1] if all(run in verdicts for _, verdicts in replies)]
+    return {run: _one([(weight, verdicts[run]) for weight, verdicts in replies], how, subscores) for run in runs}
+
+
+def _one(
+    said: Sequence[tuple[float, TrajectoryVerdict]], how: Combine, subscores: Sequence[SubscoreSettings]
+) -> TrajectoryVerdict:
+    subs = {sub.name: _sub([(weight, one.subs[sub.name]) for weight, one in said], how) for sub in subscores}
+    if subs:
+        score = parts.mean_score(subscores, {name: sub.score for name, sub in subs.items()})
+    else:
+        score = COMBINE[how]([(weight, one.score) for weight, one in said])
+    nearest = min((one for _, one in said), key=lambda one: abs(one.score - score))
+    scores = [one.score for _, one in said]
+    told = f"{nearest.explanation} [{len(said)} replies: {min(scores):.2f} to {max(scores):.2f}]".strip()
+    return TrajectoryVerdict(score, told, subs)
+
+
+def _sub(said: Sequence[tuple[float, Subscore]], how: Combine) -> Subscore:
+    score = COMBINE[how]([(weight, sub.score) for weight, sub in said])
+    return Subscore(score, min((sub for _, sub in said), key=lambda sub: abs(sub.score - score)).reason)
+
+
+def reply_agreement(replies: Sequence[Verdicts]) -> float | None:
+    """The mean of Kendall's tau-b over all pairs of replies, -1 to 1; None: no two of them both tell runs apart.
+
+    Runs that a reply ties are in its tau as ties; a reply that ties all of them has no order, and no pair counts it.
+    """
+    scores = [{run: verdict.score for run, verdict in verdicts.items()} for verdicts in replies]
+    taus = [tau for one, other in combinations(scores, 2) if (tau := compare_rewards(one, other).tau) is not None]
+    return statistics.fmean(taus) if taus else None

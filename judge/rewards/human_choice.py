@@ -1,0 +1,69 @@
+"""What people chose in a group: where judges disagree, that is its score.
+
+Owns: which feedback is a choice, and the values that choices make. Pure. Refuses: storing feedback
+(`recorder.queue.feedback`), what follows from choices (`recorder.queue.groups.disputes`), and when people are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from recorder.queue.feedback import SCORE, parse_choice
+from recorder.queue.groups.disputes import PairChoice, transitive_preferences
+from recorder.views.trajectories.shapes import FeedbackView
+
+Feedback = Mapping[str, Sequence[FeedbackView]]  # by trajectory id
+_NAME, _NAMED = 60, 3  # characters of who chose, and how many are named
+
+
+@dataclass(frozen=True, slots=True)
+class HumanChoice:
+    """What a person's choice says of one run: a value in 0..1, and how."""
+
+    value: float
+    why: str
+
+
+def human_choices(group_id: str, feedback: Feedback) -> dict[str, HumanChoice]:
+    """What people say of the runs of a group; empty: they say nothing by which two of them could be compared.
+
+    Scores (feedback `score`, 0 to 1) go before preferences. Runs that nobody chose or scored have no value.
+    """
+    scored = {run: one for run, said in feedback.items() if (one := _score(said)) is not None}
+    if len(scored) > 1:
+        return scored
+    said = [told for _, told in sorted(_choices(group_id, feedback), key=lambda one: one[0])]
+    return _ordered(said, {by for _, by in said if by})
+
+
+def _score(said: Sequence[FeedbackView]) -> HumanChoice | None:
+    named = [one for one in said if one.name == SCORE and isinstance(one.value, bool | int | float)]
+    if not named:
+        return None
+    newest = max(named, key=lambda one: one.created_at)
+    return HumanChoice(float(newest.value), newest.comment or "a person scored it") if 0 <= newest.value <= 1 else None
+
+
+def _choices(group_id: str, feedback: Feedback) -> Iterator[tuple[float, tuple[PairChoice, str | None]]]:
+    """Choices between two runs of the group, with when and by whom."""
+    for run, said in feedback.items():
+        for one in said:
+            choice = parse_choice(run, one.name, one.value, one.tags)
+            if choice is not None and one.tags.get("group") == group_id and choice.worse in feedback:
+                yield one.created_at, (choice, one.tags.get("by"))
+
+
+def _ordered(said: Sequence[tuple[PairChoice, str | None]], by: Collection[str]) -> dict[str, HumanChoice]:
+    """Of the runs that a run compares with, by choices and what follows from them, the share that it is better than;
+    one that it is as good as counts half."""
+    at_least = transitive_preferences(choice for choice, _ in said)
+    who = f" ({', '.join(sorted(one[:_NAME] for one in by)[:_NAMED])})" if by else ""
+    found: dict[str, HumanChoice] = {}
+    for run, below in at_least.items():
+        above = {other for other, its in at_least.items() if run in its}
+        better, worse, as_good = len(below - above), len(above - below), len(above & below)
+        why = f"people{who} chose: better than {better} of the others, worse than {worse}"
+        why += f", as good as {as_good}" if as_good else ""
+        found[run] = HumanChoice((better + as_good / 2) / len(above | below), why)
+    return found

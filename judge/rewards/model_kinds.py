@@ -1,0 +1,212 @@
+"""The kind `rubric`: which criteria of its scenario each trajectory meets.
+
+Refuses: judging them (`judge.rewards.rubrics`).
+
+The kind `ruler`: the judge model, or a panel, compares the members of a group with one another.
+
+Owns: whether anybody need be asked, with which prompts, and whether the replies agree enough to be a score. Refuses:
+prompts (`judge.llm.prompt`), asking (`judge.llm.panel`) and making one verdict of replies (`judge.llm.panel`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from judge.errors import FunctionsDown, JudgeMisconfigured
+from judge.llm.group_text import prompt_trajectory
+from judge.llm.panel import PanelReply, ask_panel, combine_verdicts, reply_agreement, require_quorum, total_usage
+from judge.llm.prompt import ALONE, TOO_LONG, GroupPrompt, JudgeRequest, build_prompt, judge_requests
+from judge.llm.ruler import GroupRuling, identical_ruling
+from judge.rewards.human_choice import human_choices
+from judge.rewards.judge_context import JudgeContext, KindResult
+from judge.rewards.part import RewardPart
+from judge.rewards.rubrics import RubricSubject
+from judge.settings import JudgeSettings, RewardSettings
+from recorder.llm.rubric import check_functions, rubric_text
+from recorder.messages import content_hashes
+from recorder.messages.text_masking import mask_message
+from recorder.queue.feedback import BY_PERSON
+from recorder.queue.groups.readiness import MEASURED
+from recorder.states import Origin
+from recorder.views.trajectories.shapes import GroupView, TrajectoryView
+
+
+async def by_rubric(
+    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: JudgeContext
+) -> KindResult:
+    """The judge model, or code, says which criteria of its scenario each run meets: at most one request a run."""
+    if bench.rubrics is None:
+        raise JudgeMisconfigured("this bench was opened without a reward of kind rubric")
+    runs = [_subject(member, group) for member in members]
+    found = await bench.rubrics.judge(runs, checks_of(group), evidence=reward.evidence)
+    ruling = GroupRuling({}, "", found.version, found.spent, found.asked) if found.judged else None
+    return KindResult(found.parts, ruling=ruling, code=found.code, run_prompts=found.prompts)
+
+
+def checks_of(group: GroupView) -> frozenset[str]:
+    """The functions that decide criteria of a group, whichever of its members are judged."""
+    scenarios = (group.scenario, *(member.scenario for member in group.members))
+    return check_functions(scenario.rubric for scenario in scenarios if scenario is not None)
+
+
+def _subject(member: TrajectoryView, group: GroupView) -> RubricSubject:
+    scenario = member.scenario or group.scenario
+    return RubricSubject(member.id, prompt_trajectory(member), scenario and scenario.rubric, member)
+
+
+NOT_CHOSEN: Final = "judges disagreed about the group, and no person's choice says anything of this run"
+
+
+async def by_ruler(
+    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: JudgeContext
+) -> KindResult:
+    """The judges compare the group. It applies to no group of one: there is nobody to compare with.
+
+    Stored replies to the same prompt under the same recipe are read again instead of asking. Nobody is asked about runs
+    that are one and the same, unless they are measured.
+    """
+    if len(members) < 2:
+        return KindResult({})
+    if not bench.judges:
+        raise JudgeMisconfigured("RULER needs a judge model: set judge.model, or name a [[judge.panel]]")
+    seed = bench.order_seed()
+    prompt = await _prompt(group, members, bench.settings, seed, ALONE)
+    if len(prompt.ids) == 1 and not all(member.purpose in MEASURED for member in members):
+        return _unasked(prompt)
+    checks = await _checks(group, bench)
+    at_hand = await bench.replies.known(prompt.hash, checks)
+    # Ids and order follow from the seed, so under the stored one the stored replies mean these trajectories.
+    prompts = await _prompts(group, members, bench, prompt, at_hand.order_seed if at_hand else seed)
+    if at_hand is not None and at_hand.whole and len(at_hand.replies) >= bench.settings.needed:
+        prompts = [one for one in prompts if one.turn.number in at_hand.replies]
+    said = await ask_panel(
+        prompts, bench.judges, at_hand.replies if at_hand else {}, lambda p, r: bench.replies.keep(p, r, checks)
+    )
+    require_quorum(said, bench.settings.needed)
+    return _judged(group, members, said, bench.settings)
+
+
+async def _checks(group: GroupView, bench: JudgeContext) -> str:
+    """The hash of the code that decides the group's criteria, where its recipe has a rubric: it is of the recipe."""
+    if bench.rubrics is None or not any(reward.kind == "rubric" for reward in bench.settings.in_force()):
+        return ""
+    with suppress(FunctionsDown):  # the rubric's own part says so
+        return await bench.rubrics.code(checks_of(group))
+    return ""
+
+
+async def _prompts(
+    group: GroupView, members: Sequence[TrajectoryView], bench: JudgeContext, first: GroupPrompt, seed: int
+) -> list[GroupPrompt]:
+    """What is asked about the group, one prompt a request; `first` is one already where its seed is the one."""
+    asked = judge_requests(len(bench.judges), bench.settings.repeats)
+    made = [await _prompt(group, members, bench.settings, seed, turn) for turn in asked[first.seed == seed :]]
+    return [first, *made] if len(made) < len(asked) else made
+
+
+async def _prompt(
+    group: GroupView, members: Sequence[TrajectoryView], settings: JudgeSettings, seed: int, turn: JudgeRequest
+) -> GroupPrompt:
+    runs = [prompt_trajectory(member) for member in members]
+    rubric = rubric_text(group.scenario.rubric) if group.scenario else None
+    # Megabytes of tool outputs take a while to cut to size: off the loop, which renews leases.
+    return await asyncio.to_thread(
+        build_prompt,
+        runs,
+        rubric=settings.rubric,
+        seed=seed,
+        max_chars=settings.max_context_chars,
+        task_rubric=rubric,
+        alike=_are_alike(group, members),
+        step=is_one_step(members),
+        turn=turn,
+        subscores=settings.subscores,
+    )
+
+
+def _are_alike(group: GroupView, members: Sequence[TrajectoryView]) -> bool:
+    """Whether a group that nobody named holds tasks that differ in what `recorder.same_task = "normalised"` masks.
+
+    A run that rewrote its history may begin with anything, and was given the same task all the same.
+    """
+    openings = [content_hashes.hash_first_turn(member.messages) for member in members]
+    exact = {content_hashes.canonical_json(opening) for opening in openings}
+    masked = {content_hashes.canonical_json([mask_message(message) for message in opening]) for opening in openings}
+    return group.external_id is None and len(exact) > 1 == len(masked)
+
+
+def is_one_step(members: Sequence[TrajectoryView]) -> bool:
+    """Whether all are answers to one turn, none of which was gone on with (`recorder.queue.groups.shadows`)."""
+    return all(member.origin is Origin.SHADOW for member in members)
+
+
+def _unasked(prompt: GroupPrompt) -> KindResult:
+    ruling = identical_ruling(prompt)
+    parts = {name: RewardPart(v.score, v.explanation, unasked=True) for name, v in ruling.verdicts.items()}
+    return KindResult(parts | _without(prompt.too_long, TOO_LONG), prompt, ruling)
+
+
+def _judged(
+    group: GroupView, members: Sequence[TrajectoryView], said: Sequence[PanelReply], settings: JudgeSettings
+) -> KindResult:
+    """What the readable replies come to; where they disagree, what people chose, and else that they do."""
+    read = [(one.weight, one.ruling) for one in said if one.ruling is not None]
+    verdicts = combine_verdicts(
+        [(weight, ruling.verdicts) for weight, ruling in read], settings.combine, settings.subscores
+    )
+    agree = reply_agreement([ruling.verdicts for _, ruling in read])
+    prompt = said[0].prompt
+    parts = {
+        name: RewardPart(
+            v.score,
+            v.explanation,
+            {sub: one.score for sub, one in v.subs.items()},
+            {sub: one.reason for sub, one in v.subs.items()},
+        )
+        for name, v in verdicts.items()
+    }
+    parts |= _without((id_ for members in prompt.ids.values() for id_ in members if id_ not in parts), TOO_LONG)
+    judged = KindResult(
+        parts | _without(prompt.too_long, TOO_LONG),
+        prompt,
+        _whole(said, [ruling for _, ruling in read]) if settings.requests > 1 else read[0][1],
+        said=said if settings.requests > 1 else (),
+        agreement=agree,
+    )
+    return _settled(judged, group, members, settings)
+
+
+def _without(ids: Iterable[str], why: str) -> dict[str, RewardPart]:
+    return {id_: RewardPart(None, why) for id_ in ids}
+
+
+def _whole(said: Sequence[PanelReply], read: Sequence[GroupRuling]) -> GroupRuling:
+    """All requests as one; its verdicts are those of the parts."""
+    versions = dict.fromkeys(ruling.version for ruling in read if ruling.version)
+    asked = sum(ruling.asked for ruling in read)
+    return GroupRuling({}, None, " + ".join(sorted(versions)) or None, total_usage(said), asked)
+
+
+def _settled(
+    judged: KindResult, group: GroupView, members: Sequence[TrajectoryView], settings: JudgeSettings
+) -> KindResult:
+    """The same where the replies agree enough. Else the parts are what people chose, or wait for that."""
+    bound = settings.min_agreement
+    if bound is None or judged.agreement is None or judged.agreement >= bound:
+        return judged
+    low = f"the judges agree by {judged.agreement:.2f} (mean tau-b of each two replies), below {bound:g}"
+    choice = human_choices(group.id, {member.id: member.feedback for member in members})
+    if not choice:
+        why = f"{low} (judge.min_agreement): a person's choice scores the group (`hone review`)"
+        return replace(judged, disputed=why)
+    parts = {
+        id_: RewardPart(one.value, f"{one.why}; {low}", {BY_PERSON: one.value}, {BY_PERSON: one.why})
+        for id_, one in choice.items()
+    }
+    missing = (member.id for member in members if member.id not in choice)
+    parts |= {id_: RewardPart(None, NOT_CHOSEN, of_run=False) for id_ in missing}
+    return replace(judged, parts=parts, chosen=True)

@@ -1,0 +1,322 @@
+"""Verdicts at hand: what a judge said about a run by some criteria is not asked again.
+
+Owns: under which key a verdict is found again, and keeping those that come at one time in one transaction. Refuses: the
+rows (`recorder.queue.judging.records`), and who is asked about what (`judge.rewards.rubrics`).
+
+Rubrics as rewards: each run by itself, by the criteria of its scenario.
+
+Owns: which criteria the judge model is asked about, and the reward that verdicts make. Refuses: prompts and replies
+(`judge.llm.rubric`), what code decides (`judge.rewards.code_checks`), verdicts at hand (`judge.rewards.rubrics`), what
+a rubric may hold (`recorder.llm.rubric`), and how the part enters the reward (`judge.scoring.reward_parts`).
+
+A run whose verdicts cannot be had has no reward, whatever the others have. What a judge said is kept as soon as it is
+said: a group of which one run could not be judged is tried again at the cost of that run. Code comes first, so that
+no judge is paid for a run of which code decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from hashlib import blake2b
+from typing import Any, Final
+
+from judge.errors import JudgeFailed, JudgeUnanswered, JudgeUsage, PromptTooLong
+from judge.llm.group_text import PromptTrajectory
+from judge.llm.rubric import CriterionVerdict, RubricVerdicts, judge_rubric
+from judge.llm.rubric_prompt import build_rubric_prompt, content_hash
+from judge.llm.ruler import Ask
+from judge.rewards.code_checks import CodeJudge, CodeJudges, UndecidedCheck
+from judge.rewards.part import RewardPart
+from judge.settings import JudgeSettings
+from recorder.errors import RubricInvalid, StoreError
+from recorder.llm import rubric
+from recorder.llm.rubric import Criterion
+from recorder.queue.judging import records
+from recorder.queue.judging.records import CachedVerdicts, NewVerdicts
+from recorder.store.database import Project
+from recorder.views.trajectories.shapes import TrajectoryView
+
+# What a verdict depends on beside the response and the criteria. `extra` is there where further parameters are.
+_ASKED_BY: Final = {"model", "api_base", "temperature", "max_context_chars", "extra"}
+
+
+class StoredVerdicts:
+    """Verdicts that were paid for, under the settings in force.
+
+    With `keep` false nothing is written. With `again` none is at hand, and what is said replaces what was said before.
+    """
+
+    def __init__(self, settings: JudgeSettings, project: Project, *, keep: bool = True, again: bool = False) -> None:
+        self._settings = settings
+        self._by = settings.model_dump(mode="json", include=_ASKED_BY)
+        self._project = project
+        self._keep = keep
+        self._again = again
+        self._waiting: list[NewVerdicts] = []
+        self._writing = asyncio.Lock()
+
+    def afresh(self) -> StoredVerdicts:
+        """The same, with none at hand: what is said replaces what was said before."""
+        return StoredVerdicts(self._settings, self._project, keep=self._keep, again=True)
+
+    def key(self, run: PromptTrajectory, texts: Sequence[str], *, evidence: bool) -> str:
+        """Equal where the same judge is asked the same. It may take a while: not for the event loop."""
+        asked = [self._by, content_hash(run, texts, evidence=evidence)]
+        return blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+    async def find(self, keys: Sequence[str]) -> dict[str, RubricVerdicts]:
+        """What was said under these keys, by key."""
+        if self._again:
+            return {}
+        found = await records.find_verdicts(self._project, keys)
+        return {key: _checked(kept) for key, kept in found.items()}
+
+    async def keep(self, key: str, run_id: str, checked: RubricVerdicts) -> None:
+        """Keep what was said, before this returns. Where the store takes it not, it is asked again if it has to be."""
+        if not self._keep:
+            return
+        said = json.dumps([[one.met, one.reason, one.quote] for one in checked.verdicts])
+        self._waiting.append(NewVerdicts(key, run_id, said, checked.version))
+        async with self._writing:  # who waits here may find that the one before wrote both
+            together, self._waiting = self._waiting, []
+            if together:
+                with contextlib.suppress(StoreError):
+                    await records.keep_verdicts(self._project, together, anew=self._again)
+
+
+def _checked(kept: CachedVerdicts) -> RubricVerdicts:
+    return RubricVerdicts(
+        [CriterionVerdict(*one) for one in json.loads(kept.verdicts)], kept.judge_version, JudgeUsage()
+    )
+
+
+NO_MODEL: Final = (
+    "its scenario has criteria for a judge model, and none is set: set judge.model, or give each criterion a `check`"
+)
+
+
+def rubric_reward(criteria: Sequence[Criterion], met: Sequence[bool]) -> float:
+    """The weights of what is met, over the sum of those above 0, within 0..1.
+
+    At least one weight is above 0 (`recorder.llm.rubric` sees to it). Exact until the end, so no sum of weights
+    overflows.
+    """
+    earned = sum((Fraction(one.weight) for one, is_met in zip(criteria, met, strict=True) if is_met), Fraction(0))
+    whole = sum(Fraction(one.weight) for one in criteria if one.weight > 0)
+    return float(min(max(earned / whole, Fraction(0)), Fraction(1)))
+
+
+@dataclass(frozen=True, slots=True)
+class RubricSubject:
+    """One run as it is judged. `rubric` is its scenario's, None where it has none; `view` is what code decides by."""
+
+    id: str
+    run: PromptTrajectory
+    rubric: Any
+    view: TrajectoryView
+
+
+@dataclass(slots=True)
+class RubricResult:
+    """What came of a group's runs. `judged`: whether any criterion was one for the judge model.
+
+    `code`: the hash of the functions that decided criteria, if any did. `prompts`: what the judge was asked about each;
+    of a verdict that was at hand the same but for the nonce, order and ids.
+    """
+
+    parts: dict[str, RewardPart] = field(default_factory=dict)
+    prompts: dict[str, list[dict[str, str]]] = field(default_factory=dict)
+    code: str = ""
+    judged: bool = False
+    asked: int = 0  # of the judge, repairs not counted
+    version: str | None = None
+    spent: JudgeUsage = field(default_factory=JudgeUsage)
+
+
+class RubricJudge:
+    """Judges runs by their criteria. `asks`: who is asked, by whether quotes are asked for; empty: no model judges."""
+
+    def __init__(
+        self, settings: JudgeSettings, asks: Mapping[bool, Ask], code: CodeJudges, known: StoredVerdicts
+    ) -> None:
+        self._settings = settings
+        self._asks = asks
+        self._code = code
+        self._known = known
+        self._random = random.SystemRandom()
+
+    def afresh(self) -> RubricJudge:
+        """The same, which asks about everything anew."""
+        return RubricJudge(self._settings, self._asks, self._code, self._known.afresh())
+
+    async def code(self, functions: frozenset[str]) -> str:
+        """The hash of the code by which these functions would decide now. Raises FunctionsDown."""
+        return await self._code.code(functions)
+
+    async def judge(self, runs: Sequence[RubricSubject], functions: frozenset[str], *, evidence: bool) -> RubricResult:
+        """A part for each run; without a value where its verdicts could not be had.
+
+        Raises:
+            JudgeDown: the judge did not answer about one of them. What it said about the others is kept.
+            JudgeFailed: there is no judge model, and some criterion is not one for code.
+            FunctionsDown: no check can be run.
+        """
+        out = RubricResult()
+        async with self._code.deciding(functions) as (code, out.code):
+            decided = await self._by_code(code, _usable(runs, out), out)
+        by_model = await self._by_model([one for one, _ in decided], evidence, out)
+        for one, verdicts in decided:
+            said = by_model.get(one.run.id, {})
+            out.parts[one.run.id] = (
+                said if isinstance(said, RewardPart) else rubric_part(one.criteria, {**verdicts, **said})
+            )
+        return out
+
+    async def _by_code(
+        self, code: CodeJudge, runs: Sequence[_JudgeableSubject], out: RubricResult
+    ) -> list[tuple[_JudgeableSubject, dict[str, CriterionVerdict]]]:
+        """The runs of which code decides all that it has to, with its verdicts; the others have their part."""
+        given = await asyncio.gather(*(code.verdicts(one.run.view, one.criteria) for one in runs))
+        decided: list[tuple[_JudgeableSubject, dict[str, CriterionVerdict]]] = []
+        for one, verdicts in zip(runs, given, strict=True):
+            if isinstance(verdicts, UndecidedCheck):
+                out.parts[one.run.id] = RewardPart(None, verdicts.why)
+            else:
+                decided.append((one, verdicts))
+        return decided
+
+    async def _by_model(
+        self, runs: Sequence[_JudgeableSubject], evidence: bool, out: RubricResult
+    ) -> dict[str, dict[str, CriterionVerdict] | RewardPart]:
+        """What the judge says of each run's criteria that no code decides; equal responses are asked about once."""
+        asked = await asyncio.to_thread(self._questions, runs, evidence)
+        out.judged = bool(asked)
+        known = await self._known.find(list(asked)) if asked else {}
+        asking = (self._answer(one, known.get(one.key), evidence) for one in asked.values())
+        answers = await asyncio.gather(*asking, return_exceptions=True)
+        found: dict[str, dict[str, CriterionVerdict] | RewardPart] = {}
+        down: BaseException | None = None
+        for question, answer in zip(asked.values(), answers, strict=True):
+            if isinstance(answer, BaseException):
+                out.spent += answer.spent if isinstance(answer, JudgeFailed) else JudgeUsage()
+                if not isinstance(answer, JudgeUnanswered | PromptTooLong):
+                    down = down or answer
+                found |= {id_: RewardPart(None, str(answer)) for id_, _ in question.runs}
+            else:
+                checked = answer.checked
+                out.spent += checked.spent
+                out.asked += checked.spent != JudgeUsage()
+                out.version = out.version or checked.version
+                out.prompts |= {id_: answer.prompt for id_, _ in question.runs}
+                found |= {id_: _by_id(mine, checked.verdicts) for id_, mine in question.runs}
+        if isinstance(down, JudgeFailed):
+            down.spent = out.spent
+        if down is not None:
+            raise down
+        return found
+
+    def _questions(self, runs: Sequence[_JudgeableSubject], evidence: bool) -> dict[str, _RubricQuestion]:
+        """What there is to ask, by the keys of the answers. Long runs take a while: not for the event loop."""
+        asked: dict[str, _RubricQuestion] = {}
+        for one in runs:
+            mine = [criterion for criterion in one.criteria if criterion.check is None]
+            if mine:
+                texts = [criterion.text for criterion in mine]
+                key = self._known.key(one.run.run, texts, evidence=evidence)
+                asked.setdefault(key, _RubricQuestion(key, one.run, texts)).runs.append((one.run.id, mine))
+        return asked
+
+    async def _answer(self, question: _RubricQuestion, known: RubricVerdicts | None, evidence: bool) -> _RubricAnswer:
+        """The verdicts that are at hand, else the judge's."""
+        if known is None and evidence not in self._asks:
+            raise JudgeFailed("no_judge_model", NO_MODEL)
+        prompt = await asyncio.to_thread(
+            build_rubric_prompt, question.run.run, question.texts, evidence=evidence,
+            max_chars=self._settings.max_context_chars, rng=self._random,
+        )  # fmt: skip
+        if known is not None:
+            return _RubricAnswer(known, prompt.messages)
+        checked = await judge_rubric(prompt, self._asks[evidence])
+        await self._known.keep(question.key, question.run.id, checked)
+        return _RubricAnswer(checked, prompt.messages)
+
+
+@dataclass(frozen=True, slots=True)
+class _JudgeableSubject:
+    """A run and the criteria that it is judged by."""
+
+    run: RubricSubject
+    criteria: Sequence[Criterion]
+
+
+@dataclass(frozen=True, slots=True)
+class _RubricAnswer:
+    """The judge's verdicts on one response, and what it was asked."""
+
+    checked: RubricVerdicts
+    prompt: list[dict[str, str]]
+
+
+@dataclass(slots=True)
+class _RubricQuestion:
+    """One response and the criteria that the judge is asked about, for all runs that are alike in both."""
+
+    key: str
+    run: RubricSubject
+    texts: Sequence[str]
+    runs: list[tuple[str, Sequence[Criterion]]] = field(default_factory=list)
+
+
+def _usable(runs: Sequence[RubricSubject], out: RubricResult) -> list[_JudgeableSubject]:
+    """The runs whose scenarios have criteria; the others have their part."""
+    found: list[_JudgeableSubject] = []
+    for run in runs:
+        try:
+            found.append(_JudgeableSubject(run, scenario_criteria(run)))
+        except RubricInvalid as e:
+            out.parts[run.id] = RewardPart(None, str(e))
+    return found
+
+
+def scenario_criteria(run: RubricSubject) -> list[Criterion]:
+    """The criteria of a run's scenario. Raises `RubricInvalid`."""
+    if not isinstance(run.rubric, list):
+        raise RubricInvalid("its scenario has no criteria: a rubric of kind list is needed (`rubric = […]`)")
+    try:
+        return rubric.parse_criteria(run.rubric)
+    except RubricInvalid as e:
+        raise RubricInvalid(f"its scenario's rubric cannot be used: {e}") from e
+
+
+def rubric_part(criteria: Sequence[Criterion], found: Mapping[str, CriterionVerdict]) -> RewardPart:
+    """The part that verdicts on all criteria make; each verdict stands beside it, with its reason."""
+    met = [found[one.id].met for one in criteria]
+    return RewardPart(
+        rubric_reward(criteria, met),
+        _told(criteria, met),
+        {one.id: float(is_met) for one, is_met in zip(criteria, met, strict=True)},
+        {one.id: _why(found[one.id]) for one in criteria},
+    )
+
+
+def _told(criteria: Sequence[Criterion], met: Sequence[bool]) -> str:
+    wanted = [(one.id, is_met) for one, is_met in zip(criteria, met, strict=True) if one.weight > 0]
+    pitfalls = [one.id for one, is_met in zip(criteria, met, strict=True) if is_met and one.weight < 0]
+    lacking = [id_ for id_, is_met in wanted if not is_met]
+    told = f"{len(wanted) - len(lacking)} of {len(wanted)} criteria met"
+    told += f"; not {', '.join(lacking)}" if lacking else ""
+    return told + (f"; pitfalls: {', '.join(pitfalls)}" if pitfalls else "")
+
+
+def _why(verdict: CriterionVerdict) -> str:
+    return f"{verdict.reason} (“{verdict.quote}”)" if verdict.quote else verdict.reason
+
+
+def _by_id(criteria: Sequence[Criterion], verdicts: Sequence[CriterionVerdict]) -> dict[str, CriterionVerdict]:
+    return {one.id: verdict for one, verdict in zip(criteria, verdicts, strict=True)}

@@ -1,0 +1,226 @@
+"""Two judges: which of them scores a group, and the other one asked beside, so that it shows how far both agree.
+
+Owns: whose turn it is, which groups both judge, what the other one is asked, and holding its words against the score.
+Refuses: the rule (`recorder.queue.judging.switches`), the rows (`recorder.queue.judging.cross_checks`,
+`recorder.queue.judging.switches`), how a group is scored (`judge.scoring.group_score`). What the other one says moves
+no reward, and its failing keeps no group from its score.
+
+Which groups both judge follows from their ids: whoever judges, whenever, draws the same.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+from judge.errors import JudgeError, JudgeFailed, JudgeUsage
+from judge.rewards.judge_context import JudgeContext, KindResult
+from judge.rewards.kinds import BY_MODEL, REWARDS
+from judge.scoring.group_score import GroupScore
+from judge.scoring.reward_parts import recipe_hash
+from judge.settings import JudgeSettings, RewardSettings
+from recorder.base.rate_limited_log import RateLimitedLog
+from recorder.errors import StoreError
+from recorder.queue.judging import cross_checks, switches
+from recorder.queue.judging.cross_checks import NewCrossCheck, PartVerdict, SwitchRule
+from recorder.queue.judging.switches import CHEAP, STRONG, Judge, group_tau
+from recorder.store.database import Project, Store
+from recorder.views.trajectories.shapes import GroupView
+
+log = logging.getLogger(__name__)
+
+MOST_WHY_CHARS: Final = 500
+Values = Mapping[str, Mapping[str, float | None]]  # part → trajectory id → value
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeAssignment:
+    """Who judges a group: `scores` makes its score, `beside` is asked too where there is a second judge.
+
+    Both are benches as `open_bench` gave them, not yet those of the group's recipe. `pair`: a hash of both's settings.
+    """
+
+    judge: Judge
+    scores: JudgeContext
+    beside: JudgeContext | None = None
+    recipe: str = ""
+    pair: str = ""
+
+    @property
+    def other(self) -> Judge:
+        """Which of the two is asked beside."""
+        return STRONG if self.judge == CHEAP else CHEAP
+
+
+def is_drawn(group_id: str, every: int) -> bool:
+    """Whether both judges judge a group: one of so many is drawn, by a hash of its id."""
+    return int.from_bytes(blake2b(f"second judge\0{group_id}".encode(), digest_size=8).digest()) % every == 0
+
+
+def pair_hash(cheap: JudgeSettings, strong: JudgeSettings) -> str:
+    """A hash of both judges' settings under one recipe: what holds of other settings says nothing of these.
+
+    Code is left out: it decides no part that is compared.
+    """
+    both = json.dumps([recipe_hash(cheap), recipe_hash(strong)])
+    return blake2b(both.encode(), digest_size=16).hexdigest()
+
+
+async def assign_judge(store: Store, group: GroupView, bench: JudgeContext) -> JudgeAssignment:
+    """Who judges a group. Raises StoreError, and RecipeUnknown where its recipe is."""
+    strong = bench.strong
+    if strong is None or not _asked((of := bench.of(group)).settings):
+        return JudgeAssignment(CHEAP, bench)
+    pair = pair_hash(bench.settings.by_recipe(of.recipe), strong.settings.by_recipe(of.recipe))
+    newest = await switches.current_switch(Project(store, group.project_id), group.alias or "", of.recipe)
+    if switches.scoring_judge(newest, pair) == STRONG:
+        return JudgeAssignment(STRONG, strong, bench, of.recipe, pair)
+    return JudgeAssignment(CHEAP, bench, strong, of.recipe, pair)
+
+
+async def settle_switch(project: Project, settings: JudgeSettings) -> None:
+    """Have the cheap judge score again where the judges that drifted apart are set no more. Raises StoreError."""
+    strong = settings.by_strong()
+    names = settings.known_recipes() if strong is not None else []
+    pairs = {name: pair_hash(settings.by_recipe(name), strong.by_recipe(name)) for name in names if strong is not None}
+    for taken in await switches.end_outdated_switches(project, pairs, settings.ranked_by or settings.model):
+        log.warning("%s", taken)
+
+
+class CrossChecker:
+    """Asks the judge that did not score, for one worker."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._failing = RateLimitedLog(log)
+
+    async def look(self, group: GroupView, seat: JudgeAssignment, scored: GroupScore) -> None:
+        """Ask about a group that has its score, where it is drawn, and write down what is said.
+
+        Nothing that goes wrong here is raised: it costs no group its score.
+        """
+        try:
+            await self._look(group, seat, scored)
+        except StoreError as e:
+            self._failing(logging.WARNING, "group %s: what its second judge said was dropped: %s", group.id, e)
+        # A boundary: a bug of ours in what moves no reward must not take what does with it.
+        except Exception as e:  # noqa: BLE001
+            self._failing(logging.ERROR, "group %s: its second judge cannot be asked", group.id, error=e)
+
+    async def _look(self, group: GroupView, seat: JudgeAssignment, scored: GroupScore) -> None:
+        """Only where somebody was asked just now, and the score is the judge's own: no stored reply, no person's."""
+        strong = (seat.scores if seat.judge == CHEAP else seat.beside or seat.scores).settings.strong
+        if seat.beside is None or strong is None or not is_drawn(group.id, strong.every) or not _judged_now(scored):
+            return
+        if await cross_checks.is_cross_checked(self._store, group.id, seat.pair):
+            return
+        own, beside = seat.scores.of(group).settings, seat.beside.of(group)
+        said = await _ask(group, beside, scored)
+        if said.failed is not None:
+            self._failing(logging.WARNING, "group %s: its second judge said nothing: %s", group.id, said.failed)
+        names = {seat.judge: _name(own), seat.other: _name(beside.settings)}
+        rule = SwitchRule(strong.min_agreement, strong.window, names[CHEAP], names[STRONG])
+        new = _new(group, seat, names[seat.other], scored, said)
+        if (
+            taken := await cross_checks.record_cross_check(Project(self._store, group.project_id), group.id, new, rule)
+        ) is not None:
+            log.warning("%s", taken)
+
+
+@dataclass(frozen=True, slots=True)
+class _CrossCheckResult:
+    """What the second judge came to. `failed`: why it came to nothing."""
+
+    found: Mapping[str, KindResult]
+    spent: JudgeUsage
+    failed: str | None = None
+
+    @property
+    def version(self) -> str | None:
+        """What its provider reported."""
+        return next((one.ruling.version for one in self.found.values() if one.ruling), None)
+
+
+async def _ask(group: GroupView, bench: JudgeContext, scored: GroupScore) -> _CrossCheckResult:
+    """Ask about the runs, and by the parts, that the score's judge was asked about."""
+    scores = _values(scored)
+    found: dict[str, KindResult] = {}
+    spent = JudgeUsage()
+    try:
+        for reward in _asked(bench.settings):
+            members = [one for one in group.members if one.id in scores.get(reward.name, {})]
+            if members:
+                judged = found[reward.name] = await REWARDS[reward.kind](reward, group, members, bench)
+                spent += judged.ruling.spent if judged.ruling is not None else JudgeUsage()
+    except JudgeFailed as e:
+        return _CrossCheckResult({}, spent + e.spent, f"{e.code}: {e}"[:MOST_WHY_CHARS])
+    except JudgeError as e:
+        return _CrossCheckResult({}, spent, str(e)[:MOST_WHY_CHARS])
+    return _CrossCheckResult(found, spent)
+
+
+def _new(
+    group: GroupView, seat: JudgeAssignment, model: str, scored: GroupScore, said: _CrossCheckResult
+) -> NewCrossCheck:
+    versions = {seat.judge: scored.new.judge_version, seat.other: said.version}
+    return NewCrossCheck(
+        alias=group.alias or "",
+        recipe=seat.recipe,
+        pair=seat.pair,
+        judge=seat.other,
+        judge_model=model,
+        cheap_version=versions[CHEAP],
+        strong_version=versions[STRONG],
+        failed=said.failed,
+        parts=[
+            PartVerdict(id_, name, part.value, part.explanation)
+            for name, judged in said.found.items()
+            for id_, part in judged.parts.items()
+        ],
+        tau=_tau(seat, said, _values(scored)),
+        tokens_in=said.spent.tokens_in,
+        tokens_cached=said.spent.tokens_cached,
+        tokens_out=said.spent.tokens_out,
+        cost_usd=said.spent.cost_usd,
+        latency_s=said.spent.latency_s,
+    )
+
+
+def _tau(seat: JudgeAssignment, said: _CrossCheckResult, scores: Values) -> float | None:
+    """How far both agree, over the parts that both judged; where people chose, nobody compares."""
+    if said.failed is not None or any(judged.chosen for judged in said.found.values()):
+        return None
+    own = [{id_: part.value for id_, part in judged.parts.items()} for judged in said.found.values()]
+    other = [scores[name] for name in said.found]
+    return group_tau(other, own) if seat.judge == CHEAP else group_tau(own, other)
+
+
+def _judged_now(scored: GroupScore) -> bool:
+    """Whether a judge was asked for a score just now, and it is the judge's own."""
+    ruling, new = scored.ruling, scored.new
+    return ruling is not None and ruling.asked > 0 and new.disputed is None and not scored.chosen
+
+
+def _values(scored: GroupScore) -> Values:
+    """What the parts of a score say of each run."""
+    found: dict[str, dict[str, float | None]] = defaultdict(dict)
+    for part in scored.new.parts:
+        found[part.part][part.trajectory_id] = part.value
+    return found
+
+
+def _asked(settings: JudgeSettings) -> Sequence[RewardSettings]:
+    """The parts of a recipe that a judge model decides, and that move its reward."""
+    return [one for one in settings.in_force() if one.kind in BY_MODEL and one.weight > 0]
+
+
+def _name(settings: JudgeSettings) -> str:
+    """Who is asked, in words."""
+    kinds = {one.kind for one in _asked(settings)}
+    asked = [settings.ranked_by if "ruler" in kinds else "", settings.model if "rubric" in kinds else ""]
+    return " + ".join(dict.fromkeys(one for one in asked if one))

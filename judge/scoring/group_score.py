@@ -1,0 +1,313 @@
+"""Scoring one group: which members are judged, their parts, their rewards, and the row to be written.
+
+Owns: the order of things, and when a group has too little to be scored. Refuses: claims and writing
+(`judge.scoring.worker`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from judge.errors import JudgeFailed, JudgeUnavailable, JudgeUsage, PartsMissing, RequestNotSent
+from judge.llm.panel import PanelReply
+from judge.llm.prompt import GroupPrompt
+from judge.llm.ruler import GroupRuling
+from judge.rewards.judge_context import JudgeContext, KindResult
+from judge.rewards.kinds import REWARDS
+from judge.rewards.model_kinds import is_one_step
+from judge.rewards.part import RewardPart
+from judge.scoring.reward_parts import RewardParts, clip_to_range, combine_parts, recipe_hash, select_parts
+from judge.settings import DEFAULT, JudgeSettings, RewardSettings
+from recorder.queue.groups.readiness import MEASURED, is_one_enough, is_usable
+from recorder.queue.judging.records import JudgePrompt, NewReply, ReplyVerdict
+from recorder.queue.judging.scores import REWARD, NewPart, NewScore
+from recorder.states import TrajectoryState
+from recorder.views.trajectories.shapes import GroupView, TrajectoryView
+
+MAX_REASONS = 3
+NEEDS_TWO = "ruler_needs_two"
+NEEDS_TWO_WHY = (
+    "RULER compares trajectories and this group has one. Name a reward that looks at each by itself (a function or "
+    "feedback, in judge.rewards), or make at least two attempts at each task."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupScore:
+    """A score ready to be written, and what it came from."""
+
+    new: NewScore
+    rewards: Mapping[str, RewardPart]  # by trajectory id; without a value: why not
+    prompt: GroupPrompt | None
+    ruling: GroupRuling | None
+    recipe: str = DEFAULT  # by which it was judged
+    chosen: bool = False  # by people, as judges disagreed
+
+
+async def score_group(group: GroupView, bench: JudgeContext) -> GroupScore:
+    """Judge a group by the recipe that its campaign or alias names.
+
+    At least two members must get a reward, or one where runs are compared with earlier ones of their alias; in a group
+    that is only measured (validation, evaluation) one part of one member is enough. RULER, which compares, needs two
+    everywhere.
+
+    Raises:
+        CannotJudge: the group never can be.
+        JudgeFailed: it cannot be now.
+    """
+    bench = bench.of(group)
+    members = judged_members(group)
+    found = await _found(group, members, bench)
+    return _as_score(members, found, bench, _enough(group, members, found, bench))
+
+
+async def foresee_score(group: GroupView, bench: JudgeContext) -> None:
+    """Go as far as scoring a group goes without an answer of the judge; its judges raise NotAsked.
+
+    Raises CannotJudge and JudgeFailed where that can be told by now.
+    """
+    bench = bench.of(group)
+    members = judged_members(group)
+    _enough(group, members, await _found(group, members, bench), bench, hoped=True)
+
+
+def _enough(
+    group: GroupView,
+    members: Sequence[TrajectoryView],
+    found: Mapping[str, KindResult],
+    bench: JudgeContext,
+    *,
+    hoped: bool = False,
+) -> RewardParts:
+    """What the rewards are made of, if enough members have one; `hoped`: as in `_made`."""
+    made = _made(members, found, bench.settings, hoped=hoped)
+    rewarded = [member for member in members if member.id not in made.lacking]
+    if made.waits or (len(rewarded) < _fewest(group, members) and not _measured_somehow(members, found)):
+        raise _too_few(members, found, bench, made)
+    return made
+
+
+async def _found(group: GroupView, members: Sequence[TrajectoryView], bench: JudgeContext) -> dict[str, KindResult]:
+    """Each reward's parts; without those of a judge that is not asked, who is taken to have said something."""
+    fewest = _fewest(group, members)
+    found: dict[str, KindResult] = {}
+    for reward in sorted(bench.settings.in_force(), key=lambda r: list(REWARDS).index(r.kind)):
+        so_far = _made(members, found, bench.settings, hoped=True)
+        everybody = so_far.waits or _measured(members)
+        able = [member for member in members if everybody or member.id not in so_far.lacking]
+        if len(able) < fewest or (so_far.waits and _compares(reward)):  # nobody is paid for what cannot be scored yet
+            raise _too_few(members, found, bench, so_far)
+        with suppress(RequestNotSent):
+            found[reward.name] = await _part_of(reward, group, able, bench)
+    return found
+
+
+async def _part_of(
+    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: JudgeContext
+) -> KindResult:
+    """One part for each member, as far as there is one. A part that may leave the group does so where it fails."""
+    try:
+        judged = await REWARDS[reward.kind](reward, group, members, bench)
+    except PartsMissing:  # somebody waits for it
+        raise
+    except JudgeFailed as e:
+        if bench.settings.when_missing(reward) != "drop_part":
+            raise
+        return KindResult({member.id: RewardPart(None, str(e), of_run=False) for member in members}, failed=e)
+    return replace(judged, parts={id_: clip_to_range(reward, part) for id_, part in judged.parts.items()})
+
+
+def judged_members(group: GroupView) -> list[TrajectoryView]:
+    """The members that are judged.
+
+    Raises:
+        CannotJudge: they are too few.
+    """
+    members = [m for m in group.members if is_usable(m.state, m.purpose, m.selection) and m.messages]
+    if len(members) < _fewest(group, members):
+        raise JudgeUnavailable(
+            "too_few",
+            f"group {group.id} has {len(members)} trajectories that can be judged, of {len(group.members)}: a group "
+            "needs two, unless it is only measured (purpose val or eval)",
+        )
+    return members
+
+
+def assume_ended(group: GroupView) -> GroupView:
+    """A group as it would be judged if all its runs ended now."""
+    over = TrajectoryState.COMPLETED
+    members = [replace(m, state=over) if m.state is TrajectoryState.OPEN else m for m in group.members]
+    return replace(group, members=members)
+
+
+def is_comparison_only(rewards: Sequence[RewardSettings]) -> bool:
+    """Whether nothing of a recipe can say anything about a trajectory by itself."""
+    return bool(rewards) and all(_compares(reward) for reward in rewards if reward.weight > 0)
+
+
+def _compares(reward: RewardSettings) -> bool:
+    return reward.kind == "ruler"
+
+
+def _measured(members: Sequence[TrajectoryView]) -> bool:
+    return all(member.purpose in MEASURED for member in members)
+
+
+def _fewest(group: GroupView, members: Sequence[TrajectoryView]) -> int:
+    """How many members must have a reward."""
+    enough = is_one_enough(group.baseline, group.campaign_id) or (members and _measured(members))
+    return 1 if enough else 2
+
+
+def _made(
+    members: Sequence[TrajectoryView], found: Mapping[str, KindResult], settings: JudgeSettings, *, hoped: bool = False
+) -> RewardParts:
+    """What the rewards are made of; `hoped`: what was not asked for yet is taken to be there."""
+    ids = [member.id for member in members]
+    there = dict.fromkeys(ids, RewardPart(0.0))
+    unasked = [reward.name for reward in settings.in_force() if hoped and reward.name not in found]
+    return select_parts(ids, _parts(found) | dict.fromkeys(unasked, there), settings)
+
+
+def _parts(found: Mapping[str, KindResult]) -> dict[str, Mapping[str, RewardPart]]:
+    return {name: judged.parts for name, judged in found.items()}
+
+
+def _measured_somehow(members: Sequence[TrajectoryView], found: Mapping[str, KindResult]) -> bool:
+    values = (part.value for judged in found.values() for part in judged.parts.values())
+    return _measured(members) and any(value is not None for value in values)
+
+
+def _too_few(
+    members: Sequence[TrajectoryView], found: Mapping[str, KindResult], bench: JudgeContext, made: RewardParts
+) -> JudgeUnavailable | JudgeFailed:
+    scores = [reward for reward in bench.settings.in_force() if reward.effect == "score"]
+    if len(members) == 1 and is_comparison_only(scores):
+        return JudgeUnavailable(NEEDS_TWO, NEEDS_TWO_WHY)
+    failed = next((judged.failed for judged in found.values() if judged.failed), None)
+    if failed is not None:
+        return failed
+    reasons = [f"{id_}: no reward: {why}" for id_, why in made.lacking.items()]
+    more = f" and {len(reasons) - MAX_REASONS} more" if len(reasons) > MAX_REASONS else ""
+    return PartsMissing(
+        "parts_missing",
+        f"{len(reasons)} of {len(members)} trajectories have no reward: {'; '.join(reasons[:MAX_REASONS])}{more}",
+        spent=_spent(found),
+    )
+
+
+def _as_score(
+    members: Sequence[TrajectoryView], found: Mapping[str, KindResult], bench: JudgeContext, made: RewardParts
+) -> GroupScore:
+    prompt, ruling = _ruling(found)
+    compared = _compared(found)
+    spent = _spent(found)
+    combined = combine_parts([member.id for member in members], _parts(found), made)
+    rows = (row for reward in bench.settings.in_force() for row in _rows(reward, found[reward.name], made))
+    new = NewScore(
+        recipe_hash=recipe_hash(bench.settings, *(judged.code for judged in found.values())),
+        absolute=_absolute(made, found, combined) and not is_one_step(members),
+        parts=[*_reward_rows(combined), *rows],
+        judge_model=_judged_by(bench.settings, found),
+        judge_version=ruling.version if ruling else None,
+        prompt_hash=prompt.hash if prompt else None,
+        order_seed=prompt.seed if prompt else None,
+        prompt=prompt.messages if prompt and ruling and ruling.asked and not compared.said else None,
+        prompts=[_asked(one.prompt) for one in compared.said] if ruling and ruling.asked else (),
+        run_prompts={id_: messages for judged in found.values() for id_, messages in judged.run_prompts.items()},
+        reply=ruling.reply if ruling else None,
+        tokens_in=spent.tokens_in,
+        tokens_cached=spent.tokens_cached,
+        tokens_out=spent.tokens_out,
+        cost_usd=spent.cost_usd,
+        latency_s=spent.latency_s if ruling else None,
+        agreement=compared.agreement,
+        disputed=compared.disputed if any(_compares(reward) for reward in made.counting) else None,
+        replies=[_reply(one) for one in compared.said],
+    )
+    return GroupScore(new, combined, prompt, ruling, bench.recipe, compared.chosen)
+
+
+def _absolute(made: RewardParts, found: Mapping[str, KindResult], combined: Mapping[str, RewardPart]) -> bool:
+    """Whether the rewards hold outside the group: no ranking is in them, no part left, no veto looked at the others.
+
+    What one step earned says nothing beside what whole runs did.
+    """
+    by_others = any(
+        (part.value or 0.0) > 0 and (combined[id_].value or 0.0) < 0  # below 0 it is another run's reward
+        for reward in made.counting
+        if reward.effect == "veto"
+        for id_, part in found[reward.name].parts.items()
+    )
+    return not (made.left or by_others or any(_compares(reward) for reward in made.counting))
+
+
+def _spent(found: Mapping[str, KindResult]) -> JudgeUsage:
+    """What was paid, also to a judge of whom nothing came."""
+    paid = [judged.ruling.spent for judged in found.values() if judged.ruling]
+    paid += [judged.failed.spent for judged in found.values() if judged.failed]
+    return sum(paid, JudgeUsage())
+
+
+def _ruling(found: Mapping[str, KindResult]) -> tuple[GroupPrompt | None, GroupRuling | None]:
+    return next(((judged.prompt, judged.ruling) for judged in found.values() if judged.ruling), (None, None))
+
+
+def _compared(found: Mapping[str, KindResult]) -> KindResult:
+    """What came of comparing the group; nothing, where nobody did."""
+    return next((judged for judged in found.values() if judged.prompt), KindResult({}))
+
+
+def _judged_by(settings: JudgeSettings, found: Mapping[str, KindResult]) -> str | None:
+    """The models that had a part in the score: whom RULER asks, and the one that a rubric asks."""
+    models = [settings.ranked_by for judged in found.values() if judged.ruling and judged.prompt]
+    models += [settings.model for judged in found.values() if judged.ruling and not judged.prompt]
+    return " + ".join(dict.fromkeys(models)) or None
+
+
+def _asked(prompt: GroupPrompt) -> JudgePrompt:
+    """One request of several about the group."""
+    return JudgePrompt(None, prompt.messages, prompt.turn.number, prompt.words)
+
+
+def _reply(said: PanelReply) -> NewReply:
+    """One request of several as it is stored."""
+    ruling, spent = said.ruling, said.spent
+    return NewReply(
+        number=said.prompt.turn.number,
+        judge_model=said.judge,
+        judge_version=ruling.version if ruling else None,
+        weight=said.weight,
+        reply=ruling.reply if ruling else None,
+        failed=f"{said.failed.code}: {said.failed}" if said.failed else None,
+        verdicts=[_words(said, run) for run in ruling.verdicts] if ruling else [],
+        tokens_in=spent.tokens_in,
+        tokens_cached=spent.tokens_cached,
+        tokens_out=spent.tokens_out,
+        cost_usd=spent.cost_usd,
+        latency_s=spent.latency_s,
+    )
+
+
+def _words(said: PanelReply, run: str) -> ReplyVerdict:
+    assert said.ruling is not None
+    verdict = said.ruling.verdicts[run]
+    return ReplyVerdict(
+        run, verdict.score, verdict.explanation, {name: sub.score for name, sub in verdict.subs.items()}
+    )
+
+
+def _reward_rows(combined: Mapping[str, RewardPart]) -> Iterator[NewPart]:
+    return (NewPart(id_, REWARD, part.value, None, part.explanation, part.unasked) for id_, part in combined.items())
+
+
+def _rows(reward: RewardSettings, judged: KindResult, made: RewardParts) -> Iterator[NewPart]:
+    """A reward's parts and what was given beside them. The weight of what left the group is 0; a veto has none."""
+    sign = {"score": 1.0, "penalty": -1.0, "veto": None}[reward.effect]
+    weight = sign if sign is None else sign * reward.weight * (reward.name not in made.left)
+    for id_, part in judged.parts.items():
+        yield NewPart(id_, reward.name, part.value, weight, part.explanation, part.unasked)
+        for name, value in part.extra.items():
+            yield NewPart(id_, f"{reward.name}.{name}", value, None, part.reasons.get(name))

@@ -1,0 +1,106 @@
+"""One group scored because a person asked.
+
+Owns: which group is meant, whether it may be scored now, and making the score its current one. Refuses: how a group is
+scored (`judge.scoring.group_score`), showing it (`judge.commands.score_view`).
+"""
+
+from __future__ import annotations
+
+from judge.errors import JudgeUnavailable
+from judge.scoring.cross_check import assign_judge
+from judge.scoring.group_score import GroupScore, assume_ended, score_group
+from judge.scoring.setup import open_bench
+from judge.settings import JudgeSettings
+from recorder.errors import Conflict
+from recorder.queue import claims
+from recorder.queue.groups.lookup import find_group
+from recorder.queue.judging import scores
+from recorder.queue.judging.rescoring import rescorable_reasons
+from recorder.queue.judging.scores import NewScore
+from recorder.queue.leases import holder_name
+from recorder.states import GroupState, TrajectoryState
+from recorder.store.database import Project, Store
+from recorder.views.lists.filters import GroupFilter
+from recorder.views.lists.groups import list_groups
+from recorder.views.lists.short_ids import expand_id
+from recorder.views.trajectories.shapes import GroupView
+from recorder.views.trajectories.transcripts import load_group
+
+
+async def score_one(
+    project: Project, settings: JudgeSettings, group: str, *, lease_s: float, save: bool, again: bool
+) -> tuple[GroupView, GroupScore]:
+    """Score a group by its internal or external id; with `save` the score becomes its current one.
+
+    With `again` its judge is asked in spite of what it said before, and it is saved also where it was left out because
+    of a version that was trained on it: it may be trained on anew.
+
+    Raises JudgeError, NotFound, and Conflict where it is still open, or is to be saved and cannot be claimed.
+    """
+    found = await load_group(project.store, await _named(project, group))
+    if open_ := open_group_note(found):
+        raise Conflict(f"{open_} `hone score --open {found.id}` judges it as it is, `hone close {found.id}` closes it.")
+    async with open_bench(settings, project, keep=save, again=again) as bench:
+        scored = await score_group(found, (await assign_judge(project.store, found, bench)).scores)
+    if save and not await make_current(project.store, found.id, scored.new, lease_s, again=again):
+        raise Conflict(
+            f"group {found.id} cannot be given a score: it is not ready, unscored or scored, or somebody works on it. "
+            "Nothing was saved. One that was left out for its version takes --again."
+        )
+    return found, scored
+
+
+async def score_open(
+    project: Project, settings: JudgeSettings, group: str | None
+) -> list[tuple[GroupView, GroupScore | str]]:
+    """Score an open group, or the newest of all that are, as if what still runs had ended now; nothing is written.
+
+    Where one cannot be judged, the reason stands in its score's place. Raises NotFound, Conflict for a closed one.
+    """
+    judged: list[tuple[GroupView, GroupScore | str]] = []
+    async with open_bench(settings, project, keep=False) as bench:
+        for group_id in await _open_groups(project, group):
+            found = await load_group(project.store, group_id)
+            try:
+                by = await assign_judge(project.store, found, bench)
+                judged.append((found, await score_group(assume_ended(found), by.scores)))
+            except JudgeUnavailable as e:
+                judged.append((found, str(e)))
+    return judged
+
+
+async def make_current(store: Store, group_id: str, score: NewScore, lease_s: float, *, again: bool) -> bool:
+    """Make a score its group's current one; False, and nothing is written, where the group is not free.
+
+    `again`: also where it was left out because of its version.
+    """
+    # Claimed only now: a judge that fails must not cost the group the score it has.
+    claim = await claims.claim_one_for_judging(
+        store, group_id, holder_name(), lease_s, left_out_for=rescorable_reasons(anew=again)
+    )
+    if claim is not None:
+        await scores.record_score(store, claim, score)
+    return claim is not None
+
+
+def open_group_note(group: GroupView) -> str | None:
+    """That a group is still open, and what it waits for; None where it is not."""
+    if group.state != GroupState.OPEN:
+        return None
+    running = sum(member.state == TrajectoryState.OPEN for member in group.members)
+    waits = f"{running} of its {len(group.members)} runs have not ended" if running else "more runs may join it"
+    return f"group {group.id} is still open: {waits}."
+
+
+async def _open_groups(project: Project, group: str | None) -> list[str]:
+    if group is None:
+        page = await list_groups(project, GroupFilter(states=(GroupState.OPEN,)))
+        return [one.id for one in page.lines]
+    named = await load_group(project.store, await _named(project, group))
+    if named.state is not GroupState.OPEN:
+        raise Conflict(f"group {named.id} is not open any more, it is {named.state}: score it without --open")
+    return [named.id]
+
+
+async def _named(project: Project, group: str) -> str:
+    return await find_group(project, await expand_id(project, group))

@@ -1,0 +1,41 @@
+"""What asking the judge would take, without asking: requests, and their size.
+
+Owns: counting. Refuses: which groups would be scored (`judge.scoring.rescoring`), and every answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from judge.errors import RequestNotSent
+from judge.llm.judge_model import JudgeAnswer, Messages
+
+CHARS_A_TOKEN = 4  # of English text and JSON, roughly: the judge's own tokenizer need not be here
+
+
+@dataclass(slots=True)
+class RequestCount:
+    """Requests that would be sent, of which each may be answered with `max_tokens`.
+
+    Those that repair a reply, or are sent again, are not foreseen.
+    """
+
+    max_tokens: int
+    requests: int = 0
+    characters: int = 0
+
+    @property
+    def tokens_in(self) -> int:
+        """About how many tokens their prompts are."""
+        return self.characters // CHARS_A_TOKEN
+
+    @property
+    def most_tokens_out(self) -> int:
+        """How many tokens their answers are at most."""
+        return self.requests * self.max_tokens
+
+    async def ask(self, messages: Messages) -> JudgeAnswer:
+        """Count a request. Raises NotAsked, always."""
+        self.requests += 1
+        self.characters += sum(len(message["content"]) for message in messages)
+        raise RequestNotSent("nobody is asked in a dry run")

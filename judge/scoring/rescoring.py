@@ -1,0 +1,343 @@
+"""Groups scored again under the recipe in force, side by side, and how the new scores compare with the old ones.
+
+Owns: what becomes of each group (its new score is current, or history; it is passed over; it failed), and the tally.
+Refuses: which groups those are (`recorder.queue.judging.rescoring`), how one is scored (`judge.scoring.group_score`),
+telling (`judge.commands.score_view`). A group that fails keeps its state and its score.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from judge.errors import JudgeFailed, JudgeMisconfigured, JudgeUnavailable, JudgeUsage, RecipeUnknown
+from judge.rewards.judge_context import JudgeContext
+from judge.scoring.cross_check import assign_judge
+from judge.scoring.group_score import GroupScore, foresee_score, score_group
+from judge.scoring.manual_score import make_current
+from judge.scoring.setup import current_recipe
+from judge.scoring.worker import RENEWALS_A_LEASE
+from recorder.errors import Conflict, NotFound, StoreError
+from recorder.llm.rubric import check_functions
+from recorder.queue import claims
+from recorder.queue.campaigns import list_campaigns, load_rubrics
+from recorder.queue.claims import GroupClaim
+from recorder.queue.groups.disputes import CODE as DISPUTED
+from recorder.queue.judging import scores
+from recorder.queue.judging.rescoring import KEEPING, RescoreCandidate, list_rescorable
+from recorder.queue.leases import holder_name
+from recorder.registry.aliases import get_alias
+from recorder.states import GroupState
+from recorder.stats.agreement import PairAgreement, compare_rewards
+from recorder.store.database import Project, Store
+from recorder.views.trajectories.shapes import GroupView
+from recorder.views.trajectories.transcripts import load_group
+
+log = logging.getLogger(__name__)
+
+IN_HAND = "a judge has it in hand"
+CHANGED = "somebody took it, or it was left out, while it was judged"
+DELETED = "it was deleted meanwhile"
+_WAITING: Final = (GroupState.READY, GroupState.UNSCORED)  # any running judge may take these
+
+
+@dataclass(frozen=True, slots=True)
+class RescoreOutcome:
+    """What became of one group. `current`: the score is its current one; `history`: it keeps the one it had."""
+
+    group_id: str
+    done: Literal["current", "history", "passed", "failed"]
+    code: str = ""  # of a failure
+    why: str = ""  # of a failure, or why it was passed over
+    spent: JudgeUsage = field(default_factory=JudgeUsage)
+    pairs: PairAgreement | None = None  # None: it had no score to compare with, or got none
+
+
+Tell = Callable[[RescoreOutcome], None]
+
+
+@dataclass(slots=True)
+class RescoreTally:
+    """What became of all of `groups`; `stopped`: not all were come to."""
+
+    groups: int = 0
+    stopped: bool = False
+    done: dict[str, list[RescoreOutcome]] = field(default_factory=lambda: defaultdict(list))
+    spent: JudgeUsage = field(default_factory=JudgeUsage)
+
+    def add(self, outcome: RescoreOutcome) -> None:
+        """Count one group."""
+        self.done[outcome.done].append(outcome)
+        self.spent += outcome.spent
+
+    @contextmanager
+    def until_stopped(self) -> Iterator[None]:
+        """Take being cut off (Ctrl-C) for the end: what was saved is saved, and is told."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            self.stopped = True
+
+    @property
+    def over(self) -> int:
+        """How many groups are done with."""
+        return sum(map(len, self.done.values()))
+
+    @property
+    def scored(self) -> list[RescoreOutcome]:
+        """The groups that got a score."""
+        return [*self.done["current"], *self.done["history"]]
+
+    @property
+    def pairs(self) -> PairAgreement:
+        """Old against new, over all groups that had a score."""
+        return sum((one.pairs for one in self.scored if one.pairs), PairAgreement())
+
+    def failed(self) -> dict[str, list[RescoreOutcome]]:
+        """The groups that failed, by reason, the commonest first."""
+        by_code: dict[str, list[RescoreOutcome]] = defaultdict(list)
+        for one in self.done["failed"]:
+            by_code[one.code].append(one)
+        return dict(sorted(by_code.items(), key=lambda item: (-len(item[1]), item[0])))
+
+
+async def choose_groups(
+    project: Project,
+    bench: JudgeContext,
+    *,
+    campaign: str | None = None,
+    alias: str | None = None,
+    only_stale: bool = False,
+    anew: bool = False,
+) -> list[RescoreCandidate]:
+    """The groups that are meant: all, or a campaign's (by its name or id), or an alias's.
+
+    `only_stale`: those that were scored, and not by the recipe in force for them. `anew`: also those that were left out
+    for their version. Raises NotFound, FunctionsDown.
+    """
+    alias_id = (await get_alias(project, alias)).id if alias is not None else None
+    campaign_id = await _campaign(project, campaign) if campaign is not None else None
+    found = await list_rescorable(project, anew=anew, alias_id=alias_id, campaign_id=campaign_id)
+    if not only_stale:
+        return found
+    scored = [one for one in found if one.recipe_hash is not None]
+    in_force = _CurrentRecipe(bench, await _checks(project.store, scored) if bench.rubrics else {})
+    return [one for one in scored if await in_force.differs(one)]
+
+
+async def _checks(store: Store, groups: Sequence[RescoreCandidate]) -> dict[str, frozenset[str]]:
+    """The functions that decide criteria, by scenario."""
+    ids = {one.scenario_id for one in groups if one.scenario_id is not None}
+    return {id_: check_functions([rubric]) for id_, rubric in (await load_rubrics(store, ids)).items()}
+
+
+class _CurrentRecipe:
+    """The recipes in force for groups; each is looked at once. `checks`: functions in rubrics, by scenario."""
+
+    def __init__(self, bench: JudgeContext, checks: Mapping[str, frozenset[str]]) -> None:
+        self._bench = bench
+        self._checks = checks
+        self._hashes: dict[tuple[str, str | None, frozenset[str]], set[str]] = {}
+
+    async def differs(self, one: RescoreCandidate) -> bool:
+        """Whether a group was scored by another recipe than it would be now, by either judge. Raises FunctionsDown."""
+        try:
+            bench = self._bench.of(one)
+        except RecipeUnknown:  # it is told when it is to be scored
+            return True
+        checks = self._checks.get(one.scenario_id or "", frozenset[str]())
+        key = bench.recipe, one.alias, checks
+        if key not in self._hashes:
+            strong = self._bench.strong
+            by = [bench, *([strong.of(one)] if strong is not None else [])]
+            self._hashes[key] = {await current_recipe(each, checks) for each in by}
+        return one.recipe_hash not in self._hashes[key]
+
+
+async def _campaign(project: Project, name: str) -> str:
+    there = await list_campaigns(project)
+    for campaign in there:
+        if name in (campaign.id, campaign.name):
+            return campaign.id
+    names = ", ".join(campaign.name for campaign in there) or "none yet"
+    raise NotFound(f"no campaign {name!r} in project {project.id!r}; there is: {names}")
+
+
+async def rescore_groups(
+    store: Store,
+    groups: Sequence[RescoreCandidate],
+    bench: JudgeContext,
+    tell: Tell,
+    *,
+    at_once: int,
+    lease_s: float,
+    anew: bool = False,
+) -> None:
+    """Score groups and save, `at_once` side by side. `anew`: also those left out for their version.
+
+    One that waits for any judge is taken before it is judged, so that nobody pays for it twice; what has a score is
+    taken when there is another, so that a judge that fails costs it nothing.
+
+    Cut off in the middle, it leaves what was saved and told; a score that is being written is written to its end.
+    Raises StoreError, JudgeMisconfigured.
+    """
+
+    async def one(group: GroupView, of: RescoreCandidate) -> None:
+        if group.state not in _WAITING:
+            scored = await score_group(group, (await assign_judge(store, group, bench)).scores)
+            await _to_its_end(_save(store, group, scored, tell, lease_s, anew))
+            return
+        async with _taken(store, group, lease_s) as claim:
+            if claim is None:
+                tell(RescoreOutcome(group.id, "passed", why=IN_HAND))
+                return
+            scored = await score_group(group, (await assign_judge(store, group, bench)).scores)
+            await _to_its_end(_hand_in(store, claim, scored, tell))
+
+    await _side_by_side(store, groups, one, tell, at_once)
+
+
+async def count_requests(
+    store: Store, groups: Sequence[RescoreCandidate], bench: JudgeContext, tell: Tell, *, at_once: int
+) -> None:
+    """What `rescore_groups` would do, as far as can be told without the judge, who counts in `bench`."""
+
+    async def one(group: GroupView, of: RescoreCandidate) -> None:
+        await foresee_score(group, bench)
+        tell(RescoreOutcome(group.id, "history" if group.state in KEEPING else "current"))
+
+    await _side_by_side(store, groups, one, tell, at_once)
+
+
+async def _side_by_side(
+    store: Store,
+    groups: Sequence[RescoreCandidate],
+    do: Callable[[GroupView, RescoreCandidate], Awaitable[None]],
+    tell: Tell,
+    at_once: int,
+) -> None:
+    waiting = iter(groups)
+
+    async def work() -> None:
+        for of in waiting:  # shared: each takes the next
+            if (outcome := await _guarded(store, of, do)) is not None:
+                tell(outcome)
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(at_once):
+                tasks.create_task(work())
+    except* (StoreError, JudgeMisconfigured) as errors:
+        raise errors.exceptions[0] from None
+
+
+async def _guarded(
+    store: Store, of: RescoreCandidate, do: Callable[[GroupView, RescoreCandidate], Awaitable[None]]
+) -> RescoreOutcome | None:
+    """Do it with one group; what kept it from being done, if anything did."""
+    try:
+        group = await load_group(store, of.id)
+        if group.state is GroupState.JUDGING:
+            return RescoreOutcome(of.id, "passed", why=IN_HAND)
+        await do(group, of)
+    except NotFound:
+        return RescoreOutcome(of.id, "passed", why=DELETED)
+    except JudgeUnavailable as e:
+        if of.state is GroupState.LEFT_OUT:  # and stays so
+            return RescoreOutcome(of.id, "passed", why=str(e))
+        return RescoreOutcome(of.id, "failed", e.code, str(e))
+    except JudgeFailed as e:
+        return RescoreOutcome(of.id, "failed", e.code, str(e), e.spent)
+    except (StoreError, JudgeMisconfigured):
+        raise
+    except Conflict as e:
+        return RescoreOutcome(of.id, "failed", "score_not_written", str(e))
+    # A boundary: a group that trips a bug of ours must not take the others with it.
+    except Exception as e:
+        log.exception("group %s cannot be scored: this is a fault of Hone", of.id)
+        return RescoreOutcome(of.id, "failed", "judge_fault", f"{type(e).__name__}: {e}")
+    return None
+
+
+@asynccontextmanager
+async def _taken(store: Store, group: GroupView, lease_s: float) -> AsyncIterator[GroupClaim | None]:
+    """A group that waits, held until the end of the block and put back as it was if it has no score then.
+
+    None: it is not free, or is no more what it was.
+    """
+    due_at = await claims.judging_due_at(store, group.id)
+    claim = await claims.claim_one_for_judging(store, group.id, holder_name(), lease_s, free=(group.state,))
+    if claim is None:
+        yield None
+        return
+    keeping = asyncio.create_task(_kept(store, claim, lease_s))
+    try:
+        yield claim
+    finally:
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        with suppress(Conflict):  # it is scored, or somebody else's by now
+            await _to_its_end(_put_back(store, claim, group.state, due_at))
+
+
+async def _put_back(store: Store, claim: GroupClaim, was: GroupState, due_at: float | None) -> None:
+    if was is GroupState.UNSCORED:
+        await claims.return_unscored(store, claim, due_at)
+    else:
+        await claims.return_claim(store, claim)
+
+
+async def _kept(store: Store, claim: GroupClaim, lease_s: float) -> None:
+    while True:
+        await asyncio.sleep(lease_s / RENEWALS_A_LEASE)
+        with suppress(StoreError):  # the next time, or it is told when the score is written
+            await claims.renew_claim(store, claim, lease_s)
+
+
+async def _hand_in(store: Store, claim: GroupClaim, scored: GroupScore, tell: Tell) -> None:
+    before = await scores.score_rewards(store, claim.score_id) if claim.score_id else {}
+    await scores.record_score(store, claim, scored.new)
+    tell(_became(claim.group_id, scored, _pairs(before, scored)))
+
+
+def _became(group_id: str, scored: GroupScore, pairs: PairAgreement | None) -> RescoreOutcome:
+    """What becomes of a group that was free: it has the score, or waits for a person."""
+    if scored.new.disputed is not None:
+        return RescoreOutcome(group_id, "failed", DISPUTED, scored.new.disputed, _spent(scored))
+    return RescoreOutcome(group_id, "current", spent=_spent(scored), pairs=pairs)
+
+
+def _spent(scored: GroupScore) -> JudgeUsage:
+    new = scored.new
+    return JudgeUsage(new.tokens_in, new.tokens_cached, new.tokens_out, new.cost_usd, new.latency_s or 0.0)
+
+
+def _pairs(before: Mapping[str, float | None], scored: GroupScore) -> PairAgreement | None:
+    return compare_rewards(before, {id_: part.value for id_, part in scored.rewards.items()}) if before else None
+
+
+async def _save(store: Store, group: GroupView, scored: GroupScore, tell: Tell, lease_s: float, anew: bool) -> None:
+    new, spent = scored.new, _spent(scored)
+    before = await scores.score_rewards(store, group.current_score_id) if group.current_score_id else {}
+    pairs = _pairs(before, scored)
+    if await make_current(store, group.id, new, lease_s, again=anew):
+        tell(_became(group.id, scored, pairs))
+    elif await scores.record_history(store, group.id, new, KEEPING):
+        tell(RescoreOutcome(group.id, "history", spent=spent, pairs=pairs))
+    else:
+        tell(RescoreOutcome(group.id, "passed", why=CHANGED, spent=spent))
+
+
+async def _to_its_end(writing: Awaitable[None]) -> None:
+    """Await it, and where that is cut off, its end nevertheless: half of it would leave a group in our hand."""
+    task = asyncio.ensure_future(writing)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise

@@ -1,0 +1,172 @@
+"""Of which parts the rewards of one group are made: of the same ones for every run, or the run has none.
+
+Owns: ranges, and what a missing part means: it leaves the whole group, or costs its run the reward, or the group waits.
+Refuses: the numbers (`judge.scoring.reward_parts`), where parts come from (`judge.rewards.kinds`). All pure.
+
+A check that fails on a run must never pay. If the others shared the weight of its part, the run would be compared with
+runs that were measured by more than it was, and one that crashes its check would gain what an honest failure loses.
+
+The rewards of one group out of their parts, and the hash of the recipe that makes them.
+
+Owns: weights, penalties, vetoes. Refuses: what a missing part means (`judge.scoring.reward_parts`), where parts come
+from (`judge.rewards.kinds`). All pure.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Final
+
+from judge.llm import prompt
+from judge.rewards.part import RewardPart
+from judge.settings import LIMIT, JudgeSettings, Missing, RewardSettings
+
+Found = Mapping[str, Mapping[str, RewardPart]]  # part's name → trajectory id → part
+
+_NOT_ASKED = RewardPart(None, "nobody asked for it")
+_NOTHING = "no part of it applies"
+
+
+@dataclass(frozen=True, slots=True)
+class RewardParts:
+    """What the rewards of one group are made of, who has none, and why."""
+
+    counting: Sequence[RewardSettings] = ()  # every reward of the group is made of these
+    left: Mapping[str, str] = field(default_factory=dict)  # part → why it left the group
+    lacking: Mapping[str, str] = field(default_factory=dict)  # trajectory → why it has no reward
+    waits: str | None = None  # what the whole group is held for
+
+
+def select_parts(runs: Sequence[str], found: Found, settings: JudgeSettings) -> RewardParts:
+    """The makeup of the rewards of `runs`, by their ids.
+
+    A reward that `found` has no part of does not apply to this group (RULER, where there is nobody to compare with).
+    Where every part of the mean would leave, none does: then who lacks one has no reward.
+    """
+    applying = [reward for reward in settings.in_force() if reward.weight > 0 and found.get(reward.name)]
+    if not any(reward.effect == "score" for reward in applying):
+        return RewardParts(lacking=dict.fromkeys(runs, _NOTHING))
+    gone = {reward.name: _gone(runs, found[reward.name]) for reward in applying}
+    policy = {reward.name: settings.when_missing(reward) for reward in applying}
+    # Who lacks what stays has no reward. So it costs the others no part, and nobody waits for what it lacks besides.
+    out = _by_run({name: _excluding(gaps, policy[name]) for name, gaps in gone.items()})
+    open_ = {name: {run: part for run, part in gaps.items() if run not in out} for name, gaps in gone.items()}
+    leaving = [name for name in open_ if open_[name] and policy[name] == "drop_part"]
+    held = _by_run({name: gaps for name, gaps in open_.items() if policy[name] == "hold"})
+    if held:
+        waits = _told(next(iter(held.values())))
+        return RewardParts(applying, lacking=dict.fromkeys(runs, waits), waits=waits)
+    if all(reward.name in leaving for reward in applying if reward.effect == "score"):
+        out, leaving = _by_run(gone), []
+    return RewardParts(
+        counting=[reward for reward in applying if reward.name not in leaving],
+        left={name: str(next(iter(open_[name].values())).explanation) for name in leaving},
+        lacking={run: _told(out[run]) for run in runs if run in out},
+    )
+
+
+def clip_to_range(reward: RewardSettings, part: RewardPart) -> RewardPart:
+    """The part; without its value where that lies outside the reward's range."""
+    if part.value is None or reward.low <= part.value <= reward.high:
+        return part
+    outside = f"{part.value!r} is outside {reward.low:g} to {reward.high:g} (`low` and `high` of the reward)"
+    return replace(part, value=None, explanation=f"{outside}: {part.explanation}" if part.explanation else outside)
+
+
+def _gone(runs: Sequence[str], parts: Mapping[str, RewardPart]) -> dict[str, RewardPart]:
+    """The runs that lack a part, and what is there in its place."""
+    there = {run: parts.get(run, _NOT_ASKED) for run in runs}
+    return {run: part for run, part in there.items() if part.value is None}
+
+
+def _excluding(gaps: Mapping[str, RewardPart], policy: Missing) -> dict[str, RewardPart]:
+    """Those of a part's gaps that cost the run its reward, whatever becomes of the group."""
+    return {run: part for run, part in gaps.items() if policy == "exclude" or (policy == "drop_part" and part.of_run)}
+
+
+def _by_run(gone: Found) -> dict[str, dict[str, RewardPart]]:
+    """What each run lacks, by part."""
+    runs = dict.fromkeys(run for lacks in gone.values() for run in lacks)
+    return {run: {name: lacks[run] for name, lacks in gone.items() if run in lacks} for run in runs}
+
+
+def _told(lacks: Mapping[str, RewardPart]) -> str:
+    """Why a run has no reward; that it was then not asked for the rest is nothing new."""
+    asked = {name: part for name, part in lacks.items() if part is not _NOT_ASKED} or lacks
+    return "; ".join(f"{name}: {part.explanation}" for name, part in asked.items())
+
+
+UNASKED: Final = "nobody was asked: it ties the group, and no mean over runs counts it"
+
+
+def combine_parts(runs: Sequence[str], found: Found, made: RewardParts) -> dict[str, RewardPart]:
+    """The reward of each run: the weighted mean of its parts, less its penalties; a vetoed one stands below the others.
+
+    Every reward is finite, and within ±`LIMIT`. A vetoed run's is 0, or the lowest that was not vetoed where that is
+    lower: a veto never pays, whatever the others lost by penalties. A reward that holds a part that nobody was asked
+    for says so.
+    """
+    own = {run: {r.name: found[r.name][run] for r in made.counting} for run in runs if run not in made.lacking}
+    rewards = {run: _reward(parts, made.counting) for run, parts in own.items()}
+    vetoes = {run: why for run, parts in own.items() if (why := _veto(parts, made.counting))}
+    lowest = min([0.0, *(reward for run, reward in rewards.items() if run not in vetoes)])
+    without = "; ".join(f"without {name}: {why}" for name, why in made.left.items()) or None
+    out = {run: RewardPart(None, f"no reward: {why}") for run, why in made.lacking.items()}
+    out |= {run: RewardPart(reward, without) for run, reward in rewards.items()}
+    out |= {run: RewardPart(lowest, why) for run, why in vetoes.items()}
+    unasked = {run for run, parts in own.items() if any(part.unasked for part in parts.values())}
+    out |= {run: replace(out[run], explanation=_also(out[run], UNASKED), unasked=True) for run in unasked}
+    return {run: out[run] for run in runs}
+
+
+def _also(part: RewardPart, why: str) -> str:
+    return f"{part.explanation}; {why}" if part.explanation else why
+
+
+def _reward(parts: Mapping[str, RewardPart], counting: Sequence[RewardSettings]) -> float:
+    """The mean of a run's scores by weight, less its penalties."""
+    scores = [(r.weight, _value(parts[r.name])) for r in counting if r.effect == "score"]
+    heaviest = max(weight for weight, _ in scores)
+    shares = [weight / heaviest for weight, _ in scores]  # so no sum of weights overflows
+    values = [value for _, value in scores]
+    mean = math.fsum(s * value for s, value in zip(shares, values, strict=True)) / math.fsum(shares)
+    mean = min(max(mean, min(values)), max(values))  # whatever was rounded
+    lost = [r.weight * _value(parts[r.name]) for r in counting if r.effect == "penalty"]
+    return min(max(mean - sum(lost), -LIMIT), LIMIT)
+
+
+def _veto(parts: Mapping[str, RewardPart], counting: Sequence[RewardSettings]) -> str | None:
+    """By what a run is vetoed, if it is."""
+    vetoing = [r.name for r in counting if r.effect == "veto" and _value(parts[r.name]) > 0]
+    reasons = (f"{name}: {parts[name].explanation}" if parts[name].explanation else name for name in vetoing)
+    return f"vetoed by {'; '.join(reasons)}" if vetoing else None
+
+
+def _value(part: RewardPart) -> float:
+    assert part.value is not None, "a run that lacks a part of the group's makeup has no reward"
+    return part.value
+
+
+def recipe_hash(settings: JudgeSettings, *codes: str) -> str:
+    """What a reward depends on beside the trajectories: scores under one recipe may be compared.
+
+    `codes`: the hashes of the user's code, where there is any: of the reward functions, then of a rubric's checks.
+    """
+    recipe: dict[str, object] = {
+        "rewards": [reward.model_dump(exclude={"missing"}) for reward in settings.in_force()],
+        "missing": [settings.when_missing(reward) for reward in settings.in_force()],
+        "judge": [settings.model, settings.temperature, settings.rubric, settings.max_context_chars, prompt.VERSION],
+        "asked": [settings.api_base, settings.extra],
+    }
+    if settings.subscores:
+        recipe["subscores"] = [sub.model_dump() for sub in settings.subscores]
+    if settings.panel or settings.repeats > 1:
+        members = [member.model_dump(exclude={"api_key"}) for member in settings.panel]
+        recipe["panel"] = [members, settings.repeats, settings.combine]
+    if code := [one for one in dict.fromkeys(codes) if one]:
+        recipe["code"] = code
+    return blake2b(json.dumps(recipe, sort_keys=True).encode(), digest_size=16).hexdigest()

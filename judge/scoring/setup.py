@@ -1,0 +1,301 @@
+"""Replies of the judge that are at hand: those in the store, and those that did not get there yet.
+
+Owns: which reply answers a prompt under the recipe in force, and remembering what was paid for and not written yet.
+Refuses: reading replies (`judge.llm.reply_reader`), writing scores (`judge.scoring.worker`).
+
+Setting up what scoring needs, from the settings: the judge model, the processes of reward functions, replies.
+
+Owns: opening and closing them, and refusing settings under which nobody could judge. Refuses: scoring.
+
+A recipe without what people say in it, and without a second judge: what a judge, or code, finds by itself.
+
+Owns: which parts are left. Refuses: trying and comparing them (`judge.adversarial`, `judge.calibration`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from judge.errors import JudgeMisconfigured
+from judge.llm.base import BaseEndpoints, BaseJudge
+from judge.llm.judge_model import JudgeAnswer, JudgeModel, Messages
+from judge.llm.panel import PanelJudge, StoredReply
+from judge.llm.prompt import GroupPrompt
+from judge.llm.rubric import reply_format
+from judge.llm.ruler import Ask, GroupRuling
+from judge.llm.subscores import reply_format as reply_format_of
+from judge.panel_settings import BASE
+from judge.rewards.code_checks import CodeJudges
+from judge.rewards.functions import FunctionPool
+from judge.rewards.judge_context import JudgeContext, ReplyStore, StoredReplies
+from judge.rewards.rubrics import RubricJudge, StoredVerdicts
+from judge.scoring.reward_parts import recipe_hash
+from judge.settings import DEFAULT, JudgeSettings, RewardSettings
+from recorder.base.lru import Lru
+from recorder.base.rules import value_error
+from recorder.llm import litellm_edge
+from recorder.queue.judging import scores
+from recorder.queue.judging.scores import StoredScore
+from recorder.store.database import Project
+
+KEPT: Final = 256  # more than a worker has in hand; of some kilobytes each
+
+
+class CachedReplies(ReplyStore):
+    """What one bench can do without asking again."""
+
+    def __init__(self, project: Project, settings: JudgeSettings, functions: FunctionPool | None) -> None:
+        self._project = project
+        self._settings = settings
+        self._functions = functions
+        self._unwritten: Lru[tuple[str, str], StoredReplies] = Lru(KEPT)
+
+    async def known(self, prompt_hash: str, checks: str) -> StoredReplies | None:
+        """Those of the newest score in the store, else of this process."""
+        recipe = self._recipe(checks)
+        stored = _at_hand(await scores.find_cached_score(self._project, recipe, prompt_hash))
+        return stored or self._unwritten.get((recipe, prompt_hash))
+
+    async def keep(self, prompt: GroupPrompt, ruling: GroupRuling, checks: str) -> None:
+        """Until the score is in the store: it may be refused there, or dropped with a lease that ran out."""
+        if ruling.reply is None:
+            return
+        key = (self._recipe(checks), prompt.hash)
+        before = self._unwritten.get(key)
+        others = before.replies if before is not None and before.order_seed == prompt.seed else {}
+        reply = StoredReply(ruling.reply, ruling.version)
+        self._unwritten.put(key, StoredReplies(prompt.seed, {**others, prompt.turn.number: reply}))
+
+    def _recipe(self, checks: str) -> str:
+        # Functions are asked before a judge model is: by now their code is loaded. Nothing here may fail once a reply
+        # was paid for, so it is not looked at again.
+        return recipe_hash(self._settings, self._functions.loaded if self._functions else "", checks)
+
+
+def _at_hand(score: StoredScore | None) -> StoredReplies | None:
+    """The replies that a score was made of; None: it has none any more."""
+    if score is None or score.order_seed is None:
+        return None
+    found = {one.number: StoredReply(one.reply, one.judge_version) for one in score.replies if one.reply is not None}
+    if score.reply is not None:
+        found[0] = StoredReply(score.reply, score.judge_version)
+    return StoredReplies(score.order_seed, found, whole=True) if found else None
+
+
+def check_settings(settings: JudgeSettings) -> None:
+    """Raise JudgeMisconfigured where nobody could judge, or a part of a recipe's reward cannot be found out."""
+    if not settings.in_force() and not settings.recipes:
+        raise JudgeMisconfigured(
+            "nobody judges: set judge.model to a LiteLLM name (HONE_JUDGE__MODEL=openai/…, with its key in "
+            "HONE_JUDGE__API_KEY or the provider's own variable), or name reward functions in [[judge.rewards]]"
+        )
+    _check_rewards("judge", settings)
+    for name in settings.recipes:
+        recipe, at = settings.by_recipe(name), f"judge.recipes.{name}"
+        if not recipe.in_force():
+            raise JudgeMisconfigured(
+                f"{at} has no rewards: name some in [[{at}.rewards]], or set judge.model for RULER"
+            )
+        _check_rewards(at, recipe)
+
+
+def describe_parts(recipe: JudgeSettings) -> str:
+    """What a recipe's reward is made of, as people are told."""
+    return ", ".join(f"{reward.name} x {reward.weight:g}" for reward in recipe.in_force())
+
+
+def _check_rewards(at: str, recipe: JudgeSettings) -> None:
+    for number, reward in enumerate(recipe.in_force()):
+        if reward.kind == "ruler" and not recipe.members:  # a rubric's criteria may all be decided by code
+            raise JudgeMisconfigured(
+                f"{at}.rewards holds RULER but no model judges: set judge.model, or name a [[judge.panel]], or take "
+                "that reward out"
+            )
+        if reward.rule is not None and (why := value_error(reward.rule, reward.value)):
+            raise JudgeMisconfigured(f"{at}.rewards[{number}].value of the rule {reward.rule!r} {why}")
+
+
+@asynccontextmanager
+async def open_bench(
+    settings: JudgeSettings,
+    project: Project,
+    *,
+    keep: bool = True,
+    again: bool = False,
+    ask: Ask | None = None,
+    bases: BaseEndpoints | None = None,
+) -> AsyncIterator[JudgeContext]:
+    """What scoring needs, until the end of the block; with `keep` false scoring itself writes nothing.
+
+    All recipes have one judge model or panel, and each judge one pace. Those with the same reward functions share
+    their processes; others do not: code that one recipe does not ask is no part of it, and cannot keep it from judging.
+
+    `again`: the judge is asked in spite of what it said before. `ask`: who is asked in place of the settings' judge.
+    `bases`: where the judge `base` is found, if not by this store.
+
+    Raises JudgeMisconfigured.
+    """
+    check_settings(settings)
+    async with AsyncExitStack() as stack:
+        if bases is None:
+            bases = BaseEndpoints(project)
+            stack.push_async_callback(bases.close)
+        code = CodeJudges(settings)
+        stack.push_async_callback(code.close)
+        shared = _SharedParts(project, _JudgeModels(settings, ask, bases), code, _FunctionPools(stack), keep)
+        if ask is None and _asks_a_model(settings):
+            await asyncio.to_thread(litellm_edge.load_litellm)  # it takes seconds: not while a group is in hand
+            stack.push_async_callback(litellm_edge.close_litellm)
+        cheap, strong = shared.benches(settings), settings.by_strong()
+        made = replace(cheap, strong=shared.benches(strong)) if strong is not None else cheap
+        yield made.afresh() if again else made
+
+
+def _asks_a_model(settings: JudgeSettings) -> bool:
+    kinds = {reward.kind for reward in _all_rewards(settings)}
+    return "ruler" in kinds or ("rubric" in kinds and bool(settings.model))
+
+
+def _all_rewards(settings: JudgeSettings) -> list[RewardSettings]:
+    """The parts of all recipes."""
+    return [reward for name in settings.known_recipes() for reward in settings.by_recipe(name).in_force()]
+
+
+@dataclass(frozen=True, slots=True)
+class _SharedParts:
+    """What the benches of all recipes, of all aliases and of both judges are made of."""
+
+    project: Project
+    asking: _JudgeModels
+    code: CodeJudges
+    pools: _FunctionPools
+    keep: bool
+
+    def benches(self, settings: JudgeSettings) -> JudgeContext:
+        """The bench of the default recipe, and beside it those of the others.
+
+        Where an alias's base is asked, each alias has benches of its own, made when it is first judged.
+        """
+        made = self._of_alias(settings, None)
+        if not settings.asks_base:
+            return made
+        of_alias: dict[str | None, JudgeContext] = {None: made}
+
+        def asked_of(alias: str | None) -> JudgeContext:
+            if alias not in of_alias:
+                of_alias[alias] = self._of_alias(settings, alias)
+            return of_alias[alias]
+
+        return replace(made, asked_of=asked_of)
+
+    def _of_alias(self, settings: JudgeSettings, alias: str | None) -> JudgeContext:
+        rewards = _all_rewards(settings)
+        judges = self.asking.panel(settings, alias) if any(reward.kind == "ruler" for reward in rewards) else []
+        rubrics = None
+        if any(reward.kind == "rubric" for reward in rewards):
+            rubrics = self._rubrics(settings, alias, rewards)
+        named = settings.of_alias(alias)
+
+        def bench(name: str) -> JudgeContext:
+            recipe = named.by_recipe(name)
+            functions = self.pools.of(recipe)
+            replies = CachedReplies(self.project, recipe, functions)
+            return JudgeContext(recipe, judges, functions, replies, rubrics, name)
+
+        return replace(bench(DEFAULT), others={name: bench(name) for name in settings.recipes})
+
+    def _rubrics(self, settings: JudgeSettings, alias: str | None, rewards: Sequence[RewardSettings]) -> RubricJudge:
+        quoting = {reward.evidence for reward in rewards if reward.kind == "rubric" and settings.model}
+        asks = {evidence: self.asking.by(reply_format(evidence=evidence), settings, alias) for evidence in quoting}
+        named = settings.of_alias(alias)
+        return RubricJudge(named, asks, self.code, StoredVerdicts(named, self.project, keep=self.keep))
+
+
+class _JudgeModels:
+    """Judge models, asked for replies of several forms; as many requests are open at a time as the settings say.
+
+    `instead`: who is asked in their place.
+    """
+
+    def __init__(self, settings: JudgeSettings, instead: Ask | None, bases: BaseEndpoints) -> None:
+        self._instead = instead
+        self._bases = bases
+        self._room = asyncio.Semaphore(settings.concurrency)
+
+    def panel(self, settings: JudgeSettings, alias: str | None) -> list[PanelJudge]:
+        """Who is asked for RULER."""
+        form = reply_format_of(settings.subscores)
+        asked = zip(settings.of_alias(alias).members, settings.members, strict=True)
+        return [
+            PanelJudge(named.model, named.weight, self.by(form, settings.as_member(member), alias))
+            for named, member in asked
+        ]
+
+    def by(self, reply_format: Mapping[str, Any], judge: JudgeSettings, alias: str | None) -> Ask:
+        """How to ask a judge for replies of a form."""
+        if self._instead is not None:
+            return self._instead
+        if judge.model == BASE:
+            return _in_turn(BaseJudge(self._bases, alias, judge, reply_format).ask, self._room)
+        return _in_turn(JudgeModel(judge, reply_format).ask, self._room)
+
+
+class _FunctionPools:
+    """Processes of reward functions, one pool for each set of functions."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+        self._pools: dict[frozenset[str], FunctionPool] = {}
+
+    def of(self, recipe: JudgeSettings) -> FunctionPool | None:
+        """The pool of a recipe's functions; None: it has none."""
+        functions = frozenset(reward.function for reward in recipe.in_force() if reward.function)
+        if functions and functions not in self._pools:
+            self._pools[functions] = FunctionPool(recipe)
+            self._stack.push_async_callback(self._pools[functions].close)
+        return self._pools.get(functions)
+
+
+async def current_recipe(bench: JudgeContext, checks: frozenset[str]) -> str:
+    """The hash of the recipe that `bench`, which is one recipe's, scores by now. Raises FunctionsDown.
+
+    `checks`: the functions that a rubric names; its code is of the recipe where that has a rubric.
+    """
+    by_rubric = bench.rubrics and any(reward.kind == "rubric" for reward in bench.settings.in_force())
+    return recipe_hash(
+        bench.settings,
+        await bench.functions.code() if bench.functions else "",
+        await bench.rubrics.code(checks) if bench.rubrics and by_rubric else "",
+    )
+
+
+def _in_turn(ask: Ask, room: asyncio.Semaphore) -> Ask:
+    """Asking as far as there is room: a group with rubrics asks once a run, and groups are scored side by side."""
+
+    async def asked(messages: Messages) -> JudgeAnswer:
+        async with room:
+            return await ask(messages)
+
+    return asked
+
+
+def without_people(settings: JudgeSettings, name: str) -> JudgeSettings:
+    """The settings of one recipe, as if it were the only one, without its feedback.
+
+    Raises:
+        JudgeMisconfigured: there is no recipe of that name, or people's feedback is all there is to it.
+    """
+    if name not in settings.known_recipes():
+        raise JudgeMisconfigured(f"there is no recipe {name!r:.80}: known are {', '.join(settings.known_recipes())}")
+    recipe = settings.by_recipe(name)
+    rewards = [reward for reward in recipe.in_force() if reward.kind != "feedback"]
+    if not rewards:
+        raise JudgeMisconfigured(
+            f"the recipe {name!r} has nothing that can be tried: set judge.model, or name functions, rules or a rubric "
+            "in its rewards (feedback is what people say)"
+        )
+    return recipe.model_copy(update={"rewards": rewards, "recipes": {}, "strong": None})

@@ -1,0 +1,66 @@
+"""What `hone status` shows, as data, and a view of the store that is shown again whenever something changes.
+
+Owns: adding run.json to what the store says, and when and where a live view is drawn (at most twice a second). Refuses:
+what the store says (`recorder.views.status.project`), and how it looks (`proxy.commands.status`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from proxy.supervision.run_file import find_stale_run, read_run_file
+from recorder.base.json_output import write_json_line
+from recorder.base.live import redrawn
+from recorder.base.terminal import console, show
+from recorder.store.changes import Topic
+from recorder.store.database import Project, Store
+from recorder.views.status.project import load_status
+from recorder.views.status.stages import LoopSettings
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Json = dict[str, Any]
+_KILLED: Final = "`hone up` was killed: run.json is there and its process is not. Start it again."
+
+
+async def status_json(project: Project, data: Path, settings: LoopSettings) -> Json:
+    """All that `hone status --json` prints."""
+    found = asdict(await load_status(project, settings))
+    killed = find_stale_run(data)
+    here = {"data": str(data), "run": read_run_file(data), "killed": killed}
+    return here | found | {"alarms": [*([_KILLED] if killed else []), *found["alarms"]]}
+
+
+REST_S: Final = 0.5  # between two looks, however much changes
+ANYWAY_S: Final = 2.0  # figures by the second move though nothing is told of
+
+Found = dict[str, Any]
+Show = Callable[[Found], None]
+
+
+async def watch_view(store: Store, read: Callable[[], Awaitable[Found]], show: Show) -> None:
+    """Show what is read, now and after every change, until cancelled."""
+    with store.watch.on(*Topic) as news:
+        while True:
+            await news.wait(ANYWAY_S)
+            show(await read())
+            await asyncio.sleep(REST_S)
+
+
+@contextmanager
+def open_live_view(drawn: Callable[[Found], RenderableType] | None) -> Iterator[Show]:
+    """How each is shown while the block lasts. None: as a line of JSON."""
+    if drawn is None:
+        yield lambda found: write_json_line(found, compact=True)
+        return
+    if not console().is_terminal:
+        yield lambda found: show(drawn(found))
+        return
+    with redrawn() as draw:
+        yield lambda found: draw(drawn(found))

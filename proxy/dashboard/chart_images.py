@@ -1,0 +1,126 @@
+"""Which figures are drawn, and the images of them.
+
+Owns: the charts of versions and of training, made of the same views as their pages, and serving them. Refuses: drawing
+(`proxy.dashboard.chart_drawer`, `recorder.stats.charts`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from litestar import Response, get
+from litestar.params import FromPath, FromQuery
+
+from proxy.api.actions import get_alias
+from proxy.dashboard.chart_drawer import ChartFailed
+from proxy.dashboard.page_context import ForPages
+from proxy.dashboard.renderer import page_headers
+from proxy.errors import UnknownObject
+from recorder.stats.charts import Chart, Series
+from recorder.views.campaigns.measures import Measure
+from recorder.views.status.training import STEPS
+from recorder.views.versions.ancestry import AncestryVersion, list_ancestry
+from recorder.views.versions.steps import StepSummary, list_steps
+from recorder.views.versions.training_outcomes import OutcomeCounts, training_outcomes
+
+VERSIONS: Final = 50  # of an alias that are shown at a time
+REASONS: Final = 5  # of runs left out that are told apart
+TRAINED: Final = "trained"
+# In a picture's place; it is text, since drawing it is what failed. Its size is a chart's.
+_NO_PICTURE: Final = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 648 202" font-family="sans-serif" font-size="16">'
+    '<text x="12" y="40" fill="{ink}">The chart could not be drawn. The table below has its figures.</text></svg>'
+)
+_INK: Final = {False: "#57606a", True: "#a3abb3"}
+
+
+def ancestry_chart(lines: Sequence[AncestryVersion]) -> Chart:
+    """What versions were measured at, oldest first."""
+    shown = [(one.number, one.measure) for one in reversed(lines) if one.measure is not None]
+    kinds = [kind for kind in ("success", "win rate", "reward") if any(measure.kind == kind for _, measure in shown)]
+    series = tuple(_measured(kind, [measure for _, measure in shown]) for kind in kinds)
+    title = " and ".join(kinds).capitalize() + " of each version"
+    return Chart(title, tuple(f"@{number}" for number, _ in shown), series, share="reward" not in kinds)
+
+
+def _measured(kind: str, shown: Sequence[Measure]) -> Series:
+    own = [measure if measure.kind == kind else None for measure in shown]
+    ends = [measure.interval if measure is not None else None for measure in own]
+    return Series(
+        kind,
+        tuple(measure.value if measure is not None else None for measure in own),
+        tuple(end.low if end is not None else None for end in ends),
+        tuple(end.high if end is not None else None for end in ends),
+    )
+
+
+_OF_STEPS: Final[Mapping[str, tuple[str, Callable[[StepSummary], float | None]]]] = {
+    "reward": ("Mean reward", lambda step: step.reward_mean),
+    "kl": ("KL, engine to trainer", lambda step: step.kl),
+    "entropy": ("Entropy", lambda step: step.entropy),
+    "clipped": ("Share of clipped tokens", lambda step: step.clip_fraction),
+    "speed": ("Tokens a second", lambda step: step.tokens_per_s),
+}
+
+
+def step_charts(steps: Sequence[StepSummary]) -> dict[str, Chart]:
+    """A chart of each figure, and one of the seconds by phase; oldest step first. By their names in addresses."""
+    shown = list(reversed(steps))
+    places = tuple(str(step.number) for step in shown)
+    drawn = {
+        name: Chart(title, places, (Series(title, tuple(value(step) for step in shown)),))
+        for name, (title, value) in _OF_STEPS.items()
+    }
+    phases = list(dict.fromkeys(phase for step in shown for phase in step.seconds))
+    spent = tuple(Series(phase, tuple(step.seconds.get(phase) for step in shown)) for phase in phases)
+    return drawn | {"seconds": Chart("Seconds by phase", places, spent, bars=True)}
+
+
+def outcome_chart(told: Sequence[OutcomeCounts]) -> Chart:
+    """Runs trained on and left out, by reason, over time."""
+    total: Counter[str] = Counter()
+    for one in told:
+        total.update(one.runs)
+    reasons = [code for code, _ in total.most_common() if code != TRAINED]
+    first, others = reasons[:REASONS], reasons[REASONS:]
+    series = [Series(code, tuple(float(one.runs.get(code, 0)) for one in told)) for code in (TRAINED, *first)]
+    if others:
+        series.append(Series("other reasons", tuple(float(sum(one.runs.get(c, 0) for c in others)) for one in told)))
+    return Chart("Runs trained on and left out", tuple(_when(one) for one in told), tuple(series), bars=True)
+
+
+def _when(one: OutcomeCounts) -> str:
+    """When a span began, as precisely as it is long."""
+    return time.strftime("%b %d" if one.span_s >= 86400 else "%b %d %H:%M", time.localtime(one.since))
+
+
+@get("/charts/{name:str}", include_in_schema=False)
+async def chart_image(
+    shown: ForPages,
+    name: FromPath[str],
+    alias: FromQuery[str | None] = None,
+    before: FromQuery[int | None] = None,
+    dark: FromQuery[bool] = False,
+) -> Response[bytes]:
+    """A chart as an image; in time, or an image that says so."""
+    chart = await _chart(shown, name.removesuffix(".svg"), alias, before)
+    try:
+        drawn, status = await shown.drawer.svg(chart, dark=dark), 200
+    except ChartFailed:
+        drawn, status = _NO_PICTURE.format(ink=_INK[dark]).encode(), 503
+    return Response(drawn, status_code=status, headers=page_headers(), media_type="image/svg+xml")
+
+
+async def _chart(shown: ForPages, name: str, alias: str | None, before: int | None) -> Chart:
+    if name == "versions":
+        one = await get_alias(shown.project, alias)
+        return ancestry_chart(await list_ancestry(shown.project.store, one, before=before, limit=VERSIONS))
+    if name == "lessons":
+        return outcome_chart(await training_outcomes(shown.project))
+    found = step_charts(await list_steps(shown.project, alias=alias, limit=STEPS))
+    if name not in found:
+        raise UnknownObject(f"no chart {name[:100]!r}: there is versions, lessons, {', '.join(found)}.")
+    return found[name]

@@ -1,0 +1,265 @@
+"""Long things made short for a page: texts folded, conversations shown a part at a time, a page held to its size.
+
+Owns: how much of a text is seen, unfolded and left to another page, and which turns a page of a run has. Refuses: HTML.
+
+How much of a comparison is on a page: so many rows, so many bytes of each text.
+
+Owns: the estimate of what mark-up takes, and cutting. Refuses: what is compared, and how it looks (the templates, whose
+mark-up these figures are of: a test holds a page of the worst to 300 kB).
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import markupsafe
+
+from proxy.dashboard.formatters import visible
+from recorder.base.terminal import clean
+from recorder.views.comparison.alignment import ComparedCall
+from recorder.views.comparison.attempts import Comparison, ComparisonCell
+from recorder.views.trajectory_detail.conversation import ConversationMessage
+
+T = TypeVar("T")
+SEEN_LINES: Final = 40
+SEEN_CHARS: Final = 4_000
+UNFOLDED_CHARS: Final = 12_000  # behind those seen; the rest is on the call's own page
+PAGE_BYTES: Final = 150_000  # of texts: with what stands around them a page stays below 300 kB
+_AROUND_BYTES: Final = 900  # what stands around a turn
+_AROUND_TEXT_BYTES: Final = 150
+_LEAST_BYTES: Final = 60  # of a text that found no room
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedText:
+    """A text: what is seen, what is behind a fold, and how many characters are left out. Both are made visible."""
+
+    seen: str
+    folded: str
+    lines: int  # folded
+    left_out: int
+
+
+class ByteBudget:
+    """What a page may still spend on texts, in bytes of HTML."""
+
+    def __init__(self, held: int = PAGE_BYTES) -> None:
+        self._held = held
+
+    def fold(self, text: str, chars: int = SEEN_CHARS, more: int = UNFOLDED_CHARS) -> FoldedText:
+        """A text, as much of it as there is room for."""
+        seen, rest = _seen(text, min(chars, max(_LEAST_BYTES, self._held)))
+        folded = rest[: max(0, min(more, self._held - len(seen)))]
+        made = FoldedText(clean(seen), clean(folded), folded.count("\n") + bool(folded), len(rest) - len(folded))
+        self._held -= html_size(made.seen) + html_size(made.folded)
+        return made
+
+    def some(self, things: Sequence[T], most: int) -> Sequence[T]:
+        """Those of some turns or branches, at most so many, whose mark-up there is room for."""
+        count = min(len(things), most, max(0, self._held // _AROUND_BYTES))
+        self._held -= count * _AROUND_BYTES
+        return things[:count]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRun:
+    """Some turns that stand together."""
+
+    turns: tuple[ConversationMessage, ...]
+    skipped: int  # turns between these and the part before
+    first_skipped: int | None = None  # where those begin
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The turns that a page shows; `before`, `after`: where the neighbouring pages begin."""
+
+    parts: tuple[TurnRun, ...]
+    whole: bool
+    before: int | None = None
+    after: int | None = None
+
+
+def html_size(shown: str) -> int:
+    """How many bytes a text has as HTML."""
+    return len(str(markupsafe.escape(shown)).encode("utf-8", "replace"))
+
+
+def turn_window(turns: Sequence[ConversationMessage], start: int | None = None, held: int = PAGE_BYTES) -> Window:
+    """The turns from the one at `start`; without one the first few and the last, with the middle left out."""
+    costs = [_cost(turn) for turn in turns]
+    if start is None and sum(costs) <= held:
+        return Window((TurnRun(tuple(turns), 0),), whole=True)
+    if start is None:
+        return _ends(turns, costs, held)
+    first = next((at for at, turn in enumerate(turns) if turn.at >= start), max(0, len(turns) - 1))
+    after = first + _fit(costs[first:], held)
+    before = first - _fit(costs[:first][::-1], held)
+    return Window(
+        (TurnRun(tuple(turns[first:after]), 0),),
+        whole=False,
+        before=turns[before].at if before < first else None,
+        after=turns[after].at if after < len(turns) else None,
+    )
+
+
+def _ends(turns: Sequence[ConversationMessage], costs: Sequence[int], held: int) -> Window:
+    head = _fit(costs, held // 4)
+    tail = max(head, len(turns) - _fit(costs[::-1], held * 3 // 4))
+    if tail == head:
+        return Window((TurnRun(tuple(turns), 0),), whole=True)
+    rest = TurnRun(tuple(turns[tail:]), tail - head, turns[head].at)
+    return Window((TurnRun(tuple(turns[:head]), 0), rest), whole=False, after=turns[head].at)
+
+
+def _fit(costs: Sequence[int], held: int) -> int:
+    """How many of the first there is room for, at least one."""
+    spent = 0
+    for count, cost in enumerate(costs):
+        spent += cost
+        if spent > held:
+            return max(1, count)
+    return len(costs)
+
+
+def _cost(turn: ConversationMessage) -> int:
+    """About how many bytes a turn takes."""
+    texts = [*turn.texts, turn.thinking or "", *(one.arguments for one in turn.asked)]
+    inner = [one.result for one in turn.asked if one.result is not None]
+    inner += [*turn.others, *(told for branch in turn.branches for told in branch.turns)]
+    own = sum(min(len(text), SEEN_CHARS + UNFOLDED_CHARS) for text in texts)
+    around = _AROUND_BYTES + _AROUND_TEXT_BYTES * (len(texts) + len(turn.media) + len(turn.work))
+    return around + own * 11 // 10 + sum(map(_cost, inner))
+
+
+def _seen(text: str, chars: int) -> tuple[str, str]:
+    """The beginning of a text, and the rest: cut at a line's end where one is near."""
+    at, lines = 0, 0
+    while lines < SEEN_LINES and at != -1:
+        at, lines = text.find("\n", at + 1), lines + 1
+    cut = min(len(text) if at == -1 else at, chars)
+    if cut == len(text) or len(text) - cut < chars // 10:
+        return text, ""
+    return text[:cut], text[cut:].removeprefix("\n")
+
+
+def without_media(value: Any) -> Any:
+    """A message for people: long strings that are no text are named by their length, never shown."""
+    if isinstance(value, list):
+        return [without_media(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    kept = value.get("type") in (None, "text", "function") or "role" in value
+    return {key: without_media(one) if kept else _named(one) for key, one in value.items()}
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= 200 else f"… {len(value)} characters"
+    if isinstance(value, dict):
+        return {key: _named(one) for key, one in value.items()}
+    return value
+
+
+ROOM_BYTES: Final = 245_000  # for all that is compared; the rest of the page takes up to 50,000
+FOLDED: Final = 180  # a text of more bytes may be folded: its summary takes some too
+READABLE: Final = 1_000  # bytes of a text that somebody is to choose by
+ARGUMENTS: Final = 6  # of a tool call
+CALLS: Final = 8  # of a turn
+_MARKUP: Final = (150_000, 45_000)  # of the first comparison, and of a second
+_SUMMARY: Final = 260
+_TEXT, _CELL, _CALL, _ARGUMENT, _DIFFERS, _MISSING, _HEAD = 28, 175, 65, 22, 42, 42, 1400
+_MOST: Final = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class PageFit:
+    """What fits. `turns` and `rows`: of the beginning and after it, for each comparison; `chars`: bytes of a text."""
+
+    turns: tuple[int, ...]
+    rows: tuple[int, ...]
+    chars: int
+
+    @property
+    def folds(self) -> bool:
+        """Whether texts are so long that they are folded."""
+        return self.chars > FOLDED
+
+    def cut(self, text: str) -> str:
+        """The beginning of a text, harmless; it ends in … where that is not all."""
+        shown = visible(text[: self.chars])
+        whole = len(text) <= self.chars
+        while (size := len(html.escape(shown).encode("utf-8", "replace"))) > self.chars:
+            shown, whole = shown[: len(shown) * self.chars // size], False
+        return shown if whole else f"{shown}…"
+
+
+def fit_comparison(compared: Sequence[Comparison]) -> PageFit:
+    """How much of one comparison, or two, a page holds."""
+    turns, rows = [], []
+    markup = texts = 0
+    for one, room in zip(compared, _MARKUP, strict=False):
+        heads = sum(1 + min(len(one.attempt(number).parts), 12) for number in one.columns)
+        used, texts = len(one.columns) * _HEAD + heads * _TEXT, texts + heads
+        turns.append(_prefix([[cell] for cell in one.beginning], room // 3))
+        used += sum(map(_size, one.beginning[: turns[-1]]))
+        rows.append(_prefix(one.rows, room - used))
+        shown = [*one.beginning[: turns[-1]], *(cell for row in one.rows[: rows[-1]] for cell in row)]
+        markup += used + sum(map(_size, shown[turns[-1] :]))
+        texts += sum(map(_texts, shown))
+    return PageFit(tuple(turns), tuple(rows), _chars(markup, texts))
+
+
+def fit_pair(beginning: Sequence[ComparisonCell], rows: Sequence[Sequence[ComparisonCell]]) -> PageFit:
+    """How much of two runs a page holds that shows nothing else of them: rather fewer rows than texts cut short, since
+    whoever reads them is to choose, and nothing leads to the whole."""
+    room = _MARKUP[0]
+    turns = _prefix([[cell] for cell in beginning], room // 3)
+    held = _prefix(rows, room - sum(map(_size, beginning[:turns])))
+    while (chars := _chars_of(beginning[:turns], rows[:held])) < READABLE and held + turns > 2:
+        turns, held = (turns, held * 3 // 4) if held > 1 else (turns * 3 // 4, held)
+    return PageFit((turns,), (held,), chars)
+
+
+def _chars_of(beginning: Sequence[ComparisonCell], rows: Sequence[Sequence[ComparisonCell]]) -> int:
+    shown = [*beginning, *(cell for row in rows for cell in row)]
+    return _chars(sum(map(_size, shown)), sum(map(_texts, shown)))
+
+
+def _chars(markup: int, texts: int) -> int:
+    chars = (ROOM_BYTES - markup) // max(1, texts)
+    return min(_MOST, chars if chars <= FOLDED else max(FOLDED, chars - _SUMMARY))
+
+
+def _prefix(rows: Sequence[Sequence[ComparisonCell]], room: int) -> int:
+    for at, row in enumerate(rows):
+        room -= sum(map(_size, row))
+        if room < 0:
+            return at
+    return len(rows)
+
+
+def _size(cell: ComparisonCell) -> int:
+    if cell.state == "missing" or cell.role is None:
+        return _MISSING
+    words = sum(_named_part(word, 48) for word in cell.words[:4])
+    return _CELL + words + _TEXT * _texts(cell) + sum(map(_call_size, cell.calls[:CALLS]))
+
+
+def _call_size(call: ComparedCall) -> int:
+    size = _CALL + _named_part(call.name, 60) + (_ARGUMENT + _DIFFERS + 10 if call.result is not None else 0)
+    size += sum(_ARGUMENT + _DIFFERS * one.differs + _named_part(one.name, 40) for one in call.arguments[:ARGUMENTS])
+    return size + sum(_ARGUMENT + _DIFFERS + 30 + _named_part(name, 40) for name in call.gone[:ARGUMENTS])
+
+
+def _named_part(name: str, chars: int) -> int:
+    return len(html.escape(visible(name[:chars])[:chars]).encode("utf-8", "replace"))
+
+
+def _texts(cell: ComparisonCell) -> int:
+    said = bool(cell.text) + bool(cell.thinking)
+    calls = cell.calls[:CALLS]
+    return said + sum(min(len(call.arguments), ARGUMENTS) + (call.result is not None) for call in calls)

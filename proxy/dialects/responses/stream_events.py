@@ -1,0 +1,205 @@
+"""The typed events of a streamed response: the deltas of a chat completion in, the events of the Responses API out.
+
+Owns: which item is open, what its events are, and their numbers. Pure: no bytes, no engine. Refuses: what an item looks
+like when it is whole (`items.py`), the response object around the items.
+
+An item is opened by the first delta of its kind and closed by the first of another. In OpenAI's words:
+output_item.added, content_part.added, the deltas, output_text.done, content_part.done, output_item.done.
+A call that has an item of its own kind (`typed`) is told when it is whole: only then is it known whether it can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
+
+from proxy.dialects.responses.items import call_item, item_id, message_item, reasoning_item
+from proxy.dialects.responses.tools import ToolOrigin
+from proxy.dialects.tool_call_builder import require_call_start, require_continuation
+
+Body = dict[str, Any]
+Event = dict[str, Any]
+Kind = Literal["content", "reasoning", "call", "typed"]
+_Late = tuple[Literal["content", "reasoning"], str, Sequence[Body]]
+
+_PREFIX: Final = {"content": "msg", "reasoning": "rs", "call": "fc", "typed": "fc"}
+
+
+class _OpenItem:
+    """The item that is being told."""
+
+    __slots__ = ("call", "id", "index", "kind", "logprobs", "texts")
+
+    def __init__(self, kind: Kind, id_: str, call: Body | None = None, index: int | None = None) -> None:
+        self.kind: Kind = kind
+        self.id = id_
+        self.call = call  # of a tool call: its id and name
+        self.index = index  # and which of the engine's it is
+        self.texts: list[str] = []
+        self.logprobs: list[Body] = []
+
+    def text(self) -> str:
+        return "".join(self.texts)
+
+
+class ResponseEvents:
+    """One response's events. Each method returns those that follow now, with their numbers."""
+
+    def __init__(self, response_id: str, origins: Mapping[str, ToolOrigin] | None = None) -> None:
+        self.items: list[Body] = []  # that are whole
+        self._origins = origins or {}
+        self._response_id = response_id
+        self._number = 0
+        self._open: _OpenItem | None = None
+        self._calls: set[int] = set()  # that began, as the engine numbers them
+        self._late: list[_Late] = []  # what came while a call was open
+
+    def about(self, kind: str, response: Body) -> list[Event]:
+        """An event about the whole response: `response.<kind>`."""
+        return self._numbered([{"type": f"response.{kind}", "response": response}])
+
+    def delta(self, said: Body, logprobs: Sequence[Body] = ()) -> list[Event]:
+        """What a chat delta brings: its reasoning, then its text with the text's logprobs, then its tool calls."""
+        events: list[Event] = []
+        reasoning = said.get("reasoning") or said.get("reasoning_content")
+        if reasoning:
+            events += self._text("reasoning", reasoning, ())
+        if said.get("content"):
+            events += self._text("content", said["content"], logprobs)
+        for at, part in enumerate(said.get("tool_calls") or ()):
+            events += self._call(part, part.get("index", at))
+        return self._numbered(events)
+
+    def close(self) -> list[Event]:
+        """The end of the item that is open, if one is."""
+        return self._numbered(list(self._close()))
+
+    def _numbered(self, events: list[Event]) -> list[Event]:
+        for event in events:
+            event["sequence_number"] = self._number
+            self._number += 1
+        return events
+
+    # --- items
+
+    def _text(self, kind: Literal["content", "reasoning"], delta: str, logprobs: Sequence[Body]) -> Iterator[Event]:
+        if self._open is not None and self._open.kind in ("call", "typed"):
+            self._late.append((kind, delta, logprobs))  # arguments may still follow, and items do not overlap
+            return
+        if self._open is None or self._open.kind != kind:
+            yield from self._begin(kind)
+        open_ = self._open
+        assert open_ is not None
+        open_.texts.append(delta)
+        open_.logprobs += logprobs
+        if kind == "content":
+            shown = [_in_delta(entry) for entry in logprobs]
+            yield self._within("output_text.delta", content_index=0, delta=delta, logprobs=shown)
+        else:
+            yield self._within("reasoning_text.delta", content_index=0, delta=delta)
+
+    def _call(self, part: Body, index: int) -> Iterator[Event]:
+        function = part.get("function") or {}
+        if index in self._calls:
+            require_continuation(part, is_open=self._open is not None and self._open.index == index)
+        else:
+            call_id, name = require_call_start(part)
+            call = {"id": call_id, "function": {"name": name}}
+            yield from self._begin(self._call_kind(call), call, index)
+            self._calls.add(index)
+        open_ = self._open
+        assert open_ is not None
+        if function.get("arguments"):
+            open_.texts.append(function["arguments"])
+            if open_.kind == "call":
+                yield self._within("function_call_arguments.delta", delta=function["arguments"])
+
+    def _call_kind(self, call: Body) -> Kind:
+        origin = self._origins.get(call["function"]["name"])
+        return "call" if origin is None or origin.type == "function" else "typed"
+
+    def _begin(self, kind: Kind, call: Body | None = None, index: int | None = None) -> Iterator[Event]:
+        yield from self._close()
+        self._open = open_ = _OpenItem(kind, item_id(_PREFIX[kind], self._response_id, len(self.items)), call, index)
+        if kind == "typed":
+            return
+        yield self._item("added", self._whole(open_, "in_progress"))
+        if kind == "content":
+            part = {"annotations": [], "text": "", "type": "output_text", "logprobs": []}
+            yield self._within("content_part.added", content_index=0, part=part)
+        elif kind == "reasoning":
+            yield self._within("content_part.added", content_index=0, part={"text": "", "type": "reasoning_text"})
+
+    def _close(self) -> Iterator[Event]:
+        """The end of the open item, and in items of their own what came during a call."""
+        yield from self._end()
+        late, self._late = self._late, []
+        for kind, delta, logprobs in late:
+            yield from self._text(kind, delta, logprobs)
+        yield from self._end()
+
+    def _end(self) -> Iterator[Event]:
+        open_ = self._open
+        if open_ is None:
+            return
+        whole, text = self._whole(open_, "completed"), open_.text()
+        if open_.kind == "content":
+            yield self._within("output_text.done", content_index=0, text=text, logprobs=[])
+            yield self._within("content_part.done", content_index=0, part=whole["content"][0])
+        elif open_.kind == "reasoning":
+            yield self._within("reasoning_text.done", content_index=0, text=text)
+            yield self._within("content_part.done", content_index=0, part=whole["content"][0])
+        elif open_.kind == "call":
+            yield self._within("function_call_arguments.done", arguments=text, name=whole["name"])
+        else:
+            yield from self._typed(whole, text)
+        yield self._item("done", whole)
+        self.items.append(whole)
+        self._open = None
+
+    def _typed(self, whole: Body, arguments: str) -> Iterator[Event]:
+        """All of a call that is told when it is whole, up to its end."""
+        assert self._open is not None
+        self._open.id = whole["id"]
+        if whole["type"] == "custom_tool_call":
+            yield self._item("added", whole | {"input": "", "status": "in_progress"})
+            yield self._within("custom_tool_call_input.delta", delta=whole["input"])
+            yield self._within("custom_tool_call_input.done", input=whole["input"])
+        elif whole["type"] == "function_call":
+            yield self._item("added", whole | {"arguments": "", "status": "in_progress"})
+            yield self._within("function_call_arguments.delta", delta=arguments)
+            yield self._within("function_call_arguments.done", arguments=arguments, name=whole["name"])
+        else:
+            yield self._item("added", whole | {"status": "in_progress"})
+
+    def _whole(self, open_: _OpenItem, status: str) -> Body:
+        text, at = open_.text(), len(self.items)
+        if open_.kind == "content":
+            item = message_item(text, self._response_id, at, open_.logprobs or None)
+        elif open_.kind == "reasoning":
+            item = reasoning_item(text, self._response_id, at)
+            if status != "completed":
+                item["content"] = None
+        else:
+            assert open_.call is not None
+            function = open_.call["function"] | {"arguments": text}
+            item = call_item(open_.call | {"function": function}, self._response_id, at, self._origins)
+        return item | {"status": status}
+
+    def _within(self, kind: str, **said: Any) -> Event:
+        assert self._open is not None
+        return {
+            "type": f"response.{kind}",
+            "item_id": self._open.id,
+            "output_index": len(self.items),
+            **said,
+        }
+
+    def _item(self, kind: str, item: Body) -> Event:
+        return {"type": f"response.output_item.{kind}", "output_index": len(self.items), "item": item}
+
+
+def _in_delta(entry: Body) -> Body:
+    """A token's logprobs as a delta shows them: without bytes."""
+    top = [{"token": other["token"], "logprob": other["logprob"]} for other in entry.get("top_logprobs") or ()]
+    return {"token": entry["token"], "logprob": entry["logprob"], "top_logprobs": top}

@@ -1,0 +1,61 @@
+"""The text of each token, as an engine's tokenizer has it.
+
+Owns: asking an engine for it, and reading its tokenizer's two spellings (bytes as letters, `▁` as a blank). Refuses:
+guessing: the pieces together must be the text, and the text's tokens the ids, else there are none.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from typing import Final
+
+from proxy.engine.replica import Replica
+
+_BLANK: Final = "\u2581"
+
+
+async def token_texts(replica: Replica, model: str, ids: Sequence[int]) -> list[str] | None:
+    """The text of each of some ids; None where it cannot be told. Raises EngineUnreachable, EngineError."""
+    text = await replica.text_of(model, ids)
+    tokens, spelled = await replica.spelled(model, text)
+    return read_pieces(text, spelled) if tokens == list(ids) else None
+
+
+def read_pieces(text: str, spelled: Sequence[str]) -> list[str] | None:
+    """The pieces of a text, given how its tokens are spelled; None where they do not add up to it."""
+    for reading in (_letters_as_bytes, _blanks):
+        found = reading(spelled)
+        if "".join(found) == text:
+            return found
+    return None
+
+
+def _letters_as_bytes(spelled: Sequence[str]) -> list[str]:
+    """Byte-level BPE: each letter stands for a byte. Of a character in several tokens the last has it."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    found = []
+    for token in spelled:
+        if all(letter in _BYTES for letter in token):
+            found.append(decoder.decode(bytes(_BYTES[letter] for letter in token)))
+        else:
+            found.append(decoder.decode(b"", final=True) + token)  # a special token is spelled as it is
+            decoder.reset()
+    if found:
+        found[-1] += decoder.decode(b"", final=True)
+    return found
+
+
+def _blanks(spelled: Sequence[str]) -> list[str]:
+    """SentencePiece: a mark for a blank."""
+    return [token.replace(_BLANK, " ") for token in spelled]
+
+
+def _letters() -> dict[str, int]:
+    """GPT-2's table: printable bytes stand for themselves, the others for letters from 256 on."""
+    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + at): byte for at, byte in enumerate(others)}
+
+
+_BYTES: Final = _letters()

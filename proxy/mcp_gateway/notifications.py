@@ -1,0 +1,205 @@
+"""What changed, for those who want to hear of it: lists and resources, in the way of each era.
+
+Owns: the sessions of the handshake era, the streams of the current one, and which resource each of them wants to hear
+of. Refuses: deciding what changed, and where a resource is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import mcp_types as types
+from mcp.server.connection import Connection
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import (
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ServerEvent,
+    ToolsListChanged,
+)
+
+from proxy.errors import UpstreamDown
+from proxy.mcp_gateway.exchange import CallerIdentity, CallerRequest, Context, identify_caller, session_connection
+from proxy.mcp_gateway.servers.link import Link
+from proxy.mcp_gateway.servers.upstream import Upstream
+from recorder.base.rate_limited_log import RateLimitedLog
+
+log = logging.getLogger(__name__)
+
+EVERY_LIST: Final = (ToolsListChanged(), PromptsListChanged(), ResourcesListChanged())
+MOST_STREAMS: Final = 1024
+
+Place = tuple[Link, str]  # which connection tells of a resource, and its URI there
+Where = Callable[
+    [CallerRequest, str], Awaitable[Sequence[tuple[Upstream, str]]]
+]  # the likeliest first; raises MCPError
+
+
+@dataclass(eq=False)
+class Subscriber:
+    """Somebody who is told of changes."""
+
+    who: CallerIdentity
+    tell: Callable[[ServerEvent], Awaitable[None]]
+    wanted: dict[str, Place] = field(default_factory=dict)  # by URI, as it is called here
+
+
+class CallerSession(Subscriber):
+    """A caller's session of the handshake era."""
+
+    def __init__(self, ctx: Context) -> None:
+        super().__init__(identify_caller(ctx), self._send)
+        self._session = ctx.session
+        self.log_level: str | None = None  # None: it has not said
+
+    async def _send(self, event: ServerEvent) -> None:
+        if isinstance(event, ToolsListChanged):
+            await self._session.send_tool_list_changed()
+        elif isinstance(event, PromptsListChanged):
+            await self._session.send_prompt_list_changed()
+        elif isinstance(event, ResourcesListChanged):
+            await self._session.send_resource_list_changed()
+        else:
+            await self._session.send_resource_updated(event.uri)
+
+
+class Notifications:
+    """Tells callers of changes. `left` hears when a session of the handshake era has ended."""
+
+    def __init__(self, where: Where, left: Callable[[CallerIdentity], None]) -> None:
+        self._where = where
+        self._left_to = left
+        self._sessions: dict[Connection, CallerSession] = {}
+        self._streams: dict[Subscriber, ListenHandler] = {}
+        self._wanted: defaultdict[Place, dict[Subscriber, str]] = defaultdict(dict)
+        self._telling: set[asyncio.Task[None]] = set()
+        self._untold = RateLimitedLog(log)
+
+    def session(self, ctx: Context) -> CallerSession:
+        """What is known of the session of a request of the handshake era."""
+        connection = session_connection(ctx)
+        known = self._sessions.get(connection)
+        if known is None:
+            known = self._sessions[connection] = CallerSession(ctx)
+            connection.exit_stack.push_async_callback(self._ended, connection)
+        return known
+
+    def tell(
+        self, event: ServerEvent, link: Link | None = None, concerns: Callable[[CallerIdentity], bool] | None = None
+    ) -> None:
+        """Something changed: tell who wants to know.
+
+        `link`: whose resource it is. `concerns`: whose lists; without it, everybody's.
+        """
+        if isinstance(event, ResourceUpdated):
+            wanted = self._wanted.get((link, event.uri), {}) if link is not None else {}
+            told = [hearer.tell(ResourceUpdated(uri)) for hearer, uri in wanted.items()]
+        else:
+            hearers = (*self._sessions.values(), *self._streams)
+            told = [hearer.tell(event) for hearer in hearers if concerns is None or concerns(hearer.who)]
+        for one in told:
+            self.soon(one)
+
+    async def subscribe(self, ctx: Context, uri: str) -> None:
+        """A session wants to hear of a resource. Raises UpstreamDown, MCPError: it will not."""
+        await self._want(self.session(ctx), ctx, uri)
+
+    async def unsubscribe(self, ctx: Context, uri: str) -> None:
+        """A session has heard enough."""
+        await self._enough(self.session(ctx), uri)
+
+    async def listen(self, ctx: Context, params: types.SubscriptionsListenRequestParams) -> Any:
+        """The stream of changes of a caller of the current era: of all that can be heard of what it asks for.
+
+        Raises MCPError where that is nothing.
+        """
+        if len(self._streams) >= MOST_STREAMS:
+            raise MCPError(types.INTERNAL_ERROR, f"{MOST_STREAMS} callers listen already: try again later")
+        bus = InMemorySubscriptionBus()
+        hearer = Subscriber(identify_caller(ctx), bus.publish)
+        asked = params.notifications
+        try:
+            refusals = [await self._refusal(hearer, ctx, uri) for uri in asked.resource_subscriptions or ()]
+            heard = asked.model_copy(update={"resource_subscriptions": list(hearer.wanted) or None})
+            if any(refusals) and not any(heard.model_dump(exclude_none=True).values()):
+                raise MCPError(types.INVALID_PARAMS, "; ".join(filter(None, refusals)))
+            self._streams[hearer] = handler = ListenHandler(bus)
+            return await handler(ctx, params.model_copy(update={"notifications": heard}))
+        finally:
+            self._streams.pop(hearer, None)
+            self._left(hearer)
+
+    def soon(self, work: Coroutine[Any, Any, None] | Awaitable[None]) -> None:
+        """Do something that nobody waits for."""
+        task = asyncio.ensure_future(self._quietly(work))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def close(self) -> None:
+        """End the streams, and tell nobody of anything any more."""
+        for handler in self._streams.values():
+            handler.close()
+        for task in self._telling:
+            task.cancel()
+        await asyncio.gather(*self._telling, return_exceptions=True)
+
+    async def _refusal(self, hearer: Subscriber, ctx: Context, uri: str) -> str | None:
+        try:
+            await self._want(hearer, ctx, uri)
+        except (UpstreamDown, MCPError) as e:
+            return str(e)
+        return None
+
+    async def _want(self, hearer: Subscriber, ctx: Context, uri: str) -> None:
+        if uri in hearer.wanted:
+            return
+        place = link, own = await self._heard(ctx, uri)
+        if uri in hearer.wanted:  # it asked twice at once
+            await link.listening.drop(own)
+            return
+        hearer.wanted[uri] = place
+        self._wanted[place][hearer] = uri
+
+    async def _heard(self, ctx: Context, uri: str) -> Place:
+        """The first that tells of a resource. Raises the first refusal where nobody does."""
+        refusals: list[UpstreamDown | MCPError] = []
+        exchange = CallerRequest(ctx)
+        for upstream, own in await self._where(exchange, uri):
+            try:
+                return await upstream.hear(exchange, own), own
+            except (UpstreamDown, MCPError) as e:
+                refusals.append(e)
+        raise refusals[0]
+
+    async def _enough(self, hearer: Subscriber, uri: str) -> None:
+        place = hearer.wanted.pop(uri, None)
+        if place is None:
+            return
+        self._wanted[place].pop(hearer)
+        if not self._wanted[place]:
+            del self._wanted[place]
+        link, own = place
+        await link.listening.drop(own)
+
+    def _left(self, hearer: Subscriber) -> None:
+        for uri in list(hearer.wanted):
+            self.soon(self._enough(hearer, uri))
+
+    async def _ended(self, connection: Connection) -> None:
+        known = self._sessions.pop(connection, None)
+        if known is not None:
+            self._left_to(known.who)
+            self._left(known)
+
+    async def _quietly(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except (MCPError, UpstreamDown) as e:  # the next change of that server's state brings it up again
+            self._untold(logging.WARNING, "changes of MCP servers are not passed on: %s", e or type(e).__name__)

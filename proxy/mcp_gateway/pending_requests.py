@@ -1,0 +1,148 @@
+"""Questions between the eras: a server asks in one way, its caller is asked in the other.
+
+Owns: coming back to the caller until the server has its answers, and requests that wait while their caller is away.
+Refuses: the questions themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+
+from proxy.mcp_gateway.exchange import CallerRequest
+
+MOST_ROUNDS: Final = 10  # as the SDKs have it
+MOST_PARKED: Final = 1024
+PARKED_FOR_S: Final = 600.0  # how long a caller may take to come again with its answers
+_PAUSE_S: Final = 0.05  # before asking again where the server only wants to be asked again
+
+Params = Mapping[str, Any]
+Send = Callable[[Params], Awaitable[dict[str, Any]]]
+
+
+async def drive_questions(exchange: CallerRequest, params: Params, send: Send) -> dict[str, Any]:
+    """Ask a server until it needs to know no more: its questions go to a caller of the handshake era one by one."""
+    sent = dict(params)
+    for _ in range(MOST_ROUNDS):
+        result = await send(sent)
+        if result.get("resultType") != "input_required":
+            return result
+        questions = result.get("inputRequests") or {}
+        if not isinstance(questions, Mapping) or not all(map(_is_question, questions.values())):
+            raise MCPError(types.INTERNAL_ERROR, "the server asked for input in a way that the protocol does not know")
+        if questions:
+            answers = await _answers(exchange, questions)
+        else:
+            answers = {}
+            await asyncio.sleep(_PAUSE_S)
+        sent = {**params, "requestState": result.get("requestState")}
+        if answers:
+            sent["inputResponses"] = answers
+        if sent["requestState"] is None:
+            del sent["requestState"]
+    raise MCPError(types.INTERNAL_ERROR, f"the server asked its caller {MOST_ROUNDS} times and did not answer")
+
+
+def _is_question(value: object) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and isinstance(value.get("method"), str)
+        and isinstance(value.get("params"), Mapping | None)
+    )
+
+
+async def _answers(exchange: CallerRequest, questions: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        async with asyncio.TaskGroup() as group:
+            asked = {
+                key: group.create_task(exchange.ask(question["method"], question.get("params")))
+                for key, question in questions.items()
+            }
+    except* MCPError as e:
+        raise _first(e) from None
+    return {key: task.result() for key, task in asked.items()}
+
+
+def _first(group: BaseExceptionGroup[Any]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+@dataclass(slots=True)
+class _PendingRequest:
+    owner: str | None
+    method: str
+    exchange: CallerRequest
+    task: asyncio.Task[dict[str, Any]]
+    expiry: asyncio.TimerHandle | None = None
+
+
+class PendingRequests:
+    """Requests to servers of the handshake era whose callers have to come again. One a gateway."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, _PendingRequest] = {}
+
+    async def run(
+        self, exchange: CallerRequest, owner: str | None, method: str, params: Params, send: Send
+    ) -> dict[str, Any]:
+        """A request, or its continuation: the result, or what the server wants to know. Raises MCPError."""
+        state = params.get("requestState")
+        if state is None:
+            task = asyncio.ensure_future(send(params))
+            return await self._until_asked(_PendingRequest(owner, method, exchange, task))
+        parked = self._waiting.pop(state, None) if isinstance(state, str) else None
+        if parked is None or (parked.owner, parked.method) != (owner, method):
+            raise MCPError(types.INVALID_PARAMS, "this requestState is unknown, or its time has passed: begin anew")
+        assert parked.expiry is not None
+        parked.expiry.cancel()
+        parked.exchange.ctx = exchange.ctx  # progress and logs go where the caller listens now
+        for key, answer in (params.get("inputResponses") or {}).items():
+            question = parked.exchange.questions.pop(key, None)
+            if question is not None and not question.answer.done():
+                question.answer.set_result(answer)
+        return await self._until_asked(parked)
+
+    def close(self) -> None:
+        """Give up what waits."""
+        for parked in self._waiting.values():
+            parked.task.cancel()
+        self._waiting.clear()
+
+    async def _until_asked(self, parked: _PendingRequest) -> dict[str, Any]:
+        asked = parked.exchange.asked
+        if not parked.exchange.questions:
+            asked.clear()
+        question = asyncio.ensure_future(asked.wait())
+        try:
+            await asyncio.wait({parked.task, question}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            parked.task.cancel()
+            raise
+        finally:
+            question.cancel()
+        if parked.task.done():
+            return parked.task.result()
+        return self._parked(parked)
+
+    def _parked(self, parked: _PendingRequest) -> dict[str, Any]:
+        if len(self._waiting) >= MOST_PARKED:
+            self._drop(next(iter(self._waiting)))
+        state = secrets.token_urlsafe(24)
+        self._waiting[state] = parked
+        parked.expiry = asyncio.get_running_loop().call_later(PARKED_FOR_S, self._drop, state)
+        questions = {key: question.shown() for key, question in parked.exchange.questions.items()}
+        return {"resultType": "input_required", "inputRequests": questions, "requestState": state}
+
+    def _drop(self, state: str) -> None:
+        parked = self._waiting.pop(state, None)
+        if parked is not None:
+            parked.task.cancel()

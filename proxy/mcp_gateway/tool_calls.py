@@ -1,0 +1,204 @@
+"""A tool call: to its server and back, and into the store with the run that it belongs to.
+
+Owns: how a call's run is known (address, key, header; a trace; the model's request for it), what is recorded of it, and
+that its caller waits for the commit, but no longer than `recorder.commit_timeout_s`. Refuses: which server a tool is
+of (`proxy.mcp_gateway.gateway`). Recording never breaks a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_REQUEST
+
+from proxy.admission.address import StatedAddress
+from proxy.attribution.hints import HintKind, read_traceparent
+from proxy.errors import UpstreamDown
+from proxy.mcp_gateway.exchange import Context, TrajectoryAddress
+from proxy.metrics import Metrics
+from recorder.base.rate_limited_log import RateLimitedLog
+from recorder.capture.recorder import Recorder
+from recorder.capture.tool_calls import ToolCall, ToolCallAttribution
+from recorder.errors import NotOwner, RecorderError
+from recorder.ids import new_id
+from recorder.messages.calls import ANYBODY
+from recorder.messages.plain_text import text_parts
+from recorder.states import Confidence, ToolOutcome
+
+log = logging.getLogger(__name__)
+
+UNJOINED = ToolCallAttribution("none", Confidence.NEW)
+
+
+@dataclass(slots=True)
+class RunningToolCall:
+    """A tool call while it runs."""
+
+    server: str | None
+    name: str  # as the caller has it
+    tool: str
+    arguments: Any
+    annotations: Mapping[str, Any] | None
+    id: str = field(default_factory=lambda: new_id("tool"))
+    started_at: float = field(default_factory=time.time)
+    joined: ToolCallAttribution = UNJOINED
+    outcome: ToolOutcome = ToolOutcome.ABORTED
+    result: Mapping[str, Any] | None = None
+    error: str | None = None
+
+
+class ToolCaller:
+    """Calls tools and records it. One a gateway."""
+
+    def __init__(self, project_id: str, recorder: Recorder, metrics: Metrics, commit_timeout_s: float) -> None:
+        self._project_id = project_id
+        self._recorder = recorder
+        self._metrics = metrics
+        self._commit_timeout_s = commit_timeout_s
+        self._late: set[asyncio.Task[None]] = set()  # commits that nobody waits for
+        self._unrecorded, self._untold = RateLimitedLog(log), RateLimitedLog(log)
+
+    async def call(
+        self,
+        ctx: Context,
+        called: RunningToolCall,
+        answer: Callable[[], Awaitable[dict[str, Any]]],
+        refused: Callable[[], Awaitable[str | None]],
+    ) -> dict[str, Any]:
+        """Have a tool called, recorded, and its result given back. Raises MCPError with the server's own refusal.
+
+        A server that is away is told as a failed tool: a model can read that, and its agent goes on. Whoever names the
+        run of another key is refused, and no tool is called. `refused` says, once the call's run is known, why the
+        tool is not called, if so; that is told as a failed tool too.
+        """
+        called.joined = await self._join(ctx, called)
+        if (why := await refused()) is not None:
+            called.outcome, called.error = ToolOutcome.ERRORED, why
+            await self._end(called)
+            return {"content": [{"type": "text", "text": why}], "isError": True}
+        try:
+            result = await answer()
+        except UpstreamDown as e:
+            called.outcome, called.error = ToolOutcome.ERRORED, str(e)
+            result = {"content": [{"type": "text", "text": str(e)}], "isError": True}
+        except MCPError as e:
+            called.outcome, called.error = ToolOutcome.ERRORED, f"{e.error.code}: {e.error.message}"
+            await self._end(called)
+            raise
+        except asyncio.CancelledError:
+            called.error = "the caller did not wait for the result"
+            self._in_background(called)
+            raise
+        else:
+            called.result = result
+            called.outcome, called.error = _outcome(result)
+        await self._end(called)
+        return result
+
+    async def ended(self, runs: Collection[TrajectoryAddress]) -> Collection[TrajectoryAddress]:
+        """Those of these runs that have ended; none, where the store cannot tell now."""
+        addresses = [(run.group, run.trajectory) for run in runs]
+        try:
+            async with asyncio.timeout(self._commit_timeout_s):
+                return [
+                    TrajectoryAddress(*address)
+                    for address in await self._recorder.tools.ended(self._project_id, addresses)
+                ]
+        except (RecorderError, TimeoutError) as e:
+            self._untold(logging.WARNING, "which runs have ended cannot be told now: %s", e or type(e).__name__)
+            return ()
+
+    async def close(self) -> None:
+        """Wait for what is still being written."""
+        await asyncio.gather(*self._late, return_exceptions=True)
+
+    async def _join(self, ctx: Context, called: RunningToolCall) -> ToolCallAttribution:
+        try:
+            async with asyncio.timeout(self._commit_timeout_s):
+                return await self._joined(ctx, called)
+        except NotOwner as e:
+            raise MCPError(INVALID_REQUEST, str(e)) from e
+        except Exception as e:  # noqa: BLE001 - whatever is wrong with recording must not reach the agent
+            self._alarm(called, "attribution", e)
+            return UNJOINED
+
+    async def _joined(self, ctx: Context, called: RunningToolCall) -> ToolCallAttribution:
+        tools = self._recorder.tools
+        stated: StatedAddress | None = ctx.request.scope.get("hone.stated") if ctx.request is not None else None
+        whose = stated.address.whose if stated is not None else ANYBODY
+        if stated is not None and stated.source is not None and stated.address.trajectory is not None:
+            home = await tools.run_at(self._project_id, stated.address)
+            return await tools.join(
+                self._project_id, called.name, called.arguments, stated=home, source=stated.source.value
+            )
+        for hint in read_traceparent((ctx.meta or {}).get("traceparent")):
+            run = self._recorder.find.run_of_trace(self._project_id, str(hint), whose)
+            if run is not None:
+                confidence = Confidence.EXACT if hint.kind is HintKind.SPAN else Confidence.HINT
+                return await tools.join(
+                    self._project_id,
+                    called.name,
+                    called.arguments,
+                    stated=run,
+                    source=hint.source,
+                    confidence=confidence,
+                )
+        return await tools.join(self._project_id, called.name, called.arguments, whose=whose)
+
+    async def _end(self, called: RunningToolCall) -> None:
+        """Count and commit; the caller waits for that, if it does not take too long."""
+        try:
+            async with asyncio.timeout(self._commit_timeout_s):
+                await self._commit(called)
+        except Exception as e:  # noqa: BLE001 - whatever is wrong with recording must not reach the agent
+            self._alarm(called, "timeout" if isinstance(e, TimeoutError) else "store", e)
+
+    def _in_background(self, called: RunningToolCall) -> None:
+        task = asyncio.ensure_future(self._end(called))
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
+
+    async def _commit(self, called: RunningToolCall) -> None:
+        now = time.time()
+        self._metrics.tool_call(called.server or "unknown", called.outcome.value, now - called.started_at)
+        await self._recorder.tools.commit(
+            ToolCall(
+                id=called.id,
+                project_id=self._project_id,
+                joined=called.joined,
+                server=called.server,
+                name=called.name,
+                tool=called.tool,
+                arguments=called.arguments,
+                outcome=called.outcome,
+                result=called.result,
+                error=called.error,
+                annotations=called.annotations,
+                started_at=called.started_at,
+                finished_at=now,
+            )
+        )
+
+    def _alarm(self, called: RunningToolCall, why: str, error: Exception) -> None:
+        self._metrics.unrecorded(f"tool_{why}")
+        self._unrecorded(
+            logging.ERROR,
+            "tool call %s is served and NOT RECORDED in full (%s): %s. See hone_unrecorded_calls in /metrics.",
+            called.id,
+            why,
+            error or type(error).__name__,
+        )
+
+
+def _outcome(result: Mapping[str, Any]) -> tuple[ToolOutcome, str | None]:
+    if result.get("resultType") == "input_required":
+        return ToolOutcome.INPUT_REQUIRED, None
+    if not result.get("isError"):
+        return ToolOutcome.COMPLETE, None
+    return ToolOutcome.FAILED, next((text[:2000] for text in text_parts(result)), "the tool said that it failed")

@@ -1,0 +1,95 @@
+"""What attempts of campaigns are not offered: tools that their server does not mark read-only.
+
+Owns: which tools those are, leaving them out of lists, the words of a refusal, noting each once. Refuses: whose attempt
+a caller is (`recorder.registry.tool_permissions`), and any opinion on callers who attempt nothing: live agents use what
+there is.
+
+Where the store cannot say, a caller that named a group, as attempts do, is taken for one that may not write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from proxy.admission.address import NOWHERE, StatedAddress
+from proxy.mcp_gateway.exchange import Context
+from recorder.base.rate_limited_log import RateLimitedLog
+from recorder.errors import RecorderError
+from recorder.registry import tool_permissions
+from recorder.registry.tool_permissions import REFUSED
+from recorder.store.database import Project
+
+log = logging.getLogger(__name__)
+
+UNKNOWN: Final = ""  # in the place of a campaign: the store did not say which
+
+Item = dict[str, Any]
+
+
+def is_read_only(tool: Mapping[str, Any]) -> bool:
+    """Whether a server says of a tool that it changes nothing."""
+    hints = tool.get("annotations")
+    return isinstance(hints, Mapping) and hints.get("readOnlyHint") is True
+
+
+def write_refusal(name: str) -> str:
+    """What the model of an attempt is told."""
+    return (
+        f"{REFUSED}: {name[:200]} is not marked read-only, and this campaign does not allow writes "
+        "(hone train --allow-writes, or campaign.allow_writes)"
+    )
+
+
+def unlisted_refusal(name: str) -> str:
+    """The same of a tool of which nobody can say whether it writes."""
+    return f"Unknown tool: {name[:200]} is not called for an attempt of a campaign, because its server does not list it"
+
+
+class WriteProtection:
+    """The rule, for one gateway."""
+
+    def __init__(self, project: Project, timeout_s: float) -> None:
+        self._project = project
+        self._timeout_s = timeout_s
+        self._noted: set[tuple[str, str]] = set()
+        self._untold = RateLimitedLog(log)
+
+    async def barred(self, ctx: Context, trajectory_id: str | None = None) -> str | None:
+        """The campaign whose attempt a caller is and that allows no writes; `UNKNOWN`; None: it may write."""
+        stated: StatedAddress = ctx.request.scope.get("hone.stated", NOWHERE) if ctx.request is not None else NOWHERE
+        group, family = stated.address.group, stated.address.whose.key
+        if group is None and trajectory_id is None and not family:
+            return None
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await tool_permissions.find_barred_campaign(
+                    self._project, group=group, trajectory_id=trajectory_id, family=family
+                )
+        except (RecorderError, TimeoutError) as e:
+            self._untold(logging.WARNING, "who may use tools that write cannot be told now: %s", e or type(e).__name__)
+            return UNKNOWN if group is not None else None
+
+    async def offered(self, ctx: Context, tools: Sequence[Item]) -> Sequence[Item]:
+        """The tools that a caller is offered; the very same list where nothing is left out."""
+        left_out = [str(tool["name"]) for tool in tools if not is_read_only(tool)]
+        campaign = await self.barred(ctx) if left_out else None
+        if campaign is None:
+            return tools
+        await self.note(campaign, left_out)
+        return [tool for tool in tools if is_read_only(tool)]
+
+    async def note(self, campaign: str, tools: Collection[str]) -> None:
+        """Write down, once, that tools were kept from a campaign; its program tells."""
+        new = [tool for tool in tools if campaign != UNKNOWN and (campaign, tool) not in self._noted]
+        if not new:
+            return
+        self._noted.update((campaign, tool) for tool in new)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await tool_permissions.note_withheld_tools(self._project, campaign, new)
+        except (RecorderError, TimeoutError) as e:
+            self._noted.difference_update((campaign, tool) for tool in new)
+            self._untold(logging.WARNING, "tools left out are not written down now: %s", e or type(e).__name__)

@@ -1,0 +1,162 @@
+"""Answers that were given before, by their ids: what a conversation goes on from, and what `GET` shows.
+
+Owns: the response object and the conversation of a recorded call, for callers whose it is. They are the recorder's, so
+any proxy has them, whichever engine sampled them. Refuses: routes, and the wire format itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.dialects.responses import fields, items, tools
+from proxy.dialects.responses.dialect import EarlierAnswer
+from proxy.dialects.responses.fields import META, ResponseHead, Status, response_object, response_status
+from proxy.errors import BadRequest, UnknownObject
+from recorder.capture.recorder import Recorder
+from recorder.messages.calls import KeyAccess, Message
+from recorder.messages.plain_text import message_text
+from recorder.queue import leases
+from recorder.queue.leases import PROXY, is_dead
+from recorder.states import CallState
+from recorder.store.database import Project
+from recorder.views.trajectories import by_response_id
+from recorder.views.trajectories.by_response_id import AnsweredCall
+from recorder.views.trajectories.shapes import CallView
+
+Body = dict[str, Any]
+
+
+def response_not_found(response_id: str, param: str = "response_id") -> UnknownObject:
+    """What a client is told that names an answer nobody knows."""
+    return UnknownObject(f"Response with id {response_id[:120]!r} not found.", param=param)
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignHistory:
+    """The answers of one project."""
+
+    project: Project
+    recorder: Recorder
+    began_at: float = field(default_factory=time.time)  # what was opened later and names no process is this one's
+
+    async def earlier(self, ids: Iterable[str], previous: str | None, whose: KeyAccess) -> dict[str, EarlierAnswer]:
+        """The answers that a request refers to: `previous` with its conversation, the others for their items.
+
+        Others that are not known, or not `whose`, are left out. Raises Missing, and BadRequest for a `previous` without
+        an answer.
+        """
+        others = [id_ for id_ in ids if id_ != previous]
+        said = await by_response_id.load_answers(self.project, others, whose) if others else {}
+        found = {
+            id_: EarlierAnswer((), _items(one.meta[META], one.message, streamed=one.streamed))
+            for id_, one in said.items()
+        }
+        return found if previous is None else found | {previous: await self._previous(previous, whose)}
+
+    async def _previous(self, response_id: str, whose: KeyAccess) -> EarlierAnswer:
+        found = await self._find(response_id, "previous_response_id", whose)
+        if found.call.state is not CallState.COMPLETE or found.choice is None:
+            became = recorded_status(found, runs=await self._runs(found))
+            raise BadRequest(
+                f"the response {response_id!r} is {became}: it has no answer to go on from.",
+                param="previous_response_id",
+            )
+        messages = await by_response_id.add_reasoning(self.project.store, found.call)
+        last = [found.choice.message] if found.choice.message is not None else []
+        loaded = tools.declared_tools(_meta(found.call).get("loaded", ()), found.call.tools or ())
+        return EarlierAnswer([*_without_instructions(found.call, messages), *last], _output(found), loaded)
+
+    async def response(self, response_id: str, whose: KeyAccess) -> Body:
+        """The response object as the client was given it. Raises Missing."""
+        found = await self._find(response_id, "response_id", whose)
+        return response_body(found, runs=await self._runs(found))
+
+    async def input_items(self, response_id: str, whose: KeyAccess) -> list[Body]:
+        """What the model read for an answer, but for the instructions, as items in order. Raises Missing."""
+        found = await self._find(response_id, "response_id", whose)
+        messages = await by_response_id.add_reasoning(self.project.store, found.call)
+        return items.input_items(_without_instructions(found.call, messages), response_id, _origins(_meta(found.call)))
+
+    async def delete(self, response_id: str) -> None:
+        """Forget an answer's id: it is not shown, and not gone on from; what was recorded stays. Raises Missing."""
+        self.recorder.forget_issued(self.project.id, response_id)
+        if not await by_response_id.forget_response_id(self.project, response_id):
+            raise response_not_found(response_id)
+
+    async def _runs(self, found: AnsweredCall) -> bool:
+        """Whether a call that has not ended goes on, here or at another proxy of the store."""
+        if found.call.state is not CallState.OPEN:
+            return False
+        process = await by_response_id.find_running_process(self.project.store, found.call.id)
+        if process is None:
+            return found.call.started_at >= self.began_at
+        held = await leases.list_holders(self.project, PROXY + process)
+        return any(not is_dead(lease.owner) for lease in held)
+
+    async def _find(self, response_id: str, param: str, whose: KeyAccess) -> AnsweredCall:
+        found = await by_response_id.find_answered_call(self.project, response_id, whose)
+        if found is None:
+            raise response_not_found(response_id, param)
+        return found
+
+
+def response_body(found: AnsweredCall, *, runs: bool) -> Body:
+    """The response object of a recorded call."""
+    call, now = found.call, recorded_status(found, runs=runs)
+    meta = _meta(call)
+    head = ResponseHead(meta["id"], meta["created_at"], call.model, _fields(call), meta.get("max_output_tokens"))
+    failed = now == "failed"
+    why = call.error or "the process that served it ended before it did"
+    usage = call.usage if call.state is not CallState.OPEN else None
+    return response_object(head, now, _output(found), usage, ("server_error", why) if failed else None)
+
+
+def recorded_status(found: AnsweredCall, *, runs: bool) -> Status:
+    """What became of a recorded call, in the words of the Responses API. `runs`: an open one goes on."""
+    call = found.call
+    if call.state is CallState.COMPLETE:
+        return response_status(found.choice.finish_reason if found.choice is not None else None)
+    if call.state is CallState.OPEN and runs:
+        return "in_progress"
+    # A client that hung up did not want the answer; one that waits for a background response does.
+    unwanted = _meta(call).get("cancelled") or not call.rest.get("background")
+    return "cancelled" if call.state is CallState.ABORTED and unwanted else "failed"
+
+
+def _meta(call: CallView) -> Body:
+    return dict((call.response_meta or {})[META])
+
+
+def _fields(call: CallView) -> Body:
+    says = _meta(call).get("instructions")
+    instructions = None if says is None else message_text(call.messages[0], separator="") if says else ""
+    return fields.recorded_fields(call.rest, call.tools, call.response_format, instructions, _meta(call).get("tools"))
+
+
+def _without_instructions(call: CallView, messages: list[Message]) -> list[Message]:
+    return messages[1:] if _meta(call).get("instructions") else messages
+
+
+def _output(found: AnsweredCall) -> list[Body]:
+    """The items of an answer; of one that broke off those that were whole."""
+    if found.call.state is not CallState.COMPLETE:
+        return list(_meta(found.call).get("items", ()))
+    message = found.choice.message if found.choice is not None else None
+    return _items(_meta(found.call), message, streamed=found.call.stream)
+
+
+def _items(meta: Body, message: Message | None, *, streamed: bool) -> list[Body]:
+    """The items of an answer, as the client was given them."""
+    if "items" in meta:
+        return list(meta["items"])
+    if message is not None and meta.get("reasoning_hidden"):
+        message = {name: value for name, value in message.items() if name != "reasoning"}
+    return items.output_items(message, meta["id"], meta.get("logprobs"), streamed=streamed, origins=_origins(meta))
+
+
+def _origins(meta: Body) -> dict[str, tools.ToolOrigin]:
+    """Which tool of the client each function was that the model had."""
+    return tools.tool_origins([*meta.get("tools", ()), *meta.get("loaded", ())])

@@ -1,0 +1,193 @@
+"""The model routes that Hone does not record: lists of models, and what is passed through to the engine.
+
+Owns: the allow-list. What is not on it does not exist, so that the engine's own switches (loading adapters, sleeping,
+resetting caches) can't be reached through Hone. Refuses: recording.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote
+
+import orjson
+
+from proxy.admission.auth import Caller
+from proxy.admission.replies import send_error, send_json, unknown_route
+from proxy.dialects import engine_fields, format_of
+from proxy.dialects.base import DialectRules
+from proxy.dialects.engine_fields import is_writable
+from proxy.dialects.messages.fields import count_tokens_body
+from proxy.engine.client import Client, EngineReply
+from proxy.errors import (
+    BadGateway,
+    BadRequest,
+    CallerError,
+    ClientDisconnected,
+    EngineFailed,
+    EngineUnreachable,
+    NoReplica,
+    Unavailable,
+    UnrecordedRoute,
+    WrongMethod,
+)
+from proxy.http.asgi import App, DisconnectWatch, Receive, Scope, Send, begin_stream, read_body
+from proxy.http.shutdown import Shutdown, ShuttingDown
+from proxy.serving.refusals import engine_refusal, unknown_model_error
+from proxy.settings.sections import ProxySettings
+from proxy.versions.routing import Route, ServiceRouter, Target
+
+_COUNTED: Final = "/v1/messages/count_tokens"
+# Route → its method. These generate nothing that could be trained on.
+PASSED: Final[Mapping[str, str]] = {
+    "/v1/embeddings": "POST",
+    _COUNTED: "POST",
+    "/tokenize": "POST",
+    "/detokenize": "POST",
+    "/version": "GET",
+}
+# These generate. Until they are recorded they are passed only where `proxy.unrecorded` says so.
+GENERATING: Final = ("/v1/chat/completions/batch",)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRoutes:
+    """Raw ASGI apps for these routes."""
+
+    settings: ProxySettings
+    versions: ServiceRouter
+    client: Client
+    stop: Shutdown
+
+    async def models(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /v1/models` and `/v1/models/<id>`."""
+        path: str = scope["hone.path"]
+        name = unquote(path.removeprefix("/v1/models").strip("/"))
+        cards = self.versions.models()
+        if scope["method"] not in ("GET", "HEAD"):
+            await send_error(send, path, WrongMethod(f"{scope['method']} {path} is not served: use GET."))
+        elif path != "/v1/models" and not path.startswith("/v1/models/"):
+            await send_error(send, path, unknown_route(scope["method"], path))
+        elif not name:
+            await send_json(send, {"object": "list", "data": cards})
+        elif card := next((card for card in cards if card["id"] == name), None):
+            await send_json(send, card)
+        else:
+            await send_error(send, path, unknown_model_error(name, self.versions))
+
+    def passed(self, path: str) -> App:
+        """A route of `PASSED` or `GENERATING`. However a caller spelled it, this is the path that the engine gets."""
+
+        async def route(scope: Scope, receive: Receive, send: Send) -> None:
+            await self._serve(scope, receive, send, path)
+
+        return route
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
+        try:
+            self._allow(scope["method"], path)
+            await self._pass(scope, receive, send, path)
+        except CallerError as e:
+            await send_error(send, path, e)
+        except (EngineUnreachable, NoReplica) as e:
+            await send_error(send, path, Unavailable(f"{e} Try again in a moment.", code="engine_unavailable"))
+        except EngineFailed as e:
+            await send_error(send, path, BadGateway(str(e)))
+        except ClientDisconnected:
+            return
+
+    def _allow(self, method: str, path: str) -> None:
+        if path in GENERATING and not self.settings.unrecorded:
+            raise UnrecordedRoute(
+                f"{path} is not recorded yet, so it is not served: use /v1/chat/completions, or set `unrecorded = "
+                "true` in the [proxy] section of hone.toml to pass it through unrecorded."
+            )
+        if method != PASSED.get(path, "POST"):
+            raise WrongMethod(f"{method} {path} is not served: use {PASSED.get(path, 'POST')}.")
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
+        fields = await self._read(scope, receive, path)
+        target = self._target(fields, scope["hone.caller"])
+        route = self.versions.route(target.alias, None, target.version)
+        body = engine_fields.dump_body(fields | {"model": route.engine_model}) if scope["method"] == "POST" else None
+        with self.versions.hold(route):
+            async with DisconnectWatch(receive, self.stop):
+                reply = await self.client.send(
+                    route.replica_url, path, body, key=route.engine_key, method=scope["method"]
+                )
+                async with reply:
+                    answer = await self._answer(reply, route, fields, path, send)
+        if answer is not None:
+            await send_json(send, answer)
+
+    async def _read(self, scope: Scope, receive: Receive, path: str) -> dict[str, Any]:
+        if scope["method"] != "POST":
+            return {}
+        fields = engine_fields.load_body(await read_body(scope["hone.headers"], receive, self.settings.max_body_bytes))
+        engine_fields.refuse_fields(fields)
+        engine_fields.check_bounds(fields)
+        rules = DialectRules(media_hosts=frozenset(self.settings.allowed_media_hosts))
+        try:
+            for name in ("messages", "input"):
+                engine_fields.check_media(fields.get(name), rules, name)
+        except RecursionError as e:
+            raise engine_fields.too_deep_error() from e
+        return count_tokens_body(fields) if path == _COUNTED else fields
+
+    def _target(self, fields: dict[str, Any], caller: Caller) -> Target:
+        """The model that is asked for; with one alias alone it may be left out."""
+        model = fields.get("model")
+        if model is None:
+            aliases = list(self.versions.snapshot.aliases.values())
+            if not aliases:
+                raise unknown_model_error("", self.versions)
+            if len(aliases) > 1 and fields:
+                raise BadRequest("the field 'model' is missing: `GET /v1/models` lists the names.", param="model")
+            return Target(aliases[0])
+        target = self.versions.resolve(model) if isinstance(model, str) else None
+        if target is None:
+            raise unknown_model_error(str(model), self.versions)
+        if target.version is not None:
+            caller.require_version(str(model))
+        return target
+
+    async def _answer(self, reply: EngineReply, route: Route, fields: dict[str, Any], path: str, send: Send) -> Any:
+        """The engine's answer with the model's name as it was asked for; None where it was streamed already."""
+        asked = fields.get("model")
+        if reply.status != 200:
+            raise engine_refusal(reply.status, await reply.body(), route, str(asked or route.version.name))
+        if reply.headers.get("content-type", "").startswith("text/event-stream"):
+            await self._stream(reply, path, send)
+            return None
+        data = await reply.body()
+        try:
+            answer = orjson.loads(data)
+        except orjson.JSONDecodeError as e:
+            raise EngineFailed(f"the engine at {route.replica_url} sent what is no JSON: {e}") from e
+        if not isinstance(answer, dict | list) or not is_writable(answer, data):
+            raise EngineFailed(f"the engine at {route.replica_url} sent what is no answer: {data[:200]!r}")
+        if isinstance(answer, dict) and "model" in answer and asked is not None:
+            answer["model"] = asked
+        return answer
+
+    async def _stream(self, reply: EngineReply, path: str, send: Send) -> None:
+        """Pass an event stream on; one that breaks ends with an error in the format of its route."""
+        await begin_stream(send)
+        try:
+            while chunk := await reply.chunk():
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        except EngineFailed as e:
+            end = format_of(path).error_events(BadGateway(str(e)))
+        except asyncio.CancelledError:
+            if not self.stop.over:
+                raise
+            cut = format_of(path).error_events(
+                ShuttingDown("this proxy is stopping, and the stream was cut: ask again.")
+            )
+            await send({"type": "http.response.body", "body": cut})
+            raise ClientDisconnected("the client was told already that its stream was cut") from None
+        else:
+            end = b""
+        await send({"type": "http.response.body", "body": end})

@@ -1,0 +1,151 @@
+"""One generating call while it runs: what is known of it, and what is written about it.
+
+Owns: the facts of a call, and the parts that calls of every format are served with. Refuses: the order in which things
+happen (`proxy.serving.calls`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from proxy.admission.address import StatedAddress
+from proxy.admission.auth import Caller
+from proxy.attribution.hints import AttributionHints
+from proxy.dialects.base import Answer, CallReader, RecordableAnswer
+from proxy.engine.client import Client
+from proxy.engine.providers import Provider, Providers
+from proxy.errors import CallerError
+from proxy.http.asgi import RawHeaders
+from proxy.http.shutdown import Shutdown
+from proxy.metrics import Metrics
+from proxy.serving.continuity import ContinuedPrompt, Continuity
+from proxy.settings.sections import ProxySettings
+from proxy.versions.routing import Route, ServiceRouter, Target
+from recorder.capture.recorder import Recorder
+from recorder.ids import new_id
+from recorder.messages.calls import CLIENT, DROPPED_ITEMS, DROPPED_TOOLS, Attribution, RecordedCall, RecordedRequest
+from recorder.settings import RecorderSettings
+from recorder.states import CallState
+
+PLAINLY: Final = "offered_plainly"  # in a call's `response_meta`: what the engine was not held to
+REPLACED: Final = "sampling_override"  # … and the sampling values that it was given in place of the client's
+
+
+@dataclass(slots=True)
+class RunningCall:
+    """One call while it runs."""
+
+    caller: Caller
+    stated: StatedAddress
+    reading: CallReader
+    target: Target | None  # None: another provider's model
+    answer: Answer
+    hints: AttributionHints
+    provider: Provider | None = None  # who is asked instead of an engine
+    client: str | None = None  # the product that its User-Agent names
+    id: str = field(default_factory=lambda: new_id("call"))
+    started_at: float = field(default_factory=time.time)
+    attribution: Attribution | None = None  # None: it cannot be recorded
+    route: Route | None = None
+    continued: ContinuedPrompt | None = None  # None: token continuity is off
+    http_status: int | None = None
+    streaming: bool = False  # the head of the stream was sent
+    body: bytes = b""  # a whole answer, for the client
+    failure: CallerError | None = None  # what the client is told instead
+    error: str | None = None  # what is recorded as the reason
+    fell_back: str | None = None  # why the provider is asked in the engine's place
+    provided: dict[str, Any] = field(default_factory=dict)  # what is recorded of the provider
+    first_token_at: float | None = None
+
+    def headers(self) -> RawHeaders:
+        """What an answer says about the call."""
+        raw = [(b"x-hone-call", self.id.encode())]
+        if self.attribution is not None:
+            raw.append((b"x-hone-trajectory", self.attribution.trajectory.id.encode()))
+        if self.route is not None:
+            raw.append((b"x-hone-version", self.route.version.name.encode()))
+        if self.provider is not None and self.fell_back is not None:
+            raw.append((b"x-hone-fallback", self.provider.name.encode()))
+        if left_out := self.reading.request.left_out_tools:
+            raw.append((b"x-hone-left-out-tools", ", ".join(dict.fromkeys(left_out)).encode()))
+        if self.reading.plainly:
+            raw.append((b"x-hone-plainly", ", ".join(self.reading.plainly).encode()))
+        if self.reading.replaced:
+            told = ", ".join(f"{name}={value:g}" for name, value in self.reading.replaced.items())
+            raw.append((b"x-hone-sampling", told.encode()))
+        return raw
+
+    def served_by(self) -> str:
+        """The version or the provider's model that answered, for the figures."""
+        if self.provider is not None:
+            return self.provider.name
+        return self.route.version.name if self.route is not None else "none"
+
+    def turn(self, project_id: str, state: CallState, sampled: RecordableAnswer) -> RecordedCall:
+        """What is written about it. Only for a call with an attribution."""
+        assert self.attribution is not None
+        target, route = self.target, self.route
+        return RecordedCall(
+            call_id=self.id,
+            project_id=project_id,
+            address=self.stated.address,
+            attribution=self.attribution,
+            request=self.reading.request,
+            state=state,
+            alias_id=target.alias.id if target is not None else None,
+            version_id=route.version.id if route is not None else None,
+            base_fingerprint=route.base_fingerprint if route is not None else None,
+            prompt_token_ids=sampled.prompt_token_ids,
+            choices=sampled.choices,
+            usage=sampled.usage,
+            response_meta=self._meta(sampled),
+            http_status=self.http_status,
+            error=self.error,
+            started_at=self.started_at,
+            first_token_at=self.first_token_at,
+            finished_at=None if state is CallState.OPEN else time.time(),
+            issued_ids=sampled.issued_ids,
+        )
+
+    def _meta(self, sampled: RecordableAnswer) -> Mapping[str, Any] | None:
+        """What is recorded of an answer beside its choices; of a provider's, who it was and whether it stood in."""
+        said = {**(sampled.response_meta or {}), **dropped_parts(self.reading.request)}
+        if self.client is not None:
+            said[CLIENT] = self.client
+        if self.provider is None:
+            continued = self.continued.meta(sampled.prompt_token_ids) if self.continued is not None else {}
+            return {**said, **continued, **self._freed()} or None
+        stood_in = {"fallback": True, "fallback_reason": self.fell_back} if self.fell_back is not None else {}
+        return {**said, **self.provided, **stood_in}
+
+    def _freed(self) -> dict[str, Any]:
+        """Where the engine was asked something else than the client did, so that the turn can be learned from."""
+        plainly, replaced = self.reading.plainly, self.reading.replaced
+        told: dict[str, Any] = {PLAINLY: list(plainly)} if plainly else {}
+        return told | ({REPLACED: dict(replaced)} if replaced else {})
+
+
+def dropped_parts(request: RecordedRequest) -> dict[str, list[str]]:
+    """What is recorded of what the model did not get: the types of tools, and of what told of their work."""
+    named = {DROPPED_TOOLS: request.left_out_tools, DROPPED_ITEMS: request.left_out_items}
+    return {name: list(dict.fromkeys(types)) for name, types in named.items() if types}
+
+
+@dataclass(frozen=True, slots=True)
+class ServingParts:
+    """What calls of every format are served with."""
+
+    project_id: str
+    settings: ProxySettings
+    recorder_settings: RecorderSettings
+    recorder: Recorder
+    versions: ServiceRouter
+    client: Client
+    providers: Providers
+    metrics: Metrics
+    stop: Shutdown
+    continuity: Continuity | None = None
+    overrides: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # alias → sampling values

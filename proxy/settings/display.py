@@ -1,0 +1,111 @@
+"""Settings as others read them: dotted keys with their values for people, variables for child processes.
+
+Owns: masking what is secret. Refuses: where values come from (`proxy.settings.loader`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, SecretStr
+
+from proxy.settings.hone import ENV_PREFIX, NESTED
+from recorder.base.urls import SECRET_NAMES, mask_parameters
+
+MASK = "********"
+_SECRET_NAME = rf"[\w.-]*(?:{'|'.join(SECRET_NAMES)})"
+_SECRET_OPTION = re.compile(rf"-{_SECRET_NAME}", re.IGNORECASE)
+_SECRET_GIVEN = re.compile(rf"""(["']?(?:-[\w-]+=)?["']?{_SECRET_NAME}["']?\s*[=:]\s*).+""", re.IGNORECASE | re.DOTALL)
+_SECRET_FIELD = re.compile(rf'("{_SECRET_NAME}"\s*:\s*)"[^"]*"', re.IGNORECASE)  # of JSON
+_WORD = re.compile(r"""\s+|(?:[^\s"']|"[^"]*"|'[^']*'|["'])+""")  # of a shell's command, or what is between two
+
+
+def as_environment(overrides: Mapping[str, object]) -> dict[str, str]:
+    """Flags as the variables that say the same, for child processes."""
+    return {
+        ENV_PREFIX + key.replace(".", NESTED).upper(): value
+        if isinstance(value, str)
+        else json.dumps(value, default=str)
+        for key, value in overrides.items()
+    }
+
+
+def list_leaves(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every setting of a model as (dotted key, value), depth first in declared order."""
+    yield from ((key, value) for key, value, _ in describe_leaves(model, prefix))
+
+
+def describe_leaves(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
+    """The same, each with what its model says that it is, on one line."""
+    for name, field in type(model).model_fields.items():
+        yield from _leaves_of(getattr(model, name), prefix + name, " ".join((field.description or "").split()))
+
+
+def _leaves_of(value: Any, key: str, what: str) -> Iterator[tuple[str, Any, str]]:
+    if isinstance(value, BaseModel):
+        yield from describe_leaves(value, key + ".")
+    elif isinstance(value, dict) and value and all(isinstance(v, BaseModel) for v in value.values()):
+        for name, item in value.items():
+            yield from describe_leaves(item, f"{key}.{name}.")
+    else:
+        yield key, value, what
+
+
+def display_value(key: str, value: Any) -> Any:
+    """A setting's value for printing: JSON-able, secrets masked."""
+    if value is None:
+        return None
+    name = key.rpartition(".")[2].lower()
+    if isinstance(value, SecretStr) or (isinstance(value, str) and name.endswith(SECRET_NAMES)):
+        return MASK
+    if isinstance(value, BaseModel):
+        return {name: display_value(name, inner) for name, inner in value}
+    if isinstance(value, dict):
+        return {k: display_value(str(k), v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return (
+            _arguments_shown(value)
+            if all(isinstance(v, str) for v in value)
+            else [display_value(key, v) for v in value]
+        )
+    if isinstance(value, str):
+        return _command_shown(value)
+    return value if isinstance(value, bool | int | float) else str(value)
+
+
+def _command_shown(text: str) -> str:
+    """A text, which may be a shell's command: its words as arguments, what is between them as it is."""
+    words = _WORD.findall(text)
+    told = iter(_arguments_shown([word for word in words if not word.isspace()]))
+    return "".join(word if word.isspace() else next(told) for word in words)
+
+
+def _arguments_shown(words: Sequence[str]) -> list[str]:
+    """Arguments of a command. All behind the name of a secret is one, up to the next option: some take several."""
+    told: list[str] = []
+    hidden = False
+    for word in words:
+        names_one = bool(_SECRET_OPTION.fullmatch(word))
+        hidden = names_one or (hidden and not word.startswith("--"))
+        told.append(MASK if hidden and not names_one else _argument_shown(word))
+    return told
+
+
+def _argument_shown(word: str) -> str:
+    if (given := _SECRET_GIVEN.fullmatch(word)) is not None:
+        return given[1] + MASK
+    word = _SECRET_FIELD.sub(rf'\1"{MASK}"', word)
+    return _without_secrets(word) if "://" in word else word
+
+
+def _without_secrets(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    login, at, host = rest.rpartition("@")
+    user, colon, _password = login.partition(":")
+    if at:  # a login that stands alone is a token where HTTP is spoken, and a user elsewhere
+        shown_login = f"{user}:{MASK}" if colon else MASK if scheme.endswith(("http", "https")) else user
+        url = f"{scheme}://{shown_login}@{host}"
+    return mask_parameters(url, MASK)

@@ -1,0 +1,299 @@
+"""Presets: the values of published recipes, as defaults under every other source (`campaign.preset`).
+
+Owns: the values. Refuses: deciding anything: each is an ordinary setting, and hone.toml, a variable or a flag wins.
+docs/tasks.md sets them beside the recipe's own names; a test holds it to this table.
+
+The settings in force: hone.toml, over it `HONE_…` environment variables, over these flags; below all a preset.
+
+Owns: reading the three sources, saying where each value came from, and errors that name the file, the key and the
+nearest known key. Refuses: which settings there are (`proxy.settings.hone`).
+
+Paths in the file are relative to the file; paths in variables and flags are relative to the working directory.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import EnvSettingsSource
+from pydantic_settings.exceptions import SettingsError
+
+from proxy.errors import ConfigError
+from proxy.settings.display import display_value, list_leaves
+from proxy.settings.hone import ENV_PREFIX, NESTED, HoneSettings, LoadedSettings
+
+PRESETS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "rlvr": {
+        "trainer.rank": 32,
+        "trainer.lr": 4e-5,
+        "trainer.kl_coef": 0.0,
+        "trainer.substeps": 1,
+        "campaign.agent": "hone:answer",
+        "campaign.group_size": 8,
+        "campaign.scenarios_per_step": 32,
+        "campaign.max_tokens": 2048,
+        "campaign.temperature": 1.0,
+        "campaign.seed": 42,
+        "campaign.val_every": 10,
+        "judge.rewards": [{"kind": "rubric"}],
+        "judge.retries": 3,
+        "judge.temperature": 0.0,
+    },
+}
+
+
+FILE_NAME = "hone.toml"
+# Variables that Hone reads or gives to agents, and that are no settings.
+NOT_SETTINGS = frozenset({"HONE_CONFIG", "HONE_DEBUG", "HONE_MODEL", "HONE_TASK_ID", "HONE_TASK_INPUT"})
+
+Raw = dict[str, Any]
+
+
+def load_settings(config: Path | None, overrides: Mapping[str, object]) -> LoadedSettings:
+    """Read, merge and check all settings.
+
+    `config` is the file, or None to take `$HONE_CONFIG` or ./hone.toml where there is one. `overrides` are the flags:
+    dotted keys (`proxy.port`), or sections as nested mappings. Raises `ConfigError`.
+    """
+    file = find_file(config)
+    merged: Raw = {}
+    origin: dict[str, str] = {}
+    for raw, names in (_from_file(file), _from_environment(), _from_flags(overrides)):
+        _merge(merged, raw)
+        origin.update(names)
+    merged, origin = _over_preset(merged, origin)
+    try:
+        settings = HoneSettings(**merged)
+    except ValidationError as e:
+        raise ConfigError("\n".join(_explain(error, origin) for error in e.errors())) from e
+    settings.data = _data_folder(settings, origin, file)
+    return LoadedSettings(settings, {key: origin.get(key, "default") for key, _ in list_leaves(settings)}, file)
+
+
+def find_file(config: Path | None) -> Path | None:
+    """The file to read: the one named by the flag or `$HONE_CONFIG` (it must exist), else ./hone.toml if it exists."""
+    named = config or (Path(os.environ["HONE_CONFIG"]) if os.environ.get("HONE_CONFIG") else None)
+    if named is not None:
+        if not named.is_file():
+            raise ConfigError(f"there is no settings file {named}. Name an existing one with --config.")
+        return named
+    return Path(FILE_NAME) if Path(FILE_NAME).is_file() else None
+
+
+# --- the three sources: each gives its nested values and, by dotted key, its name
+
+
+def _from_file(file: Path | None) -> tuple[Raw, dict[str, str]]:
+    if file is None:
+        return {}, {}
+    try:
+        raw = tomllib.loads(file.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as e:
+        raise ConfigError(f"{file} cannot be read: {e}") from e
+    anchored = _anchor(raw, HoneSettings, "", file)
+    return anchored, {key: str(file) for key in _keys(anchored)}
+
+
+def _from_environment() -> tuple[Raw, dict[str, str]]:
+    try:
+        raw = EnvSettingsSource(HoneSettings)()
+    except SettingsError as e:
+        field = re.search(r'field "(\w+)"', str(e))
+        prefix = ENV_PREFIX + (field[1].upper() if field else "")
+        suspects = ", ".join(sorted(name for name in os.environ if name.upper().startswith(prefix)))
+        raise ConfigError(f"env {suspects}: lists and tables are written as JSON ({e.__cause__})") from e
+    raw |= _unknown_variables(raw)
+    present = {name.upper(): name for name in os.environ}
+    names: dict[str, str] = {}
+    for key in _keys(raw):
+        parts = key.split(".")
+        candidates = [ENV_PREFIX + NESTED.join(parts[:n]).upper() for n in range(len(parts), 0, -1)]
+        names[key] = "env " + next((present[c] for c in candidates if c in present), candidates[0])
+    return raw, names
+
+
+def _unknown_variables(known: Raw) -> Raw:
+    """`HONE_…` variables that name no setting, to be refused like unknown keys of the file.
+
+    One without `__` may belong to somebody else: it is refused only when it looks like a misspelt setting.
+    """
+    unknown: Raw = {}
+    for variable in os.environ:
+        if not variable.upper().startswith(ENV_PREFIX) or variable.upper() in NOT_SETTINGS:
+            continue
+        name = variable[len(ENV_PREFIX) :].lower()
+        section = name.partition(NESTED)[0]
+        if section not in HoneSettings.model_fields and (
+            NESTED in name or difflib.get_close_matches(name, HoneSettings.model_fields, 1)
+        ):
+            unknown[section] = os.environ[variable]
+    return {key: value for key, value in unknown.items() if key not in known}
+
+
+def _from_flags(overrides: Mapping[str, object]) -> tuple[Raw, dict[str, str]]:
+    raw: Raw = {}
+    for key, value in overrides.items():
+        *parents, leaf = key.split(".")
+        _merge(raw, _nest(parents, {leaf: value}))
+    return raw, dict.fromkeys(_keys(raw), "flag")
+
+
+def _nest(parents: list[str], value: Raw) -> Raw:
+    for name in reversed(parents):
+        value = {name: value}
+    return value
+
+
+def _merge(into: Raw, raw: Mapping[str, Any]) -> None:
+    for key, value in raw.items():
+        if isinstance(value, Mapping):
+            there = into.get(key)
+            into[key] = dict(there) if isinstance(there, Mapping) else {}
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def _keys(raw: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in raw.items():
+        yield prefix + key
+        if isinstance(value, Mapping):
+            yield from _keys(value, f"{prefix}{key}.")
+
+
+def _over_preset(merged: Raw, origin: dict[str, str]) -> tuple[Raw, dict[str, str]]:
+    """What was set, over the values of the preset that it names. An unknown one is refused like any wrong value."""
+    campaign = merged.get("campaign")
+    name = campaign.get("preset") if isinstance(campaign, Mapping) else None
+    whole: Raw = {}
+    for key, value in PRESETS.get(str(name), {}).items():
+        *parents, leaf = key.split(".")
+        _merge(whole, _nest(parents, {leaf: value}))
+    names = dict.fromkeys(_keys(whole), f"preset {name}")
+    _merge(whole, merged)
+    return whole, names | origin
+
+
+# --- paths
+
+
+def _anchor(raw: Raw, model: type[BaseModel], above: str, file: Path) -> Raw:
+    """The file's values with paths made absolute from the file's folder; `above` is their section and a dot."""
+    return {key: _anchored(value, model, above, key, file) for key, value in raw.items()}
+
+
+def _anchored(value: Any, model: type[BaseModel], above: str, key: str, file: Path) -> Any:
+    field = model.model_fields.get(key)
+    if field is None:
+        return value
+    inner, dotted = inner_model(field.annotation), above + key
+    if inner is not None and isinstance(value, dict):
+        if get_origin(field.annotation) is not dict:
+            return _anchor(value, inner, f"{dotted}.", file)
+        return {
+            name: _anchor(table, inner, f"{dotted}.{name}.", file) if isinstance(table, dict) else table
+            for name, table in value.items()
+        }
+    if isinstance(value, str):
+        with _told_of(str(file), dotted, value):
+            if _is_path(field.annotation) or (key == "base" and _names_folder(value, file.absolute().parent)):
+                there = file.absolute().parent / Path(value).expanduser()
+                return str(_program(there) if key == "python" else _followed(there))
+    return value
+
+
+def _followed(path: Path) -> Path:
+    """Where a path leads. Raises RuntimeError where links lead in a circle, which from Python 3.13 on `resolve` passes
+    over."""
+    there = path.resolve()
+    try:
+        there.stat()
+    except OSError as e:
+        if e.errno == errno.ELOOP:
+            raise RuntimeError(f"symlink loop from {there}") from e
+    return there
+
+
+def _program(path: Path) -> Path:
+    """A Python as it is named: an environment's is a link, and what lies behind it has nothing of the environment."""
+    _followed(path)
+    return path.parent.resolve() / path.name
+
+
+@contextmanager
+def _told_of(source: str, key: str, value: str | Path) -> Iterator[None]:
+    """A path that the system cannot follow, as an error of the setting that names it."""
+    try:
+        yield
+    except RuntimeError as e:  # how pathlib says that there is no such user, or that links lead in a circle
+        raise ConfigError(f"{source}: {key}: {str(value)!r} leads nowhere ({e}). Write the path out.") from e
+    except (OSError, ValueError) as e:  # a name too long, a NUL in it
+        raise ConfigError(f"{source}: {key}: {str(value)[:200]!r} is no path ({e}). Name a file or folder.") from e
+
+
+def _names_folder(value: str, folder: Path) -> bool:
+    """A base is a folder or a hub id: a folder when it looks like one or is one."""
+    return value.startswith((".", "/", "~")) or (folder / value).is_dir()
+
+
+def _is_path(annotation: Any) -> bool:
+    return annotation is Path or Path in get_args(annotation)
+
+
+def inner_model(annotation: Any) -> type[BaseModel] | None:
+    """The section that a field holds, or holds several of."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := inner_model(part)) is not None), None)
+
+
+def _data_folder(settings: HoneSettings, origin: Mapping[str, str], file: Path | None) -> Path:
+    beside = file.absolute().parent if file and "data" not in origin else Path.cwd()
+    with _told_of(origin.get("data", "default"), "data", settings.data):
+        return beside / settings.data.expanduser()
+
+
+# --- errors
+
+
+def _explain(error: ErrorDetails, origin: Mapping[str, str]) -> str:
+    loc = [str(part) for part in error["loc"]]
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]).removeprefix(".")
+    source = next((origin[k] for n in range(len(loc), 0, -1) if (k := ".".join(loc[:n])) in origin), "default")
+    if not loc:  # two settings contradict each other
+        return error["msg"].removeprefix("Value error, ")
+    if error["type"] == "value_error" and isinstance(error["input"], Mapping):  # two of a section do
+        return f"{source}: {key}: {error['msg'].removeprefix('Value error, ')}"
+    if error["type"] != "extra_forbidden":
+        return f"{source}: {key}: {error['msg']} (got {str(display_value(key, error['input']))[:200]!r})"
+    near = _nearest(loc)
+    hint = f" Did you mean {near!r}?" if near else " `hone config` lists the known ones."
+    return f"{source}: unknown key {key!r}.{hint}"
+
+
+def _nearest(loc: list[str]) -> str | None:
+    """The known key most like an unknown one: of its very name in another section, else among its siblings."""
+    *parents, name = loc
+    elsewhere = [key for key, _ in list_leaves(HoneSettings()) if key.rpartition(".")[2] == name]
+    close = difflib.get_close_matches(name, _fields_at(parents), 1, cutoff=0.5)
+    return elsewhere[0] if elsewhere else ".".join([*parents, close[0]]) if close else None
+
+
+def _fields_at(parents: list[str]) -> list[str]:
+    model: type[BaseModel] | None = HoneSettings
+    for part in parents:
+        if model is None:
+            return []
+        field = model.model_fields.get(part)
+        model = inner_model(field.annotation) if field else model  # an alias's name stays at its table's model
+    return list(model.model_fields) if model else []

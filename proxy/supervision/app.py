@@ -1,0 +1,317 @@
+"""The app: routes put together from their parts, behind the gate.
+
+Owns: which route is whose, and the order in which the parts start and stop. Refuses: what any of them does.
+
+The model routes are raw ASGI mounted in Litestar, so that they see a client hang up without streaming too; Hone's own
+routes are Litestar handlers with an OpenAPI schema at /schema: JSON alone, no page that loads anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from litestar import Litestar, Request, Response, asgi
+from litestar.di import Provide
+from litestar.handlers import ASGIRouteHandler
+from litestar.types import Receive as LitestarReceive
+from litestar.types import Scope as LitestarScope
+from litestar.types import Send as LitestarSend
+
+from proxy import metrics
+from proxy.admission.auth import Guard, is_loopback
+from proxy.admission.middleware import AdmissionMiddleware
+from proxy.admission.pages import HEADERS as PAGE_HEADERS
+from proxy.admission.pages import HTML
+from proxy.admission.replies import MCP_PATH, error_headers, render_error, send_error, translate_error
+from proxy.api.actions import HoneActions
+from proxy.api.mcp_mount import McpMount
+from proxy.api.routes import HANDLERS, OPENAPI, methods_at, tell_options
+from proxy.api.status import Setting, StatusService
+from proxy.dashboard.chart_drawer import ChartDrawer
+from proxy.dashboard.page_context import PageContext
+from proxy.dashboard.routes import page_routes
+from proxy.dialects import DIALECTS
+from proxy.dialects.completions import CompletionsDialect
+from proxy.dialects.responses.dialect import ResponsesDialect
+from proxy.engine.client import Client
+from proxy.engine.providers import Providers
+from proxy.errors import ConfigError, UnknownObject
+from proxy.http.asgi import App, Receive, Scope, Send, respond
+from proxy.http.shutdown import Shutdown
+from proxy.metrics import Metrics
+from proxy.responses_api import routes
+from proxy.responses_api.calls import BackgroundResponses, ResponseCalls
+from proxy.responses_api.routes import ResponseRoutes
+from proxy.responses_api.stored_responses import CampaignHistory
+from proxy.serving.calls import CallHandler
+from proxy.serving.continuity import Continuity
+from proxy.serving.judge_calls import PATH as JUDGES_PATH
+from proxy.serving.judge_calls import JudgeCalls
+from proxy.serving.model_requests import ModelRequester
+from proxy.serving.passthrough import GENERATING, PASSED, ModelRoutes
+from proxy.serving.prompt_lists import PromptLists
+from proxy.serving.running_call import ServingParts
+from proxy.settings.display import display_value
+from proxy.settings.mcp import McpServerSettings
+from proxy.settings.sections import ProxySettings, ShadowSettings
+from proxy.shadow.answers import ShadowAnswerer
+from proxy.shadow.shadower import LOOK_BACK_S, Shadower
+from proxy.store_metrics import StoreMetrics
+from proxy.supervision.liveness import HealthRoutes
+from proxy.versions.routing import ServiceRouter
+from proxy.worker_ipc.metrics import merge_metrics
+from proxy.worker_ipc.peers import WorkerPeers
+from recorder.capture.recorder import Recorder
+from recorder.registry.keys import has_keys
+from recorder.settings import LearnSettings, RecorderSettings
+from recorder.store.database import Project, Store
+from recorder.views.status.stages import LoopSettings
+from trainer.settings import TrainerSettings
+
+if TYPE_CHECKING:
+    from proxy.mcp_gateway.gateway import Gateway
+
+
+@dataclass(frozen=True, slots=True)
+class AppParts:
+    """What the app is made of. It starts and stops all of it but the store, which is open already."""
+
+    project: Project
+    settings: ProxySettings
+    recorder_settings: RecorderSettings
+    recorder: Recorder
+    versions: ServiceRouter
+    background: Sequence[Callable[[], AbstractAsyncContextManager[Any]]] = ()  # runs while the app does
+    mcp: Mapping[str, McpServerSettings] = field(default_factory=dict)
+    fallbacks: Mapping[str, str] = field(default_factory=dict)  # alias → the model of [[proxy.models]] in its place
+    overrides: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # alias → sampling values for a client's
+    shadows: Mapping[str, ShadowSettings] = field(default_factory=dict)  # alias → which turns are answered again
+    reasoning_parser: str | None = None  # the engine's
+    peers: WorkerPeers | None = None  # the other workers, where there are any
+    pages_store: Store | None = None  # connections of the pages' own; None: the store's
+    shown_settings: Sequence[Setting] = ()  # what the page of settings shows
+    learn: LearnSettings = field(default_factory=LearnSettings)
+    trainer: TrainerSettings = field(default_factory=TrainerSettings)
+    has_aliases: bool = False  # they are declared: without an engine it is not ready, before the store knows them too
+
+
+class HoneApp(AdmissionMiddleware):
+    """The whole app as one ASGI callable. `async with app.running():` around serving it."""
+
+    def __init__(self, deps: AppParts) -> None:
+        self._deps = deps
+        self._client = Client(
+            connect_timeout_s=deps.settings.connect_timeout_s, read_timeout_s=deps.settings.first_byte_timeout_s
+        )
+        self._providers = Providers(deps.settings.models, deps.fallbacks)
+        self.metrics = Metrics(deps.recorder)
+        self.background = BackgroundResponses()
+        self.stop = Shutdown()
+        parts = ServingParts(
+            project_id=deps.project.id,
+            settings=deps.settings,
+            recorder_settings=deps.recorder_settings,
+            recorder=deps.recorder,
+            versions=deps.versions,
+            client=self._client,
+            providers=self._providers,
+            metrics=self.metrics,
+            stop=self.stop,
+            continuity=_continuity(deps, self._client),
+            overrides=deps.overrides,
+        )
+        self._gateway = _gateway(deps, parts) if deps.mcp else None
+        hone = HoneActions(deps.project, deps.recorder, deps.versions)
+        self._steering = McpMount(hone)
+        self._shadower = _shadower(deps, parts) if deps.shadows else None
+        self._drawer = ChartDrawer()
+        routed = _routed(deps, parts, hone, self._drawer, self.background, self._at_mcp(parts), self._steering)
+        super().__init__(routed, Guard(deps.project, own_groups=deps.settings.key_groups == "own"))
+
+    def _at_mcp(self, parts: ServingParts) -> App:
+        gateway, peers = self._gateway, self._deps.peers
+        if gateway is None or peers is None:
+            return gateway or _no_gateway
+        from proxy.worker_ipc.forwarding import SharedSessions
+
+        return SharedSessions(gateway, peers, parts.stop, parts.settings.max_body_bytes)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Start the parts, and stop them in reverse order. Raises ConfigError, StoreError."""
+        deps = self._deps
+        if not is_loopback(deps.settings.host) and not await has_keys(deps.project):
+            raise ConfigError(
+                f"Hone would listen on {deps.settings.host} for everybody: make a key first (`hone keys create`), or "
+                "set `host` in [proxy] to 127.0.0.1."
+            )
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._client.close)
+            await self._providers.start()
+            stack.push_async_callback(self._providers.stop)
+            await deps.recorder.start()
+            stack.push_async_callback(deps.recorder.stop)
+            await deps.versions.start()
+            stack.push_async_callback(deps.versions.stop)
+            stack.push_async_callback(self.background.stop)
+            stack.push_async_callback(self._drawer.close)
+            if deps.peers is not None:
+                await stack.enter_async_context(deps.peers.running())
+            if self._gateway is not None:
+                await stack.enter_async_context(self._gateway.running())
+            await stack.enter_async_context(self._steering.running())
+            if self._shadower is not None:
+                await stack.enter_async_context(self._shadower.running())
+            for part in deps.background:
+                await stack.enter_async_context(part())
+            yield
+
+
+def create_app(deps: AppParts) -> HoneApp:
+    """The app for these parts."""
+    return HoneApp(deps)
+
+
+def _routed(
+    deps: AppParts,
+    parts: ServingParts,
+    hone: HoneActions,
+    drawer: ChartDrawer,
+    background: BackgroundResponses,
+    gateway: App,
+    steering: App,
+) -> App:
+    health = HealthRoutes(deps.versions, deps.recorder, has_aliases=deps.has_aliases)
+    models = ModelRoutes(deps.settings, deps.versions, parts.client, parts.stop)
+    pages_project = Project(deps.pages_store, deps.project.id) if deps.pages_store else deps.project
+    loop = LoopSettings(deps.recorder_settings, deps.learn, deps.trainer)
+    stands = StatusService(pages_project, loop, deps.shown_settings, _servers(deps.mcp))
+    litestar = Litestar(
+        [
+            *(_mounted(path, _calls(path, parts)) for path in DIALECTS if path != routes.PATH),
+            _mounted(routes.PATH, _responses(deps, parts, background), whole_tree=True),
+            *(_mounted(path, models.passed(path)) for path in (*PASSED, *GENERATING) if path not in DIALECTS),
+            _mounted(JUDGES_PATH, JudgeCalls(parts)),
+            _mounted("/v1/models", models.models, whole_tree=True),
+            _mounted(MCP_PATH, gateway),
+            _mounted("/metrics", _metrics_route(parts.metrics, _store_metrics(deps), deps.peers)),
+            *(_mounted(path, health.alive) for path in ("/healthz", "/health")),
+            _mounted("/readyz", health.ready),
+            _mounted("/hone/mcp", steering),
+            *HANDLERS,
+            *(
+                [page_routes(PageContext(hone, pages_project, stands, drawer), parts.stop)]
+                if deps.settings.pages
+                else []
+            ),
+        ],
+        dependencies={
+            "hone": Provide(lambda: hone, sync_to_thread=False),
+            "stands": Provide(lambda: stands, sync_to_thread=False),
+        },
+        before_request=tell_options,
+        exception_handlers={Exception: _told},
+        openapi_config=OPENAPI,
+        logging_config=None,
+        request_max_body_size=deps.settings.max_body_bytes,
+    )
+    return cast(App, litestar)  # its ASGI types give the same messages other names
+
+
+def _servers(mcp: Mapping[str, McpServerSettings]) -> dict[str, str]:
+    """Where each MCP server is, secrets masked."""
+    return {
+        name: str(display_value("url", one.url))
+        if one.url
+        else " ".join(display_value("command", [one.command, *one.args]))
+        for name, one in mcp.items()
+    }
+
+
+def _continuity(deps: AppParts, client: Client) -> Continuity | None:
+    on = deps.settings.token_continuity == "on"  # noqa: S105 - no password
+    return Continuity(deps.project.id, deps.recorder, client, deps.reasoning_parser) if on else None
+
+
+def _calls(path: str, parts: ServingParts) -> App:
+    dialect = DIALECTS[path]
+    calls = CallHandler(dialect, parts, ModelRequester(dialect.engine_path, parts))
+    return PromptLists(calls, path, parts.settings.max_body_bytes) if path == CompletionsDialect.path else calls
+
+
+def _responses(deps: AppParts, parts: ServingParts, background: BackgroundResponses) -> App:
+    history = CampaignHistory(deps.project, parts.recorder)
+    calls = ResponseCalls(ResponsesDialect(), history, background, parts)
+    ends = (background.cancel,) if deps.peers is None else (background.cancel, deps.peers.cancel)
+    return ResponseRoutes(calls, history, ends)
+
+
+def _shadower(deps: AppParts, parts: ServingParts) -> Shadower:
+    look_back_s = deps.recorder_settings.idle_timeout_s + LOOK_BACK_S
+    answering = ShadowAnswerer(deps.project.id, parts.client, deps.recorder, deps.versions, parts.metrics)
+    return Shadower(deps.project, deps.shadows, deps.versions, answering, parts.metrics, look_back_s)
+
+
+def _gateway(deps: AppParts, parts: ServingParts) -> Gateway:
+    # the SDK costs half a second to import, and who has no MCP server need not wait for it
+    from proxy.mcp_gateway.gateway import Gateway
+    from proxy.mcp_gateway.tool_calls import ToolCaller
+    from proxy.mcp_gateway.write_protection import WriteProtection
+
+    limit_s = deps.recorder_settings.commit_timeout_s
+    return Gateway(
+        deps.mcp,
+        prefix=deps.settings.mcp_prefix == "server",
+        calling=ToolCaller(deps.project.id, deps.recorder, parts.metrics, limit_s),
+        writes=WriteProtection(deps.project, limit_s),
+        metrics=parts.metrics,
+        max_body_bytes=deps.settings.max_body_bytes,
+        idle_s=deps.recorder_settings.idle_timeout_s,
+    )
+
+
+async def _no_gateway(scope: Scope, receive: Receive, send: Send) -> None:
+    error = UnknownObject(
+        "no MCP server is configured: add [mcp.NAME] with a `url` or a `command` to hone.toml, or start with "
+        "`hone serve --mcp NAME=URL`."
+    )
+    await send_error(send, scope["hone.path"], error)
+
+
+def _mounted(path: str, app: App, *, whole_tree: bool = False) -> ASGIRouteHandler:
+    """`app` at exactly `path`, or at all that begins with it."""
+
+    async def handler(scope: LitestarScope, receive: LitestarReceive, send: LitestarSend) -> None:
+        await app(cast(Scope, scope), cast(Receive, receive), cast(Send, send))
+
+    return asgi(path, is_mount=whole_tree, copy_scope=False)(handler)
+
+
+def _store_metrics(deps: AppParts) -> StoreMetrics:
+    return StoreMetrics(deps.project, deps.recorder_settings)
+
+
+def _metrics_route(figures: Metrics, of_store: StoreMetrics, peers: WorkerPeers | None) -> App:
+    async def route(scope: Scope, receive: Receive, send: Send) -> None:
+        own = figures.text()
+        if peers is not None:
+            own = merge_metrics({peers.own: own, **await peers.figures()})
+        await respond(send, 200, own + await of_store.text(), metrics.CONTENT_TYPE)
+
+    return route
+
+
+def _told(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """An error of a route, in the format of its path."""
+    path = cast(Scope, request.scope)["hone.path"]
+    told = translate_error(error, request.method, path)
+    body, media_type = render_error(path, told)
+    headers = {name.decode(): value.decode() for name, value in error_headers(told)}
+    if media_type == HTML:
+        headers |= {name.decode(): value.decode() for name, value in PAGE_HEADERS}
+    if told.status == 405:
+        headers["allow"] = ", ".join(methods_at(path))
+    return Response(body, status_code=told.status, media_type=media_type.decode(), headers=headers)

@@ -1,0 +1,300 @@
+"""The socket and the HTTP server around the app.
+
+Owns: listening, signals, stopping in an orderly way. Refuses: routes.
+
+uvicorn, because it tells a handler that the client hung up while it still works on an answer, streaming or not, waits
+for slow readers, and serves raw ASGI on httptools and uvloop; granian measured alike (benchmarks/upstream.py).
+
+`hone serve`: the proxy as one process, put together from its parts.
+
+Owns: which parts a serving process has and in which order they open and close. Refuses: what any of them does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import gc
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from proxy.api.status import Setting
+from proxy.engine.command import engine_key, url_host
+from proxy.errors import ConfigError, PortInUse
+from proxy.http.asgi import App
+from proxy.settings.display import describe_leaves, display_value
+from proxy.settings.hone import HoneSettings
+from proxy.settings.sections import ProxySettings, base_name
+from proxy.supervision import draining as last_comers
+from proxy.supervision.app import AppParts, HoneApp, create_app
+from proxy.supervision.draining import DrainMiddleware
+from proxy.versions.controller import Controller
+from proxy.versions.routing import ServiceRouter
+from proxy.worker_ipc.peers import WorkerPeers
+from proxy.worker_ipc.worker_socket import WorkerSocket
+from recorder.capture.recorder import Recorder
+from recorder.maintenance.sweeper import Sweeper
+from recorder.queue.leases import PROXY, holder_name, keep_presence
+from recorder.search.indexer import Indexer
+from recorder.store.bootstrap import open_store
+from recorder.store.data_folder import share_adapters
+from recorder.store.database import Project
+
+BACKLOG = 2048
+Beside = Callable[[App], AbstractAsyncContextManager[None]]
+KEEP_ALIVE_S = 75  # longer than agents' clients keep an idle connection, so that it is they who close it
+
+
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A listening socket; port 0 takes a free one. Raises PortInUse, or ConfigError for an address not ours.
+
+    `shared`: with other processes of this user that listen so; the kernel gives each a part of what comes.
+    """
+    sock = bind(host, port, shared=shared)
+    with _told(sock, host, port):
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+    return sock
+
+
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A socket that has the address and does not listen yet. Raises as `listen`."""
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(family, kind, proto)
+    except OSError as e:
+        raise ConfigError(f"cannot listen on {host!r}: {e}. Set `host` in [proxy].") from e
+    with _told(sock, host, port):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind(address)
+    return sock
+
+
+@contextlib.contextmanager
+def _told(sock: socket.socket, host: str, port: int) -> Iterator[None]:
+    """Close the socket where it cannot be had, and say why."""
+    try:
+        yield
+    except OSError as e:
+        sock.close()
+        if e.errno == errno.EADDRINUSE:
+            raise PortInUse(
+                f"port {port} on {host} is in use by another program: stop it, or choose another port with --port."
+            ) from e
+        raise ConfigError(f"cannot listen on {host}:{port}: {e}. Set `host` and `port` in [proxy].") from e
+
+
+async def serve(
+    app: HoneApp,
+    sock: socket.socket,
+    *,
+    stop_timeout_s: float = 30.0,
+    beside: Beside | None = None,
+) -> None:
+    """Serve on `sock` until SIGINT or SIGTERM, or until cancelled; running requests may go on for `stop_timeout_s`.
+
+    What runs for longer is ended in words. Until the last has ended, new requests are answered with 503. `beside` is
+    given the app as it is served, for what reaches it otherwise.
+    """
+    draining = DrainMiddleware(app, app.stop)
+    config = uvicorn.Config(
+        draining,
+        http="httptools",
+        ws="none",
+        lifespan="off",  # entered here, so that what fails while starting reaches our caller
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,  # who the peer is decides what it may do: no header may say so
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=1,  # nothing runs by then: `DrainMiddleware` has ended it
+    )
+    async with app.running(), beside(draining) if beside is not None else contextlib.nullcontext():
+        gc.collect()
+        gc.freeze()  # what was imported is not walked again by every full collection
+        await _until_stopped(_Server(config, draining, stop_timeout_s), sock)
+
+
+async def _until_stopped(server: _Server, sock: socket.socket) -> None:
+    serving = asyncio.ensure_future(server.serve(sockets=[sock]))
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        server.end()
+        await serving
+        raise
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's, which listens until the last request has ended, and leaves it at a signal instead of raising it."""
+
+    def __init__(self, config: uvicorn.Config, draining: DrainMiddleware, stop_timeout_s: float) -> None:
+        super().__init__(config)
+        self._draining = draining
+        self._stop_timeout_s = stop_timeout_s
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        """Stop serving."""
+        self.should_exit = True
+        self._ending.set()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """As uvicorn's, and end at once."""
+        super().handle_exit(sig, frame)
+        self._ending.set()
+
+    async def main_loop(self) -> None:
+        """As uvicorn's, which looks ten times a second whether it is to end: here the end wakes it.
+
+        What it does every tenth time, the date of answers, it does every time here: once a second.
+        """
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._ending.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End what runs while the socket still listens, then close it without a reset for who just came."""
+        await self._draining.drain(self._stop_timeout_s, lambda: self.force_exit)
+        await last_comers.close_listener(sockets or ())
+        for server in self.servers:
+            server.close()
+        await last_comers.wait_for_requests(self._silent)
+        await super().shutdown(sockets)
+
+    def _silent(self) -> bool:
+        """Whether a connection was made on which no request has begun. Who waits for a second one has been told."""
+        made = self.server_state.connections
+        return any(one.cycle is None for one in made if isinstance(one, HttpToolsProtocol))
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """End on SIGINT and SIGTERM; the second one does not wait for running requests."""
+        loop, caught = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
+        with contextlib.suppress(RuntimeError, ValueError):  # not the main thread: whoever runs us stops us
+            for number in caught:
+                loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(RuntimeError, ValueError):
+                for number in caught:
+                    loop.remove_signal_handler(number)
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerIdentity:
+    """Which of several serving processes this one is, and the folder in which they meet."""
+
+    number: int
+    folder: Path
+
+
+def require_models(settings: HoneSettings) -> None:
+    """Raise ConfigError where nothing is named that could be served."""
+    if not settings.declared_aliases() and not settings.proxy.models:
+        raise ConfigError(
+            "no model is named: give `--model NAME` (as the engine calls it), an alias [aliases.NAME] in hone.toml, "
+            "a base model with `base` in [engine], or another provider's model in [[proxy.models]]."
+        )
+
+
+def settings_view(settings: HoneSettings, origin: Mapping[str, str]) -> tuple[Setting, ...]:
+    """The settings as the page of them shows them, by where each came from (`LoadedSettings.origin`)."""
+    return tuple(
+        Setting(key, display_value(key, value), origin.get(key, "default"), about)
+        for key, value, about in describe_leaves(settings)
+    )
+
+
+def proxy_url(proxy: ProxySettings, host: str, port: int) -> str:
+    """Where other programs reach a proxy that listens there, without /v1."""
+    return proxy.url or f"http://{url_host(host)}:{port}"
+
+
+async def run(
+    settings: HoneSettings, worker: WorkerIdentity | None = None, *, origin: Mapping[str, str] | None = None
+) -> None:
+    """Serve until told to stop (SIGINT, SIGTERM). Raises ConfigError, PortInUse, StoreError."""
+    require_models(settings)
+    aliases = settings.declared_aliases()
+    peers = WorkerPeers(worker.folder, worker.number, settings.proxy.workers) if worker is not None else None
+    sock = listen(settings.proxy.host, settings.proxy.port, shared=worker is not None)
+    host, port = sock.getsockname()[:2]
+    store = await open_store(settings.data, settings.recorder, migrate=True, project=settings.project)
+    project = Project(store, settings.project)
+    pages_store = store.limited(settings.proxy.pages_timeout_s)
+    try:
+        share_adapters(settings.data, settings.engine.adapter_group)
+        key, owner = engine_key(settings.engine, settings.data), holder_name()
+        versions = ServiceRouter(
+            project,
+            settings.proxy,
+            proxy_url=proxy_url(settings.proxy, host, port),
+            engine_key=key,
+            proxy_id=owner,  # so that what a killed one held is seen to be free
+        )
+        recorder = Recorder(store, settings.recorder, process=owner)
+        controller = Controller(
+            project,
+            versions,
+            recorder,
+            engine=settings.engine,
+            proxy=settings.proxy,
+            aliases=aliases,
+            learn=settings.learn,
+            default_base=base_name(settings.engine),
+            engine_key=key,
+        )
+        app = create_app(
+            AppParts(
+                project=project,
+                settings=settings.proxy,
+                recorder_settings=settings.recorder,
+                recorder=recorder,
+                versions=versions,
+                background=(
+                    partial(keep_presence, project, PROXY, owner, settings.recorder.lease_s),
+                    Sweeper(project, settings.recorder, owner).running,
+                    Indexer(project, owner).running,
+                    *((controller.running,) if aliases else ()),  # without an alias there is no engine
+                ),
+                fallbacks=settings.fallbacks(),
+                overrides=settings.overrides(),
+                shadows=settings.shadows(),
+                reasoning_parser=settings.engine.reasoning_parser,
+                learn=settings.learn,
+                trainer=settings.trainer,
+                has_aliases=bool(aliases),
+                mcp=settings.mcp,
+                peers=peers,
+                pages_store=pages_store,
+                shown_settings=settings_view(settings, origin or {}),
+            )
+        )
+        log.info("proxy for %s at http://%s:%d/v1", ", ".join(settings.model_names()), url_host(host), port)
+        beside: Beside | None = None
+        if peers is not None:
+            beside = WorkerSocket(peers.door(peers.own), figures=app.metrics.text, cancel=app.background.cancel).open
+        await serve(app, sock, stop_timeout_s=settings.proxy.stop_timeout_s, beside=beside)
+    finally:
+        sock.close()  # the server does, but it may have been told to stop before it had begun
+        await pages_store.close()
+        await store.close()

@@ -1,0 +1,326 @@
+"""The engine as a program to keep running: when it is well, how long it may take, where its log goes.
+
+Refuses: its command line and its health check (`proxy.engine.command`).
+
+`hone up`: engine, proxy, judge and learner as child processes, kept running and ended together.
+
+Owns: which programs there are, the order in which they start and stop, and what is said of them. Refuses: their work,
+what run.json says of them (`proxy.supervision.run_file`), checks (`proxy.doctor`), how a line looks
+(`proxy.supervision.console`).
+
+What is set wrongly ends the whole while it starts: somebody is there, and nothing is served yet. Later, a judge or
+learner that is set wrongly stays down, is told with its last words, and the others go on: agents must not lose their
+model, nor what they do its record, because learning stopped. Without its proxy or engine nothing is served, so those
+end the whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from proxy.doctor import checkup, machine
+from proxy.doctor.stored_bases import check_stored_bases
+from proxy.engine.command import EngineCommand, engine_command, engine_key, engine_urls, health_check, url_host
+from proxy.errors import ConfigError, StartError
+from proxy.settings.display import as_environment
+from proxy.settings.hone import HoneSettings
+from proxy.settings.sections import EngineSettings
+from proxy.supervision.console import ConsoleOutput, EventPrinter, ProgramLine
+from proxy.supervision.run_file import read_run_file, remove_run_file, write_run_file
+from proxy.supervision.supervisor import Program, ProgramState, Supervisor
+from recorder.base.findings import Finding, FindingLevel, has_errors
+from recorder.processes.signals import call_on_stop
+from recorder.registry.replicas import forget_replica
+from recorder.store.bootstrap import open_store
+from recorder.store.database import Project, Store
+from recorder.views.status.stages import LoopSettings
+
+
+def engine_program(engine: EngineSettings, command: EngineCommand, log: Path) -> Program:
+    """The engine as a program to supervise."""
+    return Program(
+        name="engine",
+        argv=command.argv,
+        env=command.env,
+        unset=command.unset,
+        log=log,
+        ready=health_check(command.url),
+        check_every_s=engine.health_interval_s,
+        start_timeout_s=engine.start_timeout_s,
+        unresponsive_s=engine.health_timeout_s,
+        grace_s=engine.stop_timeout_s,
+    )
+
+
+PROXY_START_TIMEOUT_S = 60.0
+LAST_WORDS = 5  # lines of a child that failed
+_SERVING = ("engine", "proxy")
+
+
+class HoneUp:
+    """Everything of one data folder, running. `run()` returns when told to stop."""
+
+    def __init__(
+        self,
+        settings: HoneSettings,
+        *,
+        config: Path | None,
+        flags: Mapping[str, object],
+        telling: ConsoleOutput,
+        with_judge: bool = True,
+        with_learner: bool = True,
+    ) -> None:
+        self._settings = settings
+        self._config = config
+        self._environment = as_environment(flags)  # the children see our flags
+        self._telling = telling
+        self._with_judge = with_judge
+        self._engine_runs = checkup.takes_engine(settings)
+        self._with_learner = with_learner and machine.check_weights(settings)
+        self.supervisors: dict[str, Supervisor] = {}
+        self._stop = asyncio.Event()
+
+    async def run(self) -> None:
+        """Start everything, keep it running until SIGINT or SIGTERM, stop it.
+
+        Raises StartError, and ConfigError where nothing is named that could be served.
+        """
+        await self._look_before()
+        store = await open_store(
+            self._settings.data, self._settings.recorder, migrate=True, project=self._settings.project
+        )
+        try:
+            with call_on_stop(self._stop.set):
+                async with self._telling_news(store):
+                    await self._run(store)
+        finally:
+            self._telling.close()
+            await store.close()
+
+    async def _run(self, store: Store) -> None:
+        stages = asyncio.create_task(self._look_at_stages(), name="check judge and learner")
+        try:
+            await self._until_stopped(self._start())
+            if not self._stop.is_set():
+                await self._until_stopped(self._look_after(store, stages))
+            if not self._stop.is_set():
+                await self._stop.wait()
+            self._raise_failure()
+        finally:
+            stages.cancel()
+            await asyncio.gather(stages, return_exceptions=True)
+            await self._end()
+
+    @contextlib.asynccontextmanager
+    async def _telling_news(self, store: Store) -> AsyncIterator[None]:
+        starting = await self._forget_engines_to_start(store)
+        settings = self._settings
+        loop = LoopSettings(settings.recorder, settings.learn, settings.trainer)
+        news = EventPrinter(Project(store, settings.project), loop, self._telling, starting=starting)
+        await news.remember()  # before anything starts: or what a program did at once would be no news
+        task = asyncio.create_task(news.run(), name="news")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _forget_engines_to_start(self, store: Store) -> Sequence[str]:
+        """Forget what an earlier life wrote of the engine that we start: it is not up. Its URL, or none."""
+        urls = engine_urls(self._settings.engine) if checkup.starts_engine(self._settings) else ()
+        for url in urls:
+            await forget_replica(Project(store, self._settings.project), url)
+        return urls
+
+    # --- looking
+
+    async def _look_before(self) -> None:
+        """Refuse to start where nothing could run."""
+        if self._settings.proxy.port == 0:
+            self._settings.proxy.port = _free_port(self._settings.proxy.host)
+        run = read_run_file(self._settings.data)
+        found = await asyncio.to_thread(checkup.check_before_start, self._settings, run, starting=True)
+        stopping = [one for one in found if one.stops]
+        if stopping:
+            what = ConfigError if any(one.check == "aliases" for one in stopping) else StartError
+            raise what("\n".join(one.line() for one in stopping))
+        self._tell_findings(found)
+
+    async def _look_at_stages(self) -> list[Finding]:
+        wanted = [checkup.check_judge] * self._with_judge + [checkup.check_learner] * self._with_learner
+        looks = [look(self._settings, self._config, self._environment) for look in wanted]
+        return [one for found in await asyncio.gather(*looks) for one in found]
+
+    async def _look_after(self, store: Store, stages: asyncio.Task[list[Finding]]) -> None:
+        """Look at what could only be looked at now, and say that all is ready."""
+        found = [
+            *await check_stored_bases(store, self._settings),
+            *await checkup.check_all_engines(self._settings),
+            *await stages,
+        ]
+        self._tell_findings(found)
+        self._announce(found)
+
+    def _tell_findings(self, found: Sequence[Finding]) -> None:
+        """What is as it should be is not told."""
+        for one in found:
+            if one.verdict in (FindingLevel.WRONG, FindingLevel.NOTE):
+                self._telling.tell(one.verdict, one.line(), one.as_json())
+
+    async def _start(self) -> None:
+        """The engine beside the proxy, then the workers, which need the store that the proxy has prepared."""
+        async with asyncio.TaskGroup() as group:
+            if checkup.starts_engine(self._settings):
+                group.create_task(self._start_one(self._engine()))
+            group.create_task(self._start_proxy_and_workers())
+
+    async def _start_proxy_and_workers(self) -> None:
+        await self._start_one(self._proxy())
+        async with asyncio.TaskGroup() as group:
+            if self._with_judge:
+                group.create_task(self._start_one(self._hone("judge")))
+            if self._with_learner:
+                group.create_task(self._start_one(self._hone("learn")))
+
+    async def _start_one(self, program: Program) -> None:
+        supervisor = Supervisor(program, self._changed)
+        self.supervisors[program.name] = supervisor
+        await supervisor.start()
+
+    async def _until_stopped(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do the work, or leave it when a signal says so."""
+        doing = asyncio.ensure_future(work)
+        stopping = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not doing.done():
+            doing.cancel()
+            await asyncio.gather(doing, return_exceptions=True)
+            return
+        try:
+            await doing
+        except ExceptionGroup as group:  # the first failure is the story; the others were cancelled for it
+            raise _first(group) from None
+
+    async def _end(self) -> None:
+        """Workers first, then the proxy, which finishes its requests, then the engine."""
+        remove_run_file(self._settings.data)
+        for name in ("learn", "judge", "proxy", "engine"):
+            if name in self.supervisors:
+                await self.supervisors[name].stop()
+
+    # --- the programs
+
+    def _engine(self) -> Program:
+        engine = self._settings.engine
+        key = engine_key(engine, self._settings.data)
+        command = engine_command(engine, key=key, served_names=self._settings.base_models())
+        return engine_program(engine, command, self._log("engine"))
+
+    def _proxy(self) -> Program:
+        proxy, engine = self._settings.proxy, self._settings.engine
+        env = {"HONE_PROXY__PORT": str(proxy.port), "HONE_PROXY__HOST": proxy.host}
+        if self._engine_runs:
+            env |= {"HONE_ENGINE__PORT": str(engine.port), "HONE_ENGINE__HOST": engine.host}
+        return self._hone(
+            "serve",
+            name="proxy",
+            env=env,
+            ready=health_check(self.proxy_url, "/healthz"),
+            grace_s=proxy.stop_timeout_s + 10,  # calls that it cuts then are still recorded and told (`draining`)
+        )
+
+    def _hone(
+        self,
+        command: str,
+        *,
+        name: str | None = None,
+        env: dict[str, str] | None = None,
+        ready: Callable[[], Awaitable[bool]] | None = None,
+        grace_s: float = 15.0,
+    ) -> Program:
+        return Program(
+            name=name or command,
+            argv=tuple(checkup.hone_argv(command, self._settings, self._config)),
+            env={**self._environment, **(env or {})},
+            log=self._log(name or command),
+            ready=ready,
+            start_timeout_s=PROXY_START_TIMEOUT_S,
+            grace_s=grace_s,
+        )
+
+    def _log(self, name: str) -> Path:
+        return self._settings.data / "logs" / f"{name}.log"
+
+    @property
+    def proxy_url(self) -> str:
+        """Where agents find the proxy, without /v1."""
+        host = self._settings.proxy.host
+        return f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else url_host(host)}:{self._settings.proxy.port}"  # noqa: S104
+
+    # --- telling about it
+
+    def _changed(self, supervisor: Supervisor) -> None:
+        shown = [_line(one) for one in self.supervisors.values()]
+        self._telling.programs(shown, _line(supervisor))
+        if self._started():
+            self._write_run_file()
+        if supervisor.program.name in _SERVING and _failed_later(supervisor):
+            self._stop.set()
+
+    def _raise_failure(self) -> None:
+        """Say why the whole ends, where nobody told it to."""
+        for name in _SERVING:
+            supervisor = self.supervisors.get(name)
+            if supervisor is not None and _failed_later(supervisor):
+                raise StartError(f"{name} {supervisor.detail}. Its log: {supervisor.program.log}")
+
+    def _started(self) -> bool:
+        return "proxy" in self.supervisors and self.supervisors["proxy"].state is ProgramState.UP
+
+    def _announce(self, found: Sequence[Finding]) -> None:
+        names = ", ".join(self._settings.model_names())
+        url = f"{self.proxy_url}/v1"
+        but = " Not all is well: see above, or `hone doctor`." if has_errors(found) else ""
+        facts = {"base_url": url, "models": self._settings.model_names(), "all_well": not has_errors(found)}
+        self._telling.tell("ready", f"Ready: base_url {url}, model {names}. Ctrl-C stops.{but}", facts)
+
+    def _write_run_file(self) -> None:
+        pids = {name: s.pid for name, s in self.supervisors.items() if s.pid is not None}
+        write_run_file(
+            self._settings.data,
+            proxy_url=self.proxy_url,
+            engine_urls=engine_urls(self._settings.engine),
+            pids=pids,
+        )
+
+
+def _failed_later(supervisor: Supervisor) -> bool:
+    """Whether it failed after it had been up: what fails before is raised where it was started."""
+    return supervisor.state is ProgramState.FAILED and supervisor.was_up
+
+
+def _line(supervisor: Supervisor) -> ProgramLine:
+    """A program as it is shown; of one that ended unasked, its last words too."""
+    detail, log = supervisor.detail, supervisor.program.log
+    if not detail:
+        return ProgramLine(supervisor.program.name, supervisor.state, str(log))
+    words = supervisor.last_lines(LAST_WORDS)
+    return ProgramLine(supervisor.program.name, supervisor.state, f"{detail}. Its log: {log}\n{words}".rstrip())
+
+
+def _first(group: ExceptionGroup[Exception]) -> Exception:
+    inner = group.exceptions[0]
+    return _first(inner) if isinstance(inner, ExceptionGroup) else inner
+
+
+def _free_port(host: str) -> int:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port

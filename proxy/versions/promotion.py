@@ -1,0 +1,261 @@
+"""What becomes of versions that engines hold: examined, then live, canary, left to a person, or rejected.
+
+Owns: asking the gate without holding up a round, doing what it says, and rejecting. Refuses: engines and what they keep
+loaded (`proxy.versions.controller`), the checks themselves (`proxy.gate`), what users' runs show of a version that they
+meet (`proxy.versions.promotion`).
+
+Versions that users meet on trial: canaries, and those that were promoted a while ago. What their runs show decides.
+
+Owns: when it is looked, letting a canary pass or end, taking a promoted version back, ending its watch. Refuses: what
+runs show (`proxy.gate.canary`), and drawing runs (`proxy.versions.pins`). As many looks as one likes do not make it
+likelier that a version goes which is as good as the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from proxy.errors import EngineError, EngineUnreachable
+from proxy.gate import canary, examination
+from proxy.gate.behaviour import BehaviourArms
+from proxy.gate.canary import CanaryComparison, ComparedFigure, Outcome
+from proxy.gate.examination import GateVerdict
+from proxy.settings.sections import AliasSettings
+from proxy.versions.fleet import Fleet
+from proxy.versions.routing import ServiceRouter
+from recorder.capture.recorder import Recorder
+from recorder.registry.alias_moves import end_watch, rollback, set_canary, set_live
+from recorder.registry.aliases import AliasView
+from recorder.registry.ancestry import Lessons
+from recorder.registry.versions import VersionView, pass_gate, reject_version
+from recorder.settings import LearnSettings
+from recorder.states import VersionState
+from recorder.store.database import Store
+
+log = logging.getLogger(__name__)
+
+WHO = "controller"  # in the ledger
+RETRY_S = 0.5  # after an engine went away
+DEATHS = 2  # an engine that dies this often while a version is loaded dies of the version
+
+
+@dataclass
+class PromotionDecider:
+    """Called by the controller, round by round. `wake` begins a round, `again` asks for one within so many seconds."""
+
+    store: Store
+    versions: ServiceRouter
+    recorder: Recorder
+    fleet: Fleet
+    aliases: Mapping[str, AliasSettings]
+    learn: LearnSettings  # what a gate may have judged
+    wake: Callable[[], None]
+    again: Callable[[float], None]
+    _examined: dict[str, asyncio.Task[GateVerdict]] = field(default_factory=dict)  # by version id
+    _deaths: dict[str, int] = field(default_factory=dict)
+
+    async def stop(self) -> None:
+        """Give up what is being asked."""
+        for examined in self._examined.values():
+            examined.cancel()
+        await asyncio.gather(*self._examined.values(), return_exceptions=True)
+
+    def alias_of(self, version: VersionView) -> AliasView:
+        """The alias of a version, as it is now."""
+        return self.versions.snapshot.aliases[version.alias_name]
+
+    def settings_of(self, alias: AliasView) -> AliasSettings:
+        """What hone.toml says of an alias."""
+        return self.aliases.get(alias.name, AliasSettings())
+
+    async def count_death(self, version: VersionView, error: EngineUnreachable) -> None:
+        """An engine went away while it held a version: after `DEATHS` times the version is rejected for it."""
+        deaths = self._deaths.get(version.id, 0) + 1
+        self._deaths[version.id] = deaths
+        log.warning("the engine went away while %s was loaded: %s", version.name, error)
+        if deaths >= DEATHS:
+            await self.reject(
+                version, "engine_died", f"the engine went away {deaths} times while it was loaded: {error}"
+            )
+        self.again(RETRY_S)
+        for member in self.fleet.members:
+            await member.look()
+
+    async def examine_loaded(self) -> None:
+        """loaded → gated, or rejected. No round waits for what is asked meanwhile: its end begins another."""
+        snapshot = self.versions.snapshot
+        for version in [v for v in snapshot.versions.values() if v.state is VersionState.LOADED and snapshot.has(v)]:
+            examined = self._examined.get(version.id)
+            if examined is None:
+                self._examined[version.id] = examined = asyncio.create_task(self._examine(version))
+                examined.add_done_callback(lambda _: self.wake())
+            elif examined.done():
+                del self._examined[version.id]
+                await self._decide(version, examined)
+                await self.versions.refresh()
+
+    async def _examine(self, version: VersionView) -> GateVerdict:
+        alias = self.alias_of(version)
+        live = self.versions.snapshot.versions[alias.live_version_id or ""]
+        settings = self.settings_of(alias)
+        policy = await examination.service_policy(self.store, version, settings)
+        sides = BehaviourArms(self.store, self.recorder, self.fleet.up()[0].replica, alias, version, live, self.learn)
+        began = time.monotonic()
+        verdict = await examination.examine_version(sides, policy, settings.gate)
+        return replace(verdict, figures={**verdict.figures, "gate_s": time.monotonic() - began})
+
+    async def _decide(self, version: VersionView, examined: asyncio.Task[GateVerdict]) -> None:
+        try:
+            verdict = examined.result()
+        except EngineUnreachable as e:
+            await self.count_death(version, e)
+            return
+        if verdict.passed:
+            await pass_gate(self.store, version.id, verdict.said, who=WHO, figures=verdict.figures)
+            log.info("%s passed its gate (%s)", version.name, verdict.said)
+        else:
+            await self.reject(version, verdict.code, verdict.why, lessons="left_out", figures=verdict.figures)
+
+    async def reject(
+        self,
+        version: VersionView,
+        code: str,
+        why: str,
+        *,
+        lessons: Lessons = "again",  # what could not be loaded, or came too late, is no doing of what it was trained on
+        figures: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Unload a version and decide against it; `lessons` says what becomes of what it was trained on."""
+        log.error("%s is rejected (%s): %s", version.name, code, why)
+        for member in self.fleet.members:
+            if version.path is not None and member.adapters.get(version.engine_name) == version.path:
+                with contextlib.suppress(EngineError):  # the drain tries again
+                    await member.unload(version.engine_name)
+        await reject_version(self.store, version.id, f"{code}: {why}", lessons=lessons, who=WHO, figures=figures)
+
+    async def promote_gated(self) -> None:
+        """Do with versions that passed what each alias's policy says, and reject those that left the line."""
+        snapshot = self.versions.snapshot
+        await self._reject_strays()
+        for version in [v for v in snapshot.versions.values() if v.state is VersionState.GATED and snapshot.has(v)]:
+            alias = self.alias_of(version)
+            if version.parent_id == alias.live_version_id:
+                await self._bring_on(version, alias, self.settings_of(alias))
+                await self.versions.refresh()
+
+    async def _bring_on(self, version: VersionView, alias: AliasView, settings: AliasSettings) -> None:
+        """gated → live or canary, or left to wait for a person."""
+        waited_s = time.time() - version.state_at
+        policy = await examination.service_policy(self.store, version, settings)
+        match examination.state_after_gate(policy, waited_s, settings):
+            case "live":
+                await set_live(self.store, alias.id, version.id, why="gate", who=WHO)
+                log.info("%s is live", version.name)
+            case "canary":
+                await set_canary(self.store, alias.id, version.id, settings.canary_share, who=WHO)
+                log.info("%s is the canary (%.0f %%)", version.name, 100 * settings.canary_share)
+            case "wait":
+                self.again(settings.canary_max_age_s - waited_s)
+            case "reject":
+                await self.reject(version, examination.NOT_PROMOTED, f"nobody promoted it within {waited_s:.0f} s")
+
+    async def _reject_strays(self) -> None:
+        """Reject what was trained from a version that is not live any more, whoever would decide about it."""
+        snapshot = self.versions.snapshot
+        passed = (VersionState.GATED, VersionState.CANARY)
+        for version in [v for v in snapshot.versions.values() if v.state in passed]:
+            if version.parent_id != self.alias_of(version).live_version_id:
+                await self.reject(version, "parent_left", "its parent was taken out of service in the meantime")
+                await self.versions.refresh()
+
+
+EVERY_S = 5.0  # between two looks …
+SHARE_OF_TIME = 0.05  # … and what they may take of all time: over many runs they are further apart …
+MOST_S = 60.0  # … but no further than this
+PASSED: Final = {
+    "not_worse": "its reward is shown to be no worse than the live version's",
+    "enough_tasks": "nothing shows it worse than the live version",
+}
+
+
+@dataclass
+class TrialMonitor:
+    """Called by the controller, round by round."""
+
+    deciding: PromotionDecider
+    _due: float = 0.0
+
+    async def look(self) -> None:
+        """Decide on what can be decided by now; while anything is on trial, have another round come in time."""
+        on_trial = [
+            alias
+            for alias in self.deciding.versions.snapshot.aliases.values()
+            if alias.canary_version_id is not None or alias.watched_until is not None
+        ]
+        if on_trial and time.monotonic() >= self._due:
+            await self._look(on_trial)
+        if on_trial:  # also where this round came too early: no other need come
+            self.deciding.again(max(0.0, self._due - time.monotonic()))
+
+    async def _look(self, on_trial: Sequence[AliasView]) -> None:
+        began, snapshot = time.monotonic(), self.deciding.versions.snapshot
+        for alias in on_trial:
+            tried, live, before = (
+                snapshot.versions.get(id_ or "")
+                for id_ in (alias.canary_version_id, alias.live_version_id, alias.previous_version_id)
+            )
+            if live is not None and tried is not None:
+                await self._look_at_canary(alias, tried, live)
+            if live is not None and before is not None and alias.watched_until is not None:
+                await self._look_at_promoted(alias, live, before, alias.watched_until)
+        took = time.monotonic() - began
+        self._due = time.monotonic() + max(EVERY_S, min(took / SHARE_OF_TIME, MOST_S))
+
+    async def _look_at_canary(self, alias: AliasView, version: VersionView, live: VersionView) -> None:
+        settings = self.deciding.settings_of(alias)
+        found = await canary.compare_versions(self.deciding.store, version, live.id)
+        waited_s = self.deciding.versions.clock() - version.state_at
+        outcome = canary.canary_outcome(
+            found, waited_s, tasks=settings.canary_max_tasks, max_age_s=settings.canary_max_age_s
+        )
+        if outcome != "open":
+            await self._decide(alias, version, outcome, found)
+            await self.deciding.versions.refresh()
+
+    async def _decide(self, alias: AliasView, version: VersionView, outcome: Outcome, found: CanaryComparison) -> None:
+        store, figures = self.deciding.store, canary.ledger_figures(found)
+        if outcome == "late":
+            tasks = found.doubts[ComparedFigure.REWARD].samples
+            why = (
+                f"its reward was compared on {tasks} tasks, which decides nothing (canary_max_tasks, canary_max_age_s)"
+            )
+            await self.deciding.reject(version, examination.NOT_PROMOTED, why, figures=figures)
+        elif outcome == "worse":
+            why = f"its runs are worse by {', '.join(found.worse_by)}"
+            log.error("%s is taken away: %s", version.name, why)
+            await set_canary(store, alias.id, None, 0.0, who=WHO, reason=why, figures=figures)
+        else:
+            why = f"{outcome}: {PASSED[outcome]}"
+            await set_live(store, alias.id, version.id, why="gate", who=WHO, reason=why, figures=figures)
+            log.info("%s is live (%s)", version.name, why)
+
+    async def _look_at_promoted(self, alias: AliasView, live: VersionView, before: VersionView, until: float) -> None:
+        store, found = self.deciding.store, await canary.compare_versions(self.deciding.store, live, before.id)
+        left_s = until - self.deciding.versions.clock()
+        figures = canary.ledger_figures(found)
+        if found.worse_by:
+            why = f"the runs of {live.name} are worse by {', '.join(found.worse_by)}"
+            log.error("%s is live again: %s", before.name, why)
+            await rollback(store, alias.id, left=live.id, who=WHO, reason=why, figures=figures)
+        elif left_s <= 0:
+            await end_watch(store, alias.id, live.id, who=WHO, figures=figures)
+            log.info("%s stays: nothing shows it worse than %s", live.name, before.name)
+        else:
+            return
+        await self.deciding.versions.refresh()

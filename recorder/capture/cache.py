@@ -1,0 +1,112 @@
+"""What a proxy process remembers of what it wrote, bounded, so that a known trajectory costs no look-up.
+
+Owns: the caches. They only ever say what is: a thing that is not remembered may still exist (no negative caching),
+and nothing is remembered before its transaction is committed. What another key made is told with whose it is, or lies
+under another name. Refuses: queries, and deciding who may see what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+
+from recorder.base.lru import Lru
+from recorder.messages import content_hashes
+from recorder.messages.calls import Message, ParentCall, TrajectoryRef
+from recorder.states import Confidence
+
+
+@dataclass(frozen=True, slots=True)
+class RetryCandidate:
+    """An attempt at a request, for an SDK's retry to be recognised by."""
+
+    call_id: str
+    trajectory: TrajectoryRef
+    parent: ParentCall | None
+    retry_count: int
+    complete: bool
+    confidence: Confidence
+
+
+@dataclass(frozen=True, slots=True)
+class UnwrittenTrajectory:
+    """A trajectory without a row yet. `continues` is the sealed one that it goes on from."""
+
+    continues: str | None = None
+
+
+Address = tuple[str, str, str]  # project, group part, trajectory part
+
+# Sizes: at the stated bytes an entry, all caches together stay under 120 MB.
+_NODES, _BLOBS, _TRAJECTORIES, _LEAVES, _ISSUED, _ATTEMPTS = 200_000, 10_000, 50_000, 50_000, 50_000, 20_000
+_TRACES = 40_000  # a call brings a span and a trace
+
+
+_NOT_OF_THE_STORE = frozenset({"fresh", "_chains", "deletions"})
+
+
+@dataclass(slots=True)
+class CaptureCache:
+    """The caches of one process; `process` is its name."""
+
+    process: str | None = None
+    nodes: Lru[bytes, bool] = field(default_factory=lambda: Lru(_NODES))  # written, and so are all above them
+    blobs: Lru[bytes, bool] = field(default_factory=lambda: Lru(_BLOBS))  # written
+    addresses: Lru[Address, TrajectoryRef] = field(default_factory=lambda: Lru(_TRAJECTORIES))
+    refs: Lru[str, tuple[str, TrajectoryRef]] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # id → project, ref
+    fresh: Lru[str, UnwrittenTrajectory] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # by trajectory id
+    moved: Lru[str, TrajectoryRef] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # sealed → its continuation
+    leaves: Lru[tuple[str, bytes], ParentCall] = field(default_factory=lambda: Lru(_LEAVES))  # (trajectory, node)
+    hashes: Lru[ParentCall, bytes] = field(default_factory=lambda: Lru(_LEAVES))  # blocks of prompt + sampled ids
+    # (project, id) → choice, its trajectory, and whose that is
+    issued: Lru[tuple[str, str], tuple[ParentCall, str, str]] = field(default_factory=lambda: Lru(_ISSUED))
+    # (project, key family, trace or span) → the trajectory of its calls; "" where they are of several
+    traces: Lru[tuple[str, str, str], str] = field(default_factory=lambda: Lru(_TRACES))
+    # (project, key family, hash of the body) → requests with it: another key's never crowd out one's own
+    attempts: Lru[tuple[str, str, bytes], tuple[RetryCandidate, ...]] = field(default_factory=lambda: Lru(_ATTEMPTS))
+    retried: Lru[tuple[str, bytes], bool] = field(default_factory=lambda: Lru(_ATTEMPTS))  # (trajectory, body)
+    superseded: Lru[str, tuple[str, bytes]] = field(default_factory=lambda: Lru(_ATTEMPTS))  # call → its attempt
+    claimed: Lru[ParentCall, bool] = field(default_factory=lambda: Lru(_ATTEMPTS))  # went to a call that still runs
+    tools: Lru[tuple[str, int, int], bool] = field(
+        default_factory=lambda: Lru(_ATTEMPTS)
+    )  # requests for a tool (call, choice, position) that a tool call answers
+    touched: Lru[str, float] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # group → last_call_at as written
+    _chains: Lru[int, tuple[bytes, Sequence[Message], list[bytes]]] = field(default_factory=lambda: Lru(64))
+    deletions: dict[str, int] = field(default_factory=dict)  # by project, how many it had seen when all this was true
+
+    def forget(self, deletions: Mapping[str, int]) -> None:
+        """Something was deleted: forget all that speaks of the store. What has no row yet stays."""
+        for cache in fields(self):
+            if cache.name not in _NOT_OF_THE_STORE and cache.default_factory is not MISSING:
+                setattr(self, cache.name, cache.default_factory())
+        self.deletions |= deletions
+
+    def chain(self, key: bytes, messages: Sequence[Message]) -> list[bytes]:
+        """`canonical.chain`, remembered for the writer, who will ask for the same list."""
+        chain = content_hashes.chain_node_ids(key, messages)
+        self._chains.put(id(messages), (key, messages, chain))
+        return chain
+
+    def take_chain(self, key: bytes, messages: Sequence[Message]) -> list[bytes]:
+        """What `chain` said of this very list, which is then forgotten: it holds a whole request."""
+        known = self._chains.get(id(messages))
+        self._chains.drop(id(messages))
+        return self._chain_of(known, key, messages)
+
+    def known_chain(self, key: bytes, messages: Sequence[Message]) -> list[bytes]:
+        """What `chain` said of this very list, which stays known."""
+        return self._chain_of(self._chains.get(id(messages)), key, messages)
+
+    def _chain_of(
+        self, known: tuple[bytes, Sequence[Message], list[bytes]] | None, key: bytes, messages: Sequence[Message]
+    ) -> list[bytes]:
+        # the entry holds the list, so its id is not another's
+        if known is not None and known[1] is messages and known[0] == key and len(known[2]) == len(messages):
+            return known[2]
+        return content_hashes.chain_node_ids(key, messages)
+
+    def forget_address(self, project_id: str, ref: TrajectoryRef) -> None:
+        """A trajectory was closed: whoever uses its address next gets a continuation."""
+        if ref.external_id is not None:
+            self.addresses.drop((project_id, ref.group_external_id or "", ref.external_id))
+        self.refs.drop(ref.id)

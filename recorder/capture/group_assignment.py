@@ -1,0 +1,208 @@
+"""Which group a new trajectory joins: the latest under its key, or that one's successor.
+
+A group that a caller names is its own or nobody's: under one name several keys may have one each, which count up
+together. Implicit groups are the project's.
+
+Owns: explicit and implicit groups, whose they are, a declared group's pin, the rows of groups; batched, inside the
+caller's writing transaction. Refuses: the rows of trajectories (`recorder.capture.resolve_trajectory`), and when a
+group is ready (`recorder.queue.groups.closure`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from recorder.capture import statements as sql
+from recorder.capture.trajectories import ExistingTrajectory, NewTrajectory, RequestedTrajectory, group_by_project
+from recorder.ids import new_id
+from recorder.states import GroupState, Purpose
+from recorder.store.write_backends import Executor
+
+_GroupKey = tuple[str, str, str, str]  # project, "explicit" or "implicit", key, whose
+
+
+@dataclass(slots=True)
+class GroupCandidate:
+    """A group that is joined: as it was found, with what the newcomers of this batch add to it."""
+
+    id: str
+    external_id: str | None
+    implicit_key: str | None
+    sequence: int
+    state: str
+    declared_size: int | None
+    campaign_id: str | None
+    version_id: str | None
+    made_by: str
+    members: int = 0
+    new: bool = False
+
+    @property
+    def declared(self) -> bool:
+        """Whether somebody said how many members it has, or a campaign made it."""
+        return self.declared_size is not None or self.campaign_id is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyedGroups:
+    """The groups that keys name now, and how far those of one name have counted, whoever's they are."""
+
+    latest: dict[_GroupKey, GroupCandidate] = field(default_factory=dict)
+    counted: dict[tuple[str, str, str], int] = field(default_factory=dict)
+
+    def note(self, key: _GroupKey, group: GroupCandidate) -> None:
+        """A key names this group now."""
+        self.latest[key] = group
+        self.counted[key[:3]] = group.sequence
+
+
+def assign_groups(
+    ex: Executor, at: float, newcomers: Sequence[NewTrajectory], group_size: int
+) -> list[tuple[GroupCandidate | None, str | None]]:
+    """The group that each becomes a member of, written, and the version that it is pinned to.
+
+    `group_size`: the most members of a group of which nobody said how many it has.
+    """
+    known = _latest_groups(ex, newcomers)
+    _count_implicit(ex, known, newcomers, group_size)
+    joined = [_join(known, n, group_size) for n in newcomers]
+    versions = [_pin_of(group, n.place) for n, group in zip(newcomers, joined, strict=True)]
+    used = {id(g): (g, n.place) for n, g in zip(newcomers, joined, strict=True) if g is not None}
+    ex.many(sql.INSERT_GROUPS, [_group_row(g, p, at) for g, p in used.values() if g.new])
+    ex.many(sql.JOIN_GROUPS, [_join_row(g, p, at) for g, p in used.values() if not g.new])
+    return list(zip(joined, versions, strict=True))
+
+
+def group_key(wanted: RequestedTrajectory) -> _GroupKey | None:
+    """What names the group that a place belongs to; None where it belongs to none."""
+    if wanted.address_group:
+        return wanted.project_id, "explicit", wanted.address_group, wanted.groups_of
+    implicit = (wanted.continues and wanted.continued_key) or wanted.implicit_key
+    if implicit is not None and wanted.purpose != Purpose.NONE:
+        return wanted.project_id, "implicit", implicit, ""
+    return None
+
+
+def _latest_groups(ex: Executor, newcomers: Sequence[NewTrajectory]) -> _KeyedGroups:
+    known = _KeyedGroups()
+    for project_id, places in group_by_project(n.place for n in newcomers):
+        keys = {key for p in places if (key := group_key(p)) is not None}
+        if explicit := sorted(key for key in keys if key[1] == "explicit"):
+            _note_explicit(ex, known, project_id, explicit)
+        if implicit := sorted(key[2] for key in keys if key[1] == "implicit"):
+            _note_implicit(ex, known, project_id, implicit)
+    found = {g.id: g for g in known.latest.values()}
+    for group_id, members in ex.all(sql.MEMBER_COUNTS, ids=sorted(found)) if found else ():
+        found[group_id].members = members
+    return known
+
+
+def _note_explicit(ex: Executor, known: _KeyedGroups, project_id: str, keys: Sequence[_GroupKey]) -> None:
+    rows = ex.all(sql.EXPLICIT_GROUPS, project=project_id, keys=sorted({key[2] for key in keys}))
+    for group in (GroupCandidate(*row) for row in sorted(rows, key=lambda r: r[3])):
+        name = str(group.external_id)
+        known.counted[project_id, "explicit", name] = group.sequence
+        for key in keys:
+            if key[2] == name and (not key[3] or group.made_by in ("", key[3])):
+                known.latest[key] = group
+
+
+def _note_implicit(ex: Executor, known: _KeyedGroups, project_id: str, keys: Sequence[str]) -> None:
+    for row in sorted(ex.all(sql.IMPLICIT_GROUPS, project=project_id, keys=keys), key=lambda r: r[3]):
+        known.note((project_id, "implicit", row[2], ""), GroupCandidate(*row))
+
+
+def _count_implicit(ex: Executor, known: _KeyedGroups, newcomers: Sequence[NewTrajectory], group_size: int) -> None:
+    """How far the groups under a key have counted, where this batch opens one.
+
+    The latest that is open need not be the last: later ones may have closed while one of its members still runs.
+    """
+    wanted = Counter(key for n in newcomers if (key := group_key(n.place)) is not None and key[1] == "implicit")
+    full: defaultdict[str, list[str]] = defaultdict(list)
+    for key, count in wanted.items():
+        group = known.latest.get(key)
+        if group is None or group.declared or group.members + count > group_size:
+            full[key[0]].append(key[2])
+    for project_id, keys in full.items():
+        for name, sequence in ex.all(sql.IMPLICIT_SEQUENCES, project=project_id, keys=sorted(keys)):
+            known.counted[project_id, "implicit", name] = sequence
+
+
+def _join(known: _KeyedGroups, newcomer: NewTrajectory, group_size: int) -> GroupCandidate | None:
+    """The group that a new trajectory becomes a member of: the latest under its key, or that one's successor."""
+    wanted = newcomer.place
+    key = group_key(wanted)
+    if key is None:
+        return None
+    group = known.latest.get(key)
+    if group is None or not _admits(group, newcomer.after, group_size):
+        group = _opened(key, wanted, known.counted.get(key[:3], -1) + 1)
+        known.note(key, group)
+    if group.declared_size is None:
+        group.declared_size = wanted.group_size
+    group.members += 1
+    return group
+
+
+def _admits(group: GroupCandidate, after: ExistingTrajectory | None, group_size: int) -> bool:
+    if group.state != GroupState.OPEN:
+        return False
+    if group.members >= (group_size if group.declared_size is None else group.declared_size):
+        return False
+    # what comes after an attempt's end is no further attempt of the group that was declared
+    return after is None or after.group_id != group.id or not group.declared
+
+
+def _opened(key: _GroupKey, wanted: RequestedTrajectory, sequence: int) -> GroupCandidate:
+    project_id, kind, name, whose = key
+    state, size = GroupState.OPEN, wanted.group_size
+    if kind == "explicit":
+        return GroupCandidate(new_id("group"), name, None, sequence, state, size, None, None, whose, new=True)
+    # A made-up id: on PostgreSQL two proxies that open the same implicit group meet at its primary key.
+    made = blake2b(f"{project_id}\0{name}\0{sequence}".encode(), digest_size=16).hexdigest()
+    return GroupCandidate("group_" + made, None, name, sequence, state, size, None, None, whose, new=True)
+
+
+def _pin_of(group: GroupCandidate | None, wanted: RequestedTrajectory) -> str | None:
+    if group is None or not group.declared:
+        return wanted.offered_version
+    if group.version_id is None:
+        group.version_id = wanted.offered_version
+    return group.version_id
+
+
+def _join_row(group: GroupCandidate, wanted: RequestedTrajectory, at: float) -> tuple[Any, ...]:
+    version = group.version_id if group.declared else None
+    return at, at, group.declared_size, version, wanted.alias_id, group.id
+
+
+def _group_row(group: GroupCandidate, wanted: RequestedTrajectory, at: float) -> tuple[Any, ...]:
+    return (
+        group.id,
+        wanted.project_id,
+        wanted.alias_id,
+        group.external_id,
+        group.implicit_key,
+        group.sequence,
+        group.declared_size,
+        GroupState.OPEN.value,
+        None,  # reason
+        group.version_id,
+        None,  # current_score_id
+        None,  # campaign_id
+        None,  # scenario_id
+        at,  # opened_at
+        at,  # joined_at
+        at,  # last_call_at
+        None,  # ready_at
+        0,  # tries
+        None,  # try_after
+        None,  # lease_owner
+        0,  # lease_epoch
+        None,  # lease_expires_at
+        group.made_by,
+    )

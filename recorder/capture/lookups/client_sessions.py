@@ -1,0 +1,188 @@
+"""Where in a session a call belongs: a client named the conversation, and the run is to be found in it.
+
+Owns: that decision, over what the store holds of the session. Refuses: other sessions' runs, other keys' under the same
+name, and making new ones.
+
+A session holds runs, one after the other or side by side. A call belongs to the run that it goes on from: by ids that
+we issued, by its whole history, else by an exchange of the run that comes back behind an edited or shortened one. A
+conversation that goes on from none begins a new run of the session, unless it can be shown to be part of one:
+
+- a sub-agent's, where its client says so, or where the run waits for a tool that was given this very text;
+- what remains of a compacted history, where it quotes an answer of the run and has its system messages and tools;
+- an errand beside a call that runs now and is about the same words, where one of the two has tools;
+- what follows an errand with which the session began: a title, asked for first (opencode does).
+
+For the judge sees the path to a run's last main leaf: a second task in the same run would hide the first one. What a
+run's errands are is settled when it ends (`recorder.messages.call_tree`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from recorder.base.lru import Lru
+from recorder.capture.lookups import recorded_calls
+from recorder.capture.lookups import statements as sql
+from recorder.messages import continuation, partial_match
+from recorder.messages.calls import (
+    ANYBODY,
+    KeyAccess,
+    Message,
+    ParentCall,
+    RecordedCall,
+    RecordedRequest,
+    TrajectoryRef,
+)
+from recorder.messages.continuation import ConversationAnswer
+from recorder.messages.partial_match import Said
+from recorder.messages.plain_text import message_text, text_parts
+from recorder.states import Confidence
+from recorder.store.write_backends import Executor
+
+MOST_TITLE_CHARS = 200  # of an errand's answer: more is work that somebody may go on with
+LOOKED_AT = 4  # open runs of a session, the newest, that a conversation without a known past may be part of
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCall:
+    """A call that names a session. `tools`: the blob id of its tools."""
+
+    project_id: str
+    session: str
+    group: str  # the group part of its address, or ""
+    messages: Sequence[Message]
+    ends: Sequence[bytes]  # the nodes of its assistant turns, the last first
+    told: Sequence[ConversationAnswer]  # the turn that it goes on from
+    tools: bytes | None
+    sub_agent: bool
+    whose: KeyAccess = ANYBODY
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPosition:
+    """Where a call of a session belongs. No trajectory: to a new run of it."""
+
+    confidence: Confidence = Confidence.STATED
+    trajectory_id: str | None = None
+    parent: ParentCall | None = None
+
+
+NEW_RUN = SessionPosition()
+
+
+def find_position(ex: Executor, asked: SessionCall, claimed: Lru[ParentCall, bool]) -> SessionPosition | None:
+    """Where a call belongs. None: so many runs share the name that it tells nothing."""
+    runs = recorded_calls.find_session_trajectories(
+        ex, asked.project_id, asked.session, asked.group, asked.ends, asked.told, asked.whose
+    )
+    if len(runs.ids) > sql.MOST_RUNS:
+        return None
+    if not runs.ids:
+        return NEW_RUN
+    matches = [replace(m, continued=m.continued or ParentCall(m.call_id, m.choice) in claimed) for m in runs.matches]
+    decision = continuation.decide_parent(matches)
+    issued = recorded_calls.find_issued_ids(
+        ex, asked.project_id, continuation.issued_tool_call_ids(asked.messages)
+    ).values()
+    homes = {i.trajectory_id: i.choice for i in issued if i.trajectory_id in runs.ids}
+    if len(homes) == 1:
+        [(home, choice)] = homes.items()
+        there = continuation.decide_parent(m for m in matches if m.trajectory_id == home).match
+        return SessionPosition(trajectory_id=home, parent=ParentCall(there.call_id, there.choice) if there else choice)
+    if decision.match is not None:
+        return _at(decision.match.trajectory_id, ParentCall(decision.match.call_id, decision.match.choice), decision)
+    return _without_a_past(ex, asked, runs.open_ids[:LOOKED_AT])
+
+
+def _at(trajectory_id: str, parent: ParentCall, decision: continuation.Decision) -> SessionPosition:
+    sure = decision.confidence is Confidence.EXACT
+    return SessionPosition(Confidence.STATED if sure else Confidence.AMBIGUOUS, trajectory_id, parent)
+
+
+def _without_a_past(ex: Executor, asked: SessionCall, open_ids: Sequence[str]) -> SessionPosition:
+    said = recorded_calls.find_answers_in(ex, open_ids)
+    back = partial_match.matching_exchanges(asked.messages, said)
+    if back:
+        one = len({s.trajectory_id for s in back}) == 1
+        confidence = Confidence.STATED if one else Confidence.AMBIGUOUS
+        return SessionPosition(confidence, back[0].trajectory_id, back[0].choice)
+    if asked.sub_agent and open_ids:
+        return SessionPosition(trajectory_id=open_ids[0])
+    if asked.ends:
+        return NEW_RUN
+    return _given_to_a_tool(asked, said) or _compacted(ex, asked, said) or _after_an_errand(ex, asked, said) or NEW_RUN
+
+
+def _given_to_a_tool(asked: SessionCall, said: Iterable[Said]) -> SessionPosition | None:
+    """The run that waits for a tool which was given what this conversation begins with."""
+    task = partial_match.first_user_text(asked.messages)
+    if len(task) < partial_match.MIN_QUOTED_CHARS:
+        return None
+    for one in said:
+        if one.tools != asked.tools and any(task in text or text in task for text in _tasks(one)):
+            return SessionPosition(trajectory_id=one.trajectory_id)
+    return None
+
+
+def _tasks(one: Said) -> list[str]:
+    return [text for text in partial_match.asked_of_tools(one.answer) if len(text) >= partial_match.MIN_QUOTED_CHARS]
+
+
+def _compacted(ex: Executor, asked: SessionCall, said: Iterable[Said]) -> SessionPosition | None:
+    """The run whose answer this conversation quotes, with the same system messages and tools: its summary."""
+    for one in said:
+        if one.tools != asked.tools or not partial_match.is_quoted(message_text(one.answer), asked.messages):
+            continue
+        if partial_match.system_head(
+            recorded_calls.first_messages(ex, one.choice.call_id)
+        ) == partial_match.system_head(asked.messages):
+            return SessionPosition(trajectory_id=one.trajectory_id, parent=one.choice)
+    return None
+
+
+def _after_an_errand(ex: Executor, asked: SessionCall, said: Sequence[Said]) -> SessionPosition | None:
+    """The run that holds one short answer without tools, to another head, about the words that this one begins with.
+
+    What is used further on was no errand: a plan comes back in the work.
+    """
+    words = partial_match.first_user_text(asked.messages)
+    if asked.tools is None or not words or len(said) >= sql.MOST_ANSWERS:
+        return None
+    answers = Counter(one.trajectory_id for one in said)
+    for one in said:
+        title = message_text(one.answer).strip()
+        if one.tools is not None or answers[one.trajectory_id] > 1 or not 0 < len(title) <= MOST_TITLE_CHARS:
+            continue
+        prompt = recorded_calls.first_messages(ex, one.choice.call_id)
+        used = any(title in text for m in asked.messages for text in text_parts(m))
+        if (
+            partial_match.is_about(words, prompt)
+            and not used
+            and partial_match.system_head(prompt) != partial_match.system_head(asked.messages)
+        ):
+            return SessionPosition(trajectory_id=one.trajectory_id)
+    return None
+
+
+def find_concurrent_parent(
+    running: Iterable[RecordedCall], asked: SessionCall, request: RecordedRequest
+) -> TrajectoryRef | None:
+    """The run of a call that runs now and that this one is an errand of, or is the main thread to."""
+    words = partial_match.first_user_text(asked.messages)
+    for turn in running:
+        ref = turn.attribution.trajectory
+        if turn.project_id != asked.project_id or ref.session != asked.session:
+            continue
+        if (ref.group_external_id or "") != asked.group or not asked.whose.owns(ref.made_by):
+            continue
+        other = partial_match.first_user_text(turn.request.messages)
+        same_words = bool(words and other) and (words in other or other in words)
+        if not same_words:  # the errand says what it wants before the words that it is about
+            has_tools = bool(request.tools)
+            work, errand = (words, turn.request.messages) if has_tools else (other, asked.messages)
+            same_words = partial_match.is_about(work, errand)
+        if asked.sub_agent or (same_words and bool(turn.request.tools) != bool(request.tools)):
+            return ref
+    return None

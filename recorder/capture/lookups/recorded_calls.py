@@ -1,0 +1,214 @@
+"""The recorder's look-ups where its memory does not reach: issued ids, sampled turns, block hashes, trajectories.
+
+Owns: what these rows mean. Runs on an `Executor`. Refuses: deciding (`recorder.messages.continuation`), caching
+(`recorder.capture.cache`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from recorder.capture.lookups import statements as sql
+from recorder.messages import partial_match
+from recorder.messages.calls import KeyAccess, Message, ParentCall, TrajectoryRef
+from recorder.messages.continuation import ConversationAnswer, Match, decide_parent
+from recorder.messages.tokens import BLOCK, HASH_BYTES
+from recorder.states import Confidence, Purpose, TrajectoryState
+from recorder.store.write_backends import Executor, Row
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTrajectory:
+    """A trajectory as it stands in the store."""
+
+    ref: TrajectoryRef
+    state: TrajectoryState
+    project_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedId:
+    """What an id that we gave out stands for."""
+
+    choice: ParentCall
+    trajectory_id: str
+    made_by: str  # whose run that is
+    hinted: bool = False  # its call was placed by a hint alone
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTrajectories:
+    """A session's runs as they stand, the newest first, and where among them a conversation goes on from."""
+
+    ids: Sequence[str]
+    open_ids: Sequence[str]
+    matches: Sequence[Match]
+
+
+def find_trajectory(ex: Executor, trajectory_id: str) -> KnownTrajectory | None:
+    """A trajectory by its id."""
+    for row in ex.all(sql.BY_IDS, ids=[trajectory_id]):
+        group_pin = row[16] if row[14] is not None or row[15] is not None else None
+        version = row[10] or group_pin
+        ref = TrajectoryRef(row[0], row[11], row[3], row[2] or None, version, Purpose(row[6]), row[17], row[18])
+        return KnownTrajectory(ref, TrajectoryState(row[5]), row[1])
+    return None
+
+
+def find_issued_ids(ex: Executor, project_id: str, ids: Sequence[str]) -> dict[str, IssuedId]:
+    """For each id that we gave out, once only: what it stands for."""
+    rows = ex.all(sql.ISSUED, project=project_id, ids=list(ids)) if ids else ()
+    return {
+        row[0]: IssuedId(ParentCall(row[2], row[3]), row[4], row[6] or "", row[5] == Confidence.HINT)
+        for row in rows
+        if row[1] != sql.AMBIGUOUS_ISSUED
+    }
+
+
+def find_deepest_sampled(ex: Executor, project_id: str, ends: Sequence[bytes], whose: KeyAccess) -> list[Match]:
+    """The sampled choices of own runs at the first of `ends` that has any, the newest first, at most `MOST_EQUAL`."""
+    present = {bytes(row[0]) for row in ex.all(sql.SAMPLED_NODES, nodes=list(ends))} if ends else set()
+    for end in ends:
+        rows = ex.all(sql.SAMPLED_LEAVES, node=end, whose=whose.key) if end in present else ()
+        matches = [_match(row[:8]) for row in rows if row[8] == project_id]
+        if matches:
+            return matches
+    return []
+
+
+def find_sampled_before(
+    ex: Executor, project_id: str, turns: Sequence[ConversationAnswer], whose: KeyAccess
+) -> list[Match]:
+    """The sampled choices of own runs at the first of some turns that has any, word by word or as a client retold it.
+
+    A text that equals one choice's may be another's with its white space trimmed: both are told.
+    """
+    for turn in turns:
+        found = find_deepest_sampled(ex, project_id, [turn.node], whose)
+        known = {(m.call_id, m.choice) for m in found}
+        alike = [m for m in _retold(ex, project_id, turn, whose, grown=not found) if (m.call_id, m.choice) not in known]
+        if found or alike:
+            return [*found, *alike]
+    return []
+
+
+def find_retold_in(
+    ex: Executor, project_id: str, turn: ConversationAnswer, trajectory_ids: Collection[str], whose: KeyAccess
+) -> list[Match]:
+    """The sampled choices of some trajectories that a turn tells as a client retold them."""
+    return _retold(ex, project_id, turn, whose, among=trajectory_ids)
+
+
+def _retold(
+    ex: Executor,
+    project_id: str,
+    turn: ConversationAnswer,
+    whose: KeyAccess,
+    *,
+    grown: bool = True,
+    among: Collection[str] | None = None,
+) -> list[Match]:
+    """The choices sampled for the very conversation in front of a turn that tells them with other white space at their
+    ends, or, where there are none, the longest that it begins with (`grown`)."""
+    if turn.before is None:
+        return []
+    rows = ex.all(sql.ANSWERS_TO, prompt=turn.before, whose=whose.key)
+    own = [r for r in rows if r[8] == project_id and (among is None or r[2] in among)]
+    said = [(_match(r[:8]), json.loads(r[9]), r[10]) for r in own]
+    same = [m for m, message, _ in said if partial_match.equals_but_space(message, turn.message)]
+    if same or not grown:
+        return same
+    lengths = [
+        (partial_match.matched_length(message, turn.message, _stops(sampling)), m) for m, message, sampling in said
+    ]
+    longest = max((length for length, _ in lengths), default=0)
+    return [m for length, m in lengths if length == longest > 0]
+
+
+def _stops(sampling: str) -> Sequence[str]:
+    stops: Sequence[str] = json.loads(sampling).get("stop") or ()
+    return stops
+
+
+def _match(row: Row) -> Match:
+    call_id, choice, trajectory_id, state, continued, at, *more = row
+    session, confidence = more or (None, None)
+    is_open, hinted = state == TrajectoryState.OPEN, confidence == Confidence.HINT
+    return Match(call_id, choice, trajectory_id, is_open, bool(continued), at, session, hinted)
+
+
+def find_leaf_in(ex: Executor, trajectory_id: str, ends: Sequence[bytes]) -> ParentCall | None:
+    """The sampled choice of a trajectory, or of one that it continues, at the first of `ends` that has one."""
+    home: str | None = trajectory_id if ends else None
+    while home is not None:
+        matches: dict[bytes, list[Match]] = {}
+        for row in ex.all(sql.LEAVES_IN, trajectory=home, nodes=list(ends)):
+            matches.setdefault(bytes(row[0]), []).append(_match(row[1:]))
+        here = next((matches[end] for end in ends if end in matches), [])
+        if (found := decide_parent(here).match) is not None:
+            return ParentCall(found.call_id, found.choice)
+        home = next((row[0] for row in ex.all(sql.CONTINUES, trajectory=home)), None)
+    return None
+
+
+def find_session_trajectories(
+    ex: Executor,
+    project_id: str,
+    session: str,
+    group: str,
+    ends: Sequence[bytes],
+    told: Sequence[ConversationAnswer],
+    whose: KeyAccess,
+) -> SessionTrajectories:
+    """The own runs of a session, at most `MOST_RUNS + 1`, and where among them a conversation goes on from: the deepest
+    turn that it tells word by word, or its last as a client retold it."""
+    runs = ex.all(sql.SESSION_RUNS, project=project_id, session=session, address_group=group, whose=whose.key)
+    ids = [row[0] for row in runs]
+    open_ids = [row[0] for row in runs if row[1] == TrajectoryState.OPEN]
+    found: dict[bytes, list[Match]] = {}
+    for row in ex.all(sql.LEAVES_AMONG, trajectories=ids, nodes=list(ends)) if ids and ends else ():
+        found.setdefault(bytes(row[0]), []).append(_match(row[1:]))
+    for end, turn in zip(ends, told, strict=False):
+        matches = found.get(end) or (find_retold_in(ex, project_id, turn, ids, whose) if ids else [])
+        if matches:
+            return SessionTrajectories(ids, open_ids, matches)
+    return SessionTrajectories(ids, open_ids, next((found[end] for end in ends if end in found), []))
+
+
+def find_answers_in(ex: Executor, trajectory_ids: Sequence[str]) -> list[partial_match.Said]:
+    """The newest answers of some trajectories, the newest first, at most `MOST_ANSWERS`."""
+    rows = ex.all(sql.ANSWERS_AMONG, trajectories=list(trajectory_ids)) if trajectory_ids else ()
+    return [
+        partial_match.Said(
+            ParentCall(row[0], row[1]),
+            row[2],
+            json.loads(row[3]),
+            json.loads(row[4]) if row[4] is not None else None,
+            row[5],
+            bytes(row[6]) if row[6] is not None else None,
+        )
+        for row in rows
+    ]
+
+
+def first_messages(ex: Executor, call_id: str) -> list[Message]:
+    """The first messages of what a call was asked."""
+    return [json.loads(row[0]) for row in ex.all(sql.BEGINNING, call=call_id)]
+
+
+def block_hashes_of(ex: Executor, parent: ParentCall) -> bytes:
+    """The hashes of all blocks of a sampled choice's prompt and ids; empty where they are not known."""
+    calls = ex.all(sql.HASHES_UP, call=parent.call_id)
+    if not calls or calls[-1][3]:  # the first call of the chain shares with one that is gone
+        return b""
+    ended = {(row[0], row[1]): row[2] or b"" for row in ex.all(sql.CHOICE_HASHES, ids=[row[0] for row in calls])}
+    hashes, above = b"", b""
+    for _, parent_id, parent_choice, shared, own in reversed(calls):
+        if own is None:
+            return b""
+        if shared:
+            above = hashes + ended.get((parent_id, parent_choice), b"")
+        hashes = above[: (shared or 0) // BLOCK * HASH_BYTES] + own
+    return hashes + ended.get((parent.call_id, parent.choice), b"")

@@ -1,0 +1,354 @@
+"""The look-ups of attribution and of exact pasts, compiled once.
+
+Owns: their text. Refuses: deciding when one runs (`recorder.capture.lookups.recorded_calls`,
+`recorder.capture.lookups.token_history`, `recorder.capture`), and what is written (`recorder.capture.statements`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import ColumnElement, Text, and_, bindparam, case, exists, func, literal_column, or_, select
+
+from recorder.store.schema import calls, choices, groups, issued, nodes, tool_calls, tool_requests, trajectories
+from recorder.store.sql import now
+from recorder.store.statement import Statement, equals_literal, json_as_text
+
+AMBIGUOUS_ISSUED: Final = "ambiguous"  # an id that was given out twice proves nothing
+
+_child = calls.alias("child")
+
+
+def _own() -> ColumnElement[bool]:
+    """As `Whose.owns` has it: asked, not told, so that another key's thousand equal runs do not fill a bound.
+
+    What Hone answered by itself is nobody's: no agent has seen it, so none goes on from it.
+    """
+    key = bindparam("whose", type_=Text)
+    made_by = trajectories.c.made_by
+    own = or_(key == literal_column("''"), made_by == literal_column("''"), made_by == key)
+    return and_(own, ~equals_literal(trajectories.c.origin, "shadow"))
+
+
+# --- trajectories, by where they are and by id
+
+_PLACED = (
+    trajectories.c.id,
+    trajectories.c.project_id,
+    trajectories.c.address_group,
+    trajectories.c.external_id,
+    trajectories.c.sequence,
+    trajectories.c.state,
+    trajectories.c.purpose,
+    trajectories.c.origin,
+    json_as_text(trajectories.c.tags),
+    trajectories.c.alias_id,
+    trajectories.c.version_id,
+    trajectories.c.group_id,
+    groups.c.external_id,
+    groups.c.implicit_key,
+    groups.c.declared_size,
+    groups.c.campaign_id,
+    groups.c.version_id,
+    trajectories.c.session,
+    trajectories.c.made_by,
+)
+_placed = select(*_PLACED).select_from(trajectories.outerjoin(groups, groups.c.id == trajectories.c.group_id))
+# Each row: the fields of `recorder.capture.trajectories.ExistingTrajectory`.
+AT_ADDRESSES: Final = Statement(
+    _placed.where(
+        trajectories.c.project_id == bindparam("project"),
+        trajectories.c.address_group.in_(bindparam("groups", expanding=True)),
+        trajectories.c.external_id.in_(bindparam("ids", expanding=True)),
+    )
+)
+BY_IDS: Final = Statement(_placed.where(trajectories.c.id.in_(bindparam("ids", expanding=True))))
+
+# --- what was issued, and what was sampled
+
+# A run that ended only because nothing was heard of it may be gone on with: to attribution it is as good as open for a
+# while. An equal one that runs would else take its user's next message for its own, and be sure of it.
+WARM_S: Final = 900.0
+_warm_s: ColumnElement[float] = literal_column(str(WARM_S))
+
+
+def _state() -> ColumnElement[str]:
+    t = trajectories.c
+    warm = and_(
+        equals_literal(t.state, "completed"), equals_literal(t.end_reason, "idle"), t.last_call_at > now() - _warm_s
+    )
+    return case((warm, literal_column("'open'")), else_=t.state).label("state")
+
+
+ISSUED: Final = Statement(
+    select(
+        issued.c.issued_id,
+        issued.c.kind,
+        issued.c.call_id,
+        issued.c.choice,
+        issued.c.trajectory_id,
+        calls.c.attribution_confidence,
+        trajectories.c.made_by,
+    )
+    .outerjoin(calls, calls.c.id == issued.c.call_id)
+    .outerjoin(trajectories, trajectories.c.id == issued.c.trajectory_id)
+    .where(issued.c.project_id == bindparam("project"), issued.c.issued_id.in_(bindparam("ids", expanding=True)))
+)
+_continued = exists().where(
+    and_(_child.c.parent_call_id == choices.c.call_id, _child.c.parent_choice == choices.c["index"])
+)
+# Which of some nodes were ever sampled, by the index alone.
+SAMPLED_NODES: Final = Statement(
+    select(choices.c.node_id).where(choices.c.node_id.in_(bindparam("nodes", expanding=True))).distinct()
+)
+# The newest sampled choices at a node: where thousands of runs were equal so far, not all of them are looked at.
+# The project is told and not asked for: node ids are its own, and SQLite would walk its calls instead of the node's.
+MOST_EQUAL: Final = 256
+SAMPLED_LEAVES: Final = Statement(
+    select(
+        choices.c.call_id,
+        choices.c["index"],
+        calls.c.trajectory_id,
+        _state(),
+        _continued.label("continued"),
+        calls.c.started_at,
+        trajectories.c.session,
+        calls.c.attribution_confidence,
+        calls.c.project_id,
+    )
+    .join(calls, calls.c.id == choices.c.call_id)
+    .join(trajectories, trajectories.c.id == calls.c.trajectory_id)
+    .where(choices.c.node_id == bindparam("node"), _own())
+    .order_by(choices.c.call_id.desc())
+    .limit(literal_column(str(MOST_EQUAL)))
+    .offset(literal_column("0"))
+)
+# The newest answers to a prompt, each with its text and the stop strings of its call. Where thousands of runs began
+# equally, not all are read: SQLite walks its index of prompts backwards, which is ordered by rowid and not by id.
+_said = nodes.alias("said")
+_answers_to = (
+    select(
+        choices.c.call_id,
+        choices.c["index"],
+        calls.c.trajectory_id,
+        _state(),
+        _continued.label("continued"),
+        calls.c.started_at,
+        trajectories.c.session,
+        calls.c.attribution_confidence,
+        calls.c.project_id,
+        json_as_text(_said.c.message),
+        json_as_text(calls.c.sampling),
+    )
+    .join(calls, calls.c.id == choices.c.call_id)
+    .join(trajectories, trajectories.c.id == calls.c.trajectory_id)
+    .join(_said, _said.c.id == choices.c.node_id)
+    .where(
+        calls.c.prompt_node_id == bindparam("prompt"),
+        equals_literal(calls.c.state, "complete"),
+        _own(),
+    )
+    .limit(literal_column(str(MOST_EQUAL)))
+    .offset(literal_column("0"))
+)
+ANSWERS_TO: Final = Statement(
+    _answers_to.order_by(literal_column("calls.rowid").desc()), elsewhere=_answers_to.order_by(calls.c.id.desc())
+)
+# The sampled choices of one trajectory at some nodes. `coalesce` keeps SQLite from looking the nodes up first, at which
+# thousands of other runs may have been: this one's calls are few.
+LEAVES_IN: Final = Statement(
+    select(
+        choices.c.node_id,
+        choices.c.call_id,
+        choices.c["index"],
+        calls.c.trajectory_id,
+        literal_column("'open'"),  # one trajectory's state decides nothing
+        _continued.label("continued"),
+        calls.c.started_at,
+    )
+    .join(calls, calls.c.id == choices.c.call_id)
+    .where(
+        calls.c.trajectory_id == bindparam("trajectory"),
+        func.coalesce(choices.c.node_id, choices.c.node_id).in_(bindparam("nodes", expanding=True)),
+    )
+)
+# The newest runs of a session. `coalesce` keeps SQLite from walking all runs, newest first, until it has met enough.
+MOST_RUNS: Final = 64
+SESSION_RUNS: Final = Statement(
+    select(trajectories.c.id, _state())
+    .where(
+        trajectories.c.project_id == bindparam("project"),
+        trajectories.c.session == bindparam("session"),
+        trajectories.c.address_group == bindparam("address_group"),
+        _own(),
+    )
+    .order_by(func.coalesce(trajectories.c.id, trajectories.c.id).desc())
+    .limit(literal_column(str(MOST_RUNS + 1)))
+    .offset(literal_column("0"))
+)
+# As LEAVES_IN, for several trajectories, whose states count.
+LEAVES_AMONG: Final = Statement(
+    select(
+        choices.c.node_id,
+        choices.c.call_id,
+        choices.c["index"],
+        calls.c.trajectory_id,
+        _state(),
+        _continued.label("continued"),
+        calls.c.started_at,
+    )
+    .join(calls, calls.c.id == choices.c.call_id)
+    .join(trajectories, trajectories.c.id == calls.c.trajectory_id)
+    .where(
+        calls.c.trajectory_id.in_(bindparam("trajectories", expanding=True)),
+        func.coalesce(choices.c.node_id, choices.c.node_id).in_(bindparam("nodes", expanding=True)),
+    )
+)
+# The newest answers of some trajectories, each with what it answered.
+_asked = nodes.alias("asked")
+_answered = nodes.alias("answered")
+MOST_ANSWERS: Final = 32
+ANSWERS_AMONG: Final = Statement(
+    select(
+        choices.c.call_id,
+        choices.c["index"],
+        calls.c.trajectory_id,
+        json_as_text(_answered.c.message),
+        json_as_text(_asked.c.message),
+        choices.c.finish_reason,
+        calls.c.tools_blob_id,
+    )
+    .join(calls, calls.c.id == choices.c.call_id)
+    .join(_answered, _answered.c.id == choices.c.node_id)
+    .outerjoin(_asked, _asked.c.id == _answered.c.parent_id)
+    .where(
+        calls.c.trajectory_id.in_(bindparam("trajectories", expanding=True)),
+        calls.c.superseded_by.is_(None),
+        equals_literal(calls.c.state, "complete"),
+    )
+    .order_by(choices.c.call_id.desc(), choices.c["index"])
+    .limit(literal_column(str(MOST_ANSWERS)))
+    .offset(literal_column("0"))
+)
+# The first messages of a call's prompt.
+_bottom = (
+    select(nodes.c.id, nodes.c.parent_id, nodes.c.depth, nodes.c.message)
+    .join(calls, calls.c.prompt_node_id == nodes.c.id)
+    .where(calls.c.id == bindparam("call"))
+    .cte("up", recursive=True)
+)
+_prompt = _bottom.union_all(
+    select(nodes.c.id, nodes.c.parent_id, nodes.c.depth, nodes.c.message).join(
+        _bottom, nodes.c.id == _bottom.c.parent_id
+    )
+)
+BEGINNING: Final = Statement(
+    select(json_as_text(_prompt.c.message)).where(_prompt.c.depth < literal_column("4")).order_by(_prompt.c.depth)
+)
+# What models asked of a tool with these arguments, since a call's id, in turns that count and are not gone on with, and
+# that no tool call has answered. The run of a request may have moved to a continuation: it is told, not asked for.
+_by_tool = tool_calls.alias("by_tool")
+TOOL_REQUESTS: Final = Statement(
+    select(
+        tool_requests.c.call_id,
+        tool_requests.c.choice,
+        tool_requests.c.position,
+        tool_requests.c.tool_call_id,
+        tool_requests.c.trajectory_id,
+    )
+    .join(calls, calls.c.id == tool_requests.c.call_id)
+    .join(trajectories, trajectories.c.id == tool_requests.c.trajectory_id)
+    .where(
+        _own(),
+        tool_requests.c.match == bindparam("match"),
+        tool_requests.c.call_id >= bindparam("since"),
+        calls.c.superseded_by.is_(None),
+        ~exists().where(
+            and_(
+                _child.c.parent_call_id == tool_requests.c.call_id,
+                _child.c.parent_choice == tool_requests.c.choice,
+            )
+        ),
+        ~exists().where(
+            and_(
+                _by_tool.c.call_id == tool_requests.c.call_id,
+                _by_tool.c.choice == tool_requests.c.choice,
+                _by_tool.c.position == tool_requests.c.position,
+                ~equals_literal(_by_tool.c.outcome, "input_required"),
+            )
+        ),
+    )
+    .order_by(tool_requests.c.call_id, tool_requests.c.choice, tool_requests.c.position)
+    .limit(literal_column(str(MOST_EQUAL)))
+    .offset(literal_column("0"))
+)
+CONTINUES: Final = Statement(select(trajectories.c.continues).where(trajectories.c.id == bindparam("trajectory")))
+
+# A call's block hashes and those of the calls they continue, nearest first.
+_up_call = (
+    select(
+        calls.c.id,
+        calls.c.parent_call_id,
+        calls.c.parent_choice,
+        calls.c.prompt_shared,
+        calls.c.prompt_hashes,
+        literal_column("0").label("height"),
+    )
+    .where(calls.c.id == bindparam("call"))
+    .cte("up", recursive=True)
+)
+_above = (
+    select(
+        calls.c.id,
+        calls.c.parent_call_id,
+        calls.c.parent_choice,
+        calls.c.prompt_shared,
+        calls.c.prompt_hashes,
+        _up_call.c.height + literal_column("1"),
+    )
+    .join(_up_call, calls.c.id == _up_call.c.parent_call_id)
+    .where(_up_call.c.prompt_shared > literal_column("0"))
+)
+_up = _up_call.union_all(_above)
+HASHES_UP: Final = Statement(
+    select(_up.c.id, _up.c.parent_call_id, _up.c.parent_choice, _up.c.prompt_shared, _up.c.prompt_hashes).order_by(
+        _up.c.height
+    )
+)
+CHOICE_HASHES: Final = Statement(
+    select(choices.c.call_id, choices.c["index"], choices.c.hashes).where(
+        choices.c.call_id.in_(bindparam("ids", expanding=True))
+    )
+)
+
+# A call's ids and those of the calls that it shares ids with, nearest first.
+_PROMPT = (calls.c.id, calls.c.parent_call_id, calls.c.parent_choice, calls.c.prompt_shared)
+_ids_call = (
+    select(*_PROMPT, calls.c.prompt_delta, calls.c.prompt_len, literal_column("0").label("height"))
+    .where(calls.c.id == bindparam("call"))
+    .cte("up", recursive=True)
+)
+_ids_above = (
+    select(*_PROMPT, calls.c.prompt_delta, calls.c.prompt_len, _ids_call.c.height + literal_column("1"))
+    .join(_ids_call, calls.c.id == _ids_call.c.parent_call_id)
+    .where(_ids_call.c.prompt_shared > literal_column("0"))
+)
+_ids_up = _ids_call.union_all(_ids_above)
+PROMPTS_UP: Final = Statement(
+    select(
+        _ids_up.c.id,
+        _ids_up.c.parent_call_id,
+        _ids_up.c.parent_choice,
+        _ids_up.c.prompt_shared,
+        _ids_up.c.prompt_delta,
+        _ids_up.c.prompt_len,
+    ).order_by(_ids_up.c.height)
+)
+CHOICE_IDS: Final = Statement(
+    select(
+        choices.c.call_id, choices.c["index"], choices.c.node_id, choices.c.token_ids, choices.c.finish_reason
+    ).where(choices.c.call_id.in_(bindparam("ids", expanding=True)))
+)
+CALL_META: Final = Statement(
+    select(calls.c.base_fingerprint, json_as_text(calls.c.response_meta)).where(calls.c.id == bindparam("call"))
+)

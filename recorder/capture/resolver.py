@@ -1,0 +1,370 @@
+"""Whose call is this, as this process and the store know it.
+
+Owns: the answers to that, one method a kind of evidence; where calls of an ended run go on; what is remembered for this
+alone: choices dealt out to calls that still run, traces. Whoever asks (`whose`) hears of own runs alone. Refuses: which
+evidence goes before which (the proxy decides), opening a run where none is found, and writing
+(`recorder.capture.recorder`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from recorder.capture.cache import CaptureCache, RetryCandidate, UnwrittenTrajectory
+from recorder.capture.cache_updates import KEPT_ATTEMPTS, remember_ref
+from recorder.capture.lookups import client_sessions, recorded_calls
+from recorder.capture.lookups.client_sessions import SessionCall
+from recorder.capture.lookups.recorded_calls import IssuedId
+from recorder.capture.open_calls import OpenCalls
+from recorder.ids import new_id
+from recorder.messages import content_hashes, continuation, partial_match
+from recorder.messages.calls import ANYBODY, KeyAccess, Message, ParentCall, RecordedRequest, TrajectoryRef
+from recorder.messages.continuation import ConversationAnswer, has_answer
+from recorder.messages.redaction import Redactor
+from recorder.states import Confidence, TrajectoryState
+from recorder.store.write_backends import WriteBackend
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """Which run a conversation belongs to, by what it holds. `confidence` is NEW where `source` is "none"."""
+
+    source: str  # "tool_call_id", "session", "lineage", "retry", "trace", "none"
+    confidence: Confidence
+    parent: ParentCall | None
+    trajectory: TrajectoryRef | None
+
+
+_NO_NAMES: Mapping[str, str] = {}
+NOTHING_FOUND = Resolution("none", Confidence.NEW, None, None)
+
+
+class TrajectoryResolver:
+    """One a recorder, which holds it as `find`. What a call holds is looked at as it would be recorded: redacted."""
+
+    def __init__(
+        self,
+        lane: WriteBackend,
+        memory: CaptureCache,
+        key_of: Callable[[str], Awaitable[bytes]],
+        running: OpenCalls,
+        redaction: Redactor,
+    ) -> None:
+        self._lane = lane
+        self._memory = memory
+        self._key_of = key_of
+        self._running = running
+        self._redaction = redaction
+
+    async def run(
+        self,
+        project_id: str,
+        messages: Sequence[Message],
+        request: RecordedRequest | None = None,
+        whose: KeyAccess = ANYBODY,
+    ) -> Resolution:
+        """Which run a call without an address belongs to: issued ids, else exact lineage. A run may use any alias."""
+        found = await self.issued(project_id, messages, whose)
+        if found is NOTHING_FOUND and request is not None:
+            found = await self.retried(project_id, request, whose)
+        return found if found is not NOTHING_FOUND else await self.lineage(project_id, messages, whose=whose)
+
+    async def issued(self, project_id: str, messages: Sequence[Message], whose: KeyAccess = ANYBODY) -> Resolution:
+        """Which run a call belongs to by ids that we issued and that come back in it. No I/O where it has no past."""
+        if not has_answer(messages):
+            return NOTHING_FOUND
+        messages = self._redaction.messages(messages)
+        ends = await self._ends(project_id, messages)
+        return await self._by_issued_ids(project_id, messages, ends, whose) or NOTHING_FOUND
+
+    async def retried(self, project_id: str, request: RecordedRequest, whose: KeyAccess = ANYBODY) -> Resolution:
+        """Where what an SDK sends again belongs: where the attempt does that was not answered.
+
+        `trajectory` is None where that could be several: it joins no known run.
+        """
+        return await self._retried(project_id, self._redaction.request(request), whose) or NOTHING_FOUND
+
+    async def lineage(
+        self,
+        project_id: str,
+        messages: Sequence[Message],
+        names: Mapping[str, str] = _NO_NAMES,
+        traces: Iterable[str] = (),
+        whose: KeyAccess = ANYBODY,
+    ) -> Resolution:
+        """Which run a call belongs to by its history: the one that sampled the end of it. No I/O where it has none.
+
+        `names` are sessions that the call names loosely, with the source to tell: they tell equal runs apart. `traces`
+        only choose among those that stay equal.
+        """
+        if not has_answer(messages):
+            return NOTHING_FOUND
+        messages = self._redaction.messages(messages)
+        told = await self._told(project_id, messages)
+        return await self._by_lineage(project_id, told, names, traces, whose)
+
+    async def in_session(
+        self,
+        project_id: str,
+        session: str,
+        group: str | None,
+        request: RecordedRequest,
+        *,
+        sub_agent: bool = False,
+        whose: KeyAccess = ANYBODY,
+    ) -> Resolution | None:
+        """Which run of a session a call belongs to; `trajectory` is None where that is a new one (source "session").
+
+        None where the name tells nothing, as too many runs share it.
+        """
+        as_sent, request = request, self._redaction.request(request)
+        group, messages = group or "", request.messages
+        key = await self._key_of(project_id)
+        tools = content_hashes.content_id(key, content_hashes.canonical_json(request.tools)) if request.tools else None
+        ends = await self._ends(project_id, messages) if has_answer(messages) else []
+        told = await self._told(project_id, messages) if ends else []
+        asked = SessionCall(project_id, session, group, messages, ends, told, tools, sub_agent, whose)
+        claimed = self._memory.claimed
+        seat = await self._lane.read(lambda ex: client_sessions.find_position(ex, asked, claimed))
+        if seat is None:
+            return None
+        if seat.trajectory_id is not None:
+            if seat.parent is not None:
+                claimed.put(seat.parent, True)
+            return Resolution("session", seat.confidence, seat.parent, await self._going_on(seat.trajectory_id, whose))
+        retried = await self._retried(project_id, request, whose, lambda ref: _is_of(ref, session, group))
+        if retried is not None:
+            return retried
+        if ends:
+            return Resolution("session", Confidence.STATED, None, None)
+        ref = client_sessions.find_concurrent_parent(
+            self._running.turns(), replace(asked, messages=as_sent.messages), as_sent
+        )
+        return Resolution(
+            "session", Confidence.STATED, None, await self._current(ref, whose) if ref is not None else None
+        )
+
+    async def traced(
+        self, project_id: str, traces: Iterable[str], messages: Sequence[Message], whose: KeyAccess = ANYBODY
+    ) -> Resolution:
+        """Which run a conversation with a past may belong to, as all calls of its trace that we know do. A hint."""
+        if not has_answer(messages):
+            return NOTHING_FOUND
+        for trace in traces:
+            home = self._memory.traces.get((project_id, whose.key, trace))
+            if home:
+                ref = await self._going_on(home, whose)
+                return Resolution("trace", Confidence.HINT, await self.parent_in(ref, messages), ref)
+        return NOTHING_FOUND
+
+    def run_of_trace(self, project_id: str, trace: str, whose: KeyAccess = ANYBODY) -> str | None:
+        """The id of the one run that all placed calls of a trace, or of a span, belong to, once it has a row."""
+        home = self._memory.traces.get((project_id, whose.key, trace))
+        return home if home and home not in self._memory.fresh else None
+
+    def note_traces(
+        self, project_id: str, traces: Iterable[str], trajectory_id: str, whose: KeyAccess = ANYBODY
+    ) -> None:
+        """A call of these traces and spans was placed. One with calls of several runs tells nothing from then on."""
+        for trace in traces:
+            key = (project_id, whose.key, trace)
+            known = self._memory.traces.get(key)
+            self._memory.traces.put(key, trajectory_id if known in (None, trajectory_id) else "")
+
+    async def parent_in(self, trajectory: TrajectoryRef, messages: Sequence[Message]) -> ParentCall | None:
+        """The sampled choice of `trajectory` that a conversation goes on from. No I/O where this process wrote it."""
+        if not has_answer(messages):
+            return None
+        project_id = await self._project_of(trajectory)
+        if project_id is None:
+            return None
+        messages = self._redaction.messages(messages)
+        parent = await self._told_in(project_id, trajectory.id, messages, await self._ends(project_id, messages))
+        if parent is not None:
+            return parent
+        issued = await self._stand_for(project_id, continuation.issued_tool_call_ids(messages))
+        parent = next((i.choice for i in issued if i.trajectory_id == trajectory.id), None)
+        if parent is not None:
+            return parent
+        said = await self._lane.read(lambda ex: recorded_calls.find_answers_in(ex, [trajectory.id]))
+        return next((s.choice for s in partial_match.matching_exchanges(messages, said)), None)
+
+    async def answered(
+        self, project_id: str, response_id: str, whose: KeyAccess = ANYBODY
+    ) -> tuple[ParentCall, TrajectoryRef] | None:
+        """The sampled choice that a response id of ours stands for, and the trajectory in which calls go on from it."""
+        for issued in await self._stand_for(project_id, [response_id], whose):
+            return issued.choice, await self._going_on(issued.trajectory_id, whose)
+        return None
+
+    # --- kinds of evidence
+
+    async def _retried(
+        self,
+        project_id: str,
+        request: RecordedRequest,
+        whose: KeyAccess,
+        within: Callable[[TrajectoryRef], bool] = lambda _: True,
+    ) -> Resolution | None:
+        """What an SDK sends again: the one attempt at it that was not answered. What was answered may be another's."""
+        attempts = self._attempts_at(project_id, request.body_hash, whose) if request.retry_count > 0 else ()
+        known = sorted((a for a in attempts if within(a.trajectory)), key=lambda a: a.retry_count)
+        attempt = _unanswered(known, request.retry_count) if len(attempts) < KEPT_ATTEMPTS else None
+        if attempt is not None:
+            sure = attempt.confidence not in (Confidence.AMBIGUOUS, Confidence.HINT)
+            confidence = Confidence.EXACT if sure else attempt.confidence
+            return Resolution("retry", confidence, attempt.parent, await self._current(attempt.trajectory, whose))
+        if not known or has_answer(request.messages):
+            return None
+        return Resolution("retry", Confidence.AMBIGUOUS, None, None)  # of which run, nobody can tell: it joins none
+
+    def _attempts_at(self, project_id: str, body_hash: bytes, whose: KeyAccess) -> list[RetryCandidate]:
+        """Attempts at a request by this key, and those of nobody's runs."""
+        of = {"", whose.key}
+        return [a for key in of for a in self._memory.attempts.get((project_id, key, body_hash)) or ()]
+
+    async def _by_issued_ids(
+        self, project_id: str, messages: Sequence[Message], ends: Sequence[bytes], whose: KeyAccess
+    ) -> Resolution | None:
+        issued = await self._stand_for(project_id, continuation.issued_tool_call_ids(messages), whose)
+        if len({i.trajectory_id for i in issued}) != 1:
+            return None  # none that is ours, or of several runs: proves nothing
+        if not continuation.has_tool_calls(messages) and await self._is_sampled(project_id, messages, whose):
+            return None  # a text of ours, word by word: whose it is, its history tells, and not what it speaks of
+        home = issued[0].trajectory_id
+        parent = await self._told_in(project_id, home, messages, ends) or issued[0].choice
+        confidence = Confidence.HINT if any(i.hinted for i in issued) else Confidence.EXACT
+        return Resolution("tool_call_id", confidence, parent, await self._going_on(home, whose))
+
+    async def _by_lineage(
+        self,
+        project_id: str,
+        told: Sequence[ConversationAnswer],
+        names: Mapping[str, str],
+        traces: Iterable[str],
+        whose: KeyAccess,
+    ) -> Resolution:
+        deepest = await self._lane.read(lambda ex: recorded_calls.find_sampled_before(ex, project_id, told, whose))
+        claimed = self._memory.claimed
+        matches = [replace(m, continued=m.continued or ParentCall(m.call_id, m.choice) in claimed) for m in deepest]
+        named = [m for m in matches if m.session in names]
+        decision = continuation.decide_parent(named or matches)
+        best = decision.match
+        if best is None:
+            return NOTHING_FOUND
+        source = names[best.session or ""] if named and len(named) < len(matches) else "lineage"
+        exact = decision.confidence is Confidence.EXACT
+        if not exact:
+            homes = {self._memory.traces.get((project_id, whose.key, trace)) for trace in traces}
+            traced = continuation.decide_parent(m for m in named or matches if m.trajectory_id in homes).match
+            best, source = (traced, "trace") if traced is not None else (best, source)
+        parent = ParentCall(best.call_id, best.choice)
+        claimed.put(parent, True)
+        confidence = Confidence.HINT if exact and best.hinted else decision.confidence
+        return Resolution(source, confidence, parent, await self._going_on(best.trajectory_id, whose))
+
+    # --- look-ups
+
+    async def _ends(self, project_id: str, messages: Sequence[Message]) -> list[bytes]:
+        return continuation.answer_nodes(messages, self._memory.chain(await self._key_of(project_id), messages))
+
+    async def _told(self, project_id: str, messages: Sequence[Message]) -> list[ConversationAnswer]:
+        return continuation.last_answers(messages, self._memory.known_chain(await self._key_of(project_id), messages))
+
+    async def _is_sampled(self, project_id: str, messages: Sequence[Message], whose: KeyAccess) -> bool:
+        nodes = [turn.node for turn in await self._told(project_id, messages)]
+        return bool(await self._lane.read(lambda ex: recorded_calls.find_deepest_sampled(ex, project_id, nodes, whose)))
+
+    async def _stand_for(self, project_id: str, ids: Sequence[str], whose: KeyAccess = ANYBODY) -> list[IssuedId]:
+        """The sampled choices (and their trajectories) of own runs that issued ids stand for, as far as they do."""
+        ids = [content_hashes.issued_id_key(id_) for id_ in ids]
+        remembered = {id_: self._memory.issued.get((project_id, id_)) for id_ in ids}
+        known = {id_: IssuedId(*what) for id_, what in remembered.items() if what is not None}
+        missing = [id_ for id_ in ids if id_ not in known]
+        if missing:
+            known |= await self._lane.read(lambda ex: recorded_calls.find_issued_ids(ex, project_id, missing))
+        return [known[id_] for id_ in ids if id_ in known and whose.owns(known[id_].made_by)]
+
+    async def _told_in(
+        self, project_id: str, trajectory_id: str, messages: Sequence[Message], ends: Sequence[bytes]
+    ) -> ParentCall | None:
+        """The deepest sampled choice of a trajectory that a conversation tells, word by word or as a client retold it.
+
+        Only its last turns may be retold (`match.last_told`): what was retold earlier was recorded as it was sent.
+        """
+        if (known := self._memory.leaves.get((trajectory_id, ends[0]))) is not None:
+            return known
+        told = await self._told(project_id, messages)
+        for end, turn in zip(ends, told, strict=False):
+            leaf = await self._leaf_in(trajectory_id, [end]) or await self._retold_in(project_id, trajectory_id, turn)
+            if leaf is not None:
+                return leaf
+        return await self._leaf_in(trajectory_id, ends[len(told) :])
+
+    async def _retold_in(self, project_id: str, trajectory_id: str, turn: ConversationAnswer) -> ParentCall | None:
+        retold = await self._lane.read(
+            lambda ex: recorded_calls.find_retold_in(ex, project_id, turn, [trajectory_id], ANYBODY)
+        )
+        best = continuation.decide_parent(retold).match
+        return ParentCall(best.call_id, best.choice) if best is not None else None
+
+    async def _leaf_in(self, trajectory_id: str, ends: Sequence[bytes]) -> ParentCall | None:
+        """The deepest sampled choice of a trajectory, or of one that it continues, among the ends of a conversation."""
+        known = self._memory.leaves.get((trajectory_id, ends[0])) if ends else None
+        if known is not None or not ends:
+            return known
+        return await self._lane.read(lambda ex: recorded_calls.find_leaf_in(ex, trajectory_id, ends))
+
+    async def _project_of(self, ref: TrajectoryRef) -> str | None:
+        known = self._memory.refs.get(ref.id)
+        if known is not None:
+            return known[0]
+        found = await self._lane.read(lambda ex: recorded_calls.find_trajectory(ex, ref.id))
+        return found.project_id if found is not None else None
+
+    async def _current(self, ref: TrajectoryRef, whose: KeyAccess) -> TrajectoryRef:
+        """`_going_on` for a trajectory that may have no row yet."""
+        return ref if ref.id in self._memory.fresh else await self._going_on(ref.id, whose)
+
+    async def _going_on(self, trajectory_id: str, whose: KeyAccess) -> TrajectoryRef:
+        """The trajectory in which calls of this one go on now: itself while it is open, else its continuation."""
+        moved = self._memory.moved.get(trajectory_id)
+        known = self._memory.refs.get(moved.id if moved is not None else trajectory_id)
+        if known is not None:
+            return known[1]
+        if moved is not None:
+            return moved
+        found = await self._lane.read(lambda ex: recorded_calls.find_trajectory(ex, trajectory_id))
+        if found is None:  # deleted, since this process heard of it
+            gone = TrajectoryRef(new_id("traj"), None, made_by=whose.key)
+            self._memory.fresh.put(gone.id, UnwrittenTrajectory())
+            return gone
+        if found.state is TrajectoryState.OPEN:
+            remember_ref(self._memory, found.project_id, found.ref)
+            return found.ref
+        # An addressed one is continued at its address when the call is written; one without an address here.
+        if found.ref.external_id is not None:
+            return found.ref
+        ref = replace(found.ref, id=new_id("traj"), group_id=None, version_id=None)
+        self._memory.fresh.put(ref.id, UnwrittenTrajectory(continues=trajectory_id))
+        self._memory.moved.put(trajectory_id, ref)
+        return ref
+
+
+def _unanswered(attempts: Sequence[RetryCandidate], retry_count: int) -> RetryCandidate | None:
+    """The one of equal attempts, ordered by their counts, that an SDK can mean by its retry with this count.
+
+    A stray retry, which could not be told a run and has one of its own, may have answered for any that had been sent
+    again less often: those are nobody's.
+    """
+    last = {a.trajectory.id: a for a in attempts}
+    first = {a.trajectory.id: a for a in reversed(attempts)}
+    stray = max((a.retry_count for a in first.values()), default=0)
+    # an SDK counts: what was sent again as often as this already is somebody else's
+    broken = [a for a in last.values() if not a.complete and a.retry_count < retry_count]
+    return broken[0] if len(broken) == 1 and broken[0].retry_count >= stray else None
+
+
+def _is_of(ref: TrajectoryRef, session: str, group: str) -> bool:
+    return ref.session == session and (ref.group_external_id or "") == group

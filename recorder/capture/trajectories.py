@@ -1,0 +1,102 @@
+"""A trajectory that a call asks for, one that is found, and one that has to be made.
+
+Owns: these three, when two places are one, and who may go on at one. Pure. Refuses: finding and making
+(`recorder.capture.resolve_trajectory`), groups (`recorder.capture.group_assignment`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+from recorder.errors import NotOwner
+from recorder.messages.calls import ANYBODY, Address, KeyAccess, TrajectoryRef
+
+PlaceKey = tuple[str, str, str | None] | str  # an address, or the id of the row to make
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedTrajectory:
+    """A trajectory that a call asks for. `trajectory_id` is the id of its row if one has to be made."""
+
+    trajectory_id: str
+    project_id: str
+    alias_id: str | None
+    address_group: str  # the group part of the address, or ""
+    external_id: str | None
+    implicit_key: str | None  # None: its group is the explicit one, or it has none
+    group_size: int | None
+    purpose: str
+    origin: str
+    tags: str  # JSON
+    offered_version: str | None
+    started_at: float
+    continues: str | None = None
+    continued_key: str | None = None  # stands for `implicit_key` where it continues another
+    session: str | None = None
+    whose: KeyAccess = ANYBODY  # who asks
+    made_by: str = ""  # whose run it will be
+    groups_of: str = ""  # whose group of that name it joins; "": the project's, anybody's
+
+
+class ExistingTrajectory(NamedTuple):
+    """A trajectory with its group, as `AT_ADDRESSES` selects it."""
+
+    id: str
+    project_id: str
+    address_group: str
+    external_id: str | None
+    sequence: int
+    state: str
+    purpose: str
+    origin: str
+    tags: str
+    alias_id: str | None
+    version_id: str | None
+    group_id: str | None
+    group_external_id: str | None
+    group_implicit_key: str | None
+    group_size: int | None
+    group_campaign_id: str | None
+    group_version_id: str | None
+    session: str | None
+    made_by: str
+
+    @property
+    def declared(self) -> bool:
+        """Whether somebody said how many members its group has, or a campaign made it."""
+        return self.group_size is not None or self.group_campaign_id is not None
+
+
+@dataclass(frozen=True, slots=True)
+class NewTrajectory:
+    """A trajectory whose row has to be made."""
+
+    place: RequestedTrajectory
+    sequence: int
+    after: ExistingTrajectory | None  # the sealed one that it continues
+
+
+def require_owner(ref: TrajectoryRef, address: Address) -> TrajectoryRef:
+    """The run at an address, for who named it. Raises NotOwn where another key made it."""
+    if not address.whose.may_name(ref.made_by):
+        named = f"{ref.group_external_id}/{ref.external_id}" if ref.group_external_id else ref.external_id
+        raise NotOwner(
+            f"the run {named} was made with another key: name a run of your own, or use a key minted for this one."
+        )
+    return ref
+
+
+def trajectory_key(wanted: RequestedTrajectory) -> PlaceKey:
+    """What two places share that ask for one trajectory: the address, or the id of the row to make."""
+    if wanted.external_id is None:
+        return wanted.trajectory_id
+    return wanted.project_id, wanted.address_group, wanted.external_id
+
+
+def group_by_project(places: Iterable[RequestedTrajectory]) -> Iterable[tuple[str, list[RequestedTrajectory]]]:
+    """Places by project: a statement looks for those of one."""
+    ordered = sorted(places, key=lambda p: p.project_id)
+    return [(project_id, list(of)) for project_id, of in groupby(ordered, key=lambda p: p.project_id)]

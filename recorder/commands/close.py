@@ -1,0 +1,99 @@
+"""`hone close`: runs and groups ended now, instead of when their time is up.
+
+Owns: reading arguments and printing. Refuses: what closing does (`recorder.queue.groups.closure`,
+`recorder.queue.groups.manual_close`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from recorder.base.json_output import write_json
+from recorder.base.terminal import echo
+from recorder.commands.context import Context
+from recorder.commands.support import run
+from recorder.errors import NotFound
+
+if TYPE_CHECKING:
+    from recorder.queue.groups.closure import GroupOutcome
+    from recorder.store.database import Project
+
+
+@dataclass(frozen=True, slots=True)
+class _CloseResult:
+    """What was closed; `run` is None where a group was named."""
+
+    run: str | None
+    was_open: bool
+    group: GroupOutcome | None
+
+
+@click.command()
+@click.argument("name", metavar="[RUN|GROUP]", required=False)
+@click.option("--group", help="The group part of the run's address, where runs of several groups share an id.")
+@click.option("--all", "everything", is_flag=True, help="Everything that is open and not being answered now.")
+@click.pass_obj
+def close(context: Context, name: str | None, group: str | None, everything: bool) -> None:
+    """End a run, or close a group as it is, so that it can be judged now.
+
+    RUN and GROUP are Hone's ids, the ends of them, or those that the caller gave. A call that comes later opens a
+    continuation.
+    """
+    if everything == (name is not None):
+        raise click.UsageError("name a run or a group, or say --all.")
+    if name is None:
+        _close_all(context)
+        return
+    closed = run(context, lambda project: _close(project, name, group))
+    if context.json:
+        write_json(closed)
+        return
+    if closed.run is not None:
+        echo(f"Closed the run {closed.run}." if closed.was_open else f"The run {closed.run} had ended before.")
+    if closed.group is not None:
+        echo(_told(closed.group))
+
+
+def _close_all(context: Context) -> None:
+    from recorder.queue.groups.manual_close import close_all
+
+    closed = run(context, close_all)
+    if context.json:
+        write_json(closed)
+        return
+    out = f"; {closed.groups_left_out} had too few to compare (`hone groups --state left_out`)"
+    echo(
+        f"Closed {closed.runs} runs. {closed.groups_ready} groups are ready to be judged"
+        f"{out if closed.groups_left_out else ''}."
+    )
+    if closed.busy:
+        echo(f"{closed.busy} runs are being answered now: they and their groups stay open.")
+
+
+async def _close(project: Project, name: str, group: str | None) -> _CloseResult:
+    from recorder.queue.groups.closure import close_group, trajectory_group
+    from recorder.queue.groups.manual_close import close_run
+    from recorder.views.lists.short_ids import expand_id
+    from recorder.views.trajectories.transcripts import find_trajectory
+
+    name = await expand_id(project, name)
+    try:
+        found = await find_trajectory(project, name, group)
+    except NotFound:
+        try:
+            return _CloseResult(None, True, await close_group(project, name))
+        except NotFound as e:
+            raise NotFound(
+                f"no run or group {name!r} in project {project.id!r}: `hone trajectories`, `hone groups` list them"
+            ) from e
+    was_open = await close_run(project.store, found)
+    return _CloseResult(found, was_open, await trajectory_group(project.store, found))
+
+
+def _told(group: GroupOutcome) -> str:
+    if group.state == "open":
+        return f"Its group {group.id} is still open: `hone close {group.id}` closes it."
+    return f"The group {group.id} is {group.state.replace('_', ' ')}" + (f": {group.reason}." if group.reason else ".")

@@ -1,0 +1,287 @@
+"""`hone show`, `export`, `ledger` and `delete`: what was recorded, on a terminal.
+
+Owns: reading arguments and printing. Refuses: queries, and the look of things (`recorder.commands.transcript`,
+`recorder.base.terminal`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from recorder.base.json_output import to_json, write_json
+from recorder.base.terminal import clean_line, confirm, echo, format_time, show_table
+from recorder.base.terminal import show as print_shown
+from recorder.commands.context import Context
+from recorder.commands.support import TimeParam, run
+from recorder.errors import NotFound
+from recorder.reasons import explain_reason
+
+if TYPE_CHECKING:
+    from recorder.maintenance.deletion import DeletionResult
+    from recorder.queue.judging.scores import StoredScore
+    from recorder.store.database import Project, Store
+    from recorder.store.ledger import Entry
+    from recorder.views.status.judging import JudgingFailure
+    from recorder.views.trajectories.shapes import CallView, GroupView, TrajectoryView
+
+_TRAINED = ("trained",)  # the ledger's code of every run that taught something: most of it
+_limit = click.option("--limit", default=50, show_default=True, type=click.IntRange(1), help="How many, newest first.")
+
+
+@click.command()
+@click.argument("object_id", metavar="ID")
+@click.option("--group", help="The group part of the run's address, where runs of several groups share an id.")
+@click.option("--full", is_flag=True, help="Show long messages whole.")
+@click.pass_obj
+def show(context: Context, object_id: str, group: str | None, full: bool) -> None:
+    """Show one run, call or group: by Hone's id, the end of it, or the one its caller gave."""
+    found = run(context, lambda project: _find(project, object_id, group))
+    from recorder.commands import transcript
+    from recorder.views.trajectories.shapes import CallView, TrajectoryView
+
+    kind = {TrajectoryView: "trajectory", CallView: "call"}.get(type(found.view), "group")
+    if context.json:
+        write_json({"kind": kind, kind: found.view, "score": found.score, "failed": found.failed})
+    elif isinstance(found.view, TrajectoryView):
+        print_shown(transcript.render_trajectory(found.view, found.score, found.versions, full=full))
+    elif isinstance(found.view, CallView):
+        print_shown(transcript.render_call(found.view, found.versions, full=full))
+    else:
+        print_shown(transcript.render_group(found.view, found.score, found.versions))
+        if found.failed is not None:
+            print_shown(clean_line(found.failed.sentence(), "yellow"))
+
+
+@dataclass(frozen=True, slots=True)
+class _NamedObject:
+    """What an id named, with its group's current score and the names of all versions."""
+
+    view: TrajectoryView | CallView | GroupView
+    score: StoredScore | None
+    versions: dict[str, str]
+    failed: JudgingFailure | None = None  # of a group that could not be judged
+
+
+async def _find(project: Project, object_id: str, group: str | None) -> _NamedObject:
+    from recorder.registry.versions import get_versions
+    from recorder.views.lists.short_ids import expand_id
+    from recorder.views.trajectories.transcripts import find_trajectory, load_group, trajectory_of_call
+
+    names = {v.id: v.name for v in await get_versions(project)}
+    object_id = await expand_id(project, object_id)
+    of_call = await trajectory_of_call(project, object_id)
+    if of_call is not None:
+        home, score = await _run_of(project.store, of_call)
+        return _NamedObject(next(c for c in home.calls if c.id == object_id), score, names)
+    try:
+        return _NamedObject(*await _run_of(project.store, await find_trajectory(project, object_id, group)), names)
+    except NotFound:
+        group_id = await _group_id(project, object_id)
+    from recorder.views.status.judging import find_judging_failure
+
+    found = await load_group(project.store, group_id)
+    return _NamedObject(
+        found,
+        await _score(project.store, found.current_score_id),
+        names,
+        await find_judging_failure(project.store, found.id),
+    )
+
+
+async def _run_of(store: Store, trajectory_id: str) -> tuple[TrajectoryView, StoredScore | None]:
+    from recorder.views.lists.groups import current_score_of
+    from recorder.views.trajectories.transcripts import load_trajectory
+
+    view = await load_trajectory(store, trajectory_id, with_tokens=True)
+    return view, await _score(store, await current_score_of(store, view.group_id))
+
+
+async def _group_id(project: Project, object_id: str) -> str:
+    from recorder.queue.groups.lookup import find_group
+
+    try:
+        return await find_group(project, object_id)
+    except NotFound as e:
+        raise NotFound(
+            f"no run, call or group {object_id!r} in project {project.id!r}: "
+            "`hone trajectories`, `hone groups` list them"
+        ) from e
+
+
+async def _score(store: Store, score_id: str | None) -> StoredScore | None:
+    from recorder.queue.judging.scores import get_score
+
+    return await get_score(store, score_id) if score_id else None
+
+
+@click.command()
+@click.option("--format", "form", type=click.Choice(["raw", "openai", "tools"]), default="raw", show_default=True)
+@click.option("--trajectory", "trajectory_id", help="One run only (its id).")
+@click.option("--since", type=TimeParam(), help="Runs that began since: 24h, 7d, 2026-11-20 …")
+@click.option(
+    "--output", type=click.File("w", encoding="utf-8", lazy=True), default="-", help="File [standard output]."
+)
+@click.pass_obj
+def export(context: Context, form: str, trajectory_id: str | None, since: float | None, output: TextIO) -> None:
+    """Print one JSON line a call (raw), a tool call (tools), or fine-tuning data of completed runs (openai)."""
+
+    async def write(project: Project) -> None:
+        from recorder.maintenance.export import openai_lines, raw_lines, tool_lines
+        from recorder.views.lists.short_ids import expand_id
+        from recorder.views.trajectories.transcripts import find_trajectory
+
+        named = await expand_id(project, trajectory_id) if trajectory_id else None
+        one = await find_trajectory(project, named) if named else None
+        lines = {"raw": raw_lines, "openai": openai_lines, "tools": tool_lines}[form]
+        async for row in lines(project, trajectory_id=one, since=since):
+            output.write(to_json(row, compact=True) + "\n")
+
+    run(context, write)
+
+
+@click.command()
+@click.argument("names", metavar="TRAJECTORY...", nargs=-1, required=True)
+@click.option("--group", help="The group part of the run's address, where runs of several groups share an id.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def delete(context: Context, names: tuple[str, ...], group: str | None, yes: bool) -> None:
+    """Delete recorded runs for good: their calls, messages, tokens, scores and feedback.
+
+    TRAJECTORY is Hone's id, the end of it, or the one its caller gave: that means all that was recorded at that
+    address.
+    """
+    ids = run(context, lambda project: _named(project, names, group))
+    if not yes:
+        confirm(f"Delete {len(ids)} trajectories ({', '.join(ids)}) for good?", abort=True, err=True)
+    done, erased = run(context, lambda project: _delete(project, ids))
+    if context.json:
+        write_json({"deleted": done, "log_erased": erased})
+        return
+    for one in done:
+        echo(f"Deleted {one.trajectory_id}: {one.calls} calls, {one.nodes} messages, {one.blobs} blobs.")
+    if not erased:
+        echo("Readers keep the store's log, which still holds the bytes. Try again when it is quiet.", err=True)
+
+
+async def _named(project: Project, names: tuple[str, ...], group: str | None) -> list[str]:
+    from recorder.maintenance.deletion import trajectory_ids
+    from recorder.views.lists.short_ids import expand_id
+
+    wanted = [await expand_id(project, name) for name in names]
+    found = [id_ for name in wanted for id_ in await trajectory_ids(project, name, group)]
+    return list(dict.fromkeys(found))
+
+
+async def _delete(project: Project, ids: list[str]) -> tuple[list[DeletionResult], bool]:
+    from recorder.maintenance.deletion import delete_trajectory, erase_deleted_words
+
+    try:
+        done = [await delete_trajectory(project, id_) for id_ in ids]
+    finally:
+        erased = await erase_deleted_words(project.store)
+    return done, erased
+
+
+@click.command()
+@click.argument("object_id", metavar="[ID]", required=False)
+@click.option(
+    "--kind", help="Of this kind of object only: trajectory, group, call, version, step, attempt, alias, client."
+)
+@click.option("--code", help="With this reason only.")
+@click.option("--counts", is_flag=True, help="How many of each reason, by kind.")
+@click.option("--trained", is_flag=True, help="Also what was trained on, which is most of it.")
+@click.option("--since", type=TimeParam(), help="Counted since: 24h, 7d, 2026-11-20 …")
+@_limit
+@click.pass_obj
+def ledger(
+    context: Context,
+    object_id: str | None,
+    kind: str | None,
+    code: str | None,
+    counts: bool,
+    trained: bool,
+    since: float | None,
+    limit: int,
+) -> None:
+    """Show why things were left out, refused or moved: of one object, or the newest.
+
+    What was trained on is not among the newest unless it is asked for.
+    """
+    if counts:
+        _print_counts(context, kind, since)
+        return
+
+    async def read(project: Project) -> list[Any]:
+        from recorder.store.ledger import latest_entries
+        from recorder.views.lists.short_ids import expand_id
+
+        named = None if object_id is None else await expand_id(project, object_id)
+        asked_for = trained or object_id is not None or code is not None
+        rows = await latest_entries(
+            project,
+            object_kind=kind,
+            object_id=named,
+            code=code,
+            since=since,
+            without=() if asked_for else _TRAINED,
+            limit=limit,
+        )
+        clients = await _clients(project, since) if kind in (None, "client") else []
+        wanted = [c for c in clients if named in (None, c.object_id) and code in (None, c.code)]
+        return [*wanted, *rows][:limit]
+
+    found = run(context, read)
+    if context.json:
+        write_json(found)
+        return
+    from recorder.views.lists.short_ids import shorten_id
+
+    rows = [
+        (format_time(e.at), e.object_kind, shorten_id(e.object_id), e.code, json.dumps(e.detail) if e.detail else "")
+        for e in found
+    ]
+    show_table(("at", "kind", "object", "reason", "detail"), rows)
+    for code_shown in sorted({e.code for e in found}):
+        if (sentence := explain_reason(code_shown)) is not None:
+            echo(f"{code_shown}: {sentence}")
+
+
+async def _clients(project: Project, since: float | None) -> list[Entry]:
+    """Clients of which nothing can be trained on, as the ledger's rows: of those, there is none to write one about."""
+    from recorder.store.ledger import Entry
+    from recorder.views.status.client_problems import find_untrainable_clients
+
+    found = [one for one in await find_untrainable_clients(project) if since is None or one.at >= since]
+    return [
+        Entry(
+            id=0,
+            project_id=project.id,
+            object_kind="client",
+            object_id=one.client,
+            code="never_trained",
+            detail={"alias": one.alias, "calls": one.calls, "why": one.why(), "advice": one.advice()},
+            at=one.at,
+        )
+        for one in found
+    ]
+
+
+def _print_counts(context: Context, kind: str | None, since: float | None) -> None:
+    kinds = (kind,) if kind else ("trajectory", "group", "call", "version", "step", "attempt", "alias")
+
+    async def read(project: Project) -> dict[str, dict[str, int]]:
+        from recorder.store.ledger import count_codes
+
+        found = {one: await count_codes(project, one, since) for one in kinds}
+        return {one: codes for one, codes in found.items() if codes}
+
+    found = run(context, read)
+    if context.json:
+        write_json(found)
+        return
+    rows = [(one, code, count, explain_reason(code)) for one, codes in found.items() for code, count in codes.items()]
+    show_table(("kind", "reason", "objects", "what it means"), rows, right=("objects",))

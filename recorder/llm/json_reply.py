@@ -1,0 +1,97 @@
+"""The JSON documents in a model's reply, and what it says around them.
+
+Owns: passing over thoughts, finding documents in prose, and reading no character of a reply twice. Refuses: what a
+document means (who asked knows). Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from recorder.errors import ReplyUnreadable
+
+MAX_REPLY_CHARS = 400_000
+_MAX_STARTS = 2_000  # places in a reply where a document is looked for: bounds the work on hostile text
+
+_PLACES = re.compile(r"[{\[]|</think>")
+_THOUGHTS_END = re.compile(r"</think>")
+
+
+class DuplicateKeys(dict[str, Any]):
+    """An object in which a key stands twice: nothing may rest on which of the two counts."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    return value if len(value) == len(pairs) else DuplicateKeys(value)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)
+
+
+@dataclass(slots=True)
+class ParsedReply:
+    """The outermost documents of a reply in their order, and the pieces of text before, between and behind them."""
+
+    documents: list[Any] = field(default_factory=list)
+    around: list[str] = field(default_factory=list)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the text around the documents opens a bracket that it does not close: something was cut off there."""
+        rest = "".join(self.around)
+        return rest.count("{") > rest.count("}") or rest.count("[") > rest.count("]")
+
+
+def find_documents(reply: str) -> ParsedReply:
+    """The documents that follow a reply's thoughts.
+
+    Thoughts end with the last `</think>` that stands in no document, whether or not a `<think>` began them.
+
+    Raises:
+        ReplyUnreadable: the reply is empty, too long, ends in its thoughts, or is no JSON anywhere near.
+    """
+    if len(reply) > MAX_REPLY_CHARS:
+        raise ReplyUnreadable(f"the reply is {len(reply)} characters long; at most {MAX_REPLY_CHARS} are read")
+    if not reply.strip():
+        raise ReplyUnreadable("the reply is empty")
+    found, hopeless = _scan(reply)
+    if any("<think>" in text for text in found.around):  # a verdict in there is one that it may have dropped again
+        raise ReplyUnreadable("the reply ends in the middle of its thoughts")
+    if hopeless:
+        raise ReplyUnreadable("the reply is not JSON: give one JSON object and nothing else")
+    return found
+
+
+def _scan(reply: str) -> tuple[ParsedReply, bool]:
+    """What follows the thoughts, and whether too much of that is no JSON to look further.
+
+    Where a document breaks off, the search goes on where it does, not inside it: what lies in a broken document counts
+    for nothing, and no character is read twice.
+    """
+    found, starts, hopeless = ParsedReply(), 0, False
+    told = position = 0
+    while place := (_THOUGHTS_END if hopeless else _PLACES).search(reply, position):
+        start, position = place.start(), place.end()
+        if place[0] == "</think>":
+            found, starts, hopeless, told = ParsedReply(), 0, False, position
+            continue
+        starts += 1
+        if starts > _MAX_STARTS:
+            hopeless = True
+            continue
+        try:
+            document, position = _DECODER.raw_decode(reply, start)
+        except json.JSONDecodeError as e:
+            position = max(position, e.pos)
+        except (ValueError, RecursionError):  # a number of thousands of digits, or nested without end
+            hopeless = True
+        else:
+            found.around.append(reply[told:start])
+            found.documents.append(document)
+            told = position
+    found.around.append(reply[told:])
+    return found, hopeless

@@ -1,0 +1,73 @@
+"""The edge to LiteLLM, which the judge and the proxy share: imported late, silent, and no key in its words.
+
+Owns: how LiteLLM is imported and left, and taking keys out of what it says. Refuses: requests and answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import os
+import re
+import warnings
+from typing import Any
+
+from recorder.base.urls import mask_parameters
+
+NO_KEY = "none"  # what a server behind `api_base` is sent where no key is set: never one from the environment
+
+_SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD)S?$", re.IGNORECASE)
+_SHORTEST_SECRET = 8
+_LOGIN = re.compile(r"://[^/@\s]+@")
+
+
+@functools.cache
+def load_litellm() -> Any:
+    """LiteLLM, imported when it is first needed: that takes seconds, so call it in a thread."""
+    # Else importing it fetches a price list from the network, and may hang there.
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pydantic's, about LiteLLM's types
+        import litellm
+
+        litellm.ModelResponse(), litellm.ModelResponseStream()  # what the first answer would build, seconds late
+
+    litellm.suppress_debug_info = True
+    litellm.telemetry = False
+    logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)  # its errors reach us as exceptions; its log may hold keys
+    return litellm
+
+
+def token_price(model: str, tokens_in: int, tokens_out: int) -> float | None:
+    """What so many tokens cost in dollars by LiteLLM's own table; None: it has no price of that model.
+
+    Importing it takes seconds: call this in a thread.
+    """
+    litellm = load_litellm()
+    try:
+        sent, answered = litellm.cost_per_token(model=model, prompt_tokens=tokens_in, completion_tokens=tokens_out)
+    except Exception:  # noqa: BLE001 - the edge of LiteLLM, which raises whatever it likes for a model it does not know
+        return None
+    total = float(sent) + float(answered)
+    return total or None  # its entries without a price say 0
+
+
+async def close_litellm() -> None:
+    """Close connections, and what LiteLLM left running on this loop."""
+    litellm = await asyncio.to_thread(load_litellm)
+    from litellm.litellm_core_utils.logging_worker import GLOBAL_LOGGING_WORKER
+    from litellm.llms.custom_httpx.async_client_cleanup import close_litellm_async_clients
+
+    await GLOBAL_LOGGING_WORKER.stop()
+    await close_litellm_async_clients()
+    litellm.in_memory_llm_clients_cache.flush_cache()
+
+
+def mask_secrets(text: str, *secrets: str | None) -> str:
+    """`text` without the given secrets, any key that stands in the environment, and those in its URLs."""
+    known = [value for name, value in os.environ.items() if _SECRET_NAME.search(name)]
+    for secret in sorted({*known, *(s for s in secrets if s and s != NO_KEY)}, key=len, reverse=True):
+        if len(secret) >= _SHORTEST_SECRET or secret in secrets:
+            text = text.replace(secret, "***")
+    return mask_parameters(_LOGIN.sub("://***@", text))

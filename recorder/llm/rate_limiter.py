@@ -1,0 +1,96 @@
+"""How fast a model may be asked: requests and tokens a minute, and how long it wants to be left alone.
+
+Owns: what of the last minute is used up, for all who ask it in one process, and reading `Retry-After`. Refuses: waiting
+and sending (`recorder.llm.client`).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+MINUTE_S: Final = 60.0
+MOST_HELD_S: Final = 86_400.0  # a model that asks for more is asked again after a day all the same
+
+
+@dataclass(slots=True)
+class RequestSlot:
+    """One request that was let through; its tokens are an upper bound until its answer says how many they were."""
+
+    at: float
+    tokens: int
+
+
+class RateLimiter:
+    """What a model was asked within the last minute. One event loop; it never waits itself."""
+
+    def __init__(
+        self,
+        requests_per_minute: int | None,
+        tokens_per_minute: int | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._requests = requests_per_minute
+        self._tokens = tokens_per_minute
+        self._clock = clock
+        self._turns: deque[RequestSlot] = deque()
+        self._held_until = 0.0
+
+    def take(self, tokens: int) -> RequestSlot | float:
+        """A turn for a request of at most so many tokens, or how many seconds to wait before asking for one again.
+
+        A request of more tokens than a minute has gets its turn when nothing else has one.
+        """
+        at = self._clock()
+        if self._held_until > at:
+            return self._held_until - at
+        while self._turns and self._turns[0].at + MINUTE_S <= at:
+            self._turns.popleft()
+        if self._full(tokens):
+            return self._turns[0].at + MINUTE_S - at
+        turn = RequestSlot(at, tokens)
+        self._turns.append(turn)
+        return turn
+
+    def _full(self, tokens: int) -> bool:
+        if not self._turns:
+            return False
+        if self._requests is not None and len(self._turns) >= self._requests:
+            return True
+        return self._tokens is not None and sum(turn.tokens for turn in self._turns) + tokens > self._tokens
+
+    def hold(self, for_s: float) -> None:
+        """Give nobody a turn for so long."""
+        self._held_until = max(self._held_until, self._clock() + min(for_s, MOST_HELD_S))
+
+    def held_s(self) -> float:
+        """How long nobody gets a turn from now on."""
+        return max(0.0, self._held_until - self._clock())
+
+
+@functools.cache
+def shared_limiter(
+    model: str, api_base: str | None, requests_per_minute: int | None, tokens_per_minute: int | None
+) -> RateLimiter:
+    """The pace of a model in this process: all who ask it with the same settings have the same one."""
+    return RateLimiter(requests_per_minute, tokens_per_minute)
+
+
+def retry_after_s(retry_after: str | None, now: float) -> float:
+    """The seconds that a `Retry-After` names, as a number or as a date (`now`: unix seconds); 0 where it is neither."""
+    if retry_after is None:
+        return 0.0
+    try:
+        seconds = float(retry_after)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(retry_after).timestamp() - now
+        except (ValueError, OverflowError):
+            return 0.0
+    return max(0.0, seconds) if math.isfinite(seconds) else 0.0

@@ -1,0 +1,231 @@
+"""Recorded calls as JSON lines: every detail (raw), conversations for fine-tuning (openai), or tool calls (tools).
+
+Owns: the shape of exported lines. Refuses: files and printing (`recorder.commands.trajectories`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import select, tuple_
+
+from recorder.messages.calls import Message
+from recorder.messages.content_hashes import ECHO_EXTRAS
+from recorder.queue.judging import scores
+from recorder.queue.judging.scores import REWARD, NewPart
+from recorder.states import TrajectoryState
+from recorder.store.database import Project, Store
+from recorder.store.schema import aliases, groups, tool_calls, trajectories, versions
+from recorder.views.trajectories.assembly import Row, tool_call_view
+from recorder.views.trajectories.shapes import CallView, ToolCallView, TrajectoryView
+from recorder.views.trajectories.transcripts import load_trajectories
+
+PAGE = 20  # trajectories held in memory at a time, tokens included
+ID_PAGE = 500
+
+
+async def raw_lines(
+    project: Project, *, trajectory_id: str | None = None, since: float | None = None
+) -> AsyncIterator[dict[str, Any]]:
+    """One line a call, trajectory by trajectory in the order they began, from `since` (unix seconds) on.
+
+    `request` and `response` are in the chat form, whatever the wire format was; `timings` are seconds since the start;
+    `parts` are what the run's `reward` is made of, by name, each with its reason.
+    """
+    names: dict[str, str] = {}
+    async for page in _pages(project, trajectory_id, since, with_tokens=True):
+        own = [(t, call) for t in page for call in t.calls if call.trajectory_id == t.id]
+        await _add_names(project.store, names, {call.version_id for _, call in own if call.version_id is not None})
+        parts = await _parts(project.store, page)
+        for trajectory, call in own:
+            yield _raw(trajectory, call, names.get(call.version_id or ""), parts.get(trajectory.id, ()))
+
+
+async def openai_lines(
+    project: Project, *, trajectory_id: str | None = None, since: float | None = None
+) -> AsyncIterator[dict[str, Any]]:
+    """One line a completed trajectory: `{"messages": […], "tools": […]}`, the path to its last main leaf."""
+    async for page in _pages(project, trajectory_id, since, with_tokens=False):
+        for trajectory in page:
+            if trajectory.state is TrajectoryState.COMPLETED and trajectory.main_path and not trajectory.selection:
+                line: dict[str, Any] = {"messages": [_plain(m) for m in trajectory.messages]}
+                yield line | ({"tools": list(trajectory.tools)} if trajectory.tools else {})
+
+
+async def tool_lines(
+    project: Project, *, trajectory_id: str | None = None, since: float | None = None
+) -> AsyncIterator[dict[str, Any]]:
+    """One line a tool call that went through the gateway, in the order they began; those of no known run too."""
+    t = tool_calls.c
+    query = select(tool_calls).where(t.project_id == project.id).order_by(t.started_at, t.id).limit(PAGE)
+    if trajectory_id is not None:
+        query = query.where(t.trajectory_id == trajectory_id)
+    if since is not None:
+        query = query.where(t.started_at >= since)
+    page = query
+    while True:
+        async with project.store.read() as conn:
+            rows = (await conn.execute(page)).all()
+        for row in rows:
+            yield _tool(tool_call_view(row))
+        if len(rows) < PAGE:
+            return
+        page = query.where(tuple_(t.started_at, t.id) > (rows[-1].started_at, rows[-1].id))
+
+
+async def _pages(
+    project: Project, trajectory_id: str | None, since: float | None, *, with_tokens: bool
+) -> AsyncIterator[list[TrajectoryView]]:
+    wanted: list[str] = []
+    async for row in _trajectories(project.store, trajectory_id):
+        if row.project_id == project.id and (since is None or row.started_at >= since):
+            wanted.append(row.id)
+        if len(wanted) == PAGE:
+            yield await load_trajectories(project.store, wanted, with_tokens=with_tokens)
+            wanted = []
+    if wanted:
+        yield await load_trajectories(project.store, wanted, with_tokens=with_tokens)
+
+
+async def _trajectories(store: Store, trajectory_id: str | None) -> AsyncIterator[Row]:
+    """All trajectories of the store, or one, by id: ids sort by time, and a page costs the same however many there are.
+
+    Asking for one project in order would have SQLite sort all of it for each page.
+    """
+    t = trajectories.c
+    query = select(t.id, t.project_id, t.started_at).order_by(t.id).limit(ID_PAGE)
+    page = query.where(t.id == trajectory_id) if trajectory_id is not None else query
+    while True:
+        async with store.read() as conn:
+            rows = (await conn.execute(page)).all()
+        for row in rows:
+            yield row
+        if len(rows) < ID_PAGE:
+            return
+        page = query.where(t.id > rows[-1].id)
+
+
+async def _add_names(store: Store, names: dict[str, str], ids: Iterable[str]) -> None:
+    missing = [id_ for id_ in ids if id_ not in names]
+    if not missing:
+        return
+    joined = select(versions.c.id, aliases.c.name, versions.c.number).join(aliases, aliases.c.id == versions.c.alias_id)
+    async with store.read() as conn:
+        for id_, name, number in await conn.execute(joined.where(versions.c.id.in_(missing))):
+            names[id_] = f"{name}@{number}"
+
+
+async def _parts(store: Store, page: Iterable[TrajectoryView]) -> dict[str, list[NewPart]]:
+    """What each trajectory's reward is by its group's current score, and of what it is made."""
+    group_ids = {t.group_id for t in page if t.group_id is not None}
+    async with store.read() as conn:
+        query = select(groups.c.current_score_id).where(
+            groups.c.id.in_(sorted(group_ids)), groups.c.current_score_id.is_not(None)
+        )
+        current = list((await conn.execute(query)).scalars())
+    parts: dict[str, list[NewPart]] = {}
+    for score in (await scores.get_scores(store, current)).values():
+        for part in score.parts:
+            parts.setdefault(part.trajectory_id, []).append(part)
+    return parts
+
+
+def _raw(trajectory: TrajectoryView, call: CallView, version: str | None, parts: Sequence[NewPart]) -> dict[str, Any]:
+    return {
+        "call_id": call.id,
+        "parent_call_id": call.parent_call_id,
+        "trajectory_id": trajectory.id,
+        "trajectory_external_id": trajectory.external_id,
+        "group_id": trajectory.group_id,
+        "attribution": {"source": call.attribution_source, "confidence": call.attribution_confidence.value},
+        "dialect": call.dialect,
+        "endpoint": call.endpoint,
+        "model": call.model,
+        "version": version,
+        "status": call.state.value if call.superseded_by is None else "superseded",
+        "turn_kind": call.turn_kind.value,
+        "purpose": trajectory.purpose.value,
+        "origin": trajectory.origin.value,
+        "request": _request(call),
+        "response": _response(call),
+        "prompt_token_ids": _list(call.prompt_token_ids),
+        "choices": [
+            {
+                "token_ids": _list(choice.token_ids),
+                "logprobs": _list(choice.logprobs),
+                "finish_reason": choice.finish_reason,
+                "trainable": choice.trainable,
+            }
+            for choice in call.choices
+        ],
+        "tool_calls": [_tool(t) for t in trajectory.tool_calls if t.call_id == call.id],
+        "sampling": asdict(call.sampling),
+        "usage": call.usage,
+        "reward": next((part.value for part in parts if part.part == REWARD), None),
+        "parts": [
+            {
+                "part": part.part,
+                "value": part.value,
+                "weight": part.weight,
+                "explanation": part.explanation,
+                "unasked": part.unasked,
+            }
+            for part in parts
+        ],
+        "started_at": call.started_at,
+        "timings": {
+            "first_token_s": _since(call.first_token_at, call.started_at),
+            "total_s": _since(call.finished_at, call.started_at),
+        },
+    }
+
+
+def _tool(call: ToolCallView) -> dict[str, Any]:
+    return {
+        "tool_call_id": call.tool_call_id,
+        "trajectory_id": call.trajectory_id,
+        "call_id": call.call_id,
+        "choice": call.choice,
+        "joined": {"source": call.join_source, "confidence": call.join_confidence.value},
+        "server": call.server,
+        "name": call.name,
+        "tool": call.tool,
+        "arguments": call.arguments,
+        "status": call.outcome.value,
+        "result": call.result,
+        "error": call.error,
+        "annotations": call.annotations,
+        "started_at": call.started_at,
+        "timings": {"total_s": call.finished_at - call.started_at},
+    }
+
+
+def _request(call: CallView) -> dict[str, Any]:
+    body: dict[str, Any] = {**call.rest, "messages": list(call.messages)}
+    if call.tools is not None:
+        body["tools"] = list(call.tools)
+    if call.response_format is not None:
+        body["response_format"] = call.response_format
+    return body
+
+
+def _response(call: CallView) -> dict[str, Any]:
+    said = [{"index": c.index, "message": c.message, "finish_reason": c.finish_reason} for c in call.choices]
+    body: dict[str, Any] = {**(call.response_meta or {}), "choices": said, "http_status": call.http_status}
+    return body | ({"error": call.error} if call.error is not None else {})
+
+
+def _list(packed: Iterable[Any] | None) -> list[Any] | None:
+    return list(packed) if packed is not None else None
+
+
+def _since(at: float | None, start: float) -> float | None:
+    return at - start if at is not None else None
+
+
+def _plain(message: Message) -> Mapping[str, Any]:
+    """A message without what fine-tuning formats do not know."""
+    plain = {k: v for k, v in message.items() if v is not None and k not in ECHO_EXTRAS}
+    return plain if plain.get("content") is not None or plain.get("tool_calls") else {**plain, "content": ""}

@@ -1,0 +1,67 @@
+"""How a check reads the store: in pages, each a short read of its own, and what it finds.
+
+Owns: pages, what was looked at, the form of a violation. Refuses: any single invariant.
+
+No read lasts longer than a page: a reader that takes seconds keeps SQLite's log from being emptied (contracts.md, 9).
+So a check of a store that is in use sees it at several moments; `recorder.maintenance.integrity.invariants` looks twice
+for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Row, Select, select
+
+from recorder.store.database import Store
+
+PAGE: Final = 500  # rows of the table that a check walks, a read
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One thing that is not as it must be: which, what of it, and what to do."""
+
+    kind: str  # call, choice, trajectory, group, version, step, alias, node, blob, folder, attempt
+    id: str
+    what: str
+    do: str
+
+
+Violations = AsyncIterator[Violation]
+Check = Callable[["CheckReader"], Violations]
+
+
+class CheckReader:
+    """Reads for one check."""
+
+    def __init__(self, store: Store, data: Path) -> None:
+        self.data = data
+        self.rows_seen = 0
+        self._store = store
+
+    async def rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
+        """All rows of a query that finds few."""
+        async with self._store.read() as conn:
+            return list(await conn.execute(query))
+
+    async def pages(self, query: Select[Any], key: ColumnElement[Any]) -> AsyncIterator[Sequence[Row[Any]]]:
+        """What a query finds, by pages of the table whose unique `key` it walks, in that key's order."""
+        last: object = None
+        while True:
+            page = select(key).order_by(key).limit(PAGE)
+            keys = await self.rows(page if last is None else page.where(key > last))
+            if not keys:
+                return
+            self.rows_seen += len(keys)
+            first, last = keys[0][0], keys[-1][0]
+            yield await self.rows(query.where(key >= first, key <= last).order_by(key))
+
+    async def find(self, query: Select[Any], key: ColumnElement[Any]) -> AsyncIterator[Row[Any]]:
+        """`pages`, row by row."""
+        async for page in self.pages(query, key):
+            for row in page:
+                yield row

@@ -1,0 +1,252 @@
+"""The sweep: what time alone changes. Any worker may run it, at any moment, as often as it likes.
+
+Owns: idle runs, groups that are due, leases that ran out, calls of proxies that died, runs past their retention.
+Refuses: deciding (the rules are in `recorder.queue.groups.readiness`, `recorder.queue.attempts`); working (judge and
+trainer do).
+
+It first only reads, and takes the store's write lock for what is really due, a few objects a transaction: a long writer
+would stop every proxy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import (
+    Select,
+    and_,
+    case,
+    exists,
+    func,
+    literal,
+    or_,
+    select,
+)
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.errors import Conflict, NotFound
+from recorder.maintenance.deletion import delete_trajectory, is_deletable
+from recorder.queue import attempts as attempt_rows
+from recorder.queue.groups.closure import TrajectoryEnd, close_due_groups, close_trajectories, lock_groups_of
+from recorder.queue.groups.idle_trajectories import DueRule, idle_trajectories
+from recorder.queue.groups.lookup import is_counted
+from recorder.queue.groups.readiness import GroupVerdict
+from recorder.queue.leases import PROXY
+from recorder.search.documents import queue_calls
+from recorder.search.indexer import IndexMerge
+from recorder.settings import RecorderSettings
+from recorder.states import CallState, GroupState, TrajectoryState
+from recorder.store import ledger
+from recorder.store.database import Project, Store
+from recorder.store.ledger import LedgerRow
+from recorder.store.schema import attempts, calls, groups, leases, trajectories
+from recorder.store.sql import now
+from recorder.store.statement import equals_literal
+from recorder.store.transitions import guarded_update
+from recorder.store.wal_checkpoint import empty_log
+
+log = logging.getLogger(__name__)
+
+BATCH: Final = 32  # objects a transaction
+MERGE_S: Final = 0.2  # for deleted words to leave the index; what takes longer is left to `recorder.search.indexer`
+DAY_S: Final = 86400.0
+STALE_CALL_S: Final = 3600.0  # no answer takes an hour: who should have ended the call, and is not named, is dead
+_EXPIRES: Final = {GroupState.JUDGING: GroupState.READY, GroupState.TRAINING: GroupState.SCORED}
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """How many objects the sweep changed."""
+
+    calls_errored: int = 0
+    trajectories_ended: int = 0
+    groups_readied: int = 0
+    groups_left_out: int = 0
+    claims_expired: int = 0
+    attempts_abandoned: int = 0
+    trajectories_deleted: int = 0
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was due."""
+        return self != SweepReport()
+
+
+def next_due_query(project_id: str, settings: RecorderSettings) -> Select[Any]:
+    """The question when a sweep will next have something to do, for `seconds_until_due`.
+
+    Retention is not asked about: the oldest of all runs is not found quickly.
+    """
+    rules = (
+        _lost_calls(project_id),
+        idle_trajectories(project_id, settings),
+        *(_claims(project_id, state) for state in _EXPIRES),
+        _due_groups(project_id, settings),
+        DueRule(attempts, attempt_rows.list_running(project_id), attempts.c.lease_expires_at),
+        DueRule(attempts, attempt_rows.list_groupless(project_id), literal(0.0)),
+    )
+    return select(now(), *(first for rule in rules for first in rule.first()))
+
+
+async def seconds_until_due(store: Store, question: Select[Any]) -> float:
+    """In how many seconds something is due; 0 and less: now. Infinite where nothing waits for time."""
+    async with store.read() as conn:
+        at, *times = (await conn.execute(question)).one()
+    return min((float(time) - float(at) for time in times if time is not None), default=math.inf)
+
+
+async def sweep(project: Project, settings: RecorderSettings) -> SweepReport:
+    """Do all that is due in a project now."""
+    errored = await _error_lost_calls(project.store, _lost_calls(project.id))
+    idle = idle_trajectories(project.id, settings).due()
+
+    async def end(conn: AsyncConnection, trajectory_ids: Sequence[str]) -> int:
+        return await _end_idle(conn, idle, trajectory_ids)
+
+    ended = await _in_batches(project.store, idle, end, lock=False)
+    expired = [await _expire_claims(project, state, _claims(project.id, state)) for state in _EXPIRES]
+    verdicts: list[GroupVerdict] = []
+
+    async def decide(conn: AsyncConnection, group_ids: Sequence[str]) -> int:
+        due = await close_due_groups(conn, group_ids, settings)
+        verdicts.extend(one.verdict for one in due)
+        return len(due)
+
+    await _in_batches(project.store, _due_groups(project.id, settings).due(), decide)
+    return SweepReport(
+        calls_errored=errored,
+        trajectories_ended=ended,
+        groups_readied=verdicts.count(GroupVerdict.READY),
+        groups_left_out=verdicts.count(GroupVerdict.LEFT_OUT),
+        claims_expired=sum(expired),
+        attempts_abandoned=await _abandon_attempts(project),
+        trajectories_deleted=await _delete_old(project, settings.retention_days),
+    )
+
+
+async def _in_batches(
+    store: Store,
+    due: Select[Any],
+    act: Callable[[AsyncConnection, Sequence[str]], Awaitable[int]],
+    *,
+    lock: bool = True,
+) -> int:
+    """Act on the objects that `due` finds, and that it still finds under the write lock; returns how many changed.
+
+    Without `lock` `act` locks the rows itself (PostgreSQL).
+    """
+    changed = 0
+    while await _any(store, due):
+        async with store.write() as conn:
+            batch = due.limit(BATCH)
+            ids = list((await conn.execute(batch.with_for_update(skip_locked=True) if lock else batch)).scalars())
+            acted = await act(conn, ids)
+        changed += acted
+        if not acted:  # another sweep was faster, or holds them
+            break
+    return changed
+
+
+async def _any(store: Store, query: Select[Any]) -> bool:
+    async with store.read() as conn:
+        return (await conn.execute(query.limit(1))).first() is not None
+
+
+async def _end_idle(conn: AsyncConnection, idle: Select[Any], trajectory_ids: Sequence[str]) -> int:
+    await lock_groups_of(conn, trajectory_ids)  # before their members: see there
+    still = idle.where(trajectories.c.id.in_(trajectory_ids)).with_for_update(skip_locked=True)
+    closings = [TrajectoryEnd(id_, TrajectoryState.COMPLETED, "idle") for id_ in (await conn.execute(still)).scalars()]
+    return len(await close_trajectories(conn, closings))
+
+
+def _due_groups(project_id: str, settings: RecorderSettings) -> DueRule:
+    """Open groups, and the moment that `readiness.close_time` tells of each.
+
+    It may miss no group that is due: tests/recorder/maintenance/test_due_groups.py holds both to one another.
+    """
+    member = trajectories.c.group_id == groups.c.id
+    running = exists().where(member, trajectories.c.state == TrajectoryState.OPEN)
+    counted = select(func.count()).where(member, is_counted()).scalar_subquery()
+    full = and_(~running, counted >= func.coalesce(groups.c.declared_size, settings.group_size))
+    declared = groups.c.declared_size.is_not(None)
+    these = (groups.c.project_id == project_id, groups.c.state == GroupState.OPEN, or_(declared, ~running))
+    at = case(
+        (full, groups.c.joined_at),
+        (declared, groups.c.last_call_at + settings.group_timeout_s),
+        else_=groups.c.joined_at + settings.group_window_s,
+    )
+    return DueRule(groups, these, at)
+
+
+def _claims(project_id: str, state: GroupState) -> DueRule:
+    these = (groups.c.project_id == project_id, groups.c.state == state)
+    return DueRule(groups, these, groups.c.lease_expires_at)
+
+
+def _lost_calls(project_id: str) -> DueRule:
+    """Running calls: lost when their process is, which is when its lease is gone."""
+    held_until = select(leases.c.lease_expires_at).where(
+        leases.c.project_id == calls.c.project_id,
+        leases.c.name == literal(PROXY) + calls.c.process,
+        leases.c.lease_owner.is_not(None),
+    )
+    known = (calls.c.process.is_not(None), func.coalesce(held_until.scalar_subquery(), literal(0.0)))
+    these = (calls.c.project_id == project_id, equals_literal(calls.c.state, "open"))  # the word, as the index has it
+    return DueRule(calls, these, case(known, else_=calls.c.started_at + STALE_CALL_S))
+
+
+async def _error_lost_calls(store: Store, lost: DueRule) -> int:
+    if not await _any(store, lost.due()):
+        return 0
+    why = "the proxy that served this call died before it ended"
+    statement = guarded_update(calls, CallState.ERRORED, error=why, finished_at=now()).where(lost.is_due)
+    async with store.write() as conn:
+        rows = (await conn.execute(statement.returning(calls.c.project_id, calls.c.id))).all()
+        for project_id, call_id in rows:
+            await queue_calls(conn, project_id, [call_id])
+    return len(rows)
+
+
+async def _delete_old(project: Project, retention_days: float | None) -> int:
+    """Delete what is past its time, at most `BATCH` a sweep: each costs a transaction of its own."""
+    if retention_days is None:
+        return 0
+    old = is_deletable(now() - retention_days * DAY_S)
+    query = select(trajectories.c.id).where(trajectories.c.project_id == project.id, *old)
+    async with project.store.read() as conn:
+        due = list((await conn.execute(query.order_by(trajectories.c.ended_at).limit(BATCH))).scalars())
+    deleted = 0
+    for trajectory_id in due:
+        with contextlib.suppress(NotFound, Conflict):  # another sweep was faster, or a worker was
+            await delete_trajectory(project, trajectory_id, "retention")
+            deleted += 1
+    if deleted:
+        await IndexMerge(project.store).go_on(MERGE_S)
+    if deleted and not await empty_log(project.store):
+        log.warning("readers keep the store's log: what retention deleted is in it until it is next emptied")
+    return deleted
+
+
+async def _expire_claims(project: Project, state: GroupState, held: DueRule) -> int:
+    if not await _any(project.store, held.due()):
+        return 0
+    statement = guarded_update(groups, _EXPIRES[state], expect=state, lease_owner=None, lease_expires_at=None)
+    async with project.store.write() as conn:
+        back = list((await conn.execute(statement.where(held.is_due).returning(groups.c.id))).scalars())
+        rows = [LedgerRow(project.id, "group", group_id, "lease_expired", {"was": state}) for group_id in back]
+        await ledger.write_rows(conn, rows)
+    return len(back)
+
+
+async def _abandon_attempts(project: Project) -> int:
+    abandoned = 0
+    if await _any(project.store, select(attempts.c.id).where(*attempt_rows.list_expired(project.id))):
+        abandoned += await attempt_rows.abandon_expired(project)
+    if await _any(project.store, select(attempts.c.id).where(*attempt_rows.list_groupless(project.id))):
+        abandoned += await attempt_rows.abandon_groupless(project)
+    return abandoned

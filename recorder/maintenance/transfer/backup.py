@@ -1,0 +1,89 @@
+"""A store's file copied while everything runs (SQLite), or what to run where the database has tools of its own.
+
+Owns: the copy's file: new, its owner's alone, checked, whole or not there. Refuses: what lies beside the store in the
+data folder, and every schema: a store of an older or a newer Hone is backed up all the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy.engine import URL
+
+from recorder.errors import StoreError
+from recorder.store.sqlite import existing_file_uri
+
+PAGES: Final = 4096  # a step: 16 MiB
+_SNAPSHOT: Final = "SELECT count(*) FROM sqlite_master"  # SQLite takes it at the first read
+
+
+@dataclass(frozen=True, slots=True)
+class BackupResult:
+    """A backup that is whole."""
+
+    file: Path
+    size_bytes: int
+
+
+def back_up(source: Path, file: Path, heard: Callable[[int, int], None] = lambda *_: None) -> BackupResult:
+    """Copy SQLite's file as it is at one moment; `heard` is told pages done and all pages.
+
+    One snapshot is read from the first page to the last: under steady writing the copy would otherwise begin again
+    for ever. Until it is done SQLite's log grows. Raises StoreError where `file` is there, or the copy is not sound.
+    """
+    if file.exists():
+        raise StoreError(f"{file} is there already, and a backup overwrites nothing: name another file")
+    try:
+        draft = _draft(file)
+        try:
+            _copy(source, draft, heard)
+            _require_sound(draft)
+            os.link(draft, file)  # unlike a rename it refuses a file that came meanwhile
+        finally:
+            for left in (draft, *(Path(f"{draft}{end}") for end in ("-wal", "-shm", "-journal"))):
+                left.unlink(missing_ok=True)
+    except (OSError, sqlite3.Error) as e:
+        raise StoreError(f"the store {source} cannot be backed up to {file}: {e}") from e
+    return BackupResult(file, file.stat().st_size)
+
+
+def backup_command(url: URL, file: Path) -> str:
+    """What backs up a PostgreSQL database, without its password."""
+    # A socket's folder, which pg_dump takes in the same place; TLS, in its own word for what asyncpg calls so.
+    words = {"host": "host", "ssl": "sslmode", "sslmode": "sslmode"}
+    query = {words[name]: value for name, value in url.query.items() if name in words}
+    plain = URL.create("postgresql", url.username, None, url.host, url.port, url.database, query)
+    address = plain.render_as_string().replace("%2F", "/")
+    return f"pg_dump --format=custom --file={shlex.quote(str(file))} {shlex.quote(address)}"
+
+
+def _draft(file: Path) -> Path:
+    """An empty file beside it, its owner's alone: `mkstemp` sees to that."""
+    handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.absolute().parent)
+    os.close(handle)
+    return Path(name)
+
+
+def _copy(source: Path, draft: Path, heard: Callable[[int, int], None]) -> None:
+    with (
+        contextlib.closing(sqlite3.connect(existing_file_uri(str(source)), uri=True, isolation_level=None)) as read,
+        contextlib.closing(sqlite3.connect(existing_file_uri(str(draft)), uri=True)) as written,
+    ):
+        read.execute("BEGIN")
+        read.execute(_SNAPSHOT).fetchone()
+        read.backup(written, pages=PAGES, progress=lambda _, left, pages: heard(pages - left, pages), sleep=0)
+
+
+def _require_sound(draft: Path) -> None:
+    with contextlib.closing(sqlite3.connect(existing_file_uri(str(draft)), uri=True)) as copy:
+        said = [str(row[0]) for row in copy.execute("PRAGMA integrity_check(5)")]
+    if said != ["ok"]:
+        raise StoreError(f"the copy is not sound, so the store is probably damaged: {'; '.join(said)}")

@@ -1,0 +1,197 @@
+"""Which of Hone's programs have a store open: nobody moves one that still changes.
+
+Owns: that question. Refuses: stopping anybody.
+
+A whole store copied into another database, SQLite or PostgreSQL, and held against it afterwards.
+
+Owns: the order of the work, and when a copy is whole. Refuses: which database may be copied into
+(`recorder.maintenance.transfer.target`), what lies beside a store in the data folder.
+
+Each page of rows is one transaction, which notes how far it is: a copy that was killed goes on from there. In the end
+every table is read once more on both sides. What was copied in an earlier go and differs now (the source was used
+meanwhile) is taken out and copied anew, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from sqlalchemy import Table, func, insert, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.base.urls import mask_store_url
+from recorder.errors import Conflict, StoreError
+from recorder.maintenance.transfer import target as goal
+from recorder.maintenance.transfer.tables import (
+    TABLES,
+    Digest,
+    Row,
+    digest_of,
+    digest_table,
+    iterate_pages,
+    json_columns,
+    primary_key,
+    storable_row,
+)
+from recorder.maintenance.transfer.target import Position
+from recorder.queue.leases import is_dead
+from recorder.store.changes import mark_quiet
+from recorder.store.database import Store
+from recorder.store.schema import leases
+from recorder.store.sql import now
+from recorder.store.statement import insert_values
+
+
+async def list_store_holders(store: Store) -> list[str]:
+    """What is held in a store, of all projects, but by processes of this machine that are gone."""
+    held = (leases.c.lease_owner.is_not(None), leases.c.lease_expires_at > now())
+    query = select(leases.c.name, leases.c.lease_owner).where(*held).order_by(leases.c.name)
+    async with store.read() as conn:
+        return [name for name, owner in await conn.execute(query) if not is_dead(owner)]
+
+
+async def refuse_in_use(store: Store) -> None:
+    """Raise Conflict where a program of Hone's uses the store, or did so a moment ago on another machine."""
+    held = await list_store_holders(store)
+    if held:
+        raise Conflict(
+            f"programs of Hone use the store {mask_store_url(store.url)} ({', '.join(held)}): "
+            "stop `hone up`, `hone serve`, `hone judge`, `hone learn` and `hone train` first. After one that died on "
+            "another machine wait a minute."
+        )
+
+
+_STATEMENTS: Final = {table.name: mark_quiet(insert(table).values(insert_values(table))) for table in TABLES}
+
+
+@dataclass(frozen=True, slots=True)
+class CopyProgress:
+    """How far the work is: rows of one table that are done, of so many."""
+
+    doing: Literal["copy", "verify"]
+    table: str
+    done: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableCopyResult:
+    """One table, equal on both sides."""
+
+    name: str
+    rows: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class CopyResult:
+    """A whole copy. `resumed`: an earlier go had begun it; `anew`: and what it had copied had changed since."""
+
+    tables: list[TableCopyResult]
+    resumed: bool
+    anew: bool
+
+    @property
+    def rows(self) -> int:
+        """Of all tables."""
+        return sum(table.rows for table in self.tables)
+
+
+async def copy_store(
+    source: Store, target: Store, heard: Callable[[CopyProgress], None] = lambda _: None
+) -> CopyResult:
+    """Copy everything. Raises Conflict where the source is in use or the target is not empty, StoreError where they
+    differ in the end."""
+    await refuse_in_use(source)
+    resumed = await goal.begin_copy(source, target)
+    await _copy(source, target, heard)
+    verified = await _verified(source, target, heard)
+    anew = isinstance(verified, str) and resumed
+    if anew:
+        await goal.empty_target(target)
+        await _copy(source, target, heard)
+        verified = await _verified(source, target, heard)
+    await refuse_in_use(source)
+    if isinstance(verified, str):
+        raise StoreError(f"{verified}: the source changed while it was copied. Stop what uses it and start again.")
+    await goal.finish_copy(target)
+    return CopyResult(verified, resumed, anew)
+
+
+async def _copy(source: Store, target: Store, heard: Callable[[CopyProgress], None]) -> None:
+    positions = await goal.load_positions(target)
+    for table in TABLES:
+        at = positions[table.name]
+        of = await _count(source, table)
+        async for page in iterate_pages(source, table, at.after):
+            reached = Position(at.rows + len(page), primary_key(table, page[-1]))
+            async with target.write() as conn:
+                await goal.note_position(conn, table, at, reached)
+                await _insert(conn, table, page)
+            at = reached
+            heard(CopyProgress("copy", table.name, at.rows, of))
+        await _count_on(target, table)
+
+
+async def _insert(conn: AsyncConnection, table: Table, page: list[Row]) -> None:
+    if conn.dialect.name == "sqlite":
+        names = [column.name for column in table.c]
+        await conn.execute(_STATEMENTS[table.name], [dict(zip(names, row, strict=True)) for row in page])
+    else:
+        from recorder.store import postgres  # asyncpg is an extra
+
+        json_at = json_columns(table)
+        await postgres.copy_rows(conn, table, (storable_row(row, json_at) for row in page))
+
+
+async def _count_on(target: Store, table: Table) -> None:
+    """Have PostgreSQL number the next row of a table that numbers its rows; SQLite looks at the rows itself."""
+    column = table.autoincrement_column
+    if target.is_sqlite or column is None:
+        return
+    async with target.write() as conn:
+        last = (await conn.execute(select(func.max(column)))).scalar()
+        if last is not None:
+            named = {"table": table.name, "column": column.name, "last": last}
+            await conn.execute(text("select setval(pg_get_serial_sequence(:table, :column), :last)"), named)
+
+
+async def _verified(source: Store, target: Store, heard: Callable[[CopyProgress], None]) -> list[TableCopyResult] | str:
+    """Every table as it is on both sides; or the first in which they differ, in words."""
+    same = []
+    for table in TABLES:
+        here, there = await _both(_digest(source, table, heard), digest_table(target, table))
+        if here != there:
+            return (
+                f"the table {table.name} differs: {here.rows} rows ({here.hex()}) in the source, "
+                f"{there.rows} ({there.hex()}) in the copy"
+            )
+        same.append(TableCopyResult(table.name, here.rows, here.hex()))
+    return same
+
+
+async def _both(one: Coroutine[Any, Any, Digest], other: Coroutine[Any, Any, Digest]) -> tuple[Digest, Digest]:
+    """Both at once: while one database reads, the rows of the other are hashed. No fault leaves one behind."""
+    beside = asyncio.ensure_future(other)
+    try:
+        return await one, await beside
+    finally:
+        beside.cancel()
+        await asyncio.gather(beside, return_exceptions=True)
+
+
+async def _digest(source: Store, table: Table, heard: Callable[[CopyProgress], None]) -> Digest:
+    of, digest = await _count(source, table), Digest()
+    async for page in iterate_pages(source, table):
+        digest = digest_of(table, page, digest)
+        heard(CopyProgress("verify", table.name, min(digest.rows, of), of))
+    return digest
+
+
+async def _count(store: Store, table: Table) -> int:
+    async with store.read() as conn:
+        await goal.take_any_time(conn)
+        return int((await conn.execute(select(func.count()).select_from(table))).scalar_one())

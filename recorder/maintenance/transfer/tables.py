@@ -1,0 +1,165 @@
+"""A table's rows, page by page in the order of its primary key, as both databases can be given them again.
+
+Owns: the order of tables (by their foreign keys), the bounds of a page, and what a row is on its way: plain values,
+with JSON as the text that is stored. Refuses: writing.
+
+The order of keys is the database's own, since its index has that: two databases may sort text differently.
+
+What a table holds, as a count and one number: equal for equal rows, whichever database keeps them and in what order.
+
+Owns: what counts as equal. Refuses: reading rows (`recorder.maintenance.transfer.tables`).
+
+The number is the sum of the rows' hashes, since databases sort keys differently. JSON is equal when its values are: a
+database that reads it may write it back with other spaces, keys in another order, and 1.0 as 1. Text is compared as
+both can keep it (`recorder.store.sql.storable_text`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+from sqlalchemy import JSON, ColumnElement, Select, Table, literal, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.store.database import Store
+from recorder.store.schema import metadata, said, unindexed, unmerged
+from recorder.store.sql import storable_text
+from recorder.store.statement import json_as_text, postgres_json
+
+Row = tuple[Any, ...]
+Key = tuple[Any, ...]
+
+# The index over what was said is made anew where a copy goes to: each database keeps it in its own way.
+MADE_ANEW: Final = (said, unindexed, unmerged)
+# None before a table that it refers to.
+TABLES: Final[Sequence[Table]] = tuple(table for table in metadata.sorted_tables if table not in MADE_ANEW)
+PAGE_ROWS: Final = 1000
+PAGE_BYTES: Final = 8 * 1024 * 1024  # media and tools are kept whole in rows
+_AT_ONCE: Final = 500  # rows a statement
+_BIG: Final = {"blobs": 20}  # of a table whose single rows may have megabytes
+
+
+def primary_key(table: Table, row: Row) -> Key:
+    """A row's primary key."""
+    at = {column.name: place for place, column in enumerate(table.c)}
+    return tuple(row[at[column.name]] for column in table.primary_key)
+
+
+async def iterate_pages(store: Store, table: Table, after: Key | None = None) -> AsyncIterator[list[Row]]:
+    """All rows behind a key, each page a short read of its own."""
+    while True:
+        async with store.read() as conn:
+            page = await _page(conn, table, after)
+        if not page:
+            return
+        yield page
+        after = primary_key(table, page[-1])
+
+
+async def _page(conn: AsyncConnection, table: Table, after: Key | None) -> list[Row]:
+    """Rows behind a key, as many as a page holds.
+
+    A few a statement, as every statement has a limit: of a cursor only its opening has one, and a server that hangs
+    while the cursor is read on would be waited for without end.
+    """
+    found: list[Row] = []
+    size_bytes = 0
+    while len(found) < PAGE_ROWS:
+        number = min(_BIG.get(table.name, _AT_ONCE), PAGE_ROWS - len(found))
+        rows = (await conn.execute(_query(table, after).limit(number))).all()
+        for row in rows:
+            found.append(tuple(row))
+            size_bytes += sum(len(value) for value in row if isinstance(value, str | bytes))
+            if size_bytes > PAGE_BYTES:
+                return found
+        if len(rows) < number:
+            break
+        after = primary_key(table, found[-1])
+    return found
+
+
+def _query(table: Table, after: Key | None) -> Select[Any]:
+    key = tuple(table.primary_key)
+    query = select(*map(_as_stored, table.c)).order_by(*key)
+    if after is None:
+        return query
+    values = [literal(value, column.type) for value, column in zip(after, key, strict=True)]
+    return query.where(key[0] > values[0] if len(key) == 1 else tuple_(*key) > tuple_(*values))
+
+
+def _as_stored(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    return json_as_text(column) if isinstance(column.type, JSON) else column
+
+
+_BYTES: Final = 16
+_MODULUS: Final = 1 << 8 * _BYTES
+_NUL: Final = "\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """How many rows, and the sum of their hashes."""
+
+    rows: int = 0
+    total: int = 0
+
+    def hex(self) -> str:
+        """The sum, to be shown."""
+        return f"{self.total:0{2 * _BYTES}x}"
+
+
+def digest_of(table: Table, rows: list[Row], before: Digest | None = None) -> Digest:
+    """The digest of some rows, on top of others."""
+    before = before or Digest()
+    json_at = json_columns(table)
+    total = before.total + sum(_hash(row, json_at) for row in rows)
+    return Digest(before.rows + len(rows), total % _MODULUS)
+
+
+async def digest_table(store: Store, table: Table) -> Digest:
+    """The digest of a whole table."""
+    digest = Digest()
+    async for page in iterate_pages(store, table):
+        digest = digest_of(table, page, digest)
+    return digest
+
+
+def storable_row(row: Row, json_at: Sequence[int] = ()) -> Row:
+    """A row as both databases can keep it: PostgreSQL has no NUL in text, and no NaN in JSON (at `json_at`)."""
+    if any(isinstance(value, str) and _NUL in value for value in row):
+        row = tuple(storable_text(value) if isinstance(value, str) else value for value in row)
+    told = {place: postgres_json(row[place]) for place in json_at if row[place] is not None}
+    if all(row[place] is text for place, text in told.items()):
+        return row
+    return tuple(told.get(place, value) for place, value in enumerate(row))
+
+
+def json_columns(table: Table) -> list[int]:
+    """At which places its rows have JSON."""
+    return [place for place, column in enumerate(table.c) if isinstance(column.type, JSON)]
+
+
+def _hash(row: Row, json_at: list[int]) -> int:
+    values = list(storable_row(row, json_at))
+    for place in json_at:
+        values[place] = _meaning(values[place])
+    return int.from_bytes(blake2b(repr(values).encode("ascii", "backslashreplace"), digest_size=_BYTES).digest())
+
+
+def _meaning(text: str | None) -> str | None:
+    """JSON text as one spelling of its value."""
+    if text is None or len(text) <= 2:  # {}, [], a digit
+        return text
+    return json.dumps(_plain(json.loads(text)), sort_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, list) else value

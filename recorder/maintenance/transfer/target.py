@@ -1,0 +1,187 @@
+"""Where a copy goes: an empty database, marked as unfinished until the copy is whole.
+
+Owns: which database may be copied into, its mark (the schema's revision, so that no program opens it), and how far each
+table is, noted in the transaction that writes its rows. Refuses: copying (`recorder.maintenance.transfer.store_copy`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Column, Integer, MetaData, Table, Text, delete, exc, inspect, select, text, update
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.base.urls import mask_store_url
+from recorder.errors import Conflict, StoreError
+from recorder.maintenance.transfer.tables import TABLES, Key
+from recorder.processes import file_modes
+from recorder.search.documents import queue_all_calls
+from recorder.store import bootstrap
+from recorder.store.bootstrap import HEAD, UNFINISHED
+from recorder.store.changes import mark_quiet
+from recorder.store.database import Store
+from recorder.store.schema import metadata, projects
+from recorder.store.sql import UNHURRIED
+
+DRIVERS: Final = ("postgresql+asyncpg", "sqlite+aiosqlite")
+_FORMS: Final = "postgresql+asyncpg://USER@HOST/DATABASE or sqlite+aiosqlite:////FOLDER/hone.db"
+
+_revision = Table("alembic_version", MetaData(), Column("version_num", Text))  # Alembic's, of one row
+# Only there while a copy is unfinished, so it is no part of the schema.
+_progress = Table(
+    "hone_copy",
+    MetaData(),
+    Column("name", Text, primary_key=True),  # a table's
+    Column("source", Text, nullable=False),
+    Column("rows", Integer, nullable=False),
+    Column("after", Text),  # the last key that was written, as JSON
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far one table is."""
+
+    rows: int
+    after: Key | None
+
+
+async def open_target(url: str) -> Store:
+    """The database that a copy goes to. Raises StoreError where it cannot be opened, or is no database of ours."""
+    read = _read(url)
+    if read.get_backend_name() == "sqlite":
+        _make_folder_of(read)
+    return await bootstrap.open_bare(url)
+
+
+def _make_folder_of(file: URL) -> None:
+    try:
+        file_modes.make_folder(Path(str(file.database)).absolute().parent)
+    except OSError as e:
+        raise StoreError(f"a store cannot be copied to {mask_store_url(file)}: {e}") from e
+
+
+def _read(url: str) -> URL:
+    try:
+        read = make_url(url)
+    except (exc.ArgumentError, ValueError) as e:  # what was given may hold a password: it is not repeated
+        raise StoreError(f"the URL that --to names cannot be read: write {_FORMS}") from e
+    if read.drivername not in DRIVERS or read.database in (None, "", ":memory:"):
+        raise StoreError(f"a store cannot be copied to {mask_store_url(read)}: write {_FORMS}")
+    return read
+
+
+async def begin_copy(source: Store, target: Store) -> bool:
+    """Make an empty database ready, or find the unfinished copy of this source in it: then True.
+
+    Raises Conflict where something else is in it.
+    """
+    name = await _identity(source)
+    found = await bootstrap.read_revision(target)
+    if found == UNFINISHED:
+        await _require_same(target, name)
+        return True
+    await _require_empty(target, found)
+    await bootstrap.upgrade_schema(target)
+    async with target.write() as conn:
+        await conn.run_sync(_progress.create)
+        await conn.execute(
+            _progress.insert(), [{"name": table.name, "source": name, "rows": 0, "after": None} for table in TABLES]
+        )
+        await _mark(conn, UNFINISHED)
+    return False
+
+
+async def load_positions(target: Store) -> dict[str, Position]:
+    """How far each table is."""
+    async with target.read() as conn:
+        rows = await conn.execute(select(_progress.c.name, _progress.c.rows, _progress.c.after))
+        return {name: Position(count, None if after is None else _key(after)) for name, count, after in rows}
+
+
+async def note_position(conn: AsyncConnection, table: Table, was: Position, now_at: Position) -> None:
+    """Note in the transaction that writes rows how far the table is. Raises Conflict where another copy went on."""
+    here = (_progress.c.name == table.name, _progress.c.rows == was.rows)
+    after = None if now_at.after is None else _key_text(now_at.after)
+    moved = await conn.execute(update(_progress).where(*here).values(rows=now_at.rows, after=after))
+    if moved.rowcount != 1:
+        raise Conflict("another `hone db copy` writes into the same database: let one of them go on alone")
+
+
+async def empty_target(target: Store) -> None:
+    """Take everything out again that was copied so far."""
+    async with target.write() as conn:
+        if target.is_sqlite:
+            for table in reversed(TABLES):
+                await conn.execute(mark_quiet(delete(table)))
+        else:  # which looks for each row that is deleted whether another refers to it
+            await conn.execute(text(f"truncate {', '.join(table.name for table in metadata.sorted_tables)}"))
+        await conn.execute(update(_progress).values(rows=0, after=None))
+
+
+async def finish_copy(target: Store) -> None:
+    """Take the mark off: programs may open it."""
+    async with target.write() as conn:
+        await take_any_time(conn)
+        await conn.run_sync(_progress.drop)
+        await queue_all_calls(conn)
+        await _mark(conn, HEAD)
+        if not target.is_sqlite:  # it plans by what it counted, and has counted nothing yet
+            await conn.execute(text("analyze"))
+
+
+async def take_any_time(conn: AsyncConnection) -> None:
+    """Let what follows read a whole table, however long that takes (`recorder.store.postgres` ends what hangs)."""
+    await conn.execution_options(**{UNHURRIED: True})
+
+
+async def _identity(source: Store) -> str:
+    """Which store this is: each project has a random key, which is never changed."""
+    async with source.read() as conn:
+        rows = await conn.execute(select(projects.c.id, projects.c.node_key))
+        known = sorted((id_, bytes(key)) for id_, key in rows)
+    return f"{HEAD}:{blake2b(repr(known).encode(), digest_size=16).hexdigest()}"
+
+
+async def _require_same(target: Store, name: str) -> None:
+    async with target.read() as conn:
+        if name not in set((await conn.execute(select(_progress.c.source))).scalars()):
+            raise Conflict(
+                f"{mask_store_url(target.url)} holds an unfinished copy of another store, or one that another version "
+                "of Hone began: empty it, or name another database"
+            )
+
+
+async def _require_empty(target: Store, found: str | None) -> None:
+    async with target.read() as conn:
+        tables = await conn.run_sync(lambda c: inspect(c).get_table_names())
+        if found is None and tables:
+            raise Conflict(
+                f"{mask_store_url(target.url)} is not empty (it has a table {min(tables)!r}): name an empty database"
+            )
+        if found is not None and found != HEAD:
+            raise Conflict(
+                f"{mask_store_url(target.url)} is a store already, with schema {found}: name an empty database"
+            )
+        for table in TABLES if found == HEAD else ():
+            if (await conn.execute(select(*table.primary_key).limit(1))).first() is not None:
+                raise Conflict(
+                    f"{mask_store_url(target.url)} is a store already ({table.name} has rows): name an empty database"
+                )
+
+
+async def _mark(conn: AsyncConnection, revision: str) -> None:
+    await conn.execute(update(_revision).values(version_num=revision))
+
+
+def _key_text(key: Key) -> str:
+    return json.dumps([{"bytes": value.hex()} if isinstance(value, bytes) else value for value in key])
+
+
+def _key(written: str) -> Key:
+    return tuple(bytes.fromhex(value["bytes"]) if isinstance(value, dict) else value for value in json.loads(written))

@@ -1,0 +1,175 @@
+"""Content ids: when two messages are the same message, and what they hash to.
+
+Owns: the canonical form of a message (five ways to echo an assistant turn are one), the keyed hashes of nodes, blobs
+and implicit groups. Refuses: storage; deciding what follows from equality (`recorder.messages.continuation`).
+
+Hashes are keyed with the project's `node_key`, so that equal text in two projects cannot be linked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+
+from recorder.messages.calls import Message
+from recorder.messages.text_masking import mask_message
+
+# What clients add to, or leave out of, an assistant turn when they send it back.
+ECHO_EXTRAS = frozenset(
+    {
+        "refusal",
+        "annotations",
+        "audio",
+        "parsed",
+        "reasoning",
+        "reasoning_content",
+        "reasoning_details",
+        "thinking_blocks",
+        "provider_specific_fields",
+        "cache_control",
+    }
+)
+_ID_CHARS = 256
+_TEXT_PARTS = frozenset({"text", "output_text", "input_text"})
+
+
+def canonical_json(value: object) -> bytes:
+    """`value` as compact JSON with sorted keys: equal values give equal bytes."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # integers beyond 64 bits, lone surrogates: JSON has them, orjson does not
+        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def canonical_message(message: Message) -> dict[str, Any]:
+    """`message` in the one form that all its echoes share.
+
+    None, "" and an absent content are equal; a list with one text part equals its text; arguments of tool calls are
+    compared as JSON where they parse; ids are kept; what only echoes add (`ECHO_EXTRAS`, nulls) is dropped.
+    """
+    if len(message) == 2 and message.get("content").__class__ is str and message["content"] and "role" in message:
+        return dict(message)  # nearly all messages
+    form = {k: v for k, v in message.items() if v is not None and k not in ECHO_EXTRAS}
+    content = form.get("content")
+    if isinstance(content, list):
+        content = form["content"] = _content(content)
+    if content is not None and not content:
+        del form["content"]
+    calls = form.get("tool_calls")
+    if isinstance(calls, list):
+        form["tool_calls"] = [_tool_call(call) for call in calls]
+        if not calls:
+            del form["tool_calls"]
+    return form
+
+
+def echoed_extras(message: Message) -> dict[str, Any]:
+    """What `canonical_message` leaves out and yet says something: reasoning, refusal, annotations …"""
+    return {k: v for k, v in message.items() if k in ECHO_EXTRAS and v not in (None, [], "")}
+
+
+def node_id(key: bytes, parent: bytes | None, message: Message) -> bytes:
+    """The 16-byte id of `message` under `parent`; the id stands for the whole conversation up to it."""
+    return blake2b((parent or b"") + canonical_json(canonical_message(message)), digest_size=16, key=key).digest()
+
+
+def chain_node_ids(key: bytes, messages: Sequence[Message]) -> list[bytes]:
+    """The node ids of a conversation, one a message, first to last."""
+    ids: list[bytes] = []
+    parent: bytes | None = None
+    for message in messages:
+        parent = node_id(key, parent, message)
+        ids.append(parent)
+    return ids
+
+
+def content_id(key: bytes, content: bytes) -> bytes:
+    """The 16-byte id of a blob."""
+    return blake2b(content, digest_size=16, key=key, person=b"blob").digest()
+
+
+def issued_id_key(issued_id: str) -> str:
+    """By what an id that was given out is looked up: itself, or a hash of one that is long.
+
+    Some providers put a signature of kilobytes into the id of a tool call, which PostgreSQL's indexes do not take.
+    """
+    if len(issued_id) <= _ID_CHARS:
+        return issued_id
+    return "blake2b:" + blake2b(issued_id.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+def hash_first_turn(messages: Iterable[Message], *, whole: bool = False) -> list[dict[str, Any]]:
+    """What a run was given to do: its system messages and the first of its user; with `whole`, all of both."""
+    head: list[dict[str, Any]] = []
+    for message in messages:
+        role = message.get("role")
+        if role in {"system", "developer", "user"}:
+            head.append(canonical_message(message))
+        if role == "user" and not whole:
+            break
+    return head
+
+
+def implicit_group_key(
+    key: bytes,
+    alias_id: str | None,
+    messages: Sequence[Message],
+    tools: Sequence[Mapping[str, Any]] | None,
+    purpose: str = "train",
+    *,
+    continued: bool = False,
+    masked: bool = False,
+) -> str:
+    """What runs that attempt the same task have in common: alias, system messages, tools, first user message.
+
+    `purpose` is part of it, so that a measuring run never shares a group with runs that are trained on. What continues
+    an ended run (`continued`) is no further attempt at its opening: all that its user has said since counts too.
+    `masked`: what is alike counts as the same (`recorder.messages.text_masking`).
+    """
+    head = hash_first_turn(messages, whole=continued)
+    if masked:
+        head = [mask_message(message) for message in head]
+    person = b"continued" if continued else b"group"
+    return blake2b(
+        canonical_json([alias_id, purpose, head, tools or []]), digest_size=16, key=key, person=person
+    ).hexdigest()
+
+
+def _content(parts: list[Any]) -> Any:
+    kept = [_without_marks(part) for part in parts]
+    if not kept:
+        return None
+    if len(kept) == 1 and isinstance(kept[0], dict) and str(kept[0].get("type")) in _TEXT_PARTS:
+        return kept[0].get("text")
+    return kept
+
+
+def _without_marks(part: Any) -> Any:
+    # cache marks move from message to message as a conversation grows
+    if not isinstance(part, dict):
+        return part
+    return {k: v for k, v in part.items() if v is not None and k != "cache_control"}
+
+
+def _tool_call(call: Any) -> Any:
+    if not isinstance(call, dict):
+        return call
+    form = {k: v for k, v in call.items() if v is not None and k != "index"}
+    function = form.get("function")
+    if isinstance(function, dict) and isinstance(function.get("arguments"), str):
+        form["function"] = function | {"arguments": _arguments(function["arguments"])}
+    return form
+
+
+def _arguments(text: str) -> Any:
+    """Arguments as a value where they are JSON, else as the text that the model wrote."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    # a JSON string must not equal the malformed text that spells the same
+    return {"json": value}

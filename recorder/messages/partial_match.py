@@ -1,0 +1,162 @@
+"""What a conversation shares with recorded ones though it is not their continuation word by word.
+
+Owns: answers that come back behind another history, and texts of a run that are quoted in a new conversation. Pure.
+Refuses: deciding where a call belongs (`recorder.capture.lookups.client_sessions`), the exact chain of messages
+(`recorder.messages.continuation`).
+
+An answer counts together with what it answered: "OK" alone comes back in any run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from recorder.messages.calls import Message, ParentCall
+from recorder.messages.content_hashes import canonical_json, canonical_message
+from recorder.messages.plain_text import message_text, text_parts
+
+MIN_QUOTED_CHARS: Final = 32  # a shorter text may stand in two conversations by chance
+_BLOCK_ENDS: Final = "<`"  # what closing tags and fences of code begin with
+MOST_LOOKED_AT: Final = 16  # turns of a history, from its end
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An answer of a run, with what it answered."""
+
+    choice: ParentCall
+    trajectory_id: str
+    answer: Message
+    asked: Message | None
+    finish_reason: str | None
+    tools: bytes | None  # the blob of the tools that its call had
+
+
+def matching_exchanges(messages: Sequence[Message], said: Iterable[Said]) -> list[Said]:
+    """The recorded answers that stand in a conversation, at the last place where any does; empty where none does."""
+    known: dict[tuple[bytes, bytes], list[Said]] = {}
+    for one in said:
+        if one.asked is not None:
+            known.setdefault((form_without_ids(one.asked), form_without_ids(one.answer)), []).append(one)
+    if not known:
+        return []
+    turns = [at for at in range(len(messages) - 1, 0, -1) if messages[at].get("role") == "assistant"]
+    for at in turns[:MOST_LOOKED_AT]:
+        found = known.get((form_without_ids(messages[at - 1]), form_without_ids(messages[at])))
+        if found:
+            return found
+    return []
+
+
+def form_without_ids(message: Message) -> bytes:
+    """A message without the ids of tool calls: some agents number their calls anew when they send them back."""
+    form = canonical_message(message)
+    form.pop("tool_call_id", None)
+    calls = form.get("tool_calls")
+    if isinstance(calls, list):
+        form["tool_calls"] = [_without_id(call) for call in calls]
+    return canonical_json(form)
+
+
+def _without_id(call: Any) -> Any:
+    return {name: value for name, value in call.items() if name != "id"} if isinstance(call, Mapping) else call
+
+
+def equals_but_space(said: Message, told: Message) -> bool:
+    """Whether a message is another with the white space at the ends of its text trimmed, or left."""
+    text = message_text(said)
+    return message_text(told) in (text, *_trimmed(text)) and _rest(said) == _rest(told)
+
+
+def matched_length(said: Message, told: Message, stops: Sequence[str] = ()) -> int:
+    """How much of a told message is what was said, where it begins with all of that; 0 where it does not.
+
+    Agents append their stop string, and notes. Behind what was said there is a new line, one of the call's stop strings
+    or the end of a block of code: a text that goes on in another way is another text.
+    """
+    text, whole = message_text(told), message_text(said)
+    if not whole.strip():
+        return 0
+    fits = [len(start) for start in (whole, *_trimmed(whole)) if text.startswith(start)]
+    length = max((length for length in fits if _ends_there(text, length, stops)), default=0)
+    return length if length and _rest(said) == _rest(told) else 0
+
+
+def _trimmed(text: str) -> tuple[str, str, str]:
+    return text.rstrip(), text.lstrip(), text.strip()
+
+
+def _ends_there(text: str, length: int, stops: Sequence[str]) -> bool:
+    seam = text[length - 1 : length + 1]
+    if len(seam) < 2 or "\n" in seam or seam[1] in _BLOCK_ENDS:
+        return True
+    return any(text.startswith(end, length) for stop in stops if (end := stop.strip()))
+
+
+def _rest(message: Message) -> bytes:
+    """A message without its text."""
+    form = canonical_message(message)
+    form.pop("content", None)
+    return canonical_json(form)
+
+
+def is_quoted(text: str, messages: Iterable[Message]) -> bool:
+    """Whether a text, long enough to be no chance, stands in some message."""
+    wanted = text.strip()
+    return len(wanted) >= MIN_QUOTED_CHARS and any(wanted in said for m in messages for said in text_parts(m))
+
+
+def first_user_text(messages: Iterable[Message]) -> str:
+    """What a conversation begins with, after its system messages; "" where nobody asks anything."""
+    return next((message_text(m).strip() for m in messages if m.get("role") == "user"), "")
+
+
+def is_about(words: str, messages: Iterable[Message]) -> bool:
+    """Whether some user message says these words, and not as a part of longer ones: what an errand is about."""
+    return bool(words) and any(
+        _stands_in(words, text) for m in messages if m.get("role") == "user" for text in text_parts(m)
+    )
+
+
+def _stands_in(words: str, text: str) -> bool:
+    at = text.find(words)
+    if at < 0:
+        return False
+    before, behind = text[:at][-1:], text[at + len(words) :][:1]
+    return not (before.isalnum() and words[0].isalnum()) and not (behind.isalnum() and words[-1].isalnum())
+
+
+def system_head(messages: Iterable[Message]) -> bytes:
+    """The system messages that a conversation begins with, in their canonical form."""
+    found: list[dict[str, Any]] = []
+    for message in messages:
+        if message.get("role") not in ("system", "developer"):
+            break
+        found.append(canonical_message(message))
+    return canonical_json(found)
+
+
+def asked_of_tools(answer: Message) -> Iterator[str]:
+    """Every text in the arguments of an answer's tool calls."""
+    for call in answer.get("tool_calls") or ():
+        function = call.get("function") if isinstance(call, Mapping) else None
+        arguments = function.get("arguments") if isinstance(function, Mapping) else None
+        if isinstance(arguments, str):
+            try:
+                yield from _strings(json.loads(arguments))
+            except (ValueError, RecursionError):
+                continue
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _strings(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _strings(inner)

@@ -1,0 +1,144 @@
+"""What a stored message says: its texts, its thinking, the tools that it asked for; in each spelling of the form.
+
+Owns: reading these, whatever nonsense stands in their place. Refuses: how they are shown or held against each other.
+
+What a model asked of its tools: the requests in a sampled message, and when a tool call is the one asked for.
+
+Owns: the equality of a request and a call: their names, and their arguments as JSON values. Refuses: storage, and
+deciding between equal requests (`recorder.capture.tool_calls`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+from recorder.messages import content_hashes
+from recorder.messages.calls import Message
+
+_THINKING: Final = ("reasoning_content", "reasoning")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool that was asked for. `arguments` as they stand there: mostly a string of JSON."""
+
+    id: str | None
+    name: str
+    arguments: object
+
+
+def thinking_text(message: Message) -> str:
+    """What the model thought, "" for nothing."""
+    return next((said for name in _THINKING if isinstance(said := message.get(name), str) and said), "")
+
+
+def tool_calls(message: Message) -> list[ToolCall]:
+    """The tools that it asked for; a function, as it was called before there were tools, too."""
+    asked, old = message.get("tool_calls"), message.get("function_call")
+    found = [one for one in asked if isinstance(one, Mapping)] if isinstance(asked, list) else []
+    return [_tool_call(one) for one in [*found, *([{"function": old}] if isinstance(old, Mapping) else [])]]
+
+
+def _tool_call(one: Mapping[str, object]) -> ToolCall:
+    function = one.get("function") or one.get("custom")
+    told: Mapping[str, object] = function if isinstance(function, Mapping) else {}
+    id_ = str(one["id"]) if one.get("id") else None
+    return ToolCall(id_, str(told.get("name", "?")), told.get("arguments", told.get("input", "")))
+
+
+def message_text(
+    message: Mapping[str, object], *, separator: str = "\n", label: Callable[[object], str] | None = None
+) -> str:
+    """The text of a message's content (also of an MCP result's): a string, a list of parts, or nothing.
+
+    `label` says what stands for a part that is no text; None: nothing does.
+    """
+    if label is None:
+        return separator.join(text_parts(message))
+    found = content_parts(message.get("content"))
+    return separator.join(label(part) if text is None else text for text, part in found)
+
+
+def text_parts(message: Mapping[str, object]) -> Iterator[str]:
+    """The texts of a message's content, in their order."""
+    return find_texts(message.get("content"))
+
+
+def find_texts(content: object) -> Iterator[str]:
+    """The texts in a content, however deep they stand in it."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, Mapping):
+        yield from find_texts(content.get("text"))
+    elif isinstance(content, list | tuple):
+        for part in content:
+            yield from find_texts(part)
+
+
+def content_parts(content: object) -> list[tuple[str | None, object]]:
+    """The parts of a message's content, each with its text; None for one that is no text."""
+    if content is None or content == "":
+        return []
+    if isinstance(content, str):
+        return [(content, content)]
+    if not isinstance(content, list):
+        return [(json.dumps(content, ensure_ascii=False), content)]
+    return [(_text(part), part) for part in content]
+
+
+def _text(part: object) -> str | None:
+    text = part.get("text") if isinstance(part, Mapping) else part
+    return text if isinstance(text, str) else None
+
+
+def kind_label(part: object) -> str:
+    """A part that is no text by its type, for `message_text`."""
+    return f"[{media_kind(part)}]"
+
+
+def media_kind(part: object) -> str:
+    """What a part is that is no text."""
+    return str(part.get("type", "?")) if isinstance(part, Mapping) else type(part).__name__
+
+
+# Some agents (Claude Code among them) show their model the tools of a server `x` as `mcp__x__<tool>`.
+_CLIENTS_PREFIX = re.compile(r"^mcp__(?:[^_]|_(?!_))+__(?=.)")
+
+
+def match_key(key: bytes, name: str, arguments: Any) -> bytes:
+    """The 16 bytes in which a tool call equals the request for it; keyed with the project's `node_key`."""
+    form = content_hashes.canonical_json(
+        [_CLIENTS_PREFIX.sub("", name), _plain(arguments if arguments is not None else {})]
+    )
+    return blake2b(form, digest_size=16, key=key, person=b"tool").digest()
+
+
+def parse_tool_requests(key: bytes, message: Message | None) -> list[tuple[int, str | None, bytes]]:
+    """(position, tool-call id, match) of each function call in an assistant message whose arguments are JSON."""
+    found = []
+    calls = (message or {}).get("tool_calls")
+    for position, call in enumerate(calls if isinstance(calls, Sequence) else ()):
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            continue
+        try:
+            wanted = match_key(key, function["name"], json.loads(function.get("arguments") or "{}"))
+        except (TypeError, ValueError, RecursionError):
+            continue  # what is no JSON can't be called with, nor what is nested deeper than is read
+        id_ = call.get("id")
+        found.append((position, id_ if isinstance(id_, str) else None, wanted))
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Numbers as JavaScript writes them: 2.0 is 2."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return {k: _plain(v) for k, v in value.items()} if isinstance(value, dict) else value

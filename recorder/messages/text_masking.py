@@ -1,0 +1,74 @@
+"""Tasks that are alike: the same words but for numbers, dates, ids, addresses, URLs and quoted text.
+
+Owns: what of a text is masked, and with which mark. Pure. Refuses: deciding whether alike is enough
+(`recorder.same_task`), and telling the judge (`judge.llm.prompt`).
+
+Each kind has its own mark, so a number never stands for an address. Masking what is masked changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from recorder.messages.calls import Message
+
+_MONTH = (
+    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sep(?:t(?:ember)?)?|oct(?:ober)?"
+    r"|nov(?:ember)?|dec(?:ember)?)"
+)
+_DAY = r"\d{1,2}(?:st|nd|rd|th)?"
+_CLOCK = r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:\s?[ap]m\b)?"
+_MOST_QUOTED = 2000  # characters between two quotation marks: more is no quotation
+
+# In this order: what is longer holds what is shorter (a URL has numbers, a quotation may have anything).
+_KINDS: Final = (
+    ("url", re.compile(r"\b(?:https?|ftp|file|s3|gs)://[^\s<>\"'`]+[^\s<>\"'`.,;:!?)\]}]", re.IGNORECASE)),
+    ("address", re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+|\b\d{1,3}(?:\.\d{1,3}){3}\b(?::\d+)?")),
+    (
+        "quote",
+        re.compile(
+            rf"\"[^\"\n]{{1,{_MOST_QUOTED}}}\"|“[^“”\n]{{1,{_MOST_QUOTED}}}”|«[^«»\n]{{1,{_MOST_QUOTED}}}»"
+            rf"|„[^„“”\n]{{1,{_MOST_QUOTED}}}[“”]|`[^`\n]{{1,{_MOST_QUOTED}}}`"
+            rf"|(?<!\w)'[^'\n]{{1,{_MOST_QUOTED}}}'(?!\w)|(?<!\w)‘[^‘’\n]{{1,{_MOST_QUOTED}}}’(?!\w)"
+        ),
+    ),
+    (
+        "date",
+        re.compile(
+            rf"\b\d{{4}}-\d{{2}}-\d{{2}}(?:[T ]{_CLOCK}(?:Z|[+-]\d{{2}}:?\d{{2}})?)?"
+            rf"|\b\d{{1,4}}([./-])\d{{1,2}}\1\d{{1,4}}\b"
+            rf"|\b{_DAY}\.?\s(?:of\s)?{_MONTH}\b\.?(?:,?\s\d{{4}}\b)?|\b{_MONTH}\.?\s{_DAY}\b(?:,?\s\d{{4}}\b)?|\b{_CLOCK}",
+            re.IGNORECASE,
+        ),
+    ),
+    ("id", re.compile(r"(?<![\w-])(?=[\w-]*\d)(?=[\w-]*[^\W\d])[\w-]+(?![\w-])")),
+    ("number", re.compile(r"\d+(?:[.,'\u202f\u00a0]\d+)*")),
+)
+
+
+def mask_text(text: str) -> str:
+    """A text with a mark in the place of each thing that may differ between tasks that are alike."""
+    for kind, pattern in _KINDS:
+        text = pattern.sub(f"<{kind}>", text)
+    return text
+
+
+def mask_message(message: Message) -> dict[str, Any]:
+    """A message whose texts are masked; all else of it stays."""
+    return {**message, "content": _masked(message.get("content"))}
+
+
+def _masked(content: Any) -> Any:
+    if isinstance(content, str):
+        return mask_text(content)
+    if isinstance(content, list):
+        return [_masked_part(part) for part in content]
+    return content
+
+
+def _masked_part(part: Any) -> Any:
+    if isinstance(part, Mapping) and isinstance(part.get("text"), str):
+        return {**part, "text": mask_text(part["text"])}
+    return mask_text(part) if isinstance(part, str) else part

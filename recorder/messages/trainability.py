@@ -1,0 +1,117 @@
+"""What of a call may be trained on, and the words for what may not.
+
+Owns: the reason codes about tokens (the whole project uses these, in `choices.untrainable_reason` and in the ledger)
+and the rule for one sampled choice. Refuses: what only a trajectory, a group or a trainer can know: they use the codes.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+
+from recorder.messages.calls import RecordedCall, SampledChoice, SamplingParameters
+from recorder.states import CallKind, CallState, Confidence, Purpose
+
+MAX_LOGPROB = 1e-3  # a probability is at most 1; what rounding adds is a thousand times smaller
+MIN_TEMPERATURE = 0.1  # below it sampling is nearly greedy: the logprobs say nothing about the choice that was made
+ENGINE_MISSING_LOGPROB = -9999.0  # what vLLM writes where it has none
+TRAINED_FINISHES = frozenset({"stop", "tool_calls", "function_call"})
+
+
+class Exclusion(StrEnum):
+    """Why tokens are context (masked) and not trained on."""
+
+    # of the call
+    PURPOSE = "purpose"  # val, eval, none
+    NOT_COMPLETE = "not_complete"  # aborted, errored
+    AMBIGUOUS = "ambiguous_attribution"  # whose call it is, is not certain
+    AUXILIARY = "auxiliary_call"  # a title, a summary beside the agent's work
+    SUPERSEDED = "superseded"  # a retry took its place
+    REDACTED = "redacted"  # text was taken out of it, and its token ids with it
+    # of the sampling
+    TEMPERATURE = "temperature_below_0.1"
+    TOP_P = "top_p"
+    TOP_K = "top_k"
+    MIN_P = "min_p"
+    STRUCTURED_OUTPUT = "structured_output"
+    DISTORTED = "distorted_sampling"  # penalties, logit_bias, forced tools …
+    # of the choice
+    TRUNCATED = "finish_reason"  # anything but stop and tool_calls
+    IDS_MISSING = "token_ids_missing"
+    IDS_MALFORMED = "token_ids_malformed"  # those of the choice, or of its prompt, are no token ids
+    LOGPROBS_MISSING = "logprobs_missing"
+    LOGPROBS_MISCOUNTED = "logprobs_miscounted"
+    LOGPROBS_NOT_FINITE = "logprobs_not_finite"
+    LOGPROBS_ABOVE_ZERO = "logprobs_above_zero"
+    # of the trajectory and the version
+    NOT_SELECTED = "not_selected"  # a choice of n>1 that the agent did not go on with
+    BASE_FINGERPRINT = "base_fingerprint"  # sampled by another base
+    FOREIGN_VERSION = "foreign_version"  # not an ancestor of the version that is trained
+    OVER_AGE = "over_age"  # too many steps ago
+    DELETED = "deleted"  # the trajectory whose choice it was is no more
+    OTHER_VERSION = "other_version"  # a mixed trajectory's tokens of its earlier version
+
+
+def untrainable_reason(turn: RecordedCall, choice: SampledChoice, *, ids_readable: bool = True) -> str | None:
+    """Why this choice may not be trained on, as far as the call alone can tell; None where it may.
+
+    `ids_readable`: what the engine said were the ids of the prompt and of the choice could be packed as such.
+    """
+    if not ids_readable:
+        return Exclusion.IDS_MALFORMED
+    # An answer of text alone is marked as such first: other providers' models never have ids.
+    text_alone = Exclusion.IDS_MISSING if choice.message is not None and choice.token_ids is None else None
+    return _of_call(turn) or text_alone or _of_sampling(turn) or _of_choice(choice)
+
+
+def _of_call(turn: RecordedCall) -> Exclusion | None:
+    if turn.redacted is not None:
+        return Exclusion.REDACTED
+    if turn.attribution.trajectory.purpose is not Purpose.TRAIN:
+        return Exclusion.PURPOSE
+    if turn.state is not CallState.COMPLETE:
+        return Exclusion.NOT_COMPLETE
+    if turn.attribution.confidence in (Confidence.AMBIGUOUS, Confidence.HINT):
+        return Exclusion.AMBIGUOUS
+    if turn.turn_kind is CallKind.AUX:
+        return Exclusion.AUXILIARY
+    return None
+
+
+def sampling_reasons(sampling: SamplingParameters) -> list[Exclusion]:
+    """Every reason that the sampling parameters give, the one first that a choice is marked with."""
+    holds = {
+        Exclusion.TEMPERATURE: sampling.temperature < MIN_TEMPERATURE,
+        Exclusion.TOP_P: sampling.top_p != 1.0,
+        Exclusion.TOP_K: sampling.top_k is not None and sampling.top_k > 0,
+        Exclusion.MIN_P: sampling.min_p > 0.0,
+        Exclusion.DISTORTED: bool(sampling.distorting),
+    }
+    return [reason for reason, holding in holds.items() if holding]
+
+
+def _of_sampling(turn: RecordedCall) -> Exclusion | None:
+    reason = next(iter(sampling_reasons(turn.request.sampling)), None)
+    form = turn.request.response_format
+    structured = form is not None and form.get("type") != "text"
+    return Exclusion.STRUCTURED_OUTPUT if structured and reason in (None, Exclusion.DISTORTED) else reason
+
+
+def _of_choice(choice: SampledChoice) -> Exclusion | None:
+    if choice.finish_reason not in TRAINED_FINISHES:
+        return Exclusion.TRUNCATED
+    if not choice.token_ids:
+        return Exclusion.IDS_MISSING
+    if bool in set(map(type, choice.token_ids)):  # JSON's true, which would be packed as 1
+        return Exclusion.IDS_MALFORMED
+    logprobs = choice.logprobs
+    if logprobs is None:
+        return Exclusion.LOGPROBS_MISSING
+    if len(logprobs) != len(choice.token_ids):
+        return Exclusion.LOGPROBS_MISCOUNTED
+    # one infinity or NaN makes the sum one: cheaper than looking at each
+    if not math.isfinite(sum(logprobs)):
+        return Exclusion.LOGPROBS_NOT_FINITE
+    if max(logprobs) > MAX_LOGPROB:
+        return Exclusion.LOGPROBS_ABOVE_ZERO
+    return Exclusion.LOGPROBS_MISSING if min(logprobs) <= ENGINE_MISSING_LOGPROB else None

@@ -1,0 +1,389 @@
+"""Attempts: one run of the agent on one scenario, claimed by a runner, run again where the fault was not the agent's.
+
+Owns: attempts and their leases, the trajectory row that an attempt opens before the agent's first call (so that the
+proxy knows its purpose). Refuses: running the agent (trainer), what a failed run means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Update, and_, bindparam, exists, func, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.errors import Conflict, LeaseLost, NotFound
+from recorder.ids import check_external, new_id
+from recorder.queue.attempt_rows import (
+    GROUP_CLOSED,
+    AttemptView,
+    group_is_open,
+    open_trajectories,
+    plan_again,
+    trajectories_of,
+)
+from recorder.queue.groups.closure import TrajectoryEnd, close_trajectories
+from recorder.states import (
+    AttemptState,
+    CallKind,
+    CallState,
+    CampaignState,
+    Purpose,
+    TrajectoryState,
+)
+from recorder.store import ledger, sql
+from recorder.store.database import Project, Store
+from recorder.store.ledger import LedgerRow
+from recorder.store.schema import attempts, calls, campaigns, trajectories
+from recorder.store.sql import now
+from recorder.store.transitions import guarded_update
+
+__all__ = [
+    "AttemptEnd",
+    "AttemptFailure",
+    "AttemptView",
+    "LastCall",
+    "NewAttempt",
+    "abandon_expired",
+    "abandon_groupless",
+    "abandon_running",
+    "claim_attempt",
+    "claim_attempts",
+    "count_by_state",
+    "finish_attempt",
+    "finish_attempts",
+    "last_call",
+    "last_calls",
+    "list_expired",
+    "list_failures",
+    "list_groupless",
+    "new_attempts",
+    "renew_attempts",
+]
+
+_ENDS: Final = {
+    AttemptState.DONE: TrajectoryState.COMPLETED,
+    AttemptState.ERRORED: TrajectoryState.ERRORED,
+    AttemptState.ABANDONED: TrajectoryState.ABANDONED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NewAttempt:
+    """An attempt to be made. `number` counts the attempts at its scenario in that step."""
+
+    scenario_id: str
+    step_number: int
+    purpose: Purpose
+    number: int
+    group_external_id: str
+    trajectory_external_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnd:
+    """How a claimed attempt ended. Its trajectory ends likewise unless `trajectory_state` says otherwise.
+
+    `retry`: the trajectory is abandoned and the attempt is made again.
+    """
+
+    attempt: AttemptView
+    state: AttemptState
+    answer: Any = None
+    error: str | None = None
+    trajectory_state: TrajectoryState | None = None
+    reason: str | None = None
+    retry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailure:
+    """How an attempt failed. `reason`: its run's `end_reason`, where it has one."""
+
+    reason: str | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LastCall:
+    """How the newest main call of a trajectory ended; `complete` counts those that a model answered."""
+
+    state: CallState
+    http_status: int | None
+    error: str | None
+    complete: int
+
+
+async def new_attempts(store: Store, campaign_id: str, planned: Iterable[NewAttempt]) -> None:
+    """Write attempts to be made; those that the campaign has already are left as they are. Bind their groups first.
+
+    Raises Conflict where two attempts at one scenario in a step share a number: count them through all its groups.
+    """
+    rows = [asdict(p) for p in planned]
+    for row in rows:
+        check_external(row["trajectory_external_id"], "the trajectory")
+    async with store.write() as conn:
+        project = select(campaigns.c.project_id).where(campaigns.c.id == campaign_id)
+        project_id = (await conn.execute(project)).scalar_one_or_none()
+        if project_id is None:
+            raise NotFound(f"no campaign {campaign_id}")
+        common = {"project_id": project_id, "campaign_id": campaign_id, "state": AttemptState.PENDING, "try": 0}
+        if rows:
+            values = [{"id": new_id("att"), **common, **row} for row in rows]
+            await conn.execute(sql.insert_ignore(conn, attempts), values)
+            await _require_all(conn, campaign_id, rows)
+
+
+async def _require_all(conn: AsyncConnection, campaign_id: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    planned = {(row["group_external_id"], row["trajectory_external_id"]) for row in rows}
+    query = select(attempts.c.group_external_id, attempts.c.trajectory_external_id).where(
+        attempts.c.campaign_id == campaign_id, attempts.c.step_number.in_({row["step_number"] for row in rows})
+    )
+    missing = planned - {(row[0], row[1]) for row in await conn.execute(query)}
+    if missing:
+        group, trajectory = min(missing)
+        raise Conflict(
+            f"attempt {trajectory!r} of group {group!r} has the number of another attempt at its scenario: "
+            "count the attempts at a scenario through all its groups"
+        )
+
+
+async def claim_attempt(store: Store, campaign_id: str, owner: str, lease_s: float) -> AttemptView | None:
+    """`claim_attempts` for one."""
+    claimed = await claim_attempts(store, campaign_id, owner, lease_s, limit=1)
+    return claimed[0] if claimed else None
+
+
+async def claim_attempts(store: Store, campaign_id: str, owner: str, lease_s: float, limit: int) -> list[AttemptView]:
+    """Take the next attempts (group by group, so that the first groups are ready early) and open their trajectories.
+
+    Attempts whose group has closed meanwhile are never handed out; the sweep abandons them.
+    """
+    runnable = (
+        select(attempts.c.id)
+        .where(attempts.c.campaign_id == campaign_id, attempts.c.state == AttemptState.PENDING, group_is_open())
+        .order_by(attempts.c.step_number, attempts.c.group_external_id, attempts.c.number)
+        .limit(limit)
+    )
+    async with store.read() as conn:  # nothing to claim must not cost SQLite's only write lock
+        if (await conn.execute(runnable.limit(1))).first() is None:
+            return []
+    picked = runnable.with_for_update(skip_locked=True, of=attempts).cte("picked")
+    lease: dict[str, Any] = {
+        "lease_owner": owner,
+        "lease_epoch": attempts.c.lease_epoch + 1,
+        "lease_expires_at": now() + lease_s,
+    }
+    take = guarded_update(attempts, AttemptState.RUNNING, started_at=now(), **lease)
+    async with store.write() as conn:
+        taken = take.where(attempts.c.id.in_(select(picked.c.id))).returning(attempts)
+        rows = (await conn.execute(taken)).all()
+        return await open_trajectories(
+            conn, sorted(rows, key=lambda row: (row.step_number, row.group_external_id, row.number))
+        )
+
+
+async def renew_attempts(store: Store, campaign_id: str, owner: str, lease_s: float) -> int:
+    """Hold every running attempt of an owner for longer, in one statement; returns how many it still holds."""
+    statement = (
+        update(attempts)
+        .where(
+            attempts.c.campaign_id == campaign_id,
+            attempts.c.lease_owner == owner,
+            attempts.c.state == AttemptState.RUNNING,
+        )
+        .values(lease_expires_at=now() + lease_s)
+    )
+    async with store.write() as conn:
+        return (await conn.execute(statement)).rowcount
+
+
+async def finish_attempt(
+    store: Store,
+    attempt: AttemptView,
+    state: AttemptState,
+    answer: Any = None,
+    error: str | None = None,
+    *,
+    trajectory_state: TrajectoryState | None = None,
+    reason: str | None = None,
+    retry: bool = False,
+) -> None:
+    """`finish_attempts` for one. Raises LeaseLost."""
+    ending = AttemptEnd(attempt, state, answer, error, trajectory_state, reason, retry)
+    if await finish_attempts(store, [ending]):
+        raise LeaseLost(
+            f"attempt {attempt.id} is no longer held by {attempt.owner} (epoch {attempt.epoch}): its lease ran out. "
+            "Drop its result: it is made again."
+        )
+
+
+async def finish_attempts(store: Store, endings: Sequence[AttemptEnd]) -> list[AttemptView]:
+    """End attempts, and with them their trajectories, in one transaction. Returns those whose lease was lost.
+
+    The number of statements does not grow with the number of attempts.
+    """
+    async with store.write() as conn:
+        held = await _held(conn, [ending.attempt for ending in endings])
+        ours = [ending for ending in endings if ending.attempt.id in held]
+        for state in sorted({ending.state for ending in ours}):
+            of_state = [_ended_row(ending) for ending in ours if ending.state == state]
+            await conn.execute(_end_attempt(state), of_state)
+        await close_trajectories(conn, [_closing(ending) for ending in ours])
+        await plan_again(conn, [ending.attempt.id for ending in ours if ending.retry])
+    return [ending.attempt for ending in endings if ending.attempt.id not in held]
+
+
+async def _held(conn: AsyncConnection, claimed: Sequence[AttemptView]) -> set[str]:
+    """The attempts that are still their claimers', locked."""
+    columns = (attempts.c.id, attempts.c.lease_owner, attempts.c.lease_epoch)
+    query = select(*columns).where(
+        attempts.c.id.in_([attempt.id for attempt in claimed]), attempts.c.state == AttemptState.RUNNING
+    )
+    holders = {row.id: (row.lease_owner, row.lease_epoch) for row in await conn.execute(query.with_for_update())}
+    return {attempt.id for attempt in claimed if holders.get(attempt.id) == (attempt.owner, attempt.epoch)}
+
+
+def _end_attempt(state: AttemptState) -> Update:
+    values: dict[str, Any] = {
+        "answer": bindparam("new_answer", type_=attempts.c.answer.type),
+        "error": bindparam("new_error"),
+        "ended_at": now(),
+        "lease_owner": None,
+        "lease_expires_at": None,
+    }
+    return guarded_update(attempts, state, **values).where(attempts.c.id == bindparam("attempt_id"))
+
+
+def _ended_row(ending: AttemptEnd) -> dict[str, Any]:
+    return {"attempt_id": ending.attempt.id, "new_answer": ending.answer, "new_error": ending.error}
+
+
+def _closing(ending: AttemptEnd) -> TrajectoryEnd:
+    if ending.retry:
+        return TrajectoryEnd(ending.attempt.trajectory_id, TrajectoryState.ABANDONED, ending.reason or ending.error)
+    state = ending.trajectory_state or _ENDS[ending.state]
+    return TrajectoryEnd(ending.attempt.trajectory_id, state, ending.reason)
+
+
+async def abandon_running(store: Store, campaign_id: str) -> int:
+    """Abandon every running attempt of a campaign whose runner died, and plan each again; returns how many."""
+    return await _abandon(store, attempts.c.campaign_id == campaign_id, "runner_died")
+
+
+async def abandon_expired(project: Project) -> int:
+    """The same for every attempt of a running campaign whose lease ran out."""
+    return await _abandon(project.store, and_(*list_expired(project.id)), "lease_expired")
+
+
+async def abandon_groupless(project: Project) -> int:
+    """Abandon attempts that were never begun and whose group has closed without them; returns how many."""
+    gone = guarded_update(attempts, AttemptState.ABANDONED, expect=AttemptState.PENDING, **GROUP_CLOSED)
+    async with project.store.write() as conn:
+        return (await conn.execute(gone.where(*list_groupless(project.id)))).rowcount
+
+
+def list_groupless(project_id: str) -> tuple[ColumnElement[bool], ...]:
+    """Attempts of running campaigns that wait though their group has closed."""
+    return _of_running(project_id), attempts.c.state == AttemptState.PENDING, ~group_is_open()
+
+
+def list_expired(project_id: str) -> tuple[ColumnElement[bool], ...]:
+    """Attempts of running campaigns whose lease ran out."""
+    return *list_running(project_id), attempts.c.lease_expires_at <= now()
+
+
+def list_running(project_id: str) -> tuple[ColumnElement[bool], ...]:
+    """Attempts of running campaigns that run."""
+    return _of_running(project_id), attempts.c.state == AttemptState.RUNNING
+
+
+def _of_running(project_id: str) -> ColumnElement[bool]:
+    """Of campaigns that run, and of all gates: nobody goes on with one that is over, and finds what it left."""
+    runs = or_(campaigns.c.state == CampaignState.RUNNING, campaigns.c.version_id.is_not(None))
+    return attempts.c.campaign_id.in_(select(campaigns.c.id).where(campaigns.c.project_id == project_id, runs))
+
+
+async def _abandon(store: Store, condition: ColumnElement[bool], why: str) -> int:
+    """Abandon running attempts with their trajectories, and plan them again.
+
+    One whose trajectory had ended by itself is not made again: its group has it.
+    """
+    dead = guarded_update(
+        attempts, AttemptState.ABANDONED, expect=AttemptState.RUNNING, **{**GROUP_CLOSED, "error": why}
+    )
+    async with store.write() as conn:
+        rows = (await conn.execute(dead.where(condition).returning(attempts))).all()
+        runs = await trajectories_of(conn, rows)
+        closings = [TrajectoryEnd(id_, TrajectoryState.ABANDONED, why) for id_ in runs.values()]
+        ended = await close_trajectories(conn, closings)
+        again = [row.id for row in rows if runs[row.group_external_id, row.trajectory_external_id] in ended]
+        await plan_again(conn, again)
+        await ledger.write_rows(
+            conn,
+            [LedgerRow(row.project_id, "attempt", row.id, why, {"planned_again": row.id in again}) for row in rows],
+        )
+    return len(rows)
+
+
+async def count_by_state(
+    store: Store,
+    campaign_id: str,
+    step_number: int,
+    purpose: Purpose | None = None,
+    numbers: Collection[int] | None = None,
+) -> dict[AttemptState, int]:
+    """How many attempts of a step are in each state. `numbers`: of those with these alone."""
+    query = select(attempts.c.state, func.count()).where(
+        attempts.c.campaign_id == campaign_id, attempts.c.step_number == step_number
+    )
+    if purpose is not None:
+        query = query.where(attempts.c.purpose == purpose)
+    if numbers is not None:
+        query = query.where(attempts.c.number.in_(numbers))
+    async with store.read() as conn:
+        return {AttemptState(s): int(n) for s, n in await conn.execute(query.group_by(attempts.c.state))}
+
+
+async def list_failures(
+    store: Store, campaign_id: str, step_number: int, purpose: Purpose, numbers: Collection[int]
+) -> list[AttemptFailure]:
+    """The attempts of a step with these numbers that failed and are not made again, as they ended."""
+    a, again = attempts.c, attempts.alias("again")
+    same = [again.c[name] == a[name] for name in ("campaign_id", "step_number", "purpose", "scenario_id", "number")]
+    query = select(attempts).where(
+        a.campaign_id == campaign_id,
+        a.step_number == step_number,
+        a.purpose == purpose,
+        a.number.in_(numbers),
+        a.state == AttemptState.ERRORED,
+        ~exists().where(*same, again.c["try"] > a["try"]),
+    )
+    async with store.read() as conn:
+        rows = (await conn.execute(query.order_by(a.ended_at, a.id))).all()
+        ids = await trajectories_of(conn, rows)
+        of_runs = select(trajectories.c.id, trajectories.c.end_reason).where(trajectories.c.id.in_(ids.values()))
+        reasons = {row.id: row.end_reason for row in await conn.execute(of_runs)}
+    runs = [ids.get((row.group_external_id, row.trajectory_external_id)) for row in rows]
+    return [AttemptFailure(reasons.get(run) if run else None, row.error) for row, run in zip(rows, runs, strict=True)]
+
+
+async def last_call(store: Store, trajectory_id: str) -> LastCall | None:
+    """`last_calls` for one. None: no such call."""
+    return (await last_calls(store, [trajectory_id])).get(trajectory_id)
+
+
+async def last_calls(store: Store, trajectory_ids: Collection[str]) -> dict[str, LastCall]:
+    """The newest main call of each trajectory that has one, which tells an engine's fault from the agent's."""
+    c = calls.c
+    query = select(c.trajectory_id, c.state, c.http_status, c.error).where(
+        c.trajectory_id.in_(trajectory_ids), c.turn_kind == CallKind.MAIN
+    )
+    found: dict[str, LastCall] = {}
+    async with store.read() as conn:
+        for trajectory_id, state, status, error in await conn.execute(query.order_by(c.started_at, c.id)):
+            before = found[trajectory_id].complete if trajectory_id in found else 0
+            complete = before + (state == CallState.COMPLETE)
+            found[trajectory_id] = LastCall(CallState(state), status, error, complete)
+    return found

@@ -1,0 +1,309 @@
+"""Claims on groups: a judge or trainer takes one for a while, by one guarded statement on the database's clock.
+
+Owns: who may take which group, epochs, renewing and giving back. Refuses: what the holder does with it
+(`recorder.queue.judging.scores`, `recorder.queue.training.steps`), expiry (`recorder.maintenance.sweep`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, and_, exists, func, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.errors import LeaseLost
+from recorder.queue.groups.shadows import waits_for_members
+from recorder.states import GroupState, Purpose, TrajectoryState, VersionState
+from recorder.store.changes import mark_quiet
+from recorder.store.database import Project, Store
+from recorder.store.schema import aliases, groups, scores, trajectories, versions
+from recorder.store.sql import now
+from recorder.store.statement import equals_literal
+from recorder.store.transitions import guarded_update, move_state
+
+# What a judge takes once `try_after` is over. It stands on a scored group where feedback came after its score.
+_AGAIN: Final = (GroupState.UNSCORED, GroupState.SCORED)
+_OLDEST: Final = (groups.c.ready_at, groups.c.id)
+_BACK: Final = {GroupState.JUDGING: GroupState.READY, GroupState.TRAINING: GroupState.SCORED}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupClaim:
+    """A group held by `owner` until `expires_at` (unix seconds). Every later write names owner and epoch.
+
+    `score_id` is the group's current score, `tries` how many judgings of it have failed.
+    """
+
+    group_id: str
+    owner: str
+    epoch: int
+    expires_at: float
+    score_id: str | None
+    project_id: str
+    alias_id: str | None
+    campaign_id: str | None
+    tries: int
+
+
+async def claim_for_judging(
+    project: Project, owner: str, lease_s: float, *, of_campaigns: bool = False
+) -> GroupClaim | None:
+    """Take the oldest group that waits for a judge: ready, or one that is to be judged again and whose time has come.
+
+    One that a version's gate waits for comes before all others. With `of_campaigns` only one of a campaign.
+    """
+    # Each kind is found in its order by an index of its own: most groups are scored, and many may be ready.
+    mine = (groups.c.project_id == project.id, *_whose(of_campaigns))
+    ready = and_(
+        equals_literal(groups.c.state, GroupState.READY), *mine
+    )  # a word, by which SQLite knows the index of these
+    again = and_(groups.c.state.in_(_AGAIN), groups.c.try_after <= now(), *mine)
+    for wanted in await _in_turn(project, (ready, again)):
+        took = await _claim(project.store, wanted, 1, GroupState.JUDGING, (GroupState.READY, *_AGAIN), owner, lease_s)
+        if took:
+            return took[0]
+    return None
+
+
+async def _in_turn(project: Project, kinds: Sequence[ColumnElement[bool]]) -> Sequence[ColumnElement[bool]]:
+    """Those kinds of groups of which there are any: what a gate waits for first, then the one with the oldest group."""
+    loaded = (versions.c.project_id == project.id, versions.c.state == VersionState.LOADED)
+    async with project.store.read() as conn:
+        waiting = await _oldest_first(conn, kinds)
+        examined = list((await conn.execute(select(versions.c.id).where(*loaded))).scalars()) if waiting else []
+        if not examined:
+            return waiting
+        # by the pin and not by what the members are: those would be looked up for each group that waits
+        of_gates = [and_(kind, groups.c.version_id.in_(examined)) for kind in waiting]
+        return [*await _oldest_first(conn, of_gates), *waiting]
+
+
+async def _oldest_first(conn: AsyncConnection, kinds: Sequence[ColumnElement[bool]]) -> Sequence[ColumnElement[bool]]:
+    found: list[tuple[float, str, ColumnElement[bool]]] = []
+    for kind in kinds:
+        oldest = (await conn.execute(select(*_OLDEST).where(kind).order_by(*_OLDEST).limit(1))).first()
+        if oldest is not None:
+            found.append((*oldest, kind))
+    return [kind for *_, kind in sorted(found, key=lambda each: each[:2])]
+
+
+async def next_try_in(project: Project, *, of_campaigns: bool = False) -> float | None:
+    """In how many seconds the next group is to be judged again; only of campaigns' where asked. None: never."""
+    due = groups.c.try_after.is_not(None)  # said, or PostgreSQL reads all that are scored
+    again = (groups.c.project_id == project.id, groups.c.state.in_(_AGAIN), due, *_whose(of_campaigns))
+    async with project.store.read() as conn:
+        in_s = (await conn.execute(select(func.min(groups.c.try_after) - now()).where(*again))).scalar_one()
+    return None if in_s is None else max(0.0, float(in_s))
+
+
+def _whose(of_campaigns: bool) -> tuple[ColumnElement[bool], ...]:
+    return (groups.c.campaign_id.is_not(None),) if of_campaigns else ()
+
+
+async def claim_one_for_judging(
+    store: Store,
+    group_id: str,
+    owner: str,
+    lease_s: float,
+    *,
+    free: Sequence[GroupState] = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED),
+    left_out_for: Collection[str] = (),
+) -> GroupClaim | None:
+    """Take a named group for judging, a scored one too (a new recipe judges it again). None: it is not `free`.
+
+    `left_out_for`: also one that was left out for one of these reasons.
+    """
+    left_out = and_(groups.c.state == GroupState.LEFT_OUT, groups.c.reason.in_(sorted(left_out_for)))
+    wanted = and_(groups.c.id == group_id, or_(groups.c.state.in_(free), left_out))
+    took = await _take(store, wanted, 1, GroupState.JUDGING, (*free, GroupState.LEFT_OUT), owner, lease_s)
+    return took[0] if took else None
+
+
+async def claim_for_training(
+    store: Store,
+    alias_id: str,
+    owner: str,
+    lease_s: float,
+    *,
+    limit: int,
+    campaign_id: str | None = None,
+    group_ids: Sequence[str] | None = None,
+    lacking: Collection[str] = (),
+) -> list[GroupClaim]:
+    """Take up to `limit` scored groups of an alias, oldest first; only those whose judged members all train.
+
+    One that is to be scored again, because of feedback that came since, waits for that.
+
+    Without `campaign_id` only groups that belong to no campaign; `group_ids` narrows to named groups. Those scored by
+    the recipes of `lacking` (`recorder.queue.training.baselines`) wait until there is a baseline to compare with.
+    """
+    wanted = _trainable(alias_id, campaign_id, lacking)
+    if group_ids is not None:
+        wanted = and_(wanted, groups.c.id.in_(list(group_ids)))
+    return await _take(store, wanted, limit, GroupState.TRAINING, (GroupState.SCORED,), owner, lease_s)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainableGroups:
+    """Scored groups that a trainer could take, and for how long the first of them has been scored."""
+
+    groups: int
+    first_s: float
+
+
+async def waiting_for_training(
+    store: Store, alias_id: str, lacking: Collection[str] = (), max_age_s: float | None = None
+) -> TrainableGroups:
+    """The groups of no campaign that `claim_for_training` would find; with `max_age_s` none that is too old by it."""
+    scored_at = func.coalesce(scores.c.created_at, groups.c.ready_at)
+    found = select(func.count(), now() - func.min(scored_at)).select_from(
+        groups.outerjoin(scores, scores.c.id == groups.c.current_score_id)
+    )
+    if max_age_s is not None:  # as `scores.leave_out_old` leaves them out
+        found = found.where(func.coalesce(groups.c.ready_at, now()) >= now() - max_age_s)
+    async with store.read() as conn:
+        count, first_s = (await conn.execute(found.where(_trainable(alias_id, None, lacking)))).one()
+    return TrainableGroups(int(count), float(first_s or 0.0))
+
+
+def _trainable(alias_id: str, campaign_id: str | None, lacking: Collection[str]) -> ColumnElement[bool]:
+    mine = groups.c.campaign_id.is_(None) if campaign_id is None else groups.c.campaign_id == campaign_id
+    project = select(aliases.c.project_id).where(aliases.c.id == alias_id).scalar_subquery()  # for the index
+    scored = and_(groups.c.project_id == project, groups.c.state == GroupState.SCORED)
+    settled = and_(groups.c.try_after.is_(None), ~waits_for_members())
+    wanted = and_(scored, groups.c.alias_id == alias_id, mine, is_trainable(), settled)
+    return and_(wanted, ~_lacks_baseline(lacking)) if lacking else wanted
+
+
+def _lacks_baseline(recipes: Collection[str]) -> ColumnElement[bool]:
+    its = scores.alias()  # a query may join the scores itself
+    return exists().where(its.c.id == groups.c.current_score_id, its.c.absolute, its.c.recipe_hash.in_(recipes))
+
+
+def is_trainable() -> ColumnElement[bool]:
+    """Whether a group has judged members and every one of them has purpose train."""
+
+    def judged(*also: ColumnElement[bool]) -> ColumnElement[bool]:
+        return exists().where(
+            trajectories.c.group_id == groups.c.id,
+            trajectories.c.state == TrajectoryState.COMPLETED,
+            trajectories.c.selection.is_(None),
+            *also,
+        )
+
+    foreign = trajectories.c.purpose.not_in((Purpose.TRAIN, Purpose.NONE))  # `none` members are never judged
+    return and_(judged(trajectories.c.purpose == Purpose.TRAIN), ~judged(foreign))
+
+
+async def _take(
+    store: Store,
+    wanted: ColumnElement[bool],
+    limit: int,
+    to: GroupState,
+    expect: Sequence[GroupState],
+    owner: str,
+    lease_s: float,
+) -> list[GroupClaim]:
+    async with store.read() as conn:  # nothing to claim must not cost SQLite's only write lock
+        if (await conn.execute(select(groups.c.id).where(wanted).limit(1))).first() is None:
+            return []
+    return await _claim(store, wanted, limit, to, expect, owner, lease_s)
+
+
+async def _claim(
+    store: Store,
+    wanted: ColumnElement[bool],
+    limit: int,
+    to: GroupState,
+    expect: Sequence[GroupState],
+    owner: str,
+    lease_s: float,
+) -> list[GroupClaim]:
+    free = select(groups.c.id).where(wanted).order_by(*_OLDEST).limit(limit)
+    # A CTE, because PostgreSQL may run a locking sub-select with a limit more than once. SQLite ignores FOR UPDATE:
+    # there BEGIN IMMEDIATE already excludes every other writer.
+    picked = free.with_for_update(skip_locked=True, of=groups).cte("picked")
+    lease: dict[str, Any] = {
+        "lease_owner": owner,
+        "lease_epoch": groups.c.lease_epoch + 1,
+        "lease_expires_at": now() + lease_s,
+        "try_after": None,  # its time has come; whoever finds more to do meanwhile sets it again
+    }
+    statement = (
+        guarded_update(groups, to, expect=expect, **lease).where(groups.c.id.in_(select(picked.c.id))).returning(groups)
+    )
+    async with store.write() as conn:
+        rows = sorted(await conn.execute(statement), key=lambda row: (row.ready_at, row.id))
+    return [
+        GroupClaim(
+            row.id,
+            owner,
+            row.lease_epoch,
+            row.lease_expires_at,
+            row.current_score_id,
+            row.project_id,
+            row.alias_id,
+            row.campaign_id,
+            row.tries,
+        )
+        for row in rows
+    ]
+
+
+async def renew_claim(store: Store, claim: GroupClaim, lease_s: float) -> GroupClaim:
+    """Hold a group for longer. Raises LeaseLost where it was taken over."""
+    renewed = update(groups).where(_held(claim)).values(lease_expires_at=now() + lease_s)
+    statement = mark_quiet(renewed.returning(groups.c.lease_expires_at))
+    async with store.write() as conn:
+        expires_at = (await conn.execute(statement)).scalar_one_or_none()
+    if expires_at is None:
+        raise _lost(claim)
+    return replace(claim, expires_at=expires_at)
+
+
+async def return_claim(store: Store, claim: GroupClaim) -> None:
+    """Put a group back as it was to be claimed: judging → ready, training → scored. Raises LeaseLost."""
+    async with store.write() as conn:
+        if not await return_claim_in(conn, claim):
+            raise _lost(claim)
+
+
+async def judging_due_at(store: Store, group_id: str) -> float | None:
+    """From when on a judge takes a group again (unix seconds). None: it waits for no time. A claim forgets it."""
+    async with store.read() as conn:
+        return (await conn.execute(select(groups.c.try_after).where(groups.c.id == group_id))).scalar_one_or_none()
+
+
+async def return_unscored(store: Store, claim: GroupClaim, due_at: float | None) -> None:
+    """Put a group back that was unscored when it was claimed, to wait as it did. Raises LeaseLost."""
+    async with store.write() as conn:
+        await move_state(
+            conn, groups, claim.group_id, GroupState.UNSCORED, owner=claim.owner, epoch=claim.epoch, try_after=due_at
+        )
+
+
+async def return_claim_in(conn: AsyncConnection, claim: GroupClaim) -> bool:
+    """`return_claim` inside the caller's transaction; False where another holds the group by now."""
+    for held, to in _BACK.items():
+        statement = guarded_update(groups, to, expect=held, lease_owner=None, lease_expires_at=None).where(_held(claim))
+        if (await conn.execute(statement)).rowcount:
+            return True
+    return False
+
+
+def _held(claim: GroupClaim) -> ColumnElement[bool]:
+    return and_(
+        groups.c.id == claim.group_id,
+        groups.c.lease_owner == claim.owner,
+        groups.c.lease_epoch == claim.epoch,
+        groups.c.state.in_(_BACK),
+    )
+
+
+def _lost(claim: GroupClaim) -> LeaseLost:
+    return LeaseLost(
+        f"group {claim.group_id} is no longer held by {claim.owner} (epoch {claim.epoch}): its lease ran out. "
+        "Drop the work and claim again."
+    )

@@ -1,0 +1,275 @@
+"""Feedback: what people and programs said about a trajectory, or about one call of it.
+
+Owns: its rows, the reserved names, choices between two runs, having a group scored again that was scored without it.
+Refuses: turning feedback into a reward (the judge).
+
+Tags of a run: what people call it, to find it again.
+
+Owns: setting and removing one by hand. Refuses: those that a client sends with its calls (`recorder.capture`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from sqlalchemy import and_, exists, insert, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.errors import NotFound
+from recorder.ids import check_external, new_id
+from recorder.queue.groups.disputes import PairChoice, is_disputed
+from recorder.states import GroupState
+from recorder.store import ledger, sql
+from recorder.store.database import Project, Store
+from recorder.store.ledger import LedgerRow
+from recorder.store.schema import calls, feedback, groups, score_parts, trajectories
+from recorder.store.sql import now
+
+PREFERENCE: Final = "preference"  # of the better of two attempts; tags: `loser` and `group`, their ids
+TIE: Final = "tie"  # of one of two runs that are as good as each other; tags: `other` and `group`, their ids
+SCORE: Final = "score"  # of a run, 0 to 1: what a person would give it
+BY_PERSON: Final = "person"  # what a part of a score ends with that a person's choice gave: `ruler.person`
+RESERVED: Final = frozenset({"comment", "demonstration"})  # their value is text
+MAX_TEXT_CHARS: Final = 100_000
+LATE: Final = "feedback_late"  # of a run: what was said about it came when its group was in training already
+SETTLES_S: Final = 1.0  # what is said about the runs of a group one by one costs it one judging, not one each
+CHOICE_SETTLES_S: Final = 60.0  # who chooses pair by pair has so long for the next one before the group is scored
+CHOICES: Final = frozenset({PREFERENCE, TIE, SCORE})  # what scores a group about which judges disagree
+_IN_TRAINING: Final = (GroupState.TRAINING, GroupState.TRIED, GroupState.TRAINED)
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """One piece of feedback, as it was written."""
+
+    id: str
+    project_id: str
+    trajectory_id: str
+    call_id: str | None
+    name: str
+    value: float | bool | str
+    comment: str | None
+    tags: dict[str, str]
+    created_at: float
+
+
+def check_value(name: str, value: object) -> float | bool | str:
+    """Return `value` if feedback called `name` may carry it, else raise ValueError."""
+    if name in RESERVED and not isinstance(value, str):
+        raise ValueError(f"feedback {name!r} takes text, not {type(value).__name__}")
+    if isinstance(value, str):
+        if len(value) > MAX_TEXT_CHARS:
+            raise ValueError(f"feedback {name!r} is {len(value)} characters long: at most {MAX_TEXT_CHARS}")
+        return value
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int | float) and math.isfinite(value):
+        return value
+    raise ValueError(f"feedback {name!r} must be a finite number, true, false or text, not {value!r:.80}")
+
+
+async def add_feedback(
+    project: Project,
+    trajectory_id: str,
+    name: str,
+    value: object,
+    comment: str | None = None,
+    call_id: str | None = None,
+    tags: Mapping[str, str] | None = None,
+) -> Feedback:
+    """Write feedback about a trajectory (internal id). Raises NotFound, InvalidId (name), ValueError.
+
+    A group whose score has a part of that name is scored again; once it is in training the ledger says `feedback_late`.
+    So is one that judges disagree about, or that a person's choice scored, where the name is a choice (`CHOICES`).
+    """
+    check_external(name, "the feedback name")
+    feedback_id = new_id("fb")
+    row = {
+        "id": feedback_id,
+        "project_id": project.id,
+        "trajectory_id": trajectory_id,
+        "call_id": call_id,
+        "name": name,
+        "value": check_value(name, value),
+        "comment": comment,
+        "tags": dict(tags or {}),
+    }
+    async with project.store.write() as conn:
+        await _require(conn, project.id, trajectory_id, call_id)
+        await conn.execute(insert(feedback).values(**row, created_at=now()))
+        await _score_again(conn, trajectory_id, name)
+        written = (await conn.execute(select(feedback).where(feedback.c.id == feedback_id))).one()
+        return sql.as_view(Feedback, written)
+
+
+def ranking_pairs(places: Mapping[str, int]) -> list[tuple[str, str]]:
+    """The pairs (better, worse) that follow from a ranking: each attempt against those of the next place.
+
+    `places`: trajectory id → its place, 1 is best. Attempts of one place are not held against each other.
+    """
+    ordered = sorted(set(places.values()))
+    at = {place: [id_ for id_, its in places.items() if its == place] for place in ordered}
+    return [(better, worse) for one, other in pairwise(ordered) for better in at[one] for worse in at[other]]
+
+
+async def write_preferences(
+    project: Project,
+    group_id: str,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    by: str,
+    comment: str | None = None,
+) -> list[str]:
+    """Write that one attempt of a group is better than another, for each pair (better, worse): all of it or nothing.
+
+    Each is feedback `preference` on the better one; its tags hold the worse one's id, the group's, and who says so.
+    Returns their ids. Raises NotFound for an attempt that is not of the group, ValueError for one against itself.
+    """
+    if any(better == worse for better, worse in pairs):
+        raise ValueError("an attempt is not better than itself: choose two")
+    rows = [_row(project.id, PairChoice(*pair), comment, {"group": group_id, "by": by}) for pair in pairs]
+    async with project.store.write() as conn:
+        await _require_attempts(conn, project.id, group_id, {id_ for pair in pairs for id_ in pair})
+        await _write(conn, rows, SETTLES_S)
+    return [str(row["id"]) for row in rows]
+
+
+async def write_choice(project: Project, choice: PairChoice, *, by: str, shown: str, comment: str | None = None) -> str:
+    """Write what somebody chose between two runs that were shown side by side; the feedback's id.
+
+    Feedback `preference` as `write_preferences` writes it, or `tie` on the run that was shown first, whose tags hold
+    the `other` one's id. `shown`: where the run stood that it is on, `first` or `second`. Of runs of two groups the
+    tags name the other run's too (`other_group`): such a choice scores no group. A group about which judges disagree is
+    scored once nobody chose in it for `CHOICE_SETTLES_S`. Raises NotFound, ValueError.
+    """
+    if choice.better == choice.worse:
+        raise ValueError("an attempt is not better than itself: choose two")
+    t = trajectories.c
+    query = select(t.id, t.group_id).where(t.project_id == project.id, t.id.in_((choice.better, choice.worse)))
+    async with project.store.write() as conn:
+        groups_of = {row.id: row.group_id for row in await conn.execute(query)}
+        own, other = groups_of.get(choice.better), groups_of.get(choice.worse)
+        if own is None or other is None:
+            gone = choice.worse if own is not None else choice.better
+            raise NotFound(f"no run {gone[:200]!r} of a group in project {project.id!r}: nothing was written")
+        tags = {"group": own, "by": by, "shown": shown} | ({} if own == other else {"other_group": other})
+        row = _row(project.id, choice, comment, tags)
+        await _write(conn, [row], CHOICE_SETTLES_S, scores_group=own == other)
+    return str(row["id"])
+
+
+def parse_choice(trajectory_id: str, name: str, value: object, tags: Mapping[str, str]) -> PairChoice | None:
+    """The choice between two runs that feedback on one of them is; None: it is none."""
+    other = tags.get("other" if name == TIE else "loser")
+    if name not in (PREFERENCE, TIE) or not value or not other or other == trajectory_id:
+        return None
+    return PairChoice(trajectory_id, str(other), tie=name == TIE)
+
+
+def _row(project_id: str, choice: PairChoice, comment: str | None, tags: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "id": new_id("fb"),
+        "project_id": project_id,
+        "trajectory_id": choice.better,
+        "name": TIE if choice.tie else PREFERENCE,
+        "value": True,
+        "comment": comment,
+        "tags": {"other" if choice.tie else "loser": choice.worse, **tags},
+    }
+
+
+async def _write(
+    conn: AsyncConnection, rows: Sequence[Mapping[str, Any]], settles_s: float, *, scores_group: bool = True
+) -> None:
+    """Write choices, and have the groups of their runs scored by them."""
+    for row in rows:
+        await conn.execute(insert(feedback).values(**row, created_at=now()))
+    for run, name in {(row["trajectory_id"], row["name"]) for row in rows} if scores_group else ():
+        await _score_again(conn, run, name, settles_s)
+
+
+async def _require_attempts(conn: AsyncConnection, project_id: str, group_id: str, ids: Collection[str]) -> None:
+    t = trajectories.c
+    query = select(t.id).where(t.project_id == project_id, t.group_id == group_id, t.id.in_(sorted(ids)))
+    strangers = set(ids) - set((await conn.execute(query)).scalars())
+    if strangers:
+        raise NotFound(f"group {group_id} has no attempt {', '.join(sorted(strangers))}: nothing was written")
+
+
+async def _require(conn: AsyncConnection, project_id: str, trajectory_id: str, call_id: str | None) -> None:
+    own = select(trajectories.c.id).where(trajectories.c.id == trajectory_id, trajectories.c.project_id == project_id)
+    if (await conn.execute(own)).first() is None:
+        raise NotFound(f"no trajectory {trajectory_id!r} in project {project_id!r}")
+    if call_id is None:
+        return
+    of_it = select(calls.c.id).where(calls.c.id == call_id, calls.c.trajectory_id == trajectory_id)
+    if (await conn.execute(of_it)).first() is None:
+        raise NotFound(f"trajectory {trajectory_id} has no call {call_id!r}")
+
+
+async def _score_again(conn: AsyncConnection, trajectory_id: str, name: str, settles_s: float = SETTLES_S) -> None:
+    """Mark the run's group for a judge (`recorder.queue.claims`), where its score would be another one now."""
+    if name in RESERVED:
+        return
+    p = score_parts.c
+    of_run = and_(p.trajectory_id == trajectory_id, p.part == name)
+    chosen = p.part.like(f"%.{BY_PERSON}")  # of any run: a choice about one moves the others'
+    counts = or_(of_run, chosen) if name in CHOICES else of_run
+    asked_for = exists().where(p.score_id == groups.c.current_score_id, counts)
+    waits = [and_(groups.c.state.in_((GroupState.SCORED, *_IN_TRAINING)), asked_for)]
+    waits += [is_disputed()] if name in CHOICES else []
+    # A judge that is at it may have read the group already: whether it asks for this name is not known yet.
+    found = (
+        select(groups.c.id, groups.c.project_id, groups.c.state)
+        .join(trajectories, trajectories.c.group_id == groups.c.id)
+        .where(trajectories.c.id == trajectory_id, or_(groups.c.state == GroupState.JUDGING, *waits))
+        .with_for_update(of=groups)
+    )
+    group = (await conn.execute(found)).first()
+    if group is None:
+        return
+    if group.state in _IN_TRAINING:
+        detail = {"name": name, "group": group.id, "state": group.state}
+        await ledger.write_rows(conn, [LedgerRow(group.project_id, "trajectory", trajectory_id, LATE, detail)])
+    if group.state != GroupState.TRAINED:  # a group in training may come back
+        await conn.execute(update(groups).where(groups.c.id == group.id).values(try_after=now() + settles_s))
+
+
+async def list_feedback(store: Store, trajectory_id: str) -> list[Feedback]:
+    """The feedback about a trajectory, oldest first."""
+    query = select(feedback).where(feedback.c.trajectory_id == trajectory_id)
+    async with store.read() as conn:
+        rows: Any = await conn.execute(query.order_by(feedback.c.created_at, feedback.c.id))
+        return sql.as_views(Feedback, rows)
+
+
+MOST: Final = 100
+MAX_CHARS: Final = 1000  # of a value
+
+
+async def set_tag(project: Project, trajectory_id: str, name: str, value: str | None) -> None:
+    """Give a run a tag; None takes it away. Raises NotFound, InvalidId (name), ValueError (too long, too many)."""
+    if value is not None:
+        _check(name, value)
+    t = trajectories.c
+    own = select(t.tags).where(t.id == trajectory_id, t.project_id == project.id).with_for_update()
+    async with project.store.write() as conn:
+        row = (await conn.execute(own)).first()
+        if row is None:
+            raise NotFound(f"no trajectory {trajectory_id!r} in project {project.id!r}")
+        tags = {key: kept for key, kept in row.tags.items() if key != name}
+        if value is not None:
+            tags[name] = value
+        if len(tags) > MOST:
+            raise ValueError(f"the run has {len(row.tags)} tags already: remove one first")
+        await conn.execute(update(trajectories).where(t.id == trajectory_id).values(tags=tags))
+
+
+def _check(name: str, value: str) -> None:
+    check_external(name, "the tag")
+    if len(value) > MAX_CHARS:
+        raise ValueError(f"the tag {name!r} has {len(value)} characters: at most {MAX_CHARS}")

@@ -1,0 +1,297 @@
+"""Groups and the end of trajectories: what closes, and what that makes of a group.
+
+Owns: ending trajectories, readying groups or leaving them out, for many at once. Refuses: the rule
+(`recorder.queue.groups.readiness`), finding a group (`recorder.queue.groups.lookup`), which one a call joins
+(`recorder.capture.group_assignment`), judging.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import exists, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.messages.trainability import Exclusion
+from recorder.queue.groups import siblings
+from recorder.queue.groups.call_kinds import settle_kinds
+from recorder.queue.groups.lookup import baseline_column, group_row, is_function_measured
+from recorder.queue.groups.readiness import (
+    WAIT,
+    GroupCode,
+    GroupFacts,
+    GroupVerdict,
+    Readiness,
+    ReadinessMember,
+    closing_verdict_for,
+    count_members,
+    is_full,
+    is_usable,
+    readiness,
+)
+from recorder.settings import RecorderSettings
+from recorder.states import CallState, GroupState, Origin, Purpose, TrajectoryState
+from recorder.store import ledger, sql
+from recorder.store.database import Project, Store
+from recorder.store.ledger import LedgerRow
+from recorder.store.schema import calls, choices, groups, trajectories
+from recorder.store.sql import now
+from recorder.store.transitions import guarded_update, try_move_state
+
+
+@dataclass(frozen=True, slots=True)
+class TrajectoryEnd:
+    """A trajectory that is to end, and how."""
+
+    trajectory_id: str
+    state: TrajectoryState
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupMember:
+    """A member of a group, with what the ledger needs to know of it."""
+
+    id: str
+    project_id: str
+    end_reason: str | None
+    member: ReadinessMember
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOutcome:
+    """How a group stands."""
+
+    id: str
+    state: GroupState
+    reason: str | None
+
+
+async def close_group(project: Project, group: str, own: str = "") -> GroupOutcome:
+    """Close a group by its internal or external id: it becomes ready, or left out. Closing twice changes nothing.
+
+    Its caller says that the group is over, so live members without a call in flight are completed; the others are
+    sealed late. `own`: the key family whose group of that name is meant, where it has one. Raises NotFound.
+    """
+    async with project.store.write() as conn:
+        row = await group_row(conn, project.id, group, own, lock=True)
+        if row.state == GroupState.OPEN:
+            quiet = await _quiet_members(conn, row.id)
+            await _end(conn, [TrajectoryEnd(id_, TrajectoryState.COMPLETED, "group_closed") for id_ in quiet])
+            seats = (await _seats(conn, [row.id]))[row.id]
+            facts = (await _facts(conn, [row.id], declared=False))[row.id]
+            await _close(conn, row.id, closing_verdict_for(facts, [seat.member for seat in seats]), seats)
+        closed = (await conn.execute(select(groups).where(groups.c.id == row.id))).one()
+        return GroupOutcome(closed.id, GroupState(closed.state), closed.reason)
+
+
+async def trajectory_group(store: Store, trajectory_id: str) -> GroupOutcome | None:
+    """How the group of a run stands; None where it has none."""
+    query = select(groups).join(trajectories, trajectories.c.group_id == groups.c.id)
+    async with store.read() as conn:
+        row = (await conn.execute(query.where(trajectories.c.id == trajectory_id))).one_or_none()
+    return GroupOutcome(row.id, GroupState(row.state), row.reason) if row is not None else None
+
+
+async def _quiet_members(conn: AsyncConnection, group_id: str) -> list[str]:
+    busy = exists().where(calls.c.trajectory_id == trajectories.c.id, calls.c.state == CallState.OPEN)
+    query = select(trajectories.c.id).where(
+        trajectories.c.group_id == group_id,
+        trajectories.c.state == TrajectoryState.OPEN,
+        trajectories.c.origin == Origin.LIVE,
+        ~busy,
+    )
+    return list((await conn.execute(query)).scalars())
+
+
+async def close_trajectory(
+    conn: AsyncConnection, trajectory_id: str, state: TrajectoryState, reason: str | None = None
+) -> bool:
+    """`close_trajectories` for one. False: it had ended before."""
+    return bool(await close_trajectories(conn, [TrajectoryEnd(trajectory_id, state, reason)]))
+
+
+async def close_trajectories(conn: AsyncConnection, closings: Sequence[TrajectoryEnd]) -> set[str]:
+    """End trajectories, and ready the groups whose declared size they fill. Returns those that were open.
+
+    One that no model ever answered is errored, not completed: there is nothing to judge. A first call with n>1 that
+    was never continued becomes as many trajectories as it has choices (contracts.md, 5). The number of statements
+    does not grow with the number of trajectories.
+    """
+    group_ids = await lock_groups_of(conn, [closing.trajectory_id for closing in closings])
+    ended = await _end(conn, closings)
+    if ended:
+        await close_due_groups(conn, group_ids)
+    return ended
+
+
+async def lock_groups_of(conn: AsyncConnection, trajectory_ids: Collection[str]) -> list[str]:
+    """The open groups of some trajectories, locked (PostgreSQL): else two last members that end at once each see the
+    other as running.
+
+    Whoever locks groups and trajectories locks the groups first, in the order of their ids: else two would wait for
+    each other.
+    """
+    of = select(trajectories.c.group_id).where(trajectories.c.id.in_(trajectory_ids))
+    query = select(groups.c.id).where(groups.c.id.in_(of), groups.c.state == GroupState.OPEN)
+    return list((await conn.execute(query.order_by(groups.c.id).with_for_update())).scalars())
+
+
+async def _end(conn: AsyncConnection, closings: Sequence[TrajectoryEnd]) -> set[str]:
+    completing = [c.trajectory_id for c in closings if c.state == TrajectoryState.COMPLETED]
+    await settle_kinds(conn, completing)
+    answered = await siblings.filter_answered(conn, completing)
+    unanswered = set(completing) - answered
+    by_end: dict[tuple[TrajectoryState, str | None], list[str]] = defaultdict(list)
+    for closing in closings:
+        errored = (TrajectoryState.ERRORED, GroupCode.NO_COMPLETE_CALL)
+        empty = closing.trajectory_id in unanswered
+        by_end[errored if empty else (closing.state, closing.reason)].append(closing.trajectory_id)
+    project_of: dict[str, str] = {}
+    for (state, reason), ids in by_end.items():
+        end = guarded_update(trajectories, state, ended_at=now(), end_reason=reason).where(trajectories.c.id.in_(ids))
+        rows = await conn.execute(end.returning(trajectories.c.id, trajectories.c.project_id))
+        project_of |= {row.id: row.project_id for row in rows}
+    empty_ones = sorted(unanswered & project_of.keys())
+    code = GroupCode.NO_COMPLETE_CALL
+    await ledger.write_rows(conn, [LedgerRow(project_of[id_], "trajectory", id_, code) for id_ in empty_ones])
+    await siblings.split_siblings(conn, answered & project_of.keys())
+    return set(project_of)
+
+
+async def close_due_groups(
+    conn: AsyncConnection, group_ids: Collection[str], settings: RecorderSettings | None = None
+) -> list[Readiness]:
+    """Ready those open groups that are due, or leave them out. Returns the verdicts on them.
+
+    Without `settings` only the rule that needs no clock counts: the declared size is filled.
+    """
+    facts = await _facts(conn, group_ids, declared=settings is None)
+    seats = await _seats(conn, facts)
+    at = await sql.format_wait(conn) if facts and settings is not None else 0.0
+    verdicts = []
+    for group_id, group in facts.items():
+        members = [seat.member for seat in seats[group_id]]
+        if settings is not None:
+            due = readiness(group, members, at, settings)
+        else:
+            full = group.declared_size is not None and is_full(count_members(members), group.declared_size)
+            due = closing_verdict_for(group, members) if full else WAIT
+        if due != WAIT:
+            await _close(conn, group_id, due, seats[group_id])
+            verdicts.append(due)
+    return verdicts
+
+
+async def _facts(conn: AsyncConnection, group_ids: Collection[str], *, declared: bool) -> dict[str, GroupFacts]:
+    if not group_ids:
+        return {}
+    g = groups.c
+    columns = (
+        g.id,
+        g.declared_size,
+        g.joined_at,
+        g.last_call_at,
+        g.campaign_id,
+        baseline_column(),
+        is_function_measured(),
+    )
+    query = select(*columns).where(groups.c.id.in_(group_ids), groups.c.state == GroupState.OPEN)
+    if declared:
+        query = query.where(groups.c.declared_size.is_not(None))
+    rows = await conn.execute(query.order_by(groups.c.id).with_for_update())
+    return {row.id: sql.as_view(GroupFacts, row) for row in rows}
+
+
+async def _seats(conn: AsyncConnection, group_ids: Collection[str]) -> dict[str, list[_GroupMember]]:
+    found: dict[str, list[_GroupMember]] = {group_id: [] for group_id in group_ids}
+    if not found:
+        return found
+    t = trajectories.c
+    columns = (t.id, t.group_id, t.project_id, t.end_reason, t.state, t.purpose, t.selection)
+    for row in await conn.execute(select(*columns).where(t.group_id.in_(found)).order_by(t.id)):
+        member = ReadinessMember(TrajectoryState(row.state), Purpose(row.purpose), row.selection)
+        found[row.group_id].append(_GroupMember(row.id, row.project_id, row.end_reason, member))
+    return found
+
+
+async def _close(conn: AsyncConnection, group_id: str, due: Readiness, seats: Sequence[_GroupMember]) -> None:
+    seats = await _seal(conn, group_id, seats)
+    if due.verdict == GroupVerdict.LEFT_OUT:
+        assert due.code is not None
+        await try_move_state(conn, groups, group_id, GroupState.LEFT_OUT, reason=due.code, ready_at=now())
+        await write_exclusions(conn, [group_id], due.code)
+        return
+    await try_move_state(conn, groups, group_id, GroupState.READY, ready_at=now())
+    await ledger.write_rows(conn, _unjudged(group_id, seats))
+    purposes = {m.purpose for m in (seat.member for seat in seats) if is_usable(m.state, m.purpose, m.selection)}
+    if len(purposes) > 1 and Purpose.TRAIN in purposes:
+        await write_exclusions(conn, [group_id], GroupCode.MIXED_PURPOSE, {"purposes": sorted(purposes)})
+    elif Purpose.TRAIN in purposes and await _is_text_alone(conn, group_id):
+        await write_exclusions(conn, [group_id], Exclusion.IDS_MISSING)
+
+
+async def _is_text_alone(conn: AsyncConnection, group_id: str) -> bool:
+    """Whether a group was answered by other providers' models alone: no trainer will ever ask for it.
+
+    Its runs are judged and exported all the same.
+    """
+    answered = select(choices.c.call_id).join(calls, calls.c.id == choices.c.call_id)
+    answered = answered.join(trajectories, trajectories.c.id == calls.c.trajectory_id)
+    answered = answered.where(trajectories.c.group_id == group_id)
+    nobodys = select(groups.c.id).where(
+        groups.c.id == group_id,
+        groups.c.alias_id.is_(None),
+        answered.where(choices.c.untrainable_reason == Exclusion.IDS_MISSING).exists(),
+        ~answered.where(choices.c.trainable).exists(),
+    )
+    return (await conn.execute(nobodys)).first() is not None
+
+
+async def _seal(conn: AsyncConnection, group_id: str, seats: Sequence[_GroupMember]) -> list[_GroupMember]:
+    """Seal the members that still run: their group closes without them."""
+    late = {seat.id for seat in seats if seat.member.state == TrajectoryState.OPEN}
+    if late:
+        seal = guarded_update(trajectories, TrajectoryState.SEALED_LATE, ended_at=now(), end_reason="group_closed")
+        await conn.execute(seal.where(trajectories.c.group_id == group_id))
+    return [
+        replace(seat, member=replace(seat.member, state=TrajectoryState.SEALED_LATE)) if seat.id in late else seat
+        for seat in seats
+    ]
+
+
+def _unjudged(group_id: str, seats: Iterable[_GroupMember]) -> list[LedgerRow]:
+    """Why members of a group that is judged are not judged with it."""
+    detail = {"group": group_id}
+    return [
+        LedgerRow(seat.project_id, "trajectory", seat.id, code, {**detail, "end_reason": seat.end_reason})
+        for seat in seats
+        if (code := _unjudged_code(seat)) is not None
+    ]
+
+
+def _unjudged_code(seat: _GroupMember) -> str | None:
+    if seat.end_reason == GroupCode.NO_COMPLETE_CALL:  # written when the trajectory ended
+        return None
+    if seat.member.state != TrajectoryState.COMPLETED:
+        return str(seat.member.state)
+    return seat.member.selection or (GroupCode.PURPOSE_NONE if seat.member.purpose == Purpose.NONE else None)
+
+
+async def write_exclusions(
+    conn: AsyncConnection, group_ids: Sequence[str], code: str, detail: dict[str, Any] | None = None
+) -> None:
+    """Write a code to the ledger for groups and for each of their trajectories."""
+    of_groups = select(groups.c.project_id, groups.c.id).where(groups.c.id.in_(group_ids))
+    of_members = select(trajectories.c.project_id, trajectories.c.id, trajectories.c.group_id).where(
+        trajectories.c.group_id.in_(group_ids)
+    )
+    rows = [LedgerRow(project, "group", group, code, detail) for project, group in await conn.execute(of_groups)]
+    rows += [
+        LedgerRow(project, "trajectory", member, code, {"group": group})
+        for project, member, group in await conn.execute(of_members)
+    ]
+    await ledger.write_rows(conn, rows)

@@ -1,0 +1,161 @@
+"""Which open trajectories end because they are idle, and when, as SQL.
+
+Owns: that rule, and what such rules look like (`DueRule`). Refuses: ending trajectories
+(`recorder.queue.groups.closure`). The sweep ends by it, and the forecast of a group's end reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import (
+    ColumnElement,
+    FromClause,
+    Select,
+    Subquery,
+    Table,
+    and_,
+    case,
+    exists,
+    func,
+    literal,
+    not_,
+    or_,
+    select,
+    true,
+)
+
+from recorder.queue.groups.call_kinds import TOOL_FINISHES
+from recorder.settings import RecorderSettings
+from recorder.states import CallState, Origin, TrajectoryState
+from recorder.store.schema import calls, choices, tool_requests, trajectories
+from recorder.store.sql import now
+from recorder.store.statement import equals_literal
+
+_FEW: Final = 64
+_NO_LIMIT: Final = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class DueRule:
+    """What time changes of one kind: the objects that it will, and when (unix seconds). They await nothing else."""
+
+    table: Table
+    these: Sequence[ColumnElement[bool]]
+    at: ColumnElement[float]
+
+    @property
+    def is_due(self) -> ColumnElement[bool]:
+        """Whether an object's time has come."""
+        return and_(*self.these, self.at <= now())
+
+    def due(self) -> Select[Any]:
+        """The ids of those whose time has come."""
+        return select(self.table.c.id).where(self.is_due)
+
+    def first(self) -> Sequence[ColumnElement[Any]]:
+        """When the first of them is due: the least of these, of those that are not null."""
+        return [select(func.min(self.at)).where(*self.these).scalar_subquery()]
+
+
+@dataclass(frozen=True, slots=True)
+class IdleRule(DueRule):
+    """Open runs, due when they were quiet for one of two times. Which one is the dear question, asked of few of them.
+
+    `soon(run)`: when it is the shorter one (`least_s`, not `most_s`), for a row with a run's id and leaf: what is cheap
+    to ask, and the rest.
+    """
+
+    least_s: float
+    most_s: float
+    soon: Callable[[FromClause], tuple[ColumnElement[bool], ColumnElement[bool]]]
+
+    @property
+    def is_due(self) -> ColumnElement[bool]:
+        """The same by the clock first: no database asks further about a run that was heard of just now."""
+        quiet_since = trajectories.c.last_call_at
+        late = or_(quiet_since <= now() - self.most_s, and_(*self.soon(trajectories)))
+        return and_(*self.these, quiet_since <= now() - self.least_s, late)
+
+    def first(self) -> Sequence[ColumnElement[Any]]:
+        """The one that is quiet for longest, due by `most_s` at the latest; and the first that is due soon.
+
+        A later one that is due soon is due after both. So runs are asked in their order, and only until one is found:
+        first the oldest few, of which one most often is; then what is cheap to ask of all, and the rest in the order of
+        those that it leaves.
+        """
+        few = self._in_order(_FEW)
+        oldest = select(
+            func.min(few.c.last_call_at).label("quiet_since"),
+            func.min(case((and_(*self.soon(few)), few.c.last_call_at))).label("soon"),
+        ).subquery()
+        cheap, _ = self.soon(trajectories)
+        left = self._in_order(_NO_LIMIT, cheap)
+        _, rest = self.soon(left)
+        soon = select(left.c.last_call_at).where(rest).limit(1).scalar_subquery()
+        return [oldest.c.quiet_since + self.most_s, func.coalesce(oldest.c.soon, soon) + self.least_s]
+
+    def _in_order(self, most: int, *conditions: ColumnElement[bool]) -> Subquery:
+        """The runs that meet some conditions too, the one that is quiet for longest first.
+
+        Their limit, also where it is none, keeps both databases from asking further conditions before they are ordered.
+        """
+        columns = (trajectories.c.id, trajectories.c.leaf_call_id, trajectories.c.last_call_at)
+        these = select(*columns).where(*self.these, *conditions)
+        return these.order_by(trajectories.c.last_call_at).limit(most).subquery()
+
+
+def idle_trajectories(project_id: str, settings: RecorderSettings) -> IdleRule:
+    """Open live runs that no model is answering, and when each has been quiet for too long.
+
+    That is long while it waits for a tool, or for its first answer.
+    """
+    answering = select(calls.c.trajectory_id).where(
+        calls.c.project_id == project_id, equals_literal(calls.c.state, "open")
+    )
+    these = (
+        trajectories.c.project_id == project_id,
+        trajectories.c.state == TrajectoryState.OPEN,
+        trajectories.c.origin == Origin.LIVE,
+        trajectories.c.id.not_in(answering),  # read once, by its index; asked of each run it takes longer than the rest
+    )
+    answered_s, waiting_s = settings.answered_idle_s, settings.idle_timeout_s
+    answered = and_(*_is_answered(trajectories))
+    patience = case((answered, literal(answered_s)), else_=literal(waiting_s))
+    soon = _is_answered if answered_s <= waiting_s else _is_not_answered
+    least_s, most_s = sorted((answered_s, waiting_s))
+    return IdleRule(trajectories, these, trajectories.c.last_call_at + patience, least_s, most_s, soon)
+
+
+def _is_answered(run: FromClause) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """Whether an open run has an answer and waits for no tool: both must hold.
+
+    Its newest answer is asked first: of most runs that are at work it asks for a tool. One that asks for none may be an
+    errand's beside a thread that waits, so of every set of tools that the run has calls with, the newest answer counts.
+    """
+    own = calls.alias("own")
+    age = func.row_number().over(partition_by=own.c.tools_blob_id, order_by=(own.c.started_at.desc(), own.c.id.desc()))
+    answered = (own.c.state == CallState.COMPLETE, own.c.superseded_by.is_(None))
+    by_age = select(own.c.id, age.label("age")).where(own.c.trajectory_id == run.c.id, *answered)
+    aged = by_age.correlate(run).subquery("aged")
+    newest = select(aged.c.id).where(aged.c.age == 1)
+    leaf_asks = _asks_for_tools(run, lambda call: call == run.c.leaf_call_id)
+    return (
+        and_(run.c.leaf_call_id.is_not(None), not_(leaf_asks)),
+        not_(_asks_for_tools(run, lambda call: call.in_(newest))),
+    )
+
+
+def _is_not_answered(run: FromClause) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return true(), not_(and_(*_is_answered(run)))
+
+
+def _asks_for_tools(
+    run: FromClause, answer: Callable[[ColumnElement[str]], ColumnElement[bool]]
+) -> ColumnElement[bool]:
+    """Whether an answer asks for a tool; where the tool was forced, an engine says that it just stopped."""
+    said = exists().where(answer(choices.c.call_id), choices.c.finish_reason.in_(TOOL_FINISHES))
+    asked = exists().where(answer(tool_requests.c.call_id))
+    return or_(said.correlate(run), asked.correlate(run))

@@ -1,0 +1,82 @@
+"""Closing by hand: one run, or all that is open and quiet, because somebody does not want to wait for the clock.
+
+Owns: which runs and groups that means. Refuses: what closing makes of them (`recorder.queue.groups.closure`),
+campaigns' runs and groups: their runner ends them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import ColumnElement, Select, exists, select
+
+from recorder.queue.groups.closure import TrajectoryEnd, close_group, close_trajectories, close_trajectory
+from recorder.states import CallState, GroupState, Origin, TrajectoryState
+from recorder.store.database import Project, Store
+from recorder.store.schema import calls, groups, trajectories
+
+REASON: Final = "closed"
+BATCH: Final = 32  # runs a transaction: a long one would stop every proxy
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSummary:
+    """What became of all that was open. `busy` runs were being answered: they, and their groups, stay open."""
+
+    runs: int
+    groups_ready: int
+    groups_left_out: int
+    busy: int
+
+
+async def close_run(store: Store, trajectory_id: str) -> bool:
+    """End a run as its agent would have. False: it had ended before."""
+    async with store.write() as conn:
+        return await close_trajectory(conn, trajectory_id, TrajectoryState.COMPLETED, REASON)
+
+
+async def close_all(project: Project) -> CloseSummary:
+    """End every live run that no model is answering now, and close every group of whose runs none goes on."""
+    runs = 0
+    while ids := await _page(project.store, _open_runs(project.id, ~_answering())):
+        async with project.store.write() as conn:
+            closings = [TrajectoryEnd(id_, TrajectoryState.COMPLETED, REASON) for id_ in ids]
+            ended = await close_trajectories(conn, closings)
+        runs += len(ended)
+        if not ended:  # somebody else was faster with all of them
+            break
+    states = [(await close_group(project, id_)).state for id_ in await _all(project.store, _quiet_groups(project.id))]
+    return CloseSummary(
+        runs=runs,
+        groups_ready=states.count(GroupState.READY),
+        groups_left_out=states.count(GroupState.LEFT_OUT),
+        busy=len(await _all(project.store, _open_runs(project.id, _answering()))),
+    )
+
+
+def _open_runs(project_id: str, *also: ColumnElement[bool]) -> Select[str]:
+    t = trajectories.c
+    return select(t.id).where(
+        t.project_id == project_id, t.state == TrajectoryState.OPEN, t.origin == Origin.LIVE, *also
+    )
+
+
+def _answering() -> ColumnElement[bool]:
+    return exists().where(calls.c.trajectory_id == trajectories.c.id, calls.c.state == CallState.OPEN)
+
+
+def _quiet_groups(project_id: str) -> Select[str]:
+    running = exists().where(trajectories.c.group_id == groups.c.id, trajectories.c.state == TrajectoryState.OPEN)
+    return select(groups.c.id).where(
+        groups.c.project_id == project_id, groups.c.state == GroupState.OPEN, groups.c.campaign_id.is_(None), ~running
+    )
+
+
+async def _page(store: Store, query: Select[str]) -> list[str]:
+    return await _all(store, query.limit(BATCH))
+
+
+async def _all(store: Store, query: Select[str]) -> list[str]:
+    async with store.read() as conn:
+        return list((await conn.execute(query)).scalars())

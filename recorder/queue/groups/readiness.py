@@ -1,0 +1,152 @@
+"""When a group is ready to be judged: contracts.md, 6, as pure functions.
+
+Owns: the rule, and what becomes of a group that is due. Refuses: storage. `recorder.queue.groups.closure` applies the
+rule, `recorder.views.status.forecast` forecasts by it, and the query of `recorder.maintenance.sweep` finds the groups
+that are due by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from recorder.settings import RecorderSettings
+from recorder.states import Purpose, TrajectoryState
+
+MEASURED: Final = frozenset({Purpose.VAL, Purpose.EVAL})
+
+
+class GroupVerdict(StrEnum):
+    """What should become of an open group."""
+
+    WAIT = "wait"
+    READY = "ready"
+    LEFT_OUT = "left_out"
+
+
+class GroupCode(StrEnum):
+    """Why a group is left out, or what else the ledger says about it."""
+
+    TOO_FEW = "too_few"  # fewer than two members that can be compared
+    TOO_OLD = "too_old"  # complete for longer than `learn.max_age_s`
+    NO_COMPLETE_CALL = "no_complete_call"  # of a trajectory: no model ever answered it
+    PURPOSE_NONE = "purpose_none"  # recorded, but its caller wanted it neither measured nor trained
+    MEASURED = "measured"  # of a gate or an evaluation: a function tells what they are worth, no judge is asked
+    MIXED_PURPOSE = "mixed_purpose"  # judged, but never trained: not every member is there for training
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """What readiness needs to know of a group. Times are unix seconds.
+
+    `measured`: a function alone tells what its attempts are worth.
+    """
+
+    declared_size: int | None
+    joined_at: float
+    last_call_at: float
+    baseline: str | None = None  # its alias's
+    campaign_id: str | None = None
+    measured: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadinessMember:
+    """What readiness needs to know of a trajectory."""
+
+    state: TrajectoryState
+    purpose: Purpose = Purpose.TRAIN
+    selection: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """The verdict; `code` says why a group is left out."""
+
+    verdict: GroupVerdict
+    code: GroupCode | None = None
+
+
+WAIT: Final = Readiness(GroupVerdict.WAIT)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberCounts:
+    """How many members of a group still run, and how many count toward its size."""
+
+    running: int
+    counted: int
+
+
+def is_usable(state: str, purpose: str, selection: str | None) -> bool:
+    """Whether a member can be judged: it ended by itself, nobody chose another in its place, and it may be measured."""
+    return state == TrajectoryState.COMPLETED and selection is None and purpose != Purpose.NONE
+
+
+def counts_toward_size(member: ReadinessMember) -> bool:
+    """A re-run replaces an abandoned attempt, and an unchosen sibling was never an attempt of its own."""
+    return member.state != TrajectoryState.ABANDONED and member.selection is None
+
+
+def is_one_enough(baseline: str | None, campaign_id: str | None) -> bool:
+    """Whether a group's runs are not compared with each other, but with earlier ones of its alias.
+
+    Campaigns compare the attempts at one scenario, whatever their alias does with its traffic.
+    """
+    return baseline == "running" and campaign_id is None
+
+
+def closing_verdict(members: Sequence[ReadinessMember], *, one: bool = False) -> Readiness:
+    """What a group that waits for nobody becomes: two can be compared, one that is only measured can be scored.
+
+    `one`: one is enough in any case.
+    """
+    able = [m for m in members if is_usable(m.state, m.purpose, m.selection)]
+    needed = 1 if one or (able and all(m.purpose in MEASURED for m in able)) else 2
+    if len(able) >= needed:
+        return Readiness(GroupVerdict.READY)
+    unmeasured = any(m.purpose == Purpose.NONE for m in members)
+    return Readiness(GroupVerdict.LEFT_OUT, GroupCode.PURPOSE_NONE if unmeasured else GroupCode.TOO_FEW)
+
+
+def closing_verdict_for(group: GroupFacts, members: Sequence[ReadinessMember]) -> Readiness:
+    """What a group that waits for nobody becomes, by what it is for: what a function alone measures is never judged."""
+    if group.measured:
+        return Readiness(GroupVerdict.LEFT_OUT, GroupCode.MEASURED)
+    return closing_verdict(members, one=is_one_enough(group.baseline, group.campaign_id))
+
+
+def count_members(members: Sequence[ReadinessMember]) -> MemberCounts:
+    """The counts that `close_time` asks for."""
+    running = sum(member.state == TrajectoryState.OPEN for member in members)
+    return MemberCounts(running, sum(map(counts_toward_size, members)))
+
+
+def is_full(counts: MemberCounts, size: int) -> bool:
+    """Rule (a): the group has `size` members, and every one has ended."""
+    return not counts.running and counts.counted >= size
+
+
+def close_time(group: GroupFacts, counts: MemberCounts, settings: RecorderSettings) -> float | None:
+    """The moment (unix seconds) from which an open group waits no longer, by contracts.md, 6 (a), (c) and the timeout.
+
+    None: it waits for a member to end. A group without a declared size is full at `settings.group_size`, since nobody
+    joins it any more. A full group closes at once, so its moment is in the past: when its newest member joined.
+    """
+    if is_full(counts, settings.group_size if group.declared_size is None else group.declared_size):
+        return group.joined_at
+    if group.declared_size is not None:
+        return group.last_call_at + settings.group_timeout_s
+    return None if counts.running else group.joined_at + settings.group_window_s
+
+
+def readiness(
+    group: GroupFacts, members: Sequence[ReadinessMember], at: float, settings: RecorderSettings
+) -> Readiness:
+    """What an open group becomes at time `at` (unix seconds)."""
+    closes_at = close_time(group, count_members(members), settings)
+    if closes_at is None or at < closes_at:
+        return WAIT
+    return closing_verdict_for(group, members)

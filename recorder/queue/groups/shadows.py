@@ -1,0 +1,176 @@
+"""Shadow groups: one turn of a live run, beside further answers to it that no agent ever sees.
+
+Owns: the rows of such a group, and whether its run's own group trains that turn. Refuses: drawing runs and turns and
+asking an engine (the proxy does), judging, training.
+
+The members are a fork of the run, which has no call of its own but ends at the turn's, and one trajectory for each
+further answer. Nothing names them, so no call of an agent can join them; lineage does not look at them
+(`recorder.capture.lookups.statements`). A group has its id from the turn's: a turn is answered again once, whoever
+draws it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Select, exists, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.ids import new_id
+from recorder.messages.calls import TrajectoryRef
+from recorder.states import CallState, GroupState, Origin, Purpose, TrajectoryState
+from recorder.store import sql
+from recorder.store.database import Project, Store
+from recorder.store.schema import calls, groups, trajectories
+from recorder.store.sql import now
+
+FORKED: Final = "forked"  # the end of a member that stands for a live run up to the turn
+_UNDECIDED: Final = (GroupState.OPEN, GroupState.READY, GroupState.JUDGING)
+
+_member, _home, _own = trajectories.alias("member"), trajectories.alias("home"), groups.alias("own")
+
+
+@dataclass(frozen=True, slots=True)
+class EndedTrajectory:
+    """A live run that has ended, and whose turns may be answered again."""
+
+    id: str
+    alias_id: str
+    ended_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowGroup:
+    """A group that was opened for a turn, and the runs that wait for the further answers."""
+
+    id: str
+    waiting: Sequence[TrajectoryRef]
+
+
+def shadow_group_id(call_id: str) -> str:
+    """The id of the group in which a call's turn is answered again."""
+    return "group_" + blake2b(f"shadow\0{call_id}".encode(), digest_size=16).hexdigest()
+
+
+async def ended_runs(
+    project: Project, alias_ids: Collection[str], within_s: float, since: float = 0.0
+) -> list[EndedTrajectory]:
+    """The live runs of some aliases that ended well since a time (unix seconds), in the order of their ends.
+
+    Their last call is not longer ago than `within_s`: that is what the store can look up.
+    """
+    t = trajectories.c
+    query = select(t.id, t.alias_id, t.ended_at).where(
+        t.project_id == project.id,
+        t.state == TrajectoryState.COMPLETED,
+        t.last_call_at >= now() - within_s,
+        t.ended_at >= since,
+        t.origin == Origin.LIVE,
+        t.purpose == Purpose.TRAIN,
+        t.selection.is_(None),
+        t.forked_from_call.is_(None),
+        t.alias_id.in_(alias_ids),
+    )
+    async with project.store.read() as conn:
+        return [EndedTrajectory(*row) for row in await conn.execute(query.order_by(t.ended_at, t.id))]
+
+
+async def open_shadow(store: Store, call_id: str, further: int) -> ShadowGroup | None:
+    """Open a group for a turn of an ended run: its fork, and `further` runs to be answered.
+
+    None: the turn has one already, or was deleted.
+    """
+    async with store.write() as conn:
+        of_call = select(calls, trajectories.c.made_by).join(trajectories, trajectories.c.id == calls.c.trajectory_id)
+        call = (await conn.execute(of_call.where(calls.c.id == call_id, calls.c.state == CallState.COMPLETE))).first()
+        if call is None or not await _opened(conn, call, further + 1):
+            return None
+        group_id = shadow_group_id(call_id)
+        fork = _row(call, group_id, TrajectoryState.COMPLETED) | {
+            "end_reason": FORKED,
+            "leaf_call_id": call.id,
+            "leaf_choice": 0,
+            "started_at": call.started_at,
+            "ended_at": now(),
+        }
+        await conn.execute(insert(trajectories).values(**fork))
+        waiting = [_row(call, group_id, TrajectoryState.OPEN) for _ in range(further)]
+        for row in waiting:
+            await conn.execute(insert(trajectories).values(**row))
+        refs = [TrajectoryRef(row["id"], group_id, version_id=call.version_id, made_by=call.made_by) for row in waiting]
+        return ShadowGroup(group_id, refs)
+
+
+async def _opened(conn: AsyncConnection, call: Any, size: int) -> bool:
+    row = sql.insert_ignore(conn, groups).values(
+        id=shadow_group_id(call.id),
+        project_id=call.project_id,
+        alias_id=call.alias_id,
+        declared_size=size,
+        state=GroupState.OPEN,
+        version_id=call.version_id,
+        opened_at=now(),
+        joined_at=now(),
+        last_call_at=now(),
+        made_by=call.made_by,
+    )
+    return (await conn.execute(row.returning(groups.c.id))).first() is not None
+
+
+def _row(call: Any, group_id: str, state: TrajectoryState) -> dict[str, Any]:
+    return {
+        "id": new_id("traj"),
+        "project_id": call.project_id,
+        "group_id": group_id,
+        "alias_id": call.alias_id,
+        "state": state,
+        "purpose": Purpose.TRAIN,
+        "origin": Origin.SHADOW,
+        "forked_from_call": call.id,
+        "version_id": call.version_id,
+        "tags": {},
+        "started_at": now(),
+        "last_call_at": now(),
+        "made_by": call.made_by,
+    }
+
+
+def _of_own() -> Select[Any]:
+    """The turns of shadow groups for training, each with its run's own group."""
+    joined = _member.join(calls, calls.c.id == _member.c.forked_from_call)
+    joined = joined.join(_home, _home.c.id == calls.c.trajectory_id).join(_own, _own.c.id == _home.c.group_id)
+    shadows = (_member.c.origin == Origin.SHADOW, _member.c.purpose == Purpose.TRAIN)
+    return select(calls.c.id).select_from(joined).where(*shadows)
+
+
+def waits_for_members() -> ColumnElement[bool]:
+    """Whether a group is a shadow group whose run's own group may yet become one to train on, or be left out."""
+    # `correlate`: the group asked about is the outer statement's
+    own = _of_own().where(_member.c.group_id == groups.c.id, _own.c.state.in_(_UNDECIDED))
+    return exists(own.correlate(groups))
+
+
+async def counts_in_own_group(store: Store, group_ids: Collection[str]) -> frozenset[str]:
+    """The turns (ids of calls) of some shadow groups that their runs' own groups train, or still may.
+
+    Each counts there, as a turn of a whole run, and not here as well.
+    """
+    decided = _own.c.state.not_in((*_UNDECIDED, GroupState.LEFT_OUT))
+    query = _of_own().where(_member.c.group_id.in_(group_ids), decided)
+    async with store.read() as conn:
+        return frozenset((await conn.execute(query.distinct())).scalars())
+
+
+async def shadow_member_ids(store: Store, trajectory_id: str) -> list[str]:
+    """The ids of the members of all shadow groups of a run: they hold its conversation up to a turn."""
+    async with store.read() as conn:
+        own = await conn.execute(select(calls.c.id).where(calls.c.trajectory_id == trajectory_id))
+        ids = [shadow_group_id(call_id) for call_id in own.scalars()]
+        found: list[str] = []
+        for page in (ids[at : at + 200] for at in range(0, len(ids), 200)):
+            members = select(trajectories.c.id).where(trajectories.c.group_id.in_(page))
+            found += (await conn.execute(members.order_by(trajectories.c.id))).scalars()
+    return found

@@ -1,0 +1,269 @@
+"""A text written down by another one to which it is nearly equal: line by line, but for words that stand for others.
+
+Owns: writing it so, and reading it back to the character. Refuses: which texts these are
+(`recorder.queue.judging.records`).
+
+A line that the other text does not have, with these words put in, is kept as it is: whatever two texts are, what is
+read back is what was written.
+
+What a judge was asked: kept with the score that came of it, as compressed JSON.
+
+Owns: these rows. Refuses: scores (`recorder.queue.judging.scores`), writing prompts.
+
+Several requests about a group show the same runs in another order and by other ids, so the first is kept whole, and of
+each other one the order of its lines and its words (`recorder.queue.judging.records`).
+
+What each of several requests about one group came to: the reply, what it says of each run, or why there is none.
+
+Owns: these rows, of scores that several requests made; where one did, its reply is the score's own column. Refuses:
+scores (`recorder.queue.judging.scores`), reading replies (the judge).
+
+Verdicts on single runs, by a hash of what was asked: what a judge said once is not asked again.
+
+Owns: the rows. Refuses: what a hash is made of and what a verdict says (`judge.rewards.rubrics`). A verdict quotes its
+run, and goes with it when it is deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import zlib
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from sqlalchemy import Text, and_, bindparam, exists, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.store import sql
+from recorder.store.database import Project, Store
+from recorder.store.schema import judge_replies, prompts, scores, trajectories, verdicts
+from recorder.store.sql import now
+
+Words = Mapping[str, str]  # a word of the first text → what stands in its place in the other
+Line = int | str  # the number of a line of the first text, or a line of its own
+
+
+def encode_lines(text: str, first: str, words: Words) -> list[Line]:
+    """The lines of a text by those of the first one."""
+    at = {line: number for number, line in enumerate(_put_in(first, words).split("\n"))}
+    return [at.get(line, line) for line in text.split("\n")]
+
+
+def decode_lines(lines: Sequence[Line], first: str, words: Words) -> str:
+    """The text that `encode_lines` made these lines of."""
+    own = _put_in(first, words).split("\n")
+    return "\n".join(line if isinstance(line, str) else own[line] for line in lines)
+
+
+def _put_in(text: str, words: Words) -> str:
+    """The text with all words replaced at once, so that none is replaced twice; a longer one before a shorter."""
+    if not words:
+        return text
+    known = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
+    return re.sub(known, lambda found: words[found[0]], text)
+
+
+Messages = Sequence[Mapping[str, str]]  # to a judge
+
+
+@dataclass(frozen=True, slots=True)
+class JudgePrompt:
+    """What a judge was asked. `trajectory_id`: of which run alone; None: of the group.
+
+    `number`: which of several requests about the group it is, from 0 on. `words`: what these messages have in the place
+    of what other requests have, by a name that is the same for all; told to `pack_prompts` alone.
+    """
+
+    trajectory_id: str | None
+    messages: Messages
+    number: int = 0
+    words: Mapping[str, str] = field(default_factory=dict)
+
+
+async def pack_prompts(asked: Sequence[JudgePrompt]) -> bytes | None:
+    """What was asked as it is stored; None: nothing was."""
+    return await asyncio.to_thread(_pack, asked) if asked else None
+
+
+async def write_prompts(conn: AsyncConnection, score_id: str, prompt: bytes) -> None:
+    """Write what a score's judge was asked, inside the caller's transaction."""
+    await conn.execute(insert(prompts).values(score_id=score_id, packed=prompt))
+
+
+async def load_prompts(store: Store, score_id: str, number: int = 0) -> list[JudgePrompt]:
+    """What a judge was asked for a score, the group first; empty: nobody was, or it is there no more.
+
+    Of several requests about the group it is the one of that `number`. A reply that was read again has its prompt at
+    the score that was paid for: the same under one seed, but for the nonce.
+    """
+    this, paid = scores.alias("this"), scores.c
+    own = select(prompts.c.packed).where(prompts.c.score_id == score_id)
+    its = [paid[name] == this.c[name] for name in ("project_id", "prompt_hash", "recipe_hash", "order_seed")]
+    same = select(prompts.c.packed).select_from(this).join(scores, and_(*its))
+    same = same.join(prompts, prompts.c.score_id == paid.id).where(this.c.id == score_id, paid.id != score_id)
+    async with store.read() as conn:
+        found = (await conn.execute(own)).scalar_one_or_none()
+        paid_for = (await conn.execute(same.order_by(paid.created_at, paid.id).limit(1))).scalar_one_or_none()
+    return await asyncio.to_thread(_asked, found, paid_for, number)
+
+
+async def scores_with_prompts(store: Store, score_ids: Collection[str]) -> set[str]:
+    """Those of some scores of which it is kept what a judge was asked for them themselves."""
+    async with store.read() as conn:
+        query = select(prompts.c.score_id).where(prompts.c.score_id.in_(score_ids))
+        return set((await conn.execute(query)).scalars())
+
+
+def _asked(packed: bytes | None, paid_for: bytes | None, number: int) -> list[JudgePrompt]:
+    """What was asked for a score, and about its group where that was asked for another one alone."""
+    found = _unpack(packed, number) if packed is not None else []
+    if paid_for is None or any(one.trajectory_id is None for one in found):
+        return found
+    return [one for one in _unpack(paid_for, number) if one.trajectory_id is None] + found
+
+
+def _pack(asked: Sequence[JudgePrompt]) -> bytes:
+    first = next((one for one in asked if one.trajectory_id is None), None)
+    rows = [_retold(one, first) if one.number and first is not None else _whole(one) for one in asked]
+    return zlib.compress(sql.storable_text(json.dumps(rows, ensure_ascii=False)).encode())
+
+
+def _whole(one: JudgePrompt) -> dict[str, Any]:
+    return {"trajectory_id": one.trajectory_id, "messages": one.messages}
+
+
+def _retold(one: JudgePrompt, first: JudgePrompt) -> dict[str, Any]:
+    """A later request about the group, by the first one."""
+    words = {first.words[name]: word for name, word in one.words.items() if first.words.get(name)}
+    pairs = zip(one.messages, first.messages, strict=True)
+    lines = [{"role": own["role"], "lines": encode_lines(own["content"], its["content"], words)} for own, its in pairs]
+    return {"number": one.number, "words": words, "retold": lines}
+
+
+def _unpack(packed: bytes, number: int) -> list[JudgePrompt]:
+    """What was packed, but of several requests about the group that of `number` alone.
+
+    A score of before single runs' prompts were kept has the messages about its group alone.
+    """
+    found = json.loads(zlib.decompress(packed))
+    whole = [JudgePrompt(**one) for one in found if "messages" in one] or [JudgePrompt(None, found)]
+    later = next((one for one in found if one.get("number") == number and number), None)
+    of_group = [one for one in whole if one.trajectory_id is None]
+    if number:
+        of_group = [_read(later, of_group[0])] if later is not None else []
+    return of_group + [one for one in whole if one.trajectory_id is not None]
+
+
+def _read(later: Mapping[str, Any], first: JudgePrompt) -> JudgePrompt:
+    pairs = zip(later["retold"], first.messages, strict=True)
+    messages = [
+        {"role": own["role"], "content": decode_lines(own["lines"], its["content"], later["words"])}
+        for own, its in pairs
+    ]
+    return JudgePrompt(None, messages, later["number"])
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyVerdict:
+    """What one reply says of one run: a score in 0..1, why, and the sub-scores that it is the mean of."""
+
+    trajectory_id: str
+    score: float
+    explanation: str
+    subscores: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NewReply:
+    """One request of several about a group; `number` counts them from 0.
+
+    `reply` None: none could be read, and `failed` says why; or one of the group's runs was deleted. `verdicts`: in the
+    order in which the judge saw the runs. `weight`: how much it counts beside the others.
+    """
+
+    number: int
+    judge_model: str
+    judge_version: str | None
+    weight: float
+    reply: str | None
+    failed: str | None
+    verdicts: Sequence[ReplyVerdict] = ()
+    tokens_in: int = 0
+    tokens_cached: int = 0
+    tokens_out: int = 0
+    cost_usd: float | None = None
+    latency_s: float | None = None
+
+
+async def write_replies(conn: AsyncConnection, score_id: str, replies: Sequence[NewReply]) -> None:
+    """Write a score's replies, inside the caller's transaction."""
+    if replies:
+        await conn.execute(insert(judge_replies), [{"score_id": score_id, **_row(one)} for one in replies])
+
+
+async def load_replies(conn: AsyncConnection, score_ids: Iterable[str]) -> Mapping[str, tuple[NewReply, ...]]:
+    """The replies of scores, by the scores' ids; a score that one request made, or none, has none here."""
+    query = select(judge_replies).where(judge_replies.c.score_id.in_(list(score_ids)))
+    found: defaultdict[str, list[NewReply]] = defaultdict(list)
+    for row in await conn.execute(query.order_by(judge_replies.c.score_id, judge_replies.c.number)):
+        found[row.score_id].append(sql.as_view(NewReply, row, verdicts=_verdicts(row.verdicts)))
+    return {id_: tuple(replies) for id_, replies in found.items()}
+
+
+def _row(one: NewReply) -> dict[str, Any]:
+    verdicts = json.dumps([asdict(words) for words in one.verdicts], ensure_ascii=False)
+    values = asdict(one) | {"verdicts": verdicts}
+    return {name: sql.storable_text(value) if isinstance(value, str) else value for name, value in values.items()}
+
+
+def _verdicts(written: str | None) -> tuple[ReplyVerdict, ...]:
+    return tuple(ReplyVerdict(**one) for one in json.loads(written)) if written else ()
+
+
+@dataclass(frozen=True, slots=True)
+class CachedVerdicts:
+    """What a judge said about one run: JSON, and the version that said it."""
+
+    verdicts: str
+    judge_version: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewVerdicts:
+    """What a judge said about one run just now."""
+
+    hash: str
+    trajectory_id: str
+    verdicts: str
+    judge_version: str | None
+
+
+async def find_verdicts(project: Project, hashes: Sequence[str]) -> dict[str, CachedVerdicts]:
+    """What was said to the same questions, by hash; those to which nothing was are not in it."""
+    v = verdicts.c
+    query = select(v.hash, v.verdicts, v.judge_version).where(v.project_id == project.id, v.hash.in_(hashes))
+    async with project.store.read() as conn:
+        rows = (await conn.execute(query)).all()
+    return {row.hash: CachedVerdicts(row.verdicts, row.judge_version) for row in rows}
+
+
+async def keep_verdicts(project: Project, said: Sequence[NewVerdicts], *, anew: bool = False) -> None:
+    """Keep at least one judge's word, except where the run was deleted meanwhile.
+
+    What was kept before stays; with `anew` it is replaced.
+    """
+    texts = ("project_id", "hash", "trajectory_id", "verdicts", "judge_version")
+    row = select(*(bindparam(f"new_{name}", type_=Text) for name in texts), now())
+    row = row.where(exists().where(trajectories.c.id == bindparam("new_trajectory_id", type_=Text)))
+    in_order = sorted(said, key=lambda one: one.hash)  # two who keep the same never wait for each other
+    values = [{f"new_{name}": value for name, value in asdict(one).items()} for one in in_order]
+    async with project.store.write() as conn:
+        new = sql.insert(conn, verdicts).from_select([*texts, "created_at"], row)
+        newer = {name: new.excluded[name] for name in ("trajectory_id", "verdicts", "judge_version", "created_at")}
+        in_place = new.on_conflict_do_update(index_elements=["project_id", "hash"], set_=newer)
+        statement = in_place if anew else new.on_conflict_do_nothing()
+        await conn.execute(statement, [{"new_project_id": project.id, **value} for value in values])

@@ -1,0 +1,148 @@
+"""Groups that may be scored again, by somebody who asks: which those are, and by which recipe each was scored.
+
+Owns: the states and reasons that count, narrowing, reading a page at a time, putting one group before the judge again.
+Refuses: scoring, and writing scores (`recorder.queue.judging.scores`).
+
+By state: `ready` and `unscored` have no score that counts yet; `scored` ones get another. What a step took (`training`,
+`tried`, `trained`) keeps the score that it was trained on, and the new one is history. `judging` is in a judge's hand.
+Of `left_out` only those count that a score may bring back: because of what their score said, or could not say
+(`OF_SCORES`), and where that is asked for, because of their version. `open` ones have not ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Select, and_, case, func, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.errors import Conflict, NotFound
+from recorder.queue.campaigns import ALIAS, REWARD_RECIPE
+from recorder.registry import ancestry
+from recorder.states import GroupState
+from recorder.store import ledger, sql
+from recorder.store.database import Project, Store
+from recorder.store.ledger import LedgerRow
+from recorder.store.schema import groups, scores
+from recorder.store.schema import ledger as ledger_rows
+from recorder.store.sql import now
+from recorder.store.transitions import move_state
+
+KEEPING: Final = (GroupState.TRAINING, GroupState.TRIED, GroupState.TRAINED)  # their score was trained on
+OF_SCORES: Final = ("ruler_needs_two", "zero_variance", "reward_missing")  # of a group: another recipe may say more
+REQUESTED: Final = "asked_anew"  # of a group: somebody wanted it scored again; the ledger says who and why
+PAGE: Final = 200
+_MARKED: Final = (GroupState.SCORED, GroupState.UNSCORED)  # a judge takes these once `try_after` is over
+_STATES: Final = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED, GroupState.JUDGING, *KEEPING)
+
+
+@dataclass(frozen=True, slots=True)
+class RescoreCandidate:
+    """One group. `recipe_hash`: of its current score, or where that stays as it is, of its newest; None: it has none.
+
+    `reason`: why it is left out. `alias` and `reward_recipe` (its campaign's) say by which recipe it is judged now.
+    """
+
+    id: str
+    state: GroupState
+    reason: str | None
+    alias_id: str | None
+    alias: str | None
+    campaign_id: str | None
+    reward_recipe: str | None
+    scenario_id: str | None
+    recipe_hash: str | None
+
+
+def rescorable_reasons(*, anew: bool) -> tuple[str, ...]:
+    """Why a group may have been left out that a score brings back; with `anew` also because of its version."""
+    return (*OF_SCORES, *ancestry.OF_VERSIONS) if anew else OF_SCORES
+
+
+async def list_rescorable(
+    project: Project,
+    *,
+    anew: bool = False,
+    alias_id: str | None = None,
+    campaign_id: str | None = None,
+) -> list[RescoreCandidate]:
+    """The groups of a project that may be scored again, oldest first; only an alias's or a campaign's where asked.
+
+    `anew`: also those that were left out because of their version.
+    """
+    left_out = and_(groups.c.state == GroupState.LEFT_OUT, groups.c.reason.in_(rescorable_reasons(anew=anew)))
+    wanted = [groups.c.project_id == project.id, or_(groups.c.state.in_(_STATES), left_out)]
+    wanted += [groups.c.alias_id == alias_id] if alias_id is not None else []
+    wanted += [groups.c.campaign_id == campaign_id] if campaign_id is not None else []
+    # Their ids first: an order beside these conditions makes SQLite look up the recipes of all groups for each page.
+    async with project.store.read() as conn:
+        ids = sorted((await conn.execute(select(groups.c.id).where(*wanted))).scalars())  # they begin with the time
+    found: list[RescoreCandidate] = []
+    for page in (ids[at : at + PAGE] for at in range(0, len(ids), PAGE)):
+        async with project.store.read() as conn:
+            rows = list(await conn.execute(_with_recipes().where(groups.c.id.in_(page)).order_by(groups.c.id)))
+        found += [sql.as_view(RescoreCandidate, row, state=GroupState(row.state)) for row in rows]
+    return found
+
+
+async def request_rescore(project: Project, group_id: str, *, by: str, why: str) -> None:
+    """Have a running judge score a group (internal id) again, asking anew, and write down who wanted it and why.
+
+    It keeps its score until there is another; a trainer waits for that. One that was left out for its score or its
+    version goes back to those that wait. Raises NotFound, Conflict where a judge or a step has it, or it is open.
+    """
+    async with project.store.write() as conn:
+        row = (await conn.execute(select(groups).where(_this(project.id, group_id)).with_for_update())).first()
+        if row is None:
+            raise NotFound(f"no group {group_id!r} in project {project.id!r}")
+        await _put_before_judge(conn, row)
+        told = {"by": by, "why": why}
+        await ledger.write_rows(conn, [LedgerRow(project.id, "group", group_id, REQUESTED, told)])
+
+
+async def needs_new_prompt(store: Store, group_id: str) -> bool:
+    """Whether somebody asked for a group to be scored anew since it was scored last: then no stored word answers."""
+    asked = select(func.max(ledger_rows.c.at)).where(
+        ledger_rows.c.object_kind == "group", ledger_rows.c.object_id == group_id, ledger_rows.c.code == REQUESTED
+    )
+    scored = select(func.max(scores.c.created_at)).where(scores.c.group_id == group_id)
+    async with store.read() as conn:
+        asked_at = (await conn.execute(asked)).scalar_one()
+        scored_at = (await conn.execute(scored)).scalar_one()
+    return asked_at is not None and (scored_at is None or asked_at >= scored_at)
+
+
+async def _put_before_judge(conn: AsyncConnection, row: Any) -> None:
+    if (why_not := refusal_reason(GroupState(row.state), row.reason)) is not None:
+        raise Conflict(f"group {row.id} cannot be scored anew: {why_not}.")
+    if row.state in _MARKED:
+        await conn.execute(update(groups).where(groups.c.id == row.id).values(try_after=now()))
+        return
+    await move_state(conn, groups, row.id, GroupState.JUDGING, expect=GroupState.LEFT_OUT)
+    await move_state(conn, groups, row.id, GroupState.READY, expect=GroupState.JUDGING, reason=None)
+
+
+def refusal_reason(state: GroupState, reason: str | None) -> str | None:
+    """Why a group in this state, left out for this reason, cannot be put before the judge again; None: it can be."""
+    if state in _MARKED or (state is GroupState.LEFT_OUT and reason in rescorable_reasons(anew=True)):
+        return None
+    told = {
+        GroupState.OPEN: "it is still open: close it, and the judge takes it",
+        GroupState.READY: "it waits for the judge already",
+        GroupState.JUDGING: "a judge has it in hand",
+        GroupState.LEFT_OUT: f"it is left out for good ({reason})",
+    }
+    return told.get(state, f"it is {state}, and keeps the score that it was trained on")
+
+
+def _this(project_id: str, group_id: str) -> ColumnElement[bool]:
+    return and_(groups.c.project_id == project_id, groups.c.id == group_id)
+
+
+def _with_recipes() -> Select[Any]:
+    current = select(scores.c.recipe_hash).where(scores.c.id == groups.c.current_score_id)
+    newest = select(scores.c.recipe_hash).where(scores.c.group_id == groups.c.id)
+    newest = newest.order_by(scores.c.created_at.desc(), scores.c.id.desc()).limit(1)
+    recipe = case((groups.c.state.in_(KEEPING), newest.scalar_subquery()), else_=current.scalar_subquery())
+    return select(groups, ALIAS, REWARD_RECIPE, recipe.label("recipe_hash"))

@@ -1,0 +1,393 @@
+"""Scores: immutable rows of what a judge said about a group, and moving the group by them.
+
+Owns: score rows, their parts, the cache by prompt hash, scored / unscored / left out. Refuses: asking a judge, and the
+form of what was asked and replied (`recorder.queue.judging`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Final
+
+from sqlalchemy import Select, exists, func, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.errors import Conflict, NotFound
+from recorder.ids import new_id
+from recorder.queue.claims import GroupClaim, is_trainable
+from recorder.queue.groups.closure import write_exclusions
+from recorder.queue.groups.disputes import CODE as DISPUTED
+from recorder.queue.groups.readiness import GroupCode
+from recorder.queue.judging import records
+from recorder.queue.judging.records import JudgePrompt, Messages, NewReply
+from recorder.states import GroupState
+from recorder.store import ledger, sql
+from recorder.store.changes import Topic
+from recorder.store.database import Project, Store
+from recorder.store.ledger import LedgerRow
+from recorder.store.schema import campaigns, groups, score_parts, scores, trajectories
+from recorder.store.sql import now
+from recorder.store.statement import equals_literal
+from recorder.store.transitions import guarded_update, move_state
+
+PAGE: Final = 200  # scores a SELECT: a long read would keep SQLite's log from being reused
+REWARD: Final = "reward"  # the part that is the combination of the others, and what is trained on
+
+
+@dataclass(frozen=True, slots=True)
+class NewPart:
+    """One number about one trajectory; `value` None: it could not be had, and `explanation` says why.
+
+    `unasked`: the value stands for nobody having been asked, as runs that are one and the same compare with nothing. It
+    ties its group, and says nothing beside other groups: no mean over runs counts it.
+    """
+
+    trajectory_id: str
+    part: str
+    value: float | None
+    weight: float | None = None
+    explanation: str | None = None
+    unasked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRow:
+    """What a judgement of a group came to: its recipe and judge, the replies, and what they cost.
+
+    `prompt_hash` None: nothing was asked (checks alone). Where several requests made the score, `replies` has each of
+    them and `reply` is None. `tokens_cached`: of those in, what the provider had read before, and charges less for.
+    `agreement`: of several replies, the mean of Kendall's tau-b over each two.
+    """
+
+    recipe_hash: str
+    judge_model: str | None
+    judge_version: str | None
+    prompt_hash: str | None
+    order_seed: int | None
+    reply: str | None
+    tokens_in: int
+    tokens_cached: int
+    tokens_out: int
+    cost_usd: float | None
+    latency_s: float | None
+    agreement: float | None
+    replies: Sequence[NewReply]
+
+    def row_fields(self) -> dict[str, Any]:
+        """The fields above by their names, without those that a subclass adds."""
+        return {one.name: getattr(self, one.name) for one in fields(ScoreRow)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewScore(ScoreRow):
+    """A judgement of a group, to be written."""
+
+    absolute: bool = False  # the rewards say something outside the group: no ranking moved them
+    parts: Sequence[NewPart] = ()
+    prompt: Messages | None = None  # what the reply answers, where somebody was asked just now
+    prompts: Sequence[JudgePrompt] = ()  # the same of each of several requests; `prompt` is None then
+    run_prompts: Mapping[str, Messages] = field(default_factory=dict)  # by trajectory id: what was asked of it alone
+    disputed: str | None = None  # why it does not count: the replies disagree, and the group waits for a person
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredScore(ScoreRow):
+    """A judgement as it was written."""
+
+    id: str
+    group_id: str
+    absolute: bool
+    created_at: float
+    parts: Sequence[NewPart]
+
+    def parts_of(self, trajectory_id: str) -> list[NewPart]:
+        """What it says of one trajectory: the reward first, then its parts by name."""
+        own = [part for part in self.parts if part.trajectory_id == trajectory_id]
+        return sorted(own, key=lambda part: (part.part != REWARD, part.part))
+
+
+async def record_score(store: Store, claim: GroupClaim, score: NewScore) -> str:
+    """Write a score and make it the group's current one: one transaction, guarded by the claim. Returns its id.
+
+    A disputed one is written too, and counts for nothing: its group is unscored, and no judge takes it again by itself.
+    Raises LeaseLost, and Conflict for a part about a trajectory that is not of the group or is named twice.
+    """
+    prompt = await _packed(score)
+    async with store.write() as conn:
+        await _require_members(conn, claim.group_id, score.parts)
+        score_id = await _insert(conn, claim.project_id, claim.group_id, claim.alias_id, score, prompt)
+        if score.disputed is not None:
+            await _dispute(conn, claim, score_id, score)
+            return score_id
+        done: dict[str, Any] = {"current_score_id": score_id, "reason": None}
+        await move_state(
+            conn, groups, claim.group_id, GroupState.SCORED, expect=GroupState.JUDGING,
+            owner=claim.owner, epoch=claim.epoch, **done,
+        )  # fmt: skip
+        return score_id
+
+
+async def _dispute(conn: AsyncConnection, claim: GroupClaim, score_id: str, score: NewScore) -> None:
+    """Leave a group to a person. What its score cost stands in the score's row, so the ledger does not count it."""
+    # try_after stays as it is: feedback that came while the group was judged has it looked at once more.
+    await move_state(
+        conn, groups, claim.group_id, GroupState.UNSCORED, expect=GroupState.JUDGING,
+        owner=claim.owner, epoch=claim.epoch, reason=DISPUTED, tries=groups.c.tries + 1, current_score_id=None,
+    )  # fmt: skip
+    said = {"message": _storable(score.disputed), "agreement": score.agreement, "score": score_id}
+    what = {"detail": said, "tries": claim.tries + 1}
+    await ledger.write_rows(conn, [LedgerRow(claim.project_id, "group", claim.group_id, DISPUTED, what)])
+
+
+async def record_history(store: Store, group_id: str, score: NewScore, states: Collection[GroupState]) -> str | None:
+    """Write a score beside the group's current one, which stays. Returns its id; None: the group is in no such state.
+
+    Raises Conflict as `record_score` does.
+    """
+    query = select(groups).where(groups.c.id == group_id, groups.c.state.in_(states)).with_for_update()
+    prompt = await _packed(score)
+    async with store.write() as conn:
+        row = (await conn.execute(query)).first()
+        if row is None:
+            return None
+        await _require_members(conn, group_id, score.parts)
+        return await _insert(conn, row.project_id, group_id, row.alias_id, score, prompt)
+
+
+async def _packed(score: NewScore) -> bytes | None:
+    of_group = [JudgePrompt(None, score.prompt)] if score.prompt is not None else score.prompts
+    return await records.pack_prompts(
+        [*of_group, *(JudgePrompt(id_, asked) for id_, asked in score.run_prompts.items())]
+    )
+
+
+async def _require_members(conn: AsyncConnection, group_id: str, parts: Sequence[NewPart]) -> None:
+    rows = await conn.execute(select(trajectories.c.id).where(trajectories.c.group_id == group_id))
+    members = {id_ for (id_,) in rows}
+    strangers = {p.trajectory_id for p in parts} - members
+    if strangers:
+        raise Conflict(f"group {group_id} has no trajectory {', '.join(sorted(strangers))}: nothing was scored")
+    if len({(p.trajectory_id, p.part) for p in parts}) != len(parts):
+        raise Conflict(f"a score of group {group_id} names a part of a trajectory twice: nothing was scored")
+
+
+async def _insert(
+    conn: AsyncConnection, project_id: str, group_id: str, alias_id: str | None, score: NewScore, prompt: bytes | None
+) -> str:
+    score_id = new_id("score")
+    row = {name: _storable(value) for name, value in score.row_fields().items() if name != "replies"}
+    of_group = {"project_id": project_id, "group_id": group_id, "alias_id": alias_id, "absolute": score.absolute}
+    await conn.execute(insert(scores).values(id=score_id, created_at=now(), **of_group, **row))
+    if score.parts:
+        rows = [{k: _storable(v) for k, v in asdict(part).items()} for part in score.parts]
+        await conn.execute(insert(score_parts), [{"score_id": score_id, **row} for row in rows])
+    await records.write_replies(conn, score_id, score.replies)
+    if prompt is not None:
+        await records.write_prompts(conn, score_id, prompt)
+    return score_id
+
+
+def _storable(value: Any) -> Any:
+    """What models and reward functions say may be any text."""
+    return sql.storable_text(value) if isinstance(value, str) else value
+
+
+async def mark_unscored(store: Store, claim: GroupClaim, code: str, detail: Any, try_after_s: float) -> None:
+    """Judging failed: the group is tried again after `try_after_s`, and the ledger says why. Raises LeaseLost."""
+    async with store.write() as conn:
+        await move_state(
+            conn, groups, claim.group_id, GroupState.UNSCORED, owner=claim.owner, epoch=claim.epoch,
+            reason=code, tries=groups.c.tries + 1, try_after=now() + try_after_s,
+        )  # fmt: skip
+        what = {"detail": detail, "try_after_s": try_after_s, "tries": claim.tries + 1}
+        await ledger.write_rows(conn, [LedgerRow(claim.project_id, "group", claim.group_id, code, what)])
+
+
+async def exclude_group(store: Store, claim: GroupClaim, code: str, detail: Any = None) -> None:
+    """Leave a claimed group out for good, with ledger rows for it and each of its members. Raises LeaseLost."""
+    async with store.write() as conn:
+        await exclude_group_in(conn, claim, code, detail)
+
+
+async def exclude_group_in(conn: AsyncConnection, claim: GroupClaim, code: str, detail: Any = None) -> None:
+    """`exclude_group` inside the caller's transaction."""
+    await move_state(
+        conn, groups, claim.group_id, GroupState.LEFT_OUT, owner=claim.owner, epoch=claim.epoch, reason=code
+    )
+    await write_exclusions(conn, [claim.group_id], code, detail if isinstance(detail, dict) else {"detail": detail})
+
+
+async def exclude_lone_groups(
+    project: Project, code: str, detail: dict[str, Any], within_s: float | None = None
+) -> int:
+    """Leave ready groups of one trajectory out for good, a page a transaction; returns how many. Nobody holds them.
+
+    Not those whose campaign names a recipe: whoever judges them looks whether it knows that one. `within_s`: only of
+    those that became ready so many seconds ago at most.
+    """
+    by_own = select(campaigns.c.id).where(
+        campaigns.c.id == groups.c.campaign_id, campaigns.c.settings["reward_recipe"].as_string().is_not(None)
+    )
+    alone = select(trajectories.c.group_id).where(trajectories.c.group_id == groups.c.id)
+    alone = alone.group_by(trajectories.c.group_id).having(func.count() == 1)
+    ready = select(groups.c.id).where(
+        groups.c.project_id == project.id,
+        equals_literal(groups.c.state, GroupState.READY),
+        exists(alone),
+        ~exists(by_own),
+    )
+    if within_s is not None:
+        ready = ready.where(groups.c.ready_at >= now() - within_s)
+    left = 0
+    while ids := await _page_of(project.store, ready.limit(PAGE)):
+        left += await _leave_out(project.store, ids, GroupState.READY, code, detail)
+    return left
+
+
+async def exclude_old_groups(
+    project: Project, states: Collection[GroupState], max_age_s: float, alias_id: str | None = None
+) -> int:
+    """Leave groups for training out that were complete longer ago, of no campaign; returns how many. Nobody holds them.
+
+    Only those of an alias where one is named.
+    """
+    these = [
+        groups.c.project_id == project.id,
+        groups.c.campaign_id.is_(None),
+        groups.c.ready_at < now() - max_age_s,
+        is_trainable(),
+    ]
+    if alias_id is not None:
+        these.append(groups.c.alias_id == alias_id)
+    left = 0
+    for state in states:
+        old = select(groups.c.id).where(*these, equals_literal(groups.c.state, state))
+        while ids := await _page_of(project.store, old.limit(PAGE)):
+            left += await _leave_out(project.store, ids, state, GroupCode.TOO_OLD, {"max_age_s": max_age_s})
+    return left
+
+
+async def _leave_out(store: Store, ids: Sequence[str], state: GroupState, code: str, detail: dict[str, Any]) -> int:
+    async with store.write() as conn:
+        out = guarded_update(groups, GroupState.LEFT_OUT, expect=state, reason=code)
+        gone = list((await conn.execute(out.where(groups.c.id.in_(ids)).returning(groups.c.id))).scalars())
+        await write_exclusions(conn, gone, code, detail)
+    return len(gone)
+
+
+async def _page_of(store: Store, query: Select[str]) -> list[str]:
+    async with store.read() as conn:
+        return [id_ for (id_,) in await conn.execute(query)]
+
+
+async def find_cached_score(project: Project, recipe_hash: str, prompt_hash: str) -> StoredScore | None:
+    """The newest score that answered the same prompt under the same recipe."""
+    query = (
+        select(scores)
+        .where(
+            scores.c.project_id == project.id,
+            scores.c.recipe_hash == recipe_hash,
+            scores.c.prompt_hash == prompt_hash,
+        )
+        .order_by(scores.c.created_at.desc(), scores.c.id.desc())
+        .limit(1)
+    )
+    async with project.store.read() as conn:
+        found = await load_scores(conn, query)
+    return found[0] if found else None
+
+
+async def get_score(store: Store, score_id: str) -> StoredScore:
+    """One score by its id. Raises NotFound."""
+    found = await get_scores(store, [score_id])
+    if not found:
+        raise NotFound(f"no score {score_id}")
+    return found[score_id]
+
+
+async def get_scores(store: Store, score_ids: Collection[str]) -> dict[str, StoredScore]:
+    """Scores by their ids, in two SELECTs a page; those that are not there are left out."""
+    found: dict[str, StoredScore] = {}
+    ids = list(score_ids)
+    for page in (ids[at : at + PAGE] for at in range(0, len(ids), PAGE)):
+        async with store.read() as conn:
+            rows = select(scores).where(scores.c.id.in_(page))
+            found |= {score.id: score for score in await load_scores(conn, rows)}
+    return found
+
+
+async def list_scores(store: Store, group_id: str) -> list[StoredScore]:
+    """Every score a group was ever given, oldest first."""
+    query = select(scores).where(scores.c.group_id == group_id).order_by(scores.c.created_at, scores.c.id)
+    async with store.read() as conn:
+        return await load_scores(conn, query)
+
+
+async def score_rewards(store: Store, score_id: str) -> dict[str, float | None]:
+    """Trajectory id → reward of a score; None where the reward could not be had."""
+    query = select(score_parts.c.trajectory_id, score_parts.c.value).where(
+        score_parts.c.score_id == score_id, score_parts.c.part == REWARD
+    )
+    async with store.read() as conn:
+        return {row.trajectory_id: row.value for row in await conn.execute(query)}
+
+
+def part_rewards(parts: Iterable[NewPart]) -> dict[str, float | None]:
+    """Trajectory id → reward, of a score's parts."""
+    return {part.trajectory_id: part.value for part in parts if part.part == REWARD}
+
+
+def split_reward(parts: Iterable[NewPart]) -> tuple[NewPart | None, list[NewPart]]:
+    """Of one trajectory's parts the reward, where it has one, and those that it is made of."""
+    reward: NewPart | None = None
+    others: list[NewPart] = []
+    for part in parts:
+        if part.part == REWARD and reward is None:
+            reward = part
+        else:
+            others.append(part)
+    return reward, others
+
+
+def unasked_trajectories(parts: Iterable[NewPart]) -> set[str]:
+    """The trajectories whose reward holds a part that nobody was asked for."""
+    return {part.trajectory_id for part in parts if part.part == REWARD and part.unasked}
+
+
+async def wait_for_scores(store: Store, group_ids: Collection[str]) -> dict[str, str | None]:
+    """Wait until a judge is through with groups; their current scores' ids, None for one that could not be scored.
+
+    How long to wait is the caller's policy (`asyncio.timeout`).
+    """
+    with store.watch.on(Topic.GROUPS) as news:
+        while True:
+            await news.wait()
+            scored, waiting = await current_scores(store, group_ids)
+            if not waiting:
+                return scored
+
+
+async def current_scores(store: Store, group_ids: Collection[str]) -> tuple[dict[str, str | None], int]:
+    """Groups' current scores' ids, None for one that has none, and how many still wait for a judge."""
+    waits = (GroupState.OPEN, GroupState.READY, GroupState.JUDGING)
+    query = select(groups.c.id, groups.c.state, groups.c.current_score_id).where(groups.c.id.in_(sorted(group_ids)))
+    async with store.read() as conn:
+        rows = list(await conn.execute(query))
+    scored = {row.id: row.current_score_id for row in rows if row.state == GroupState.SCORED}
+    return {id_: scored.get(id_) for id_ in group_ids}, sum(row.state in waits for row in rows)
+
+
+async def load_scores(conn: AsyncConnection, rows: Select[Any]) -> list[StoredScore]:
+    """Scores with their parts and replies, in the order of `rows`: a query for rows of `scores`."""
+    found = list(await conn.execute(rows))
+    ids = [row.id for row in found]
+    if not ids:
+        return []
+    query = select(score_parts).where(score_parts.c.score_id.in_(ids))
+    of_score: dict[str, list[NewPart]] = defaultdict(list)
+    for part in await conn.execute(query.order_by(score_parts.c.trajectory_id, score_parts.c.part)):
+        of_score[part.score_id].append(sql.as_view(NewPart, part))
+    said = await records.load_replies(conn, ids)
+    return [sql.as_view(StoredScore, row, parts=tuple(of_score[row.id]), replies=said.get(row.id, ())) for row in found]

@@ -1,0 +1,231 @@
+"""Leases with a name: who controls the engine, who trains an alias, which judges are present.
+
+Owns: taking, renewing and releasing them by guarded statements on the database's clock. Refuses: what a name means.
+
+Who holds a lease, and whether that process is dead: what a killed program left behind is taken over at once.
+
+Owns: the form of a holder's name (`host:pid:random`), releasing leases of dead processes of this machine, and waiting
+until a lease is free.
+Refuses: judging other machines: their leases run out by themselves.
+
+Showing in the store that a process runs: a lease under its own name, renewed for as long as it does.
+
+Owns: how such leases are called, and keeping one. Refuses: what depends on a process being there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, and_, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.errors import LeaseLost, StoreError
+from recorder.store import sql
+from recorder.store.changes import Topic, mark_quiet
+from recorder.store.database import Project, Store
+from recorder.store.schema import leases
+from recorder.store.sql import now
+
+CONTROLLER = "controller"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A name held by `owner` until `expires_at` (unix seconds). The epoch counts its holders."""
+
+    project_id: str
+    name: str
+    owner: str
+    epoch: int
+    expires_at: float
+
+
+def trainer_lease(alias_name: str) -> str:
+    """The lease that lets one process alone train an alias."""
+    return f"trainer:{alias_name}"
+
+
+async def acquire_lease(project: Project, name: str, owner: str, lease_s: float) -> Lease | None:
+    """Take a lease that is free, ran out, or is the owner's own already (a new epoch all the same). None: held."""
+    free = or_(leases.c.lease_owner.is_(None), leases.c.lease_expires_at <= now(), leases.c.lease_owner == owner)
+    others = (leases.c.project_id == project.id, leases.c.name == name, ~free)
+    async with project.store.read() as conn:  # asking for one that is held must not cost the write lock
+        if (await conn.execute(select(leases.c.name).where(*others))).first():
+            return None
+    async with project.store.write() as conn:
+        statement = sql.insert(conn, leases).values(
+            project_id=project.id, name=name, lease_owner=owner, lease_epoch=1, lease_expires_at=now() + lease_s
+        )
+        taken = statement.on_conflict_do_update(
+            index_elements=["project_id", "name"],
+            set_={
+                "lease_owner": owner,
+                "lease_epoch": leases.c.lease_epoch + 1,
+                "lease_expires_at": now() + lease_s,
+            },
+            where=free,
+        ).returning(leases.c.lease_epoch, leases.c.lease_expires_at)
+        row = (await conn.execute(taken)).first()
+    return Lease(project.id, name, owner, *row) if row else None
+
+
+async def seconds_until_free(project: Project, name: str) -> float:
+    """In how many seconds a lease runs out, if its holder does not renew it; 0 where it is free."""
+    held = (leases.c.project_id == project.id, leases.c.name == name, leases.c.lease_owner.is_not(None))
+    async with project.store.read() as conn:
+        left_s = (await conn.execute(select(leases.c.lease_expires_at - now()).where(*held))).scalar_one_or_none()
+    return max(0.0, float(left_s or 0.0))
+
+
+async def renew_lease(store: Store, lease: Lease, lease_s: float) -> Lease:
+    """Hold a lease for longer, also one that ran out and that nobody took. Raises LeaseLost."""
+    async with store.write() as conn:
+        return replace(lease, expires_at=await _touch(conn, lease, lease_expires_at=now() + lease_s))
+
+
+async def release_lease(store: Store, lease: Lease) -> None:
+    """Let a lease go; one that was lost already is left alone."""
+    statement = update(leases).where(_held(lease)).values(lease_owner=None, lease_expires_at=None)
+    async with store.write() as conn:
+        await conn.execute(statement)
+
+
+async def require_lease(conn: AsyncConnection, lease: Lease) -> None:
+    """Raise LeaseLost unless the lease is still its holder's: guards a write in the caller's transaction."""
+    await _touch(conn, lease, lease_expires_at=leases.c.lease_expires_at)
+
+
+async def list_holders(project: Project, prefix: str = "") -> list[Lease]:
+    """The leases in force whose name begins with `prefix`, by name."""
+    query = (
+        select(
+            leases.c.project_id, leases.c.name, leases.c.lease_owner, leases.c.lease_epoch, leases.c.lease_expires_at
+        )
+        .where(
+            leases.c.project_id == project.id,
+            leases.c.name.startswith(prefix, autoescape=True),
+            leases.c.lease_owner.is_not(None),
+            leases.c.lease_expires_at > now(),
+        )
+        .order_by(leases.c.name)
+    )
+    async with project.store.read() as conn:
+        return [Lease(*row) for row in await conn.execute(query)]
+
+
+def _held(lease: Lease) -> ColumnElement[bool]:
+    return and_(
+        leases.c.project_id == lease.project_id,
+        leases.c.name == lease.name,
+        leases.c.lease_owner == lease.owner,
+        leases.c.lease_epoch == lease.epoch,
+    )
+
+
+async def _touch(conn: AsyncConnection, lease: Lease, **values: Any) -> float:
+    statement = update(leases).where(_held(lease)).values(**values).returning(leases.c.lease_expires_at)
+    statement = mark_quiet(statement)
+    expires_at = (await conn.execute(statement)).scalar_one_or_none()
+    if expires_at is None:
+        raise LeaseLost(
+            f"{lease.owner} no longer holds {lease.name!r} (epoch {lease.epoch}): its lease ran out and was taken. "
+            "Drop the work and acquire it again."
+        )
+    return float(expires_at)
+
+
+def holder_name() -> str:
+    """A name for this process as a holder of leases."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
+def is_dead(holder: str) -> bool:
+    """Whether the holder was a process of this machine that is no more. Doubt means no."""
+    host, _, pid = holder.rpartition(":")[0].rpartition(":")
+    if host != socket.gethostname() or not pid.isdecimal():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+async def release_dead(project: Project, name: str) -> None:
+    """Release the lease `name` if a dead process of this machine holds it."""
+    for lease in await list_holders(project, name):
+        if lease.name == name and is_dead(lease.owner):
+            await release_lease(project.store, lease)
+
+
+async def wait_until_free(project: Project, name: str) -> None:
+    """Wait until a lease may be taken: let go, run out, or left behind by a dead process of this machine."""
+    with project.store.watch.on(Topic.LEASES) as news:
+        left_s: float | None = None
+        while left_s is None or left_s > 0:
+            await news.wait(left_s)
+            await release_dead(project, name)
+            left_s = await seconds_until_free(project, name)
+
+
+async def release_all_dead(project: Project, prefix: str) -> None:
+    """The same for all leases whose name begins with `prefix`."""
+    for lease in await list_holders(project, prefix):
+        if is_dead(lease.owner):
+            await release_lease(project.store, lease)
+
+
+JUDGE: Final = "judge:"  # and the holder's name
+PROXY: Final = "proxy:"
+_RENEWALS_A_LEASE: Final = 3
+
+log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def keep_presence(project: Project, kind: str, owner: str, lease_s: float) -> AsyncIterator[None]:
+    """Show that `owner` runs, until the block ends. Where the store is away, it is shown again when it is back."""
+    held: list[Lease] = []
+
+    async def show() -> None:
+        if held:
+            held[:] = [await renew_lease(project.store, held[0], lease_s)]
+        else:
+            lease = await acquire_lease(project, kind + owner, owner, lease_s)
+            held.extend([lease] if lease else [])
+
+    over = asyncio.Event()
+    keeper = asyncio.create_task(_keep(show, held, lease_s, over), name=f"show {kind}{owner}")
+    try:
+        yield
+    finally:
+        over.set()
+        await keeper  # not cancelled: it may be about to take the lease
+        with suppress(StoreError):  # then it runs out by itself
+            for lease in held:
+                await release_lease(project.store, lease)
+
+
+async def _keep(show: Callable[[], Awaitable[None]], held: list[Lease], lease_s: float, over: asyncio.Event) -> None:
+    while not over.is_set():
+        try:
+            await show()
+        except LeaseLost:
+            held.clear()  # it ran out while the store was away
+            continue
+        except StoreError as e:
+            log.warning("this process cannot show that it runs: %s", e)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(lease_s / _RENEWALS_A_LEASE):
+                await over.wait()

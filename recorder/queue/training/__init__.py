@@ -1,0 +1,1 @@
+"""What a training step takes and costs: steps, running baselines, budgets, cost estimates."""

@@ -1,0 +1,278 @@
+"""Training steps: what a step consumed and made becomes visible in one transaction, or not at all.
+
+Owns: steps, when one may begin, the groups a step used and with which score, what a dead trainer left. Refuses:
+training, files, deciding on the version that a step made (`recorder.registry`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Select, and_, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.errors import Conflict, NotFound, VersionPending
+from recorder.ids import new_id
+from recorder.queue import leases
+from recorder.queue.claims import GroupClaim, return_claim_in
+from recorder.queue.leases import Lease
+from recorder.queue.training import baselines
+from recorder.queue.training.baselines import ComparedReward
+from recorder.registry import ancestry
+from recorder.registry.versions import move_version, read_pending_version
+from recorder.states import GroupState, StepState, VersionState
+from recorder.store import ledger, sql
+from recorder.store.database import Store
+from recorder.store.ledger import LedgerRow
+from recorder.store.schema import aliases, campaigns, groups, step_groups, step_trajectories, steps, versions
+from recorder.store.sql import now
+from recorder.store.transitions import guarded_update, move_state
+
+ORPHANED: Final = "orphaned"  # its trainer died or lost the alias to another
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """One optimizer step. `number` counts along the alias; `checkpoint_path` holds optimizer, scheduler, RNG state."""
+
+    id: str
+    project_id: str
+    alias_id: str
+    campaign_id: str | None
+    number: int
+    parent_version_id: str
+    version_id: str | None
+    state: StepState
+    reason: str | None
+    metrics: dict[str, Any]
+    checkpoint_path: str | None
+    started_at: float
+    ended_at: float | None
+
+
+async def begin_step(
+    store: Store,
+    alias_id: str,
+    parent_version_id: str,
+    campaign_id: str | None = None,
+    *,
+    groups: Sequence[GroupClaim] = (),
+    lease: Lease | None = None,
+) -> StepView:
+    """Begin a step on the version that is live now, with these groups. Only one trainer holds an alias, so a step that
+    still runs is an orphan: it and its version are abandoned.
+
+    Raises Undecided while a version of the alias waits for its decision, Conflict where another version is live.
+    """
+    async with store.write() as conn:
+        alias = await _lock(conn, alias_id, lease)
+        await _abandon_orphans(conn, alias_id)
+        await _require_line(conn, alias, parent_version_id)
+        highest = select(func.coalesce(func.max(steps.c.number), 0)).where(steps.c.alias_id == alias_id)
+        step_id = new_id("step")
+        await conn.execute(
+            insert(steps).values(
+                id=step_id,
+                project_id=alias.project_id,
+                alias_id=alias_id,
+                campaign_id=campaign_id,
+                number=(await conn.execute(highest)).scalar_one() + 1,
+                parent_version_id=parent_version_id,
+                state=StepState.RUNNING,
+                metrics={},
+                started_at=now(),
+            )
+        )
+        await _note_groups(conn, step_id, groups)
+        return await _one(conn, step_id)
+
+
+async def _lock(conn: AsyncConnection, alias_id: str, lease: Lease | None) -> Any:
+    """The alias's row, nobody else's until the transaction ends: begun steps and decisions come one after the other."""
+    if lease is not None:
+        await leases.require_lease(conn, lease)
+    alias = (await conn.execute(select(aliases).where(aliases.c.id == alias_id).with_for_update())).first()
+    if alias is None:
+        raise NotFound(f"no alias {alias_id}")
+    return alias
+
+
+async def _require_line(conn: AsyncConnection, alias: Any, parent_version_id: str) -> None:
+    waiting = await read_pending_version(conn, alias.id)
+    if waiting is not None:
+        raise VersionPending(
+            f"{waiting.name} is {waiting.state} and not decided yet: no step of {alias.name!r} begins before it is "
+            "live or given up. `hone versions` shows it."
+        )
+    if parent_version_id != alias.live_version_id:
+        raise Conflict(
+            f"the version to train from is no longer live for {alias.name!r}. Begin again from the one that is."
+        )
+
+
+async def _note_groups(conn: AsyncConnection, step_id: str, claims: Sequence[GroupClaim]) -> None:
+    for claim in claims:
+        if claim.score_id is None:
+            raise Conflict(f"group {claim.group_id} has no score: step {step_id} cannot train on it")
+    used = [{"step_id": step_id, "group_id": c.group_id, "score_id": c.score_id} for c in claims]
+    if used:
+        await conn.execute(insert(step_groups), used)
+
+
+async def take_over(store: Store, alias_id: str, *, lease: Lease) -> None:
+    """Give up what an earlier trainer of the alias left when it died, as the one that holds it now (`lease`).
+
+    Its step and version are abandoned, and its groups given back; those that its step had begun on as often as
+    `recorder.registry.ancestry` allows. Raises LeaseLost.
+    """
+    async with store.write() as conn:
+        await _lock(conn, alias_id, lease)
+        in_steps = select(step_groups.c.group_id).join(steps, steps.c.id == step_groups.c.step_id)
+        in_steps = in_steps.where(steps.c.alias_id == alias_id, steps.c.state == StepState.RUNNING)
+        begun_on = and_(groups.c.id.in_(in_steps), groups.c.state.in_((GroupState.TRAINING, GroupState.SCORED)))
+        await ancestry.give_back(conn, begun_on, {"reason": ORPHANED})
+        free = guarded_update(
+            groups, GroupState.SCORED, expect=GroupState.TRAINING, lease_owner=None, lease_expires_at=None
+        )
+        await conn.execute(free.where(groups.c.alias_id == alias_id))
+        await _abandon_orphans(conn, alias_id)
+
+
+async def _abandon_orphans(conn: AsyncConnection, alias_id: str) -> None:
+    running = select(steps.c.id).where(steps.c.alias_id == alias_id, steps.c.state == StepState.RUNNING)
+    for (step_id,) in list(await conn.execute(running)):
+        await _abandon(conn, step_id, ORPHANED)
+    unwritten = select(versions.c.id).where(versions.c.alias_id == alias_id, versions.c.state == VersionState.ALLOCATED)
+    for (version_id,) in list(await conn.execute(unwritten)):
+        await move_version(conn, version_id, VersionState.ABANDONED, ORPHANED)
+
+
+async def finish_step(
+    store: Store,
+    step_id: str,
+    *,
+    version_id: str,
+    path: str,
+    engine_name: str,
+    manifest_sha256: str,
+    metrics: Mapping[str, Any],
+    checkpoint_path: str | None,
+    groups: Sequence[GroupClaim],
+    trained: Collection[str] = (),
+    ledger_rows: Iterable[LedgerRow] = (),
+    compared: Sequence[ComparedReward] = (),
+    lease: Lease | None = None,
+) -> StepView:
+    """Make a step visible: version written, groups tried, step done, ledger, baselines, in one transaction.
+
+    `trained`: ids of the trajectories that the version was trained on; the ledger calls them so when it goes live.
+    `groups` are those that the step began with.
+
+    Raises LeaseLost where a group (or the `lease` on the alias) was taken over, Conflict where the step or its version
+    was abandoned meanwhile; then nothing of it is visible, and the version's directory is to be removed.
+    """
+    figures = {name: value for name, value in metrics.items() if value == value}  # NaN is no figure, and no JSON
+    async with store.write() as conn:
+        if lease is not None:
+            await leases.require_lease(conn, lease)
+        done: dict[str, Any] = {"version_id": version_id, "checkpoint_path": checkpoint_path, "ended_at": now()}
+        await move_state(conn, steps, step_id, StepState.DONE, metrics=figures, **done)
+        step = await _one(conn, step_id)
+        await _require_version(conn, step, version_id)
+        written: dict[str, Any] = {"path": path, "engine_name": engine_name, "manifest_sha256": manifest_sha256}
+        await move_version(conn, version_id, VersionState.WRITTEN, metrics=figures, **written)
+        await _consume(conn, step_id, groups, trained)
+        await ledger.write_rows(conn, ledger_rows)
+        await baselines.write_baselines(conn, step_id, compared)
+        if step.campaign_id is not None:
+            counted = update(campaigns).where(campaigns.c.id == step.campaign_id)
+            await conn.execute(counted.values(steps_done=campaigns.c.steps_done + 1))
+        return step
+
+
+async def _require_version(conn: AsyncConnection, step: StepView, version_id: str) -> None:
+    query = select(versions.c.alias_id).where(versions.c.id == version_id)
+    if (await conn.execute(query)).scalar_one_or_none() != step.alias_id:
+        raise NotFound(f"step {step.id}: its alias has no version {version_id}")
+
+
+async def _consume(conn: AsyncConnection, step_id: str, claims: Sequence[GroupClaim], trained: Collection[str]) -> None:
+    began = set((await conn.execute(_used(step_id))).scalars())
+    if began != {claim.group_id for claim in claims}:
+        raise Conflict(f"step {step_id} did not begin with the groups that it is said to have used")
+    for claim in claims:
+        await move_state(conn, groups, claim.group_id, GroupState.TRIED, owner=claim.owner, epoch=claim.epoch)
+    runs = [{"step_id": step_id, "trajectory_id": id_} for id_ in sorted(trained)]
+    if runs:
+        await conn.execute(insert(step_trajectories), runs)
+
+
+def _used(step_id: str) -> Select[Any]:
+    return select(step_groups.c.group_id).where(step_groups.c.step_id == step_id)
+
+
+async def abandon_step(store: Store, step_id: str, reason: str, *, claims: Sequence[GroupClaim] = ()) -> None:
+    """Give a step up: its version is abandoned, its groups are scored again. Raises Conflict where it has ended.
+
+    Claims that were lost meanwhile are another's and are left alone.
+    """
+    async with store.write() as conn:
+        await _abandon(conn, step_id, reason)
+        for claim in claims:
+            await return_claim_in(conn, claim)
+
+
+async def _abandon(conn: AsyncConnection, step_id: str, reason: str) -> None:
+    await move_state(conn, steps, step_id, StepState.ABANDONED, reason=reason, ended_at=now())
+    step = await _one(conn, step_id)
+    if step.version_id is not None:
+        await move_version(conn, step.version_id, VersionState.ABANDONED, reason)
+    row = LedgerRow(step.project_id, "step", step_id, StepState.ABANDONED, {"reason": reason})
+    await ledger.write_rows(conn, [row])
+
+
+async def last_step(store: Store, alias_id: str) -> StepView | None:
+    """The newest finished step of an alias: where a resumed trainer goes on from."""
+    found = await list_steps(store, alias_id, state=StepState.DONE, limit=1)
+    return found[0] if found else None
+
+
+async def step_of_version(store: Store, version_id: str) -> StepView | None:
+    """The step that made a version: its checkpoint belongs to that version. None for version 0."""
+    query = select(steps).where(steps.c.version_id == version_id, steps.c.state == StepState.DONE)
+    async with store.read() as conn:
+        row = (await conn.execute(query)).first()
+    return _view(row) if row else None
+
+
+async def list_steps(
+    store: Store, alias_id: str, *, state: StepState | None = None, campaign_id: str | None = None, limit: int = 1000
+) -> list[StepView]:
+    """Steps of an alias, newest first."""
+    query = select(steps).where(steps.c.alias_id == alias_id).order_by(steps.c.number.desc()).limit(limit)
+    if state is not None:
+        query = query.where(steps.c.state == state)
+    if campaign_id is not None:
+        query = query.where(steps.c.campaign_id == campaign_id)
+    async with store.read() as conn:
+        return [_view(row) for row in await conn.execute(query)]
+
+
+async def list_step_groups(store: Store, step_id: str) -> dict[str, str]:
+    """Group id → the id of the score that the step used."""
+    query = select(step_groups.c.group_id, step_groups.c.score_id).where(step_groups.c.step_id == step_id)
+    async with store.read() as conn:
+        return {row.group_id: row.score_id for row in await conn.execute(query)}
+
+
+async def _one(conn: AsyncConnection, step_id: str) -> StepView:
+    row = (await conn.execute(select(steps).where(steps.c.id == step_id))).first()
+    if row is None:
+        raise NotFound(f"no step {step_id}")
+    return _view(row)
+
+
+def _view(row: Any) -> StepView:
+    return sql.as_view(StepView, row, state=StepState(row.state))

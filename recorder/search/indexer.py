@@ -1,0 +1,329 @@
+"""Calls taken from the queue and indexed, a few at a time.
+
+Owns: one such step: what is read before the transaction, what is written in it, and how long it may be. Refuses: when
+a step is taken (`recorder.search.indexer`).
+
+The newest calls come first: an old store that is filled behind its migration keeps nobody from what is said now. What
+was read is written only while no deletion came between (`projects.deletions`, see `recorder.maintenance.deletion`), and
+only for calls that still wait: so two that fill at once, and one that is killed in the midst, do no harm.
+
+Words that leave the index when the calls that said them are deleted.
+
+Owns: taking documents out, inside a deletion's transaction, and what makes their words leave SQLite's file. Refuses:
+deciding what is deleted (`recorder.maintenance.deletion`).
+
+What is taken out is found no more from the commit on. But SQLite's index is made of segments that are only ever written
+and merged: a word that is taken out stays in an old one until that is merged with all that came behind it. `IndexMerge`
+does so, in short transactions, and is done when no segment is left that held what was deleted. PostgreSQL's dead rows
+are its own: VACUUM takes them.
+
+Filling the index for as long as a process runs, by one process of a project at a time.
+
+Owns: when a step is taken, the claim under which that happens, and when words of deleted runs are merged out behind the
+sweep's deletions. Refuses: what a step does (`recorder.search.indexer`, `recorder.search.indexer`).
+
+A call counts up no topic when it is written (`recorder.store.changes`), so the queue is asked once a second: a look at
+one index, and what was said is found within 2 s. Whoever fills keeps its lease, so that nobody is woken by taking it.
+A step writes in transactions of some milliseconds, and where more waits the next comes after a rest as long as it took:
+turns that are being recorded come in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+from typing import Final
+
+from sqlalchemy import BigInteger, bindparam, column, delete, func, insert, select, table
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.base.rate_limited_log import RateLimitedLog
+from recorder.errors import LeaseLost, StoreError
+from recorder.queue import leases
+from recorder.queue.leases import Lease
+from recorder.search.documents import Document, count_queued, first_number, load_documents, next_number
+from recorder.search.terms import fts5_line, tsvector_text, word_keys
+from recorder.store.database import Project, Store
+from recorder.store.schema import projects, said, unindexed, unmerged
+from recorder.store.statement import Statement, insert_into
+from recorder.store.wal_checkpoint import empty_log
+from recorder.store.write_backends import Executor, Row, StoreBackend, WriteBackend, choose_backend
+
+CALLS: Final = 32  # looked at in a step
+# Of the words that one transaction writes, or one long document: it holds SQLite's write lock for some milliseconds.
+MOST_CHARS: Final = 16_384
+
+
+_DELETIONS: Final = Statement(
+    select(projects.c.deletions).where(projects.c.id == bindparam("project")).with_for_update(read=True)
+)
+_TAKE: Final = Statement(
+    delete(unindexed)
+    .where(unindexed.c.project_id == bindparam("project"), unindexed.c.call_id.in_(bindparam("calls", expanding=True)))
+    .returning(unindexed.c.call_id)
+)
+_UNSAY: Final = Statement(delete(said).where(said.c.call_id == bindparam("call")))
+_LAST: Final = Statement(
+    select(func.max(said.c.id)).where(
+        said.c.id >= bindparam("least", type_=BigInteger), said.c.id < bindparam("end", type_=BigInteger)
+    )
+)
+_SAY: Final = insert_into(said)
+
+
+@dataclass(frozen=True, slots=True)
+class _CallWords:
+    """What a call says, by its words as the database takes them; None where it says nothing."""
+
+    call_id: str
+    trajectory_id: str
+    words: str | None
+
+
+async def index_calls(project: Project, lane: WriteBackend | None = None) -> int:
+    """Index the newest calls that wait; returns how many are done. 0: none waits, or another was faster.
+
+    A program that records beside it writes by a fast `lane`: the write lock is held half as long.
+    """
+    lane = lane if lane is not None else StoreBackend(project.store)
+    deletions, found = await _read(project)
+    done = 0
+    for portion in _portions(found):
+        try:
+            done += await lane.write(partial(_write, project.id, deletions, portion))
+        except IntegrityError:  # PostgreSQL: a program of another project took the same numbers. Look anew
+            break
+    return done
+
+
+async def _read(project: Project) -> tuple[int, list[_CallWords]]:
+    """The project's count of deletions, and with it what the newest calls that wait say."""
+    counted = select(projects.c.deletions).where(projects.c.id == project.id)
+    queue = select(unindexed.c.call_id).where(unindexed.c.project_id == project.id)
+    async with project.store.read() as conn:
+        deletions = int((await conn.execute(counted)).scalar_one())
+        newest = await conn.execute(queue.order_by(unindexed.c.call_id.desc()).limit(CALLS))
+        waiting = list(newest.scalars())
+        there = {one.key: one for one in await load_documents(conn, waiting)} if waiting else {}
+    # in a thread: the proxy's event loop has turns to answer, and a long document takes 10 ms
+    return deletions, await asyncio.to_thread(_all_words, waiting, there, in_a_line=project.store.is_sqlite)
+
+
+def _all_words(waiting: Sequence[str], there: Mapping[str, Document], *, in_a_line: bool) -> list[_CallWords]:
+    return [_words(id_, there.get(id_), in_a_line=in_a_line) for id_ in waiting]
+
+
+def _words(call_id: str, document: Document | None, *, in_a_line: bool) -> _CallWords:
+    if document is None or not document.texts:
+        return _CallWords(call_id, "", None)
+    texts = [word_keys(text) for text in document.texts]
+    return _CallWords(call_id, document.trajectory_id, fts5_line(texts) if in_a_line else tsvector_text(texts))
+
+
+def _portions(found: Sequence[_CallWords]) -> Iterator[list[_CallWords]]:
+    """As much as one transaction writes at a time."""
+    portion: list[_CallWords] = []
+    room = MOST_CHARS
+    for one in found:
+        length = len(one.words or "")
+        if portion and length > room:
+            yield portion
+            portion, room = [], MOST_CHARS
+        portion.append(one)
+        room -= length
+    if portion:
+        yield portion
+
+
+def _write(project_id: str, deletions: int, portion: Sequence[_CallWords], ex: Executor) -> int:
+    """Write what still waits and still holds; returns how many calls that is."""
+    if ex.all(_DELETIONS, project=project_id)[0][0] != deletions:
+        return 0
+    taken = {row[0] for row in ex.all(_TAKE, project=project_id, calls=[one.call_id for one in portion])}
+    ex.many(_UNSAY, [(call_id,) for call_id in taken])  # what was said of it before
+    ex.many(_SAY, _numbered(ex, project_id, [one for one in portion if one.call_id in taken and one.words]))
+    return len(taken)
+
+
+def _numbered(ex: Executor, project_id: str, says: Sequence[_CallWords]) -> Sequence[Row]:
+    """Rows of `said`, in the order of their numbers: SQLite's index takes them faster so."""
+    free: dict[int, int] = {}
+    rows: list[tuple[int, str, str, str, str | None]] = []
+    for one in sorted(says, key=lambda each: each.call_id):
+        least = first_number(one.trajectory_id)
+        if least not in free:
+            last = ex.all(_LAST, least=least, end=next_number(one.trajectory_id))[0][0]
+            free[least] = least if last is None else last + 1
+        rows.append((free[least], project_id, one.trajectory_id, one.call_id, one.words))
+        free[least] += 1
+    return sorted(rows, key=itemgetter(0))
+
+
+# Of the index, that a step writes: 1 ms of CPU under the write lock, 7 at p99 of 600,000 documents (with 32 pages 19).
+# A word that nearly every document has is merged in one step whatever this is: 45 ms (benchmarks/results/merging.json).
+PAGES: Final = 8
+PAUSE_S: Final = 0.01  # in which others write
+_PAGE: Final = 500  # marks a statement
+_WRITES: Final = "SELECT total_changes()"
+_NOTHING: Final = 2  # fewer changes than this, and a step merged nothing
+# FTS5 is told what to do by a row: a negative rank begins to merge all segments into one, a positive one goes on.
+_index: Final = table("said_words", column("said_words"), column("rank"))
+
+
+async def forget_calls(conn: AsyncConnection, project_id: str, call_ids: Sequence[str]) -> None:
+    """Take a project's calls out of the index and of its queue. The queue first: who fills holds its rows while it
+    writes."""
+    queued = unindexed.c.project_id == project_id, unindexed.c.call_id.in_(call_ids)
+    await conn.execute(delete(unindexed).where(*queued))
+    await conn.execute(delete(said).where(said.c.call_id.in_(call_ids)))
+
+
+class IndexMerge:
+    """One merge of SQLite's index, of all that was taken out before it began; nothing where nothing was."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._marks: list[int] | None = None  # not looked yet
+        self._begun = False
+
+    @property
+    def took_any(self) -> bool:
+        """Whether there was anything to merge out."""
+        return bool(self._marks)
+
+    async def go_on(self, within_s: float = math.inf) -> bool:
+        """Merge until it is done: then True. False: that takes longer than `within_s`; call again."""
+        deadline = time.monotonic() + within_s
+        if self._marks is None:
+            self._marks = await _marks(self._store)
+        while self._marks and await _merge(self._store, PAGES if self._begun else -PAGES):
+            self._begun = True
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(PAUSE_S)
+        for at in range(0, len(self._marks), _PAGE):
+            async with self._store.write() as conn:
+                await conn.execute(delete(unmerged).where(unmerged.c.mark.in_(self._marks[at : at + _PAGE])))
+        return True
+
+
+async def _marks(store: Store) -> list[int]:
+    """What was taken out before now: that of a later deletion stays for the next merge. None on PostgreSQL."""
+    async with store.read() as conn:
+        return list((await conn.execute(select(unmerged.c.mark))).scalars())
+
+
+async def _merge(store: Store, pages: int) -> bool:
+    """One step; whether there was anything to merge."""
+    async with store.write() as conn:
+        before = (await conn.exec_driver_sql(_WRITES)).scalar_one()
+        await conn.execute(insert(_index).values(said_words="merge", rank=pages))
+        after = (await conn.exec_driver_sql(_WRITES)).scalar_one()
+    return bool(after - before >= _NOTHING)
+
+
+LEASE: Final = "index"
+LEASE_S: Final = 30.0  # two that fill at once do no harm: what one took from the queue the other does not find
+LOOK_S: Final = 1.0
+MERGE_EVERY_S: Final = 60.0
+MERGE_S: Final = 0.5  # at once: what is said meanwhile is found within 2 s all the same
+MERGE_SHARE: Final = 0.02  # of the time: a merge writes the whole index anew, and retention deletes all day
+
+log = logging.getLogger(__name__)
+
+
+class Indexer:
+    """Fills one project's index: `async with filler.running(): …`. `owner` names this process."""
+
+    def __init__(self, project: Project, owner: str) -> None:
+        self._project = project
+        self._owner = owner
+        self._lane = choose_backend(
+            project.store, "process"
+        )  # a power cut takes both, what was indexed and that it was
+        self._lease: Lease | None = None
+        self._renew_at = 0.0
+        self._stop = asyncio.Event()
+        self._failing = RateLimitedLog(log)
+        self._merge: IndexMerge | None = None
+        self._merged_s = 0.0  # what the merge under way has taken
+        self._merge_at = float("-inf")
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Fill until the block ends."""
+        await self._lane.start()
+        task = asyncio.create_task(self._run(), name="index what was said")
+        try:
+            yield
+        finally:
+            self._stop.set()
+            await task  # not cancelled: a statement that is cut off leaves its connection's thread behind
+            await self._lane.stop()
+
+    async def _run(self) -> None:
+        rest_s = 0.0
+        while not self._stop.is_set():
+            try:
+                rest_s = await self._look()
+            except (StoreError, LeaseLost) as e:
+                self._failing(logging.WARNING, "what was said is not indexed, and tried again: %s", e)
+                self._lease, rest_s = None, LOOK_S
+            except Exception as e:  # noqa: BLE001 - a bug of ours must not end it for good; the log has it
+                self._failing(logging.ERROR, "what was said could not be indexed", error=e)
+                rest_s = LOOK_S
+            await self._rest(rest_s)
+        if self._lease is not None:
+            with contextlib.suppress(StoreError):
+                await leases.release_lease(self._project.store, self._lease)
+
+    async def _rest(self, rest_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(rest_s):
+                await self._stop.wait()
+
+    async def _look(self) -> float:
+        """Index some of what waits; in how many seconds to look again."""
+        began = time.monotonic()
+        merge = began >= self._merge_at
+        if not merge and not await count_queued(self._project, most=1):
+            return LOOK_S
+        if not await self._holds():
+            return LOOK_S
+        done = await index_calls(self._project, self._lane)
+        took_s = time.monotonic() - began
+        if merge:
+            await self._merge_some()
+        return took_s if done >= CALLS or self._merge is not None else LOOK_S
+
+    async def _holds(self) -> bool:
+        """Whether the lease is ours; taken where nobody has it."""
+        if self._lease is None:
+            await leases.release_dead(self._project, LEASE)
+            self._lease = await leases.acquire_lease(self._project, LEASE, self._owner, LEASE_S)
+            self._renew_at = time.monotonic() + LEASE_S / 3
+        elif time.monotonic() >= self._renew_at:
+            self._lease = await leases.renew_lease(self._project.store, self._lease, LEASE_S)
+            self._renew_at = time.monotonic() + LEASE_S / 3
+        return self._lease is not None
+
+    async def _merge_some(self) -> None:
+        """Merge out what the sweep deleted, a little at a time; the next merge is far off where this one took long."""
+        began = time.monotonic()
+        merge = self._merge = self._merge or IndexMerge(self._project.store)
+        done = await merge.go_on(MERGE_S)
+        self._merged_s += time.monotonic() - began
+        if done:
+            if merge.took_any:
+                await empty_log(self._project.store)
+            self._merge_at = time.monotonic() + max(MERGE_EVERY_S, self._merged_s / MERGE_SHARE)
+            self._merge, self._merged_s = None, 0.0

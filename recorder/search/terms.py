@@ -1,0 +1,146 @@
+"""A text as the words by which it is found, the same for both databases.
+
+Owns: where a word begins and ends, and when two are one. Refuses: what is searched, and how a database keeps it.
+
+A word is a row of letters and digits; upper and lower case are one, as are the widths and forms of a letter (NFKC).
+Accents tell words apart. What is written without spaces between words (Chinese, Japanese, Korean, Thai, Lao, Khmer,
+Burmese) is searched by its characters: each is a word of its own, and what a person types together is a phrase.
+
+What a person types into a search, read: words, "a phrase", a beginning*, and -what must not be there.
+
+Owns: that anything can be typed and nothing is a mistake; how a question is spelled for either database. Refuses:
+asking it.
+
+    timeout refund          both words
+    "was not found"         these words in a row
+    refun*                  a word that begins like this (three characters at least, else the word itself)
+    refund -order -"a b"    without these
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+LONGEST: Final = 64  # characters of a word that count: what is longer is no word, and two such that begin alike are one
+# Between two messages of a document, so that no phrase runs from one into the next. No query can name it.
+_BREAK: Final = "\N{MIDDLE DOT}"
+_MOST_PLACES: Final = 16_383  # PostgreSQL counts no further
+
+_SPACELESS: Final = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1100-\u11ff\u3005-\u3007\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff"
+)
+_WORD: Final = re.compile(f"[{_SPACELESS}]|[^\\W_{_SPACELESS}]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word of a text: by what it is found, and where it stands."""
+
+    key: str
+    start: int
+    end: int
+
+
+def compose_text(text: str) -> str:
+    """The text with letters and their accents as one character each: the form that words are counted in."""
+    return unicodedata.normalize("NFC", text)
+
+
+def split_words(text: str) -> Iterator[Word]:
+    """The words of a composed text, in order."""
+    for found in _WORD.finditer(text):
+        key = _key(found.group())
+        if key:
+            yield Word(key, found.start(), found.end())
+
+
+def word_keys(text: str) -> list[str]:
+    """By what the words of a text are found, in order."""
+    return [word.key for word in split_words(compose_text(text))]
+
+
+def fts5_line(texts: Sequence[Sequence[str]]) -> str:
+    """The words of some texts as SQLite's tokenizer `ascii` takes them: with spaces between."""
+    return f" {_BREAK} ".join(" ".join(words) for words in texts)
+
+
+def tsvector_text(texts: Sequence[Sequence[str]]) -> str:
+    """The words of some texts as PostgreSQL reads a tsvector: each with its places."""
+    places: dict[str, list[str]] = {}
+    place = 0
+    for words in texts:
+        for word in words:
+            place += 1
+            places.setdefault(word, []).append(str(min(place, _MOST_PLACES)))
+        place += 1
+    return " ".join(f"'{word}':{','.join(at)}" for word, at in places.items())
+
+
+def _key(word: str) -> str:
+    if word.isascii():
+        return word[:LONGEST].lower()
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", word).casefold())
+    return "".join(c for c in folded if c.isalnum())[:LONGEST]
+
+
+MOST_TERMS: Final = 32  # what comes behind them is not asked: nobody types more
+LEAST_BEGINNING: Final = 3  # what begins with one letter is a large part of all words, and takes seconds to find
+_TYPED: Final = re.compile(r'(?P<without>(?<!\S)-)?(?:"(?P<phrase>[^"]*)"?(?P<star>\*)?|(?P<plain>[^\s"]+))')
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Words in a row; with `begins` the last of them may go on."""
+
+    words: tuple[str, ...]
+    begins: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What must be there, all of it in one turn, and what must not. Without a wanted term it finds nothing."""
+
+    wanted: tuple[Term, ...]
+    unwanted: tuple[Term, ...]
+
+
+def parse_query(said: str) -> Query:
+    """A query of any text at all."""
+    wanted: list[Term] = []
+    unwanted: list[Term] = []
+    for found in _TYPED.finditer(said):
+        typed = found["plain"] if found["plain"] is not None else found["phrase"]
+        words = tuple(word_keys(typed))
+        if not words:
+            continue
+        begins = (bool(found["star"]) or typed.endswith("*")) and len(words[-1]) >= LEAST_BEGINNING
+        (unwanted if found["without"] else wanted).append(Term(words, begins))
+        if len(wanted) + len(unwanted) == MOST_TERMS:
+            break
+    return Query(tuple(wanted), tuple(unwanted))
+
+
+def fts5_query(query: Query) -> str:
+    """The query in the words of SQLite's FTS5."""
+    wanted = " AND ".join(map(_fts5, query.wanted))
+    return f"({wanted})" + "".join(f" NOT {_fts5(term)}" for term in query.unwanted)
+
+
+def tsquery_text(query: Query) -> str:
+    """The query in the words of PostgreSQL's tsquery."""
+    return " & ".join([_tsquery(term) for term in query.wanted] + [f"!{_tsquery(term)}" for term in query.unwanted])
+
+
+def _fts5(term: Term) -> str:
+    return f'"{" ".join(term.words)}"' + ("*" if term.begins else "")
+
+
+def _tsquery(term: Term) -> str:
+    ends: Sequence[str] = ["", ":*"] if term.begins else ["", ""]
+    quoted = [f"'{word}'{ends[at == len(term.words) - 1]}" for at, word in enumerate(term.words)]
+    return f"({' <-> '.join(quoted)})"

@@ -1,0 +1,49 @@
+"""Who did better than its group: the group-relative advantage, and which members count for it.
+
+Owns: the rule, the zero-variance rule, why a member has no advantage. Refuses: baselines of earlier runs and what a
+step makes of all this (`trainer.batch.advantages`, which takes the rule from here, so that both say the same).
+
+The advantage is the reward minus the group's mean (GRPO, arXiv 2402.03300, without the division by the standard
+deviation, which Dr. GRPO, arXiv 2503.20783, section 3.1, shows to favour tasks that are almost always or almost never
+solved). Dividing is an option (`trainer.advantage_std`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from recorder.states import Purpose, TrajectoryState
+
+ZERO_VARIANCE: Final = 1e-6  # rewards closer together than this teach nothing: their differences are rounding
+STD_FLOOR: Final = 1e-4  # keeps a nearly equal group from being blown up when the deviation is divided out
+
+
+def group_advantages(rewards: Mapping[str, float], *, divide_by_std: bool = False) -> dict[str, float] | None:
+    """Return trajectory id → advantage, or None when the group teaches nothing.
+
+    A group teaches nothing when it has fewer than two rewards or when they lie within `ZERO_VARIANCE`.
+    `rewards` holds the members that count for the mean: errored and unjudged ones are the caller's to leave out.
+    """
+    values = list(rewards.values())
+    if len(values) < 2 or max(values) - min(values) <= ZERO_VARIANCE:
+        return None
+    mean = math.fsum(values) / len(values)
+    scale = 1.0
+    if divide_by_std:
+        scale = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values)) + STD_FLOOR
+    return {trajectory: (reward - mean) / scale for trajectory, reward in rewards.items()}
+
+
+def exclusion_from_mean(
+    state: TrajectoryState, selection: str | None, purpose: Purpose, reward: float | None
+) -> str | None:
+    """Why a member does not count for its group's mean; None: it does."""
+    if state is not TrajectoryState.COMPLETED:
+        return state.value
+    if selection is not None:
+        return selection
+    if purpose is not Purpose.TRAIN:
+        return f"it is for {purpose}"
+    return "reward_missing" if reward is None or not math.isfinite(reward) else None

@@ -1,0 +1,223 @@
+"""Charts: figures drawn as SVG, light and dark, alike on the pages and in a campaign's report.
+
+Owns: what a chart is, drawing it (matplotlib, imported when the first is drawn, one at a time), and making its SVG fit
+for strict rules: no style sheet or style attribute, text as outlines, nothing fetched, the same bytes for the same
+chart. Refuses: which figures are shown (whoever shows a chart says so, and shows the same as a table).
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WIDE: Final = (9.0, 2.8)  # inches, of 72 points
+_MOST_TICKS: Final = 12
+_MOST_DOTS: Final = 60  # of a line; more of them would be one band
+_MOST_MARKS: Final = 12
+_LABEL_CHARS: Final = 40
+# Told apart by shape and place too: nothing is known by its colour alone. Their order is that of a chart's series.
+_INKS: Final = {False: ("#0b5cad", "#7d4e00", "#1a6b31", "#b1222c"), True: ("#7ab7f2", "#e6b450", "#6fcf87", "#ff8b8b")}
+_FILLS: Final = ("", "////", "....", "xxxx", "\\\\\\\\", "----")
+_MARKS: Final = ("o", "s", "^", "D")
+_DASHES: Final = ("--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)))  # of levels, in their order
+_PAPER: Final = {False: ("#ffffff", "#57606a", "#d9dde1"), True: ("#14171a", "#a3abb3", "#3a4047")}
+_STYLE: Final = re.compile(r' style="([^"<>]*)"')
+_NEEDLESS: Final = re.compile(
+    r"<defs>\s*<style[^>]*>[^<]*</style>\s*</defs>|<metadata>.*?</metadata>|<!DOCTYPE[^>]*>|<!--.*?-->", re.DOTALL
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Values over a chart's places, and, where they are known, the ends of their intervals. None: there is none."""
+
+    name: str
+    values: tuple[float | None, ...]
+    low: tuple[float | None, ...] = ()
+    high: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceLine:
+    """A value that the series are held against, as a line across the chart."""
+
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class EventMark:
+    """Something that happened at a place (counted from 0), as a line down the chart."""
+
+    name: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """What is drawn: series over `places` (their labels), as lines or as stacked bars; or (`rows`) as points beside the
+    name of each place, which leaves long names room.
+    """
+
+    title: str
+    places: tuple[str, ...]
+    series: tuple[Series, ...]
+    bars: bool = False
+    rows: bool = False
+    share: bool = False  # the values are shares: from 0 to 1
+    levels: tuple[ReferenceLine, ...] = ()
+    marks: tuple[EventMark, ...] = ()  # the first few are drawn
+    size: tuple[float, float] = WIDE  # inches, of 72 points
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to draw."""
+        return not any(value is not None for one in self.series for value in one.values)
+
+
+_one_at_a_time = threading.Lock()  # matplotlib's settings are the process's
+
+
+def dark_inks() -> Iterator[tuple[str, str]]:
+    """Each colour of a light drawing with that of a dark one in its place."""
+    return zip(_PAPER[False] + _INKS[False], _PAPER[True] + _INKS[True], strict=True)
+
+
+def draw_svg(chart: Chart, *, dark: bool = False) -> str:
+    """A chart as SVG. Takes a moment: not to be called in an event loop."""
+    from cycler import cycler
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    _, faint, line = _PAPER[dark]
+    looks: Any = {  # its own type names each of its settings
+        "svg.fonttype": "path",
+        "svg.hashsalt": "hone",
+        "text.parse_math": False,
+        "font.size": 11,
+        "hatch.linewidth": 0.6,
+        "hatch.color": _PAPER[dark][0],
+        "axes.edgecolor": line,
+        "axes.labelcolor": faint,
+        "text.color": faint,
+        "xtick.color": faint,
+        "ytick.color": faint,
+        "grid.color": line,
+        "axes.prop_cycle": cycler(color=_INKS[dark]),
+    }
+    out = io.BytesIO()
+    with _one_at_a_time, rc_context(looks):
+        figure = Figure(figsize=chart.size, layout="constrained", facecolor="none")
+        axes = figure.add_subplot(facecolor="none")
+        if chart.rows:
+            _rows(axes, chart, faint)
+        else:
+            (_bars if chart.bars else _lines)(axes, chart)
+            _held_against(axes, chart, faint)
+            _frame(axes, chart)
+        _titled(axes, chart)
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    return strip_styles(out.getvalue().decode())
+
+
+def _lines(axes: Axes, chart: Chart) -> None:
+    for one, mark in zip(chart.series, _MARKS * len(chart.series), strict=False):
+        there = [at for at, value in enumerate(one.values) if value is not None]
+        values = [value for value in one.values if value is not None]
+        size = 4 if len(there) <= _MOST_DOTS else 0
+        [drawn] = axes.plot(there, values, marker=mark, markersize=size, linewidth=1.4, label=_label(one.name))
+        _intervals(axes, one, drawn.get_color())
+
+
+def _intervals(axes: Axes, one: Series, ink: Any) -> None:
+    """Of each value a bar, or one band where there are too many."""
+    ends = enumerate(zip(one.low, one.high, strict=True))
+    known = [(at, low, high) for at, (low, high) in ends if low is not None and high is not None]
+    if len(known) > _MOST_DOTS:
+        places, lows, highs = zip(*known, strict=True)
+        axes.fill_between(places, lows, highs, color=ink, alpha=0.2, linewidth=0)
+        return
+    for place, low, high in known:
+        axes.plot([place, place], [low, high], color=ink, linewidth=1.0, alpha=0.6, marker="_")
+
+
+def _bars(axes: Axes, chart: Chart) -> None:
+    below = [0.0] * len(chart.places)
+    for number, one in enumerate(chart.series):
+        heights = [value or 0.0 for value in one.values]
+        fill = _FILLS[number % len(_FILLS)]
+        axes.bar(range(len(heights)), heights, bottom=below, width=0.8, label=_label(one.name), hatch=fill, linewidth=0)
+        below = [base + height for base, height in zip(below, heights, strict=True)]
+
+
+def _rows(axes: Axes, chart: Chart, faint: str) -> None:
+    """Values beside the names of their places, from the top down; series of one place lie a little apart."""
+    for number, (one, mark) in enumerate(zip(chart.series, _MARKS * len(chart.series), strict=False)):
+        below = 0.25 * (number - (len(chart.series) - 1) / 2)
+        there = [(value, at + below) for at, value in enumerate(one.values) if value is not None]
+        values, places = zip(*there, strict=True) if there else ((), ())
+        [drawn] = axes.plot(values, places, marker=mark, markersize=5, linestyle="", label=_label(one.name))
+        for at, (low, high) in enumerate(zip(one.low, one.high, strict=True)):
+            if low is not None and high is not None:
+                axes.plot([low, high], [at + below] * 2, color=drawn.get_color(), linewidth=1.2, marker="|")
+    for number, level in enumerate(chart.levels):
+        axes.axvline(level.value, color=faint, linewidth=1.0, linestyle=_DASHES[number % len(_DASHES)],
+                     label=_label(level.name))  # fmt: skip
+    axes.set_yticks(range(len(chart.places)), [_label(place) for place in chart.places])
+    axes.set_ylim(len(chart.places) - 0.4, -0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="x", linewidth=0.6)
+    axes.set_axisbelow(True)
+    if chart.share:
+        axes.set_xlim(-0.02, 1.02)
+
+
+def _held_against(axes: Axes, chart: Chart, faint: str) -> None:
+    for number, level in enumerate(chart.levels):
+        axes.axhline(level.value, color=faint, linewidth=1.0, linestyle=_DASHES[number % len(_DASHES)],
+                     label=_label(level.name))  # fmt: skip
+    for mark in chart.marks[:_MOST_MARKS]:
+        axes.axvline(mark.at, color=faint, linewidth=0.8, linestyle=":")
+        words = axes.annotate(_label(mark.name), (mark.at, 0.02), xycoords=("data", "axes fraction"), rotation=90)
+        words.set(fontsize=8, ha="right", va="bottom")
+
+
+def _frame(axes: Axes, chart: Chart) -> None:
+    every = max(1, -(-len(chart.places) // _MOST_TICKS))
+    axes.set_xticks(range(0, len(chart.places), every), [_label(place) for place in chart.places[::every]])
+    axes.set_xlim(-0.6, max(1, len(chart.places)) - 0.4)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", linewidth=0.6)
+    axes.set_axisbelow(True)
+    if chart.share:
+        axes.set_ylim(-0.02, 1.02)
+
+
+def _titled(axes: Axes, chart: Chart) -> None:
+    axes.set_title(_label(chart.title), loc="left", fontsize=11)
+    if len(chart.series) + len(chart.levels) > 1:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+
+
+def _label(text: str) -> str:
+    """Text as it is drawn: ASCII, on one line. A leading `_` would hide a legend's line."""
+    seen = " ".join(text.encode("ascii", "replace").decode().split())[:_LABEL_CHARS].lstrip("_")
+    return "".join(char if char.isprintable() else "?" for char in seen)
+
+
+def strip_styles(drawn: str) -> str:
+    """An SVG without style sheet and style attributes, which a strict Content-Security-Policy refuses, and comments."""
+    bare = _NEEDLESS.sub("", drawn).replace("<svg ", '<svg stroke-linejoin="round" stroke-linecap="butt" ', 1)
+    return _STYLE.sub(lambda found: _attributes(found[1]), bare)
+
+
+def _attributes(style: str) -> str:
+    pairs = (part.partition(":") for part in style.split(";") if part.strip())
+    return "".join(f' {name.strip()}="{value.strip()}"' for name, _, value in pairs)

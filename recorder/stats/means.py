@@ -1,0 +1,197 @@
+"""How sure a share or a mean is: its 95 % interval.
+
+Owns: the two formulas. Pure. Refuses: tests of one against another (`recorder.stats.sequential_tests`).
+
+What a series of measurements says: shares and means pooled over attempts, how sure their difference is, a plateau.
+
+Owns: the statistics that stop rules and health rules share. Pure. Refuses: what follows from them
+(`trainer.campaign.health`, `trainer.campaign.stop_rules`).
+
+Two pools of attempts are compared by the interval of Agresti and Caffo ("Simple and effective confidence intervals for
+proportions and differences of proportions result from adding two successes and two failures", The American Statistician
+54, 2000): one success and one failure are added to each pool, so that no pool is ever sure of 0 or 1. Attempts at the
+same scenario resemble each other more than that takes them to, so real differences are somewhat surer than said here.
+
+Spans of time in two numbers: what is usual, and what the slow ones take.
+
+Owns: the rule (nearest rank, so that each is a time that was really taken). Refuses: what is measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Final
+
+_Z: Final = 1.96  # of the normal distribution, for 95 %
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """From `low` to `high`."""
+
+    low: float
+    high: float
+
+
+def share_interval(share: float, number: int) -> Interval | None:
+    """Wilson's interval of a share (0..1) of `number` yes-or-no outcomes (Wilson 1927); None: of none."""
+    if number < 1:
+        return None
+    spread = _Z * _Z / number
+    middle = (share + spread / 2) / (1 + spread)
+    half = _Z / (1 + spread) * math.sqrt(max(0.0, share * (1 - share)) / number + spread / (4 * number))
+    return Interval(max(0.0, min(middle - half, share)), min(1.0, max(middle + half, share)))
+
+
+def mean_interval(mean: float, std: float, number: int) -> Interval | None:
+    """The normal interval of a mean of `number` values with that standard deviation; None: too few say nothing."""
+    if number < 2:
+        return None
+    half = _Z * std / math.sqrt(number)
+    return Interval(mean - half, mean + half)
+
+
+def reward_interval(mean: float, std: float, number: int, least: float, most: float) -> Interval | None:
+    """`mean_interval` of rewards that went from `least` to `most`, within what a reward can be.
+
+    That is 0 to 1 unless a recipe says otherwise; a side on which a reward went further has no end that is known here.
+    """
+    found = mean_interval(mean, std, number)
+    if found is None:
+        return None
+    return Interval(max(0.0, found.low) if least >= 0 else found.low, min(1.0, found.high) if most <= 1 else found.high)
+
+
+SURE: Final = NormalDist().inv_cdf(0.95)  # one-sided
+FEWEST: Final = 4  # measurements of a plateau
+# A plateau is not told before a rise of this much a measurement would have shown. Rules that look after every
+# measurement err by their worst look: `POWER` standard errors keep a whole campaign's looks below 5 % (docs/health.md).
+WORTH: Final = 0.02
+POWER: Final = 4.75
+
+
+@dataclass(frozen=True, slots=True)
+class PooledMeasure:
+    """What was measured after `step` steps: the share of successes, or of comparisons won, or the mean reward.
+
+    `spread`: the standard deviation of one attempt's value, for means; None: `value` is a share, in 0..1.
+    """
+
+    step: int
+    value: float
+    attempts: int
+    spread: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PooledEstimate:
+    """A value as it was found, and for comparing: its `centre`, drawn a little to the middle, and standard error."""
+
+    value: float
+    centre: float
+    error: float
+
+    def at_least(self, sure: float = SURE) -> float:
+        """The one-sided lower bound, `sure` standard errors down."""
+        return self.centre - sure * self.error
+
+
+def pool_measures(measures: Sequence[PooledMeasure]) -> PooledEstimate:
+    """All attempts of some measurements together; there is at least one. What is no share and has no spread is unsure
+    without bounds.
+    """
+    attempts = sum(max(1, one.attempts) for one in measures)
+    value = math.fsum(one.value * max(1, one.attempts) for one in measures) / attempts
+    if all(one.spread is not None for one in measures):
+        squares = math.fsum((one.spread or 0.0) ** 2 * max(1, one.attempts) for one in measures)
+        return PooledEstimate(value, value, math.sqrt(squares) / attempts)
+    if not 0 <= value <= 1:
+        return PooledEstimate(value, value, math.inf)
+    centre = (value * attempts + 1) / (attempts + 2)
+    return PooledEstimate(value, centre, math.sqrt(centre * (1 - centre) / (attempts + 2)))
+
+
+def measure_gap(newer: Sequence[PooledMeasure], older: Sequence[PooledMeasure]) -> PooledEstimate:
+    """By how much the newer ones are above the older."""
+    return difference_of(pool_measures(newer), pool_measures(older))
+
+
+def trend_level(measures: Sequence[PooledMeasure]) -> PooledEstimate:
+    """Where the straight line through some measurements ends (least squares): their newest level, risen or fallen to.
+
+    There are two or more, at different steps. On level ground it is less sure than their mean, and on rising ground
+    not below the truth as that is. Of shares it is at most 1.
+    """
+    at = [float(one.step) for one in measures]
+    middle = math.fsum(at) / len(at)
+    spread = math.fsum((step - middle) ** 2 for step in at)
+    weights = [1 / len(at) + (at[-1] - middle) * (step - middle) / spread for step in at]
+    each = [pool_measures([one]) for one in measures]
+    most = math.inf if any(one.spread is not None for one in measures) else 1.0
+    return PooledEstimate(
+        min(most, math.fsum(weight * one.value for weight, one in zip(weights, each, strict=True))),
+        min(most, math.fsum(weight * one.centre for weight, one in zip(weights, each, strict=True))),
+        math.sqrt(math.fsum((weight * one.error) ** 2 for weight, one in zip(weights, each, strict=True))),
+    )
+
+
+def difference_of(one: PooledEstimate, other: PooledEstimate) -> PooledEstimate:
+    """By how much one is above the other."""
+    return PooledEstimate(one.value - other.value, one.centre - other.centre, math.hypot(one.error, other.error))
+
+
+@dataclass(frozen=True, slots=True)
+class WindowHalves:
+    """A window of measurements, cut in the middle."""
+
+    older: Sequence[PooledMeasure]
+    newer: Sequence[PooledMeasure]
+
+    @property
+    def rise(self) -> PooledEstimate:
+        """By how much the newer half is above the older."""
+        return measure_gap(self.newer, self.older)
+
+
+def find_plateau(measures: Sequence[PooledMeasure], steps: int, delta: float) -> WindowHalves | None:
+    """The halves of the newest window, where the newer is not above the older by `delta`; None: no plateau is shown.
+
+    The window spans at least `steps` steps and `FEWEST` measurements, and reaches further back until a rise of `WORTH`
+    a measurement would have shown in it; where all of them are too few for that, nothing is said. A share that is
+    surely too high to rise by `delta` needs no such proof.
+    """
+    for size in range(FEWEST, len(measures) + 1, 2):
+        window = measures[-size:]
+        halves = WindowHalves(window[: size // 2], window[size // 2 :])
+        if window[-1].step - window[0].step < steps:
+            continue
+        if _is_at_its_top(halves.older, delta):
+            return halves
+        if POWER * halves.rise.error <= WORTH * size / 2:
+            return halves if halves.rise.at_least() <= delta else None
+    return None
+
+
+def _is_at_its_top(measures: Sequence[PooledMeasure], delta: float) -> bool:
+    return all(one.spread is None for one in measures) and pool_measures(measures).centre + delta >= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Seconds; None where nothing was measured."""
+
+    p50_s: float | None
+    p99_s: float | None
+
+
+def latency_quantiles(seconds: Collection[float]) -> Latency:
+    """Of some spans."""
+    ranked = sorted(seconds)
+    return Latency(_at(ranked, 0.5), _at(ranked, 0.99)) if ranked else Latency(None, None)
+
+
+def _at(ranked: list[float], share: float) -> float:
+    return ranked[max(0, math.ceil(share * len(ranked)) - 1)]

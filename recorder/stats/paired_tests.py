@@ -1,0 +1,108 @@
+"""How sure a version's mean is, and how sure its difference to another's: intervals of 95 %, by scenarios.
+
+Owns: the bootstrap. Pure: the same values give the same interval. Refuses: what the values are
+(`trainer.evaluation.figures`).
+
+Attempts at one scenario resemble each other, and two versions that attempt the same scenario share what makes it hard.
+So a scenario is one observation: the mean of its attempts, or the difference of two such means. Every scenario weighs
+the same. Scenarios are drawn anew, with replacement (Efron 1979); of few of them the ends are taken further out, since
+percentiles of a bootstrap are too narrow by sqrt((n - 1) / n) and by what Student's t is wider than the normal
+("expanded percentiles": Hesterberg, "What Teachers Should Know About the Bootstrap", The American Statistician 69,
+2015).
+
+Where all scenarios come out alike, a bootstrap would be sure of it. Scenarios of another kind may be as many as
+Wilson's interval allows that saw none of them among these, and be as different as can be: so wide is the interval then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recorder.stats.means import Interval, share_interval
+
+Values = Mapping[str, Sequence[float]]  # by scenario, one an attempt
+
+DRAWS: Final = 2_000
+_NORMAL: Final = NormalDist()
+_Z: Final = _NORMAL.inv_cdf(0.975)
+_ALIKE: Final = 1e-12  # scenarios whose values differ by less are alike: so much rounding makes of them
+_SHARE: Final = (0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class PairedEstimate:
+    """A mean over so many scenarios, and its interval; None: one scenario says nothing about others."""
+
+    value: float
+    interval: Interval | None
+    scenarios: int
+
+    @property
+    def sign(self) -> int:
+        """1 where it is surely above 0, -1 where it is surely below, else 0."""
+        if self.interval is None:
+            return 0
+        return int(self.interval.low > 0) - int(self.interval.high < 0)
+
+
+def paired_mean(values: Values, within: tuple[float, float] = _SHARE) -> PairedEstimate | None:
+    """The mean over scenarios of their attempts' means; None: there is no attempt. `within`: what a value can be."""
+    means = _means(values)
+    return _estimate([means[scenario] for scenario in sorted(means)], within)
+
+
+def paired_difference(ours: Values, theirs: Values, within: tuple[float, float] = _SHARE) -> PairedEstimate | None:
+    """By how much ours are more than theirs, over the scenarios that both have a value of; None: there is none."""
+    one, other = _means(ours), _means(theirs)
+    low, high = within
+    return _estimate([one[key] - other[key] for key in sorted(one.keys() & other.keys())], (low - high, high - low))
+
+
+def _means(values: Values) -> dict[str, float]:
+    return {scenario: math.fsum(each) / len(each) for scenario, each in values.items() if each}
+
+
+def _estimate(values: Sequence[float], within: tuple[float, float]) -> PairedEstimate | None:
+    if not values:
+        return None
+    value = math.fsum(values) / len(values)
+    if len(values) < 2:
+        return PairedEstimate(value, None, len(values))
+    alike = max(values) - min(values) <= _ALIKE
+    found = _unseen(value, len(values), within) if alike else _bootstrapped(np.array(values), within)
+    return PairedEstimate(value, found, len(values))
+
+
+def _bootstrapped(values: NDArray[np.float64], within: tuple[float, float]) -> Interval:
+    count = len(values)
+    times = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), DRAWS)
+    tail = 100 * _NORMAL.cdf(-math.sqrt(count / (count - 1)) * _students_t(count - 1))
+    low, high = np.percentile(times @ values / count, (tail, 100 - tail))
+    return Interval(max(within[0], float(low)), min(within[1], float(high)))
+
+
+def _students_t(freedom: int) -> float:
+    """The 97.5 % quantile of Student's t, by its expansion around the normal's (Fisher and Cornish 1960)."""
+    z = _Z
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return z + sum(term / float(freedom) ** power for power, term in enumerate(terms, start=1))
+
+
+def _unseen(value: float, count: int, within: tuple[float, float]) -> Interval:
+    """Where `count` scenarios are alike: others may be a share that none of them showed, as different as can be."""
+    none_seen = share_interval(0.0, count)
+    assert none_seen is not None
+    low, high = within
+    share = none_seen.high
+    return Interval(value - share * max(0.0, value - low), value + share * max(0.0, high - value))

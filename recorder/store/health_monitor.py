@@ -1,0 +1,113 @@
+"""Whether anything can be recorded now, and why not.
+
+Owns: what is known of that: the last commit that failed, one that hangs, a store that went away under us; alarms on it,
+and finding out when it is over. Refuses: what follows from it (`recorder.on_failure`, `/readyz`).
+
+A store in trouble is asked again by itself: nobody sends calls any more to a proxy that says it is not ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from sqlalchemy import update
+
+from recorder.base.rate_limited_log import RateLimitedLog
+from recorder.errors import StoreUnavailable
+from recorder.store.schema import projects
+from recorder.store.statement import Statement
+from recorder.store.write_backends import Executor, WriteBackend
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 1.0
+# A write that changes nothing, and needs all that a commit needs.
+_TOUCH: Final = Statement(update(projects).values(created_at=projects.c.created_at))
+
+
+class StoreHealthMonitor:
+    """What one process knows of its store. `start()` it after the lane."""
+
+    def __init__(self, lane: WriteBackend, patience_s: float, look_every_s: float = LOOK_EVERY_S) -> None:
+        self._lane = lane
+        self._patience_s = patience_s
+        self._look_every_s = look_every_s
+        self._failed: str | None = None
+        self._writing_since: float | None = None
+        self._one = asyncio.Lock()
+        self._told: str | None = None
+        self._alarm = RateLimitedLog(log)
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self.alarms = 0  # times that it was found in trouble
+
+    def start(self) -> None:
+        """Look at the store from time to time."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="recorder-standing")
+
+    async def stop(self) -> None:
+        """Look no more."""
+        self._stopping.set()
+        if self._task is not None:
+            await self._task
+
+    def why(self) -> str | None:
+        """Why nothing can be recorded now; None where nothing is known to be wrong."""
+        gone = self._lane.trouble()
+        if gone is not None:
+            return gone
+        if self._writing_since is not None:
+            waits_s = time.monotonic() - self._writing_since
+            if waits_s > self._patience_s:
+                return f"a commit has waited for {waits_s:.0f} s: another program holds the store, or its disk hangs"
+        return self._failed
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[None]:
+        """Around one commit: how long it takes and how it ends is noted. One at a time has the lane."""
+        await self._one.acquire()
+        self._writing_since = time.monotonic()
+        try:
+            yield
+        except StoreUnavailable as e:
+            self._failed = str(e)
+            raise
+        else:
+            self._failed = None
+        finally:
+            self._writing_since = None
+            self._one.release()
+
+    async def _run(self) -> None:
+        while not self._stopping.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._look_every_s):
+                    await self._stopping.wait()
+            self._look()
+            if self._failed is not None and self._writing_since is None and not self._stopping.is_set():
+                await self._ask_again()
+
+    def _look(self) -> None:
+        why = self.why()
+        if why is not None and self._told is None:
+            self.alarms += 1
+        if why is not None:
+            self._alarm(logging.ERROR, "NOTHING CAN BE RECORDED: %s", why)
+        elif self._told is not None:
+            log.warning("calls are recorded again")
+        self._told = why
+
+    async def _ask_again(self) -> None:
+        with contextlib.suppress(StoreUnavailable):
+            async with self.writing():
+                await self._lane.write(_touch)
+
+
+def _touch(ex: Executor) -> None:
+    ex.many(_TOUCH, [()])

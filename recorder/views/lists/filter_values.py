@@ -1,0 +1,88 @@
+"""What lists can be narrowed by: the values that there are, for whoever offers them to choose from.
+
+Owns: these look-ups, each by an index or of the newest rows alone. Refuses: the words themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Column, ColumnElement, Select, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.store import sql
+from recorder.store.database import Project
+from recorder.store.ledger import TRAINED
+from recorder.store.schema import aliases, calls, campaigns, groups, ledger, versions
+
+MOST: Final = 200  # values of one word
+_NEWEST_CALLS: Final = 500  # whose attribution is looked at
+_SAID_OF_RUNS: Final = (ledger.c.object_kind == "trajectory",)
+_NOT_OFFERED: Final = frozenset({"deleted"})  # such a run is in no list
+
+
+@dataclass(frozen=True, slots=True)
+class FilterValues:
+    """Values by word; `reason` differs between runs and groups."""
+
+    aliases: list[str]
+    versions: list[str]
+    reasons: list[str]
+    sources: list[str]
+    campaigns: list[str]
+
+
+async def trajectory_filter_values(project: Project) -> FilterValues:
+    """What runs can be narrowed by."""
+    async with project.store.read() as conn:
+        said = await _distinct(conn, ledger.c.code, ledger.c.project_id == project.id, *_SAID_OF_RUNS)
+        of_groups = await _distinct(conn, groups.c.reason, groups.c.project_id == project.id)
+        reasons = sorted({*said, *of_groups} - _NOT_OFFERED, key=lambda code: (code != TRAINED, code))
+        return FilterValues(await _aliases(conn, project.id), await _versions(conn, project.id), reasons,
+                       await _sources(conn, project.id), [])  # fmt: skip
+
+
+async def group_filter_values(project: Project) -> FilterValues:
+    """What groups can be narrowed by."""
+    async with project.store.read() as conn:
+        reasons = await _distinct(conn, groups.c.reason, groups.c.project_id == project.id)
+        return FilterValues(await _aliases(conn, project.id), await _versions(conn, project.id), reasons, [],
+                       await _campaigns(conn, project.id))  # fmt: skip
+
+
+async def _distinct(conn: AsyncConnection, column: Column[Any], *which: ColumnElement[bool]) -> list[str]:
+    """The values of an index's last column, from one to the next: few values, however many rows."""
+    found: list[str] = []
+    above: Select[Any] = select(func.min(column)).where(*which, column.is_not(None))
+    while len(found) < MOST:
+        query = above if not found else above.where(column > found[-1])
+        value: str | None = (await conn.execute(query)).scalar_one()
+        if value is None:
+            break
+        found.append(value)
+    return found
+
+
+async def _aliases(conn: AsyncConnection, project_id: str) -> list[str]:
+    query = select(aliases.c.name).where(aliases.c.project_id == project_id).order_by(aliases.c.name)
+    return list((await conn.execute(query.limit(MOST))).scalars())
+
+
+async def _versions(conn: AsyncConnection, project_id: str) -> list[str]:
+    """The newest by number, alias by alias."""
+    query = select(aliases.c.name, versions.c.number).join(versions, versions.c.alias_id == aliases.c.id)
+    query = query.where(aliases.c.project_id == project_id).order_by(aliases.c.name, versions.c.number.desc())
+    return [f"{name}@{number}" for name, number in await conn.execute(query.limit(MOST))]
+
+
+async def _sources(conn: AsyncConnection, project_id: str) -> list[str]:
+    newest = select(calls.c.attribution_source.label("source")).order_by(calls.c.id.desc()).limit(_NEWEST_CALLS)
+    some = newest.where(sql.without_index(calls.c.project_id) == project_id).subquery()
+    return list((await conn.execute(select(some.c.source).distinct().order_by(some.c.source))).scalars())
+
+
+async def _campaigns(conn: AsyncConnection, project_id: str) -> list[str]:
+    query = select(campaigns.c.name).where(campaigns.c.project_id == project_id, campaigns.c.version_id.is_(None))
+    newest = (await conn.execute(query.order_by(campaigns.c.id.desc()).limit(MOST))).scalars()
+    return list(dict.fromkeys(newest))

@@ -1,0 +1,272 @@
+"""Which index a filtered list is walked by, and what is asked of each candidate besides.
+
+Owns: that choice, and the conditions. Refuses: walking (`recorder.views.lists.paging`).
+
+Where nothing says how common a value is, SQLite takes any index that a condition names, and then sorts all that it
+finds: a condition that is to be a check is kept from the indexes (`sql.passed_by`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import (
+    ColumnElement,
+    CompoundSelect,
+    ScalarSelect,
+    Select,
+    String,
+    and_,
+    cast,
+    exists,
+    func,
+    or_,
+    select,
+    text,
+    true,
+    union_all,
+)
+
+from recorder.ids import first_id_at
+from recorder.queue.judging.scores import REWARD
+from recorder.registry.versions import parse_name
+from recorder.search.matches import find_trajectories
+from recorder.store import sql
+from recorder.store.database import Project, Store
+from recorder.store.schema import aliases, calls, campaigns, groups, score_parts, tool_calls, trajectories, versions
+from recorder.views.lists import columns
+from recorder.views.lists.filters import GroupFilter, TrajectoryFilter
+from recorder.views.lists.paging import Candidates, FullRecipe, IndexedScan, Order, Place, Range
+
+FAILED_TOOL_CALLS: Final = text("tool_calls.outcome IN ('failed', 'errored')")  # as their index says it
+# An id is made when the proxy first hears of a run, and a run begins with its first call: they are not the same moment.
+_SLACK_S: Final = 3600.0
+_MOST_SAYING: Final = 1000  # runs in which something was said, of which more is asked
+_MOST_GROUPS: Final = 2000  # of which more is asked: the rewards of eight runs in each
+# Fewer are looked up at once. Of more, one candidate after the other is asked, and many answer yes.
+_FEW: Final = 2000
+t = trajectories.c
+g = groups.c
+RUNS: Final = Order(t.id)
+GROUPS: Final = Order(g.id, g.opened_at)  # the id of a group that was found by its task is made of the task
+
+
+@dataclass(frozen=True, slots=True)
+class _FilterCondition:
+    """One condition: as a check, by an index where one knows it, and who meets it where those may be few."""
+
+    check: ColumnElement[bool]
+    by: Candidates | None = None
+    rare: Select[tuple[str]] | CompoundSelect[tuple[str]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What is walked, and what is asked of each."""
+
+    candidates: Candidates
+    checks: Sequence[ColumnElement[bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class _SearchScan:
+    """Runs in which something was said, as the index of words walks them."""
+
+    project_id: str
+    said: str
+    first: Place | None = None
+    end: Place | None = None
+
+    async def below(self, store: Store, before: str | None, *, enough: int | None) -> Range:
+        """The next of those runs."""
+        tops = [one for one in (before, *(self.end or ())) if one is not None]
+        most = enough or _MOST_SAYING
+        ids = await find_trajectories(
+            Project(store, self.project_id), self.said, before=min(tops, default=None), limit=most
+        )
+        wanted = [one for one in ids if self.first is None or (one,) >= self.first]
+        there_are_more = len(ids) == most and len(wanted) == most
+        return Range([t.id.in_(wanted)], *((ids[-1], most) if there_are_more else ()))
+
+
+async def scan_trajectories(project: Project, wanted: TrajectoryFilter) -> Scan:
+    """How runs are walked: by the rarest of what an index knows."""
+    all_of_them = IndexedScan(RUNS, [t.project_id == project.id], *_ids(wanted))
+    return await _walk(project.store, all_of_them, _of_runs(project.id, wanted))
+
+
+async def scan_groups(project: Project, wanted: GroupFilter) -> Scan:
+    """How groups are walked."""
+    all_of_them = IndexedScan(GROUPS, [g.project_id == project.id], *_opened(wanted), _MOST_GROUPS)
+    return await _walk(project.store, all_of_them, _of_groups(project.id, wanted))
+
+
+async def _walk(store: Store, all_of_it: IndexedScan, asked: Sequence[_FilterCondition]) -> Scan:
+    by: tuple[_FilterCondition | None, Candidates] = (None, all_of_it)
+    for one in asked:
+        found = one.by if one.rare is None else await _few(store, all_of_it.order, one.rare)
+        if found is not None:
+            by = (one, found)
+            break
+    narrowing, candidates = by
+    return Scan(candidates, [one.check for one in asked if one is not narrowing])
+
+
+async def _few(store: Store, order: Order, rare: Select[tuple[str]] | CompoundSelect[tuple[str]]) -> FullRecipe | None:
+    async with store.read() as conn:
+        found = list((await conn.execute(rare.limit(_FEW))).scalars())
+    return FullRecipe(order, [order.id.in_(set(found))]) if len(found) < _FEW else None
+
+
+def _ids(wanted: TrajectoryFilter) -> tuple[Place | None, Place | None]:
+    """Between which places the runs lie that began within the filter's times."""
+    first = None if wanted.since is None else (first_id_at("traj", wanted.since - _SLACK_S),)
+    return first, None if wanted.until is None else (first_id_at("traj", wanted.until + _SLACK_S),)
+
+
+def _opened(wanted: GroupFilter) -> tuple[Place | None, Place | None]:
+    """Between which places the groups lie that were opened within the filter's times: exactly those."""
+    return None if wanted.since is None else (wanted.since, ""), None if wanted.until is None else (wanted.until, "")
+
+
+def _of_runs(project_id: str, wanted: TrajectoryFilter) -> list[_FilterCondition]:
+    """All that is asked of a run; what is likely the rarest first."""
+    ours, ids = t.project_id == project_id, _ids(wanted)
+    mine = sql.without_index(t.project_id) == project_id
+    found: list[_FilterCondition] = []
+    if wanted.said is not None:
+        found.append(_FilterCondition(true(), _SearchScan(project_id, wanted.said, *ids)))
+    if wanted.reason is not None:
+        rare = columns.excluded_trajectories(project_id, wanted.reason)
+        found.append(_FilterCondition(and_(mine, columns.filter_by_reason(wanted.reason)), rare=rare))
+    if wanted.group is not None:
+        of_group = _groups_named(project_id, wanted.group)
+        found.append(
+            _FilterCondition(
+                sql.without_index(t.group_id).in_(of_group), FullRecipe(RUNS, [mine, t.group_id.in_(of_group)])
+            )
+        )
+    if wanted.session is not None:
+        by_session = IndexedScan(RUNS, [ours, t.session == wanted.session], *ids)
+        found.append(_FilterCondition(sql.without_index(t.session) == wanted.session, by_session))
+    if wanted.tool_error is not None:
+        failed = _failed_tool_calls(project_id)
+        has = failed.where(tool_calls.c.trajectory_id == t.id).exists()
+        found.append(_FilterCondition(has, rare=failed.distinct()) if wanted.tool_error else _FilterCondition(~has))
+    if wanted.version is not None:
+        version = _version(project_id, wanted.version)
+        by_version = IndexedScan(RUNS, [mine, t.version_id == version], *ids)
+        found.append(_FilterCondition(sql.without_index(t.version_id) == version, by_version))
+    if wanted.alias is not None:
+        alias = _alias(project_id, wanted.alias)
+        by_alias = IndexedScan(RUNS, [ours, t.alias_id == alias], *ids)
+        found.append(_FilterCondition(sql.without_index(t.alias_id) == alias, by_alias))
+    if len(wanted.states) == 1:
+        [state] = wanted.states
+        found.append(
+            _FilterCondition(sql.without_index(t.state) == state, IndexedScan(RUNS, [ours, t.state == state], *ids))
+        )
+    return [*found, *map(_FilterCondition, _checks_of_runs(wanted))]
+
+
+def _checks_of_runs(wanted: TrajectoryFilter) -> list[ColumnElement[bool]]:
+    """What no index knows."""
+    found: list[ColumnElement[bool]] = []
+    if len(wanted.states) > 1:
+        found.append(sql.without_index(t.state).in_(wanted.states))
+    if wanted.purpose is not None:
+        found.append(t.purpose == wanted.purpose)
+    if wanted.origins:
+        found.append(sql.without_index(t.origin).in_(wanted.origins))
+    if wanted.source is not None:
+        found.append(exists().where(calls.c.trajectory_id == t.id, calls.c.attribution_source == wanted.source))
+    for name, value in wanted.tags:
+        tag = sql.json_member(t.tags, name)
+        found.append(tag.is_not(None) if value is None else cast(tag, String) == value)
+    if wanted.reward_from is not None or wanted.reward_to is not None:
+        found.append(_between(_reward(), wanted.reward_from, wanted.reward_to))
+    return [*found, *_begun(wanted)]
+
+
+def _of_groups(project_id: str, wanted: GroupFilter) -> list[_FilterCondition]:
+    """All that is asked of a group; what is likely the rarest first."""
+    ours, times = g.project_id == project_id, _opened(wanted)
+    found: list[_FilterCondition] = []
+    if wanted.reason is not None:
+        by_reason = IndexedScan(GROUPS, [ours, g.reason == wanted.reason], *times, _MOST_GROUPS)
+        found.append(_FilterCondition(sql.without_index(g.reason) == wanted.reason, by_reason))
+    if len(wanted.states) == 1:
+        [state] = wanted.states
+        found.append(
+            _FilterCondition(
+                sql.without_index(g.state) == state, IndexedScan(GROUPS, [ours, g.state == state], *times, _MOST_GROUPS)
+            )
+        )
+    return [*found, *map(_FilterCondition, _checks_of_groups(project_id, wanted))]
+
+
+def _checks_of_groups(project_id: str, wanted: GroupFilter) -> list[ColumnElement[bool]]:
+    """What no index knows."""
+    found: list[ColumnElement[bool]] = []
+    if len(wanted.states) > 1:
+        found.append(sql.without_index(g.state).in_(wanted.states))
+    if wanted.alias is not None:
+        found.append(g.alias_id == _alias(project_id, wanted.alias))
+    if wanted.version is not None:
+        found.append(g.version_id == _version(project_id, wanted.version))
+    if wanted.campaign is not None:
+        named = select(campaigns.c.id).where(
+            campaigns.c.project_id == project_id,
+            or_(campaigns.c.id == wanted.campaign, campaigns.c.name == wanted.campaign),
+        )
+        found.append(g.campaign_id.in_(named))
+    if wanted.spread_from is not None or wanted.spread_to is not None:
+        found.append(_between(_spread(), wanted.spread_from, wanted.spread_to))
+    return found
+
+
+def _begun(wanted: TrajectoryFilter) -> list[ColumnElement[bool]]:
+    since = [] if wanted.since is None else [t.started_at >= wanted.since]
+    return since + ([] if wanted.until is None else [t.started_at < wanted.until])
+
+
+def _between(value: ColumnElement[float], low: float | None, high: float | None) -> ColumnElement[bool]:
+    return and_(*([] if low is None else [value >= low]), *([] if high is None else [value <= high]))
+
+
+def _alias(project_id: str, name: str) -> ScalarSelect[str]:
+    return select(aliases.c.id).where(aliases.c.project_id == project_id, aliases.c.name == name).scalar_subquery()
+
+
+def _version(project_id: str, name: str) -> ScalarSelect[str]:
+    alias, number = parse_name(name)
+    whose = select(versions.c.id).join(aliases, aliases.c.id == versions.c.alias_id)
+    whose = whose.where(aliases.c.project_id == project_id, aliases.c.name == alias, versions.c.number == number)
+    return whose.scalar_subquery()
+
+
+def _groups_named(project_id: str, name: str) -> CompoundSelect[tuple[str]]:
+    """By an index each: of one condition with an `or` SQLite walks all groups."""
+    of_project = select(g.id).where(g.project_id == project_id)
+    by_id = select(g.id).where(g.id == name, sql.without_index(g.project_id) == project_id)
+    return union_all(of_project.where(g.external_id == name), by_id)
+
+
+def _failed_tool_calls(project_id: str) -> Select[tuple[str]]:
+    """The runs of failed tool calls, by an index of those alone."""
+    failed = select(tool_calls.c.trajectory_id).where(tool_calls.c.project_id == project_id)
+    return failed.where(FAILED_TOOL_CALLS, tool_calls.c.trajectory_id.is_not(None))
+
+
+def _reward() -> ScalarSelect[float]:
+    part = score_parts.c
+    of_run = select(part.value).join(groups, g.current_score_id == part.score_id)
+    return of_run.where(g.id == t.group_id, part.trajectory_id == t.id, part.part == REWARD).scalar_subquery()
+
+
+def _spread() -> ScalarSelect[float]:
+    part = score_parts.c
+    of_group = select(func.max(part.value) - func.min(part.value))
+    return of_group.where(part.score_id == g.current_score_id, part.part == REWARD).scalar_subquery()

@@ -1,0 +1,98 @@
+"""Runs, newest first, as a terminal or a page lists them.
+
+Owns: a run's line, and what it is made of. Refuses: which runs are listed (`recorder.views.lists.scans`),
+conversations (`recorder.views.trajectories.transcripts`), printing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import and_, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.store.database import Project, Store
+from recorder.store.ledger import TRAINED
+from recorder.store.schema import aliases, groups, score_parts, tool_calls, trajectories, versions
+from recorder.views.lists import scans
+from recorder.views.lists.columns import exclusion_reason, first_words, is_reward, newest_reasons, version_name
+from recorder.views.lists.filters import ALL_TRAJECTORIES, TrajectoryFilter
+from recorder.views.lists.paging import Page, fill_page, find_page
+from recorder.views.trajectories.shapes import TrajectoryRow, read_trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrajectoryLine(TrajectoryRow):
+    """One run. `reward` is that of its group's current score."""
+
+    group_id: str | None
+    group_external_id: str | None
+    alias: str | None
+    version: str | None
+    call_count: int
+    reward: float | None
+    session: str | None
+    tool_errors: int
+    """How many of its tool calls failed."""
+    left_out: str | None
+    """Why it is not trained on: a ledger code (`recorder.reasons`)."""
+    trained: bool
+    """Whether the live version or an ancestor of it was trained on it."""
+    task: str | None
+    """How the first thing that its user said begins."""
+
+
+async def list_trajectories(
+    project: Project, wanted: TrajectoryFilter = ALL_TRAJECTORIES, *, before: str | None = None, limit: int = 50
+) -> Page[TrajectoryLine]:
+    """The newest runs that are wanted, of those below the place `before`. Raises FilterInvalid."""
+    walk = await scans.scan_trajectories(project, wanted)
+    page = await find_page(project.store, scans.RUNS, walk.candidates, walk.checks, before=before, limit=limit)
+    return fill_page(page, await trajectory_lines(project.store, page.lines))
+
+
+async def trajectory_lines(store: Store, ids: Sequence[str]) -> list[TrajectoryLine]:
+    """The lines of these runs, newest first."""
+    t = trajectories.c
+    query = (
+        select(
+            trajectories,
+            groups.c.external_id.label("group_external_id"),
+            groups.c.state.label("group_state"),
+            groups.c.reason.label("group_reason"),
+            aliases.c.name.label("alias"),
+            version_name().label("version"),
+            score_parts.c.value.label("reward"),
+        )
+        .outerjoin(groups, groups.c.id == t.group_id)
+        .outerjoin(aliases, aliases.c.id == t.alias_id)
+        .outerjoin(versions, versions.c.id == func.coalesce(t.version_id, groups.c.version_id))
+        .outerjoin(score_parts, and_(is_reward(), score_parts.c.trajectory_id == t.id))
+        .where(t.id.in_(ids))
+        .order_by(t.id.desc())
+    )
+    async with store.read() as conn:
+        rows = list(await conn.execute(query))
+        tasks = await first_words(conn, ids)
+        words = await newest_reasons(conn, ids)
+        failed = await _failed_tool_calls(conn, ids)
+    return [_line(row, tasks.get(row.id), words.get(row.id), failed.get(row.id, 0)) for row in rows]
+
+
+async def _failed_tool_calls(conn: AsyncConnection, ids: Collection[str]) -> dict[str, int]:
+    of_runs = select(tool_calls.c.trajectory_id, func.count()).where(tool_calls.c.trajectory_id.in_(ids))
+    query = of_runs.where(scans.FAILED_TOOL_CALLS).group_by(tool_calls.c.trajectory_id)
+    return {row[0]: row[1] for row in await conn.execute(query)}
+
+
+def _line(row: Any, task: str | None, word: str | None, tool_errors: int) -> TrajectoryLine:
+    return read_trajectory(
+        TrajectoryLine,
+        row,
+        tool_errors=tool_errors,
+        left_out=exclusion_reason(word, row.group_state, row.group_reason),
+        trained=word == TRAINED,
+        task=task,
+    )

@@ -1,0 +1,283 @@
+"""Agents none of whose calls can be trained on as they sample: who, why, and which setting would change it.
+
+Owns: that question, over a project's newest calls by their client's name. Refuses: what makes a call untrainable
+(`recorder.messages.trainability`), and reasons that are no setting's: whose call it was, how it ended.
+
+Agents whose every call becomes a run of its own, though one call plainly goes on from another: attribution missing.
+
+Owns: that suspicion, over a project's newest runs of one call. Refuses: placing anything by it: what it goes by (quoted
+words, a prompt that comes back in a longer one) proves nothing about any single run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.messages import partial_match
+from recorder.messages.calls import CLIENT, Message, SamplingParameters
+from recorder.messages.plain_text import text_parts
+from recorder.messages.trainability import Exclusion, sampling_reasons
+from recorder.states import CallKind, CallState, Purpose
+from recorder.store import sql
+from recorder.store.database import Project
+from recorder.store.schema import aliases, calls, choices, nodes, trajectories
+from recorder.views.trajectories.assembly import parse_sampling
+
+LOOKED_AT: Final = 2_000  # of a project, the newest calls: among these are those that are asked about, if any are
+MOST_CALLS: Final = 500  # of a project, the newest, that are looked at
+JUDGED_BY: Final = 20  # calls of one client, the newest: what it did before somebody changed a setting says nothing
+UNKNOWN: Final = "(no User-Agent)"
+
+# What only says that this call did not count; of any other reason the sampling is at fault, or it was as it must be.
+_OF_THE_CALL: Final = frozenset(
+    {
+        Exclusion.PURPOSE,
+        Exclusion.NOT_COMPLETE,
+        Exclusion.AMBIGUOUS,
+        Exclusion.AUXILIARY,
+        Exclusion.SUPERSEDED,
+        Exclusion.REDACTED,
+        Exclusion.IDS_MISSING,
+    }
+)
+_SEVERAL: Final = (Exclusion.DISTORTED, Exclusion.STRUCTURED_OUTPUT)  # told by the names of what distorts
+_OVERRIDES: Final[Mapping[str, str]] = {
+    Exclusion.TEMPERATURE: "temperature = 0.7",
+    Exclusion.TOP_P: "top_p = 1",
+    Exclusion.TOP_K: "top_k = 0",
+    Exclusion.MIN_P: "min_p = 0",
+    "presence_penalty": "presence_penalty = 0",
+    "frequency_penalty": "frequency_penalty = 0",
+    "repetition_penalty": "repetition_penalty = 1",
+}
+_SETTINGS: Final[Mapping[str, str]] = {
+    "tool_choice": 'proxy.forced_tools = "plain"',
+    "strict_tools": 'proxy.strict_tools = "plain"',
+    "engine_defaults": 'proxy.defaults = "neutral"',
+}
+
+
+@dataclass(frozen=True, slots=True)
+class UntrainableClient:
+    """A client whose calls of an alias all sample in a way that cannot be trained on."""
+
+    client: str
+    alias: str
+    calls: int  # that were looked at
+    reasons: tuple[str, ...]  # codes of `Exclusion`
+    distorting: tuple[str, ...]  # the parameters behind `distorted_sampling`
+    settings: tuple[str, ...]  # what would change it
+    no_setting: tuple[str, ...]  # what only the agent can change
+    at: float  # of its newest call, unix seconds
+
+    def advice(self) -> str:
+        """What to do, in words."""
+        told = [f"set {' and '.join(self.settings)}"] if self.settings else []
+        if self.no_setting:
+            told.append(f"no setting changes {', '.join(self.no_setting)}: the agent must not send it")
+        return "; ".join(told)
+
+    def why(self) -> str:
+        """The reasons, in words."""
+        return ", ".join(
+            f"{reason} ({', '.join(self.distorting)})" if reason == Exclusion.DISTORTED else reason
+            for reason in self.reasons
+        )
+
+
+def is_newest_call(project_id: str) -> tuple[ColumnElement[bool], ...]:
+    """That a call is of a project, and one of its newest: a bound on what a page may cost. Ids begin with the time."""
+    mine = sql.without_index(calls.c.project_id) == project_id
+    newest = calls.alias("newest")
+    ids = select(newest.c.id).where(sql.without_index(newest.c.project_id) == project_id).order_by(newest.c.id.desc())
+    page = ids.limit(LOOKED_AT).subquery("page")
+    return mine, calls.c.id >= select(func.min(page.c.id)).scalar_subquery()
+
+
+async def find_untrainable_clients(project: Project) -> list[UntrainableClient]:
+    """The clients of which no call can be trained on, by name."""
+    query = (
+        select(
+            sql.json_member(calls.c.response_meta, CLIENT).label("client"),
+            aliases.c.name.label("alias"),
+            calls.c.sampling,
+            calls.c.started_at,
+            choices.c.untrainable_reason.label("reason"),
+        )
+        .join(choices, choices.c.call_id == calls.c.id)
+        .join(aliases, aliases.c.id == calls.c.alias_id)
+        .join(trajectories, trajectories.c.id == calls.c.trajectory_id)
+        .where(
+            *is_newest_call(project.id),
+            choices.c["index"] == 0,
+            calls.c.turn_kind != CallKind.AUX,
+            trajectories.c.purpose == Purpose.TRAIN,
+        )
+        .order_by(calls.c.id.desc())
+        .limit(MOST_CALLS)
+    )
+    async with project.store.read() as conn:
+        rows = (await conn.execute(query)).all()
+    newest: dict[tuple[str, str], list[Any]] = {}
+    for row in rows:
+        if row.reason not in _OF_THE_CALL:
+            newest.setdefault((row.client or UNKNOWN, row.alias), []).append(row)
+    told = (_told(client, alias, seen[:JUDGED_BY]) for (client, alias), seen in sorted(newest.items()))
+    return [one for one in told if one is not None]
+
+
+def _told(client: str, alias: str, rows: list[Any]) -> UntrainableClient | None:
+    samplings: list[SamplingParameters] = [parse_sampling(row.sampling) for row in rows]
+    found = [sampling_reasons(sampling) for sampling in samplings]
+    if not all(found):
+        return None
+    reasons = _once([*(row.reason for row in rows), *(reason for of_call in found for reason in of_call)])
+    distorting = _once(name for sampling in samplings for name in sampling.distorting)
+    if Exclusion.STRUCTURED_OUTPUT in reasons and distorting == ("response_format",):
+        reasons = tuple(reason for reason in reasons if reason != Exclusion.DISTORTED)
+    at_fault = [*(r for r in reasons if r not in _SEVERAL), *distorting]
+    values = [_OVERRIDES[name] for name in at_fault if name in _OVERRIDES]
+    settings = [_SETTINGS[name] for name in at_fault if name in _SETTINGS]
+    if values:
+        settings.append(f"[aliases.{alias}.sampling] override = {{ {', '.join(values)} }}")
+    others = tuple(name for name in at_fault if name not in _OVERRIDES and name not in _SETTINGS)
+    return UntrainableClient(client, alias, len(rows), reasons, distorting, tuple(settings), others, rows[0].started_at)
+
+
+def _once(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(str, names)))
+
+
+MOST_CALLS_READ: Final = 48  # of a project, the newest that are runs of their own
+MOST_MESSAGES: Final = 12  # of a prompt, from its end
+LOOKED_BACK: Final = 8  # calls of a client before a call: several agents may take turns
+MIN_IN_TURN: Final = 3  # calls of which each goes on from another: two may be a plan and its work
+ADVICE: Final = (
+    "give each run an address: the base URL …/t/<run>/v1, the header x-hone-trajectory, or a key minted for it "
+    "(docs/attribution.md)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UnattributedCalls:
+    """A client whose calls of an alias go on from each other and are found in no run."""
+
+    client: str
+    alias: str
+    calls: int  # that go on from one another, of those looked at
+    at: float  # the newest of them, unix seconds
+
+
+@dataclass(frozen=True, slots=True)
+class _SingleCallTrajectory:
+    """A call that is a run of its own."""
+
+    row: Any
+    prompt: Sequence[tuple[bytes, Message]]  # the last message first, each with its node
+    answer: Message
+
+
+async def find_unattributed_clients(project: Project) -> list[UnattributedCalls]:
+    """The clients whose calls are runs of their own and should not be, by name."""
+    async with project.store.read() as conn:
+        alone = await _alone(conn, project.id)
+    by_client: dict[tuple[str, str], list[_SingleCallTrajectory]] = {}
+    for one in alone:
+        by_client.setdefault((one.row.client or UNKNOWN, one.row.alias), []).append(one)
+    found = []
+    for (client, alias), ones in sorted(by_client.items()):
+        in_turn = _in_turn(ones)
+        if in_turn:
+            found.append(UnattributedCalls(client, alias, len(in_turn), max(one.row.started_at for one in in_turn)))
+    return found
+
+
+def _in_turn(ones: Sequence[_SingleCallTrajectory]) -> list[_SingleCallTrajectory]:
+    """The calls, given oldest first, that are part of a chain of `MIN_IN_TURN`."""
+    chains: list[list[_SingleCallTrajectory]] = []  # for each call, the longest chain that ends in it
+    for at, one in enumerate(ones):
+        before = [chains[n] for n in range(max(0, at - LOOKED_BACK), at) if _goes_on(ones[n], one)]
+        chains.append([*max(before, key=len, default=[]), one])
+    long = [one for chain in chains if len(chain) >= MIN_IN_TURN for one in chain]
+    return list({one.row.id: one for one in long}.values())
+
+
+def _goes_on(earlier: _SingleCallTrajectory, later: _SingleCallTrajectory) -> bool:
+    """Whether a call has another's whole prompt and more than it, or says in its own prompt what that one answered."""
+    row = earlier.row
+    if (
+        row.finished_at is None
+        or later.row.started_at < row.finished_at
+        or row.tools_blob_id != later.row.tools_blob_id
+    ):
+        return False
+    new = [message for node, message in later.prompt if node not in {node for node, _ in earlier.prompt}]
+    grown = any(node == row.prompt_node_id for node, _ in later.prompt[1:])
+    if grown and any(message.get("role") == "assistant" for message in new):
+        return True
+    said = [line for text in _texts(earlier.answer) for line in text.splitlines()]
+    return any(partial_match.is_quoted(line, new) for line in said)
+
+
+def _texts(answer: Message) -> list[str]:
+    return [*text_parts(answer), *partial_match.asked_of_tools(answer)]
+
+
+async def _alone(conn: AsyncConnection, project_id: str) -> list[_SingleCallTrajectory]:
+    """The newest calls that are runs of their own, oldest first."""
+    query = (
+        select(
+            calls.c.id,
+            sql.json_member(calls.c.response_meta, CLIENT).label("client"),
+            aliases.c.name.label("alias"),
+            calls.c.tools_blob_id,
+            calls.c.prompt_node_id,
+            calls.c.started_at,
+            calls.c.finished_at,
+            nodes.c.message,
+        )
+        .join(trajectories, trajectories.c.id == calls.c.trajectory_id)
+        .join(aliases, aliases.c.id == calls.c.alias_id)
+        .join(choices, (choices.c.call_id == calls.c.id) & (choices.c["index"] == 0))
+        .join(nodes, nodes.c.id == choices.c.node_id)
+        .where(
+            *is_newest_call(project_id),
+            calls.c.attribution_source == "new",
+            calls.c.state == CallState.COMPLETE,
+            trajectories.c.call_count == 1,
+        )
+        .order_by(calls.c.id.desc())
+        .limit(MOST_CALLS_READ)
+    )
+    rows = (await conn.execute(query)).all()
+    known = await _messages(conn, [row.prompt_node_id for row in rows if row.prompt_node_id is not None])
+    # ids of one millisecond are in no order
+    in_time = sorted(rows, key=lambda row: (row.started_at, row.finished_at or row.started_at))
+    return [_SingleCallTrajectory(row, _up(row.prompt_node_id, known), row.message) for row in in_time]
+
+
+async def _messages(conn: AsyncConnection, ends: Sequence[bytes]) -> dict[bytes, Any]:
+    """The last messages of some prompts, by their nodes."""
+    known: dict[bytes, Any] = {}
+    wanted = set(ends)
+    for _ in range(MOST_MESSAGES):
+        if not wanted:
+            break
+        query = select(nodes.c.id, nodes.c.parent_id, nodes.c.message).where(nodes.c.id.in_(wanted))
+        found = {bytes(row.id): row for row in await conn.execute(query)}
+        known |= found
+        wanted = {row.parent_id for row in found.values() if row.parent_id is not None} - known.keys()
+    return known
+
+
+def _up(end: bytes | None, known: Mapping[bytes, Any]) -> list[tuple[bytes, Message]]:
+    prompt: list[tuple[bytes, Message]] = []
+    while end is not None and end in known and len(prompt) < MOST_MESSAGES:
+        prompt.append((end, known[end].message))
+        end = known[end].parent_id
+    return prompt

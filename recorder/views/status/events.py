@@ -1,0 +1,340 @@
+"""What happened to a project since one last looked, as sentences: groups judged, steps, versions, engines, faults.
+
+Owns: comparing the store with what was seen of it, and the words. Refuses: waiting (`recorder.store.changes` says when
+a look is worth it), printing, and what happened before the first look.
+
+Score and step ids sort by time, so each look reads only what is younger than the last, and a little more: a transaction
+that took its id earlier may commit later.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.base.terminal import format_duration
+from recorder.ids import first_id_at
+from recorder.queue import gate_requests
+from recorder.queue.gate_requests import GateProgress
+from recorder.queue.judging import switches
+from recorder.queue.judging.scores import REWARD
+from recorder.queue.judging.switches import JudgeSwitch
+from recorder.states import StepState, VersionState
+from recorder.store import sql
+from recorder.store.database import Project
+from recorder.store.schema import aliases, groups, ledger, replicas, score_parts, scores, steps, versions
+
+OVERLAP_S: Final = 30.0
+MOST_ROWS: Final = 500  # of one kind in one look
+_UP: Final = "up"  # how engines stand
+_DOWN: Final = "down"
+_REFUSED: Final = "refused"
+_RETRIED: Final = "try_after_s"  # in the ledger's detail of a group that could not be judged now
+
+
+class EventKind(StrEnum):
+    """What sort of thing happened."""
+
+    JUDGED = "judged"
+    STEP = "step"
+    GATE = "gate"
+    SWAP = "swap"
+    ROLLBACK = "rollback"
+    LEFT_OUT = "left out"
+    FAULT = "fault"
+    ENGINE = "engine"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened. `facts`: the same for a program."""
+
+    kind: EventKind
+    text: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _LastLook:
+    """What was there at the last look."""
+
+    at: float = 0.0
+    ledger_id: int = 0
+    scores: set[str] = field(default_factory=set)
+    steps: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    engines: dict[str, str] = field(default_factory=dict)  # URL → `_standing`
+    live: dict[str, int] = field(default_factory=dict)  # alias → number
+    turns: dict[str, JudgeSwitch] = field(default_factory=dict)  # of judges, by id
+    rounds: dict[str, int] = field(default_factory=dict)  # of held-out scenarios that are measured, by version
+
+
+class EventReader:
+    """Looks at one project. The first look only remembers.
+
+    `starting`: URLs of engines that whoever asks is starting now. That one of them does not answer is no fault until it
+    did.
+    """
+
+    def __init__(self, project: Project, *, starting: Collection[str] = ()) -> None:
+        self._project = project
+        self._starting = set(starting)
+        self._seen: _LastLook | None = None
+
+    async def look(self) -> list[Event]:
+        """What happened since the last look, in the order of a group's life. Raises StoreError."""
+        before = self._seen
+        after = _LastLook()
+        async with self._project.store.read() as conn:
+            after.at = await sql.format_wait(conn)
+            since = (before.at if before else after.at) - OVERLAP_S
+            told = [
+                *await self._judged(conn, before, after, since),
+                *await self._turns(conn, before, after, since),
+                *await self._ledger(conn, before, after),
+                *await self._steps(conn, before, after, since),
+                *await self._gates(conn, before, after),
+                *await self._versions(conn, before, after),
+                *await self._engines(conn, before, after),
+            ]
+        self._seen = after
+        return told if before is not None else []
+
+    async def _gates(self, conn: AsyncConnection, before: _LastLook | None, after: _LastLook) -> list[Event]:
+        under_way = (await gate_requests.list_in_progress(conn, self._project.id)).values()
+        after.rounds = {one.version: one.rounds for one in under_way}
+        known = before.rounds if before is not None else after.rounds
+        return [_gate(one) for one in under_way if one.rounds > known.get(one.version, 0)]
+
+    async def _judged(
+        self, conn: AsyncConnection, before: _LastLook | None, after: _LastLook, since: float
+    ) -> list[Event]:
+        query = (
+            select(scores.c.id, scores.c.cost_usd, aliases.c.name.label("alias"))
+            .join(groups, groups.c.id == scores.c.group_id)
+            .outerjoin(aliases, aliases.c.id == groups.c.alias_id)
+            .where(scores.c.project_id == self._project.id, scores.c.id >= first_id_at("score", since))
+            .order_by(scores.c.id.desc())
+            .limit(MOST_ROWS)
+        )
+        rows = list(await conn.execute(query))
+        after.scores = {row.id for row in rows}
+        new: dict[str, list[Any]] = defaultdict(list)
+        for row in rows:
+            if before is not None and row.id not in before.scores:
+                new[row.alias or "no alias"].append(row)
+        told = []
+        for alias, of in new.items():
+            ids = [row.id for row in of]
+            told += [_batch(alias, of, await _rewards(conn, ids)), *await _missing(conn, alias, ids)]
+        return told
+
+    async def _turns(
+        self, conn: AsyncConnection, before: _LastLook | None, after: _LastLook, since: float
+    ) -> list[Event]:
+        after.turns = await switches.switches_since(conn, self._project.id, first_id_at("turn", since))
+        known = before.turns if before is not None else after.turns
+        return [_turn(one) for id_, one in after.turns.items() if id_ not in known]
+
+    async def _ledger(self, conn: AsyncConnection, before: _LastLook | None, after: _LastLook) -> Sequence[Event]:
+        if before is None:
+            after.ledger_id = int((await conn.execute(select(func.coalesce(func.max(ledger.c.id), 0)))).scalar_one())
+            return ()
+        query = (
+            select(ledger.c.id, ledger.c.code, ledger.c.detail)
+            .where(
+                ledger.c.id > before.ledger_id,
+                ledger.c.project_id == self._project.id,
+                ledger.c.object_kind == "group",
+                ledger.c.code != gate_requests.NO_LOSS,
+            )
+            .order_by(ledger.c.id)
+            .limit(MOST_ROWS)
+        )
+        rows = list(await conn.execute(query))
+        after.ledger_id = rows[-1].id if rows else before.ledger_id
+        by_code: dict[tuple[str, bool], list[Any]] = defaultdict(list)
+        for row in rows:
+            by_code[row.code, _RETRIED in (row.detail or {})].append(row.detail or {})
+        return [_group_trouble(code, again, details) for (code, again), details in by_code.items()]
+
+    async def _steps(
+        self, conn: AsyncConnection, before: _LastLook | None, after: _LastLook, since: float
+    ) -> list[Event]:
+        running = steps.c.state == StepState.RUNNING
+        recent = running | (steps.c.ended_at >= since)
+        query = (
+            select(steps, aliases.c.name.label("alias"), versions.c.number.label("version"))
+            .join(aliases, aliases.c.id == steps.c.alias_id)
+            .outerjoin(versions, versions.c.id == steps.c.version_id)
+            .where(steps.c.project_id == self._project.id, recent)
+            .order_by(steps.c.id)
+            .limit(MOST_ROWS)
+        )
+        rows = list(await conn.execute(query))
+        after.steps = {row.id: row.state for row in rows}
+        changed = [row for row in rows if before is not None and before.steps.get(row.id) != row.state]
+        return [_step(row) for row in changed]
+
+    async def _versions(self, conn: AsyncConnection, before: _LastLook | None, after: _LastLook) -> list[Event]:
+        query = (
+            select(versions, aliases.c.name.label("alias"), aliases.c.canary_share)
+            .join(aliases, aliases.c.id == versions.c.alias_id)
+            .where(versions.c.project_id == self._project.id)
+            .order_by(versions.c.state_at.desc())
+            .limit(MOST_ROWS)
+        )
+        rows = list(await conn.execute(query))
+        after.versions = {row.id: row.state for row in rows}
+        after.live = {row.alias: row.number for row in rows if row.state == VersionState.LIVE}
+        if before is None:
+            return []
+        changed = [row for row in reversed(rows) if before.versions.get(row.id) != row.state]
+        whys = await _whys(conn, [row.id for row in changed])
+        return [told for row in changed if (told := _version(row, before, whys.get(row.id)))]
+
+    async def _engines(self, conn: AsyncConnection, before: _LastLook | None, after: _LastLook) -> list[Event]:
+        columns = (replicas.c.url, replicas.c.state, replicas.c.detail, replicas.c.base_model)
+        rows = list(await conn.execute(select(*columns).where(replicas.c.project_id == self._project.id)))
+        after.engines = {row.url: _standing(row) for row in rows}
+        self._starting -= {url for url, standing in after.engines.items() if standing in (_UP, _REFUSED)}
+        known = before.engines if before is not None else after.engines
+        awaited = self._starting | (after.engines.keys() - known.keys())
+        return [_engine(row, row.url in awaited) for row in rows if known.get(row.url) != _standing(row)]
+
+
+async def _whys(conn: AsyncConnection, version_ids: Sequence[str]) -> Mapping[str, str | None]:
+    """What the newest decision about each version says of its reason, by version id."""
+    decisions = (ledger.c.object_kind == "version", ledger.c.object_id.in_(version_ids))
+    rows = await conn.execute(select(ledger.c.object_id, ledger.c.detail).where(*decisions).order_by(ledger.c.id))
+    return {id_: (detail or {}).get("reason") for id_, detail in rows}
+
+
+async def _rewards(conn: AsyncConnection, score_ids: Sequence[str]) -> list[tuple[float, bool]]:
+    """The rewards of runs, each with whether nobody was asked for it."""
+    part = (score_parts.c.score_id.in_(score_ids), score_parts.c.part == REWARD, score_parts.c.value.is_not(None))
+    rows = await conn.execute(select(score_parts.c.value, score_parts.c.unasked).where(*part))
+    return [(float(row.value), row.unasked) for row in rows]
+
+
+async def _missing(conn: AsyncConnection, alias: str, score_ids: Sequence[str]) -> list[Event]:
+    """Parts of the reward that some runs of a batch have no value of: a function that raised, for example."""
+    absent = (score_parts.c.score_id.in_(score_ids), score_parts.c.part != REWARD, score_parts.c.value.is_(None))
+    query = select(score_parts.c.part, func.count(), func.max(score_parts.c.explanation)).where(*absent)
+    return [
+        Event(
+            EventKind.FAULT,
+            f"{alias}: {part!r} is missing for {_count(runs, 'run')}: {said}",
+            {"alias": alias, "part": part, "runs": runs, "message": said},
+        )
+        for part, runs, said in await conn.execute(query.group_by(score_parts.c.part))
+    ]
+
+
+def _batch(alias: str, judged: Sequence[Any], given: Sequence[tuple[float, bool]]) -> Event:
+    costs = [row.cost_usd for row in judged if row.cost_usd is not None]
+    rewards = [reward for reward, unasked in given if not unasked]
+    facts = {"alias": alias, "groups": len(judged), "runs": len(given), "unasked": len(given) - len(rewards)}
+    facts |= {"cost_usd": sum(costs) if costs else None}
+    text = f"{alias}: {_count(len(judged), 'group')} judged, {_count(len(given), 'run')}"
+    text += f" ({facts['unasked']} without asking)" if facts["unasked"] else ""
+    if rewards:
+        facts |= {"reward_mean": sum(rewards) / len(rewards), "reward_min": min(rewards), "reward_max": max(rewards)}
+        text += f", reward {facts['reward_mean']:.2f} ({min(rewards):.2f} to {max(rewards):.2f})"
+    return Event(EventKind.JUDGED, text + (f", ${sum(costs):.4f}" if costs else ""), facts)
+
+
+def _turn(turn: JudgeSwitch) -> Event:
+    """The other one of two judges scores now."""
+    facts = {"code": turn.reason, "alias": turn.alias, "recipe": turn.recipe, "scores": turn.judge, "mean": turn.mean}
+    return Event(EventKind.FAULT if turn.drifted else EventKind.JUDGED, f"{turn.reason}: {turn}", facts)
+
+
+def _group_trouble(code: str, again: bool, details: Sequence[Mapping[str, Any]]) -> Event:
+    facts = {"code": code, "groups": len(details)}
+    said = detail_text(details[-1])
+    more = f": {said}" if said else ""
+    if not again:
+        kind = EventKind.FAULT if code == "lease_expired" else EventKind.LEFT_OUT
+        what = "given back, whoever worked on it is gone" if kind is EventKind.FAULT else f"left out ({code}){more}"
+        return Event(kind, f"{_count(len(details), 'group')} {what}", facts)
+    wait_s = float(details[-1][_RETRIED])
+    text = (
+        f"{_count(len(details), 'group')} could not be judged ({code}){more}; tried again in {format_duration(wait_s)}"
+    )
+    return Event(EventKind.FAULT, text, {**facts, "message": said, _RETRIED: wait_s})
+
+
+def detail_text(detail: Mapping[str, Any]) -> str:
+    """The words in a ledger row's detail, which is written in one of two forms."""
+    inner = detail.get("detail")
+    said = inner.get("message") if isinstance(inner, Mapping) else inner
+    return "" if said is None else str(said)
+
+
+def _step(row: Any) -> Event:
+    name = f"{row.alias}: step {row.number}"
+    facts: dict[str, Any] = {"alias": row.alias, "step": row.number, "state": row.state}
+    if row.state == StepState.RUNNING:
+        return Event(EventKind.STEP, f"{name} begins", facts)
+    if row.state == StepState.ABANDONED:
+        return Event(EventKind.FAULT, f"{name} was given up ({row.reason})", {**facts, "reason": row.reason})
+    facts |= {"version": f"{row.alias}@{row.version}", "metrics": row.metrics, "seconds": row.ended_at - row.started_at}
+    reward = row.metrics.get("reward_mean")
+    figures = [f"{facts['seconds']:.1f} s", *([f"reward {reward:.2f}"] if isinstance(reward, int | float) else [])]
+    return Event(EventKind.STEP, f"{name} made {facts['version']} ({', '.join(figures)})", facts)
+
+
+def _version(row: Any, before: _LastLook, why: str | None) -> Event | None:
+    name, live = f"{row.alias}@{row.number}", before.live.get(row.alias)
+    facts = {"alias": row.alias, "version": name, "state": row.state, "reason": row.reason}
+    if row.state == VersionState.LIVE:
+        if live is None:  # the alias was declared just now
+            return None
+        kind = EventKind.ROLLBACK if row.number < live else EventKind.SWAP
+        text = f"{name} is live, in place of {row.alias}@{live}" + (f": {why}" if why else "")
+        return Event(kind, text, {**facts, "why": why})
+    if row.state == VersionState.RETIRED and before.versions.get(row.id) == VersionState.CANARY:
+        text = f"{name} is no canary any more" + (f": {why}" if why else "")
+        return Event(EventKind.ROLLBACK, text, {**facts, "why": why})
+    because = f" ({row.reason})" if row.reason else ""
+    words: Mapping[str, tuple[EventKind, str]] = {
+        VersionState.LOADED: (EventKind.GATE, "is loaded"),
+        VersionState.GATED: (EventKind.GATE, "may be served by its files, its load and its probe"),
+        VersionState.CANARY: (EventKind.GATE, f"is the canary, for {row.canary_share:.0%} of new runs"),
+        VersionState.REJECTED: (EventKind.GATE, f"is rejected{because}"),
+        VersionState.ABANDONED: (EventKind.FAULT, f"is abandoned{because}"),
+    }
+    if row.state not in words:
+        return None
+    kind, text = words[row.state]
+    return Event(kind, f"{name} {text}", facts)
+
+
+def _gate(one: GateProgress) -> Event:
+    alias, _, _ = one.version.rpartition("@")
+    facts = {"alias": alias, "version": one.version, "attempts": one.ended, "at_most": one.most}
+    return Event(EventKind.GATE, f"{one.version} attempts its held-out scenarios: {one}", facts)
+
+
+def _standing(row: Any) -> str:
+    """An engine's state, and of those that are down, whether it answers: such a one serves what must not be used."""
+    return _REFUSED if row.state == _DOWN and row.base_model is not None else str(row.state)
+
+
+def _engine(row: Any, awaited: bool) -> Event:
+    """`awaited`: whether it has not been seen up yet. One that does not answer then is still starting, and not lost."""
+    early = awaited and _standing(row) == _DOWN
+    text = f"{row.url} is {'not up yet' if early else row.state}" + (f": {row.detail}" if row.detail else "")
+    facts = {"url": row.url, "state": row.state, "detail": row.detail}
+    return Event(EventKind.FAULT if row.state == _DOWN and not early else EventKind.ENGINE, text, facts)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,342 @@
+"""How a project stands, in numbers: calls, groups, runs trained and left out, money, rewards by version, steps, gates.
+
+Owns: the questions. Refuses: printing (`hone status`, `/metrics`), and what runs (leases and replicas tell).
+
+Each question is bounded by an index or a number of rows, so that a page may ask again and again.
+
+What answering live turns again has cost, by alias, as recorded.
+
+Owns: that sum. Refuses: bounding it (the proxy does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Subquery, case, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.ids import first_id_at
+from recorder.queue import gate_requests
+from recorder.queue.judging import cross_checks
+from recorder.queue.judging.cross_checks import CrossCheckCost
+from recorder.queue.judging.scores import REWARD
+from recorder.settings import RecorderSettings
+from recorder.states import GroupState, Origin, Purpose, StepState, VersionState
+from recorder.store import sql
+from recorder.store.database import Project
+from recorder.store.ledger import count_codes
+from recorder.store.schema import aliases, calls, groups, ledger, score_parts, scores, steps, trajectories, versions
+from recorder.store.statement import equals_literal
+from recorder.views.status.events import detail_text
+from recorder.views.status.forecast import GroupForecast, forecast_groups
+from recorder.views.status.judge_agreement import JudgeAgreement, list_judge_agreement
+
+RATE_S: Final = 60.0
+NEWEST_GROUPS: Final = 2000  # rewards by version are over the newest groups alone
+_TRAINED, _UNTRAINED = "trained", "untrained"  # codes of the ledger: the second takes back one of the first
+_UNDECIDED: Final = (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED, VersionState.CANARY)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSpending:
+    """What the judge used since a time. `cost_usd` None: no price is known."""
+
+    groups: int
+    tokens: int
+    cost_usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class VersionReward:
+    """The mean reward of the runs that a version sampled, as far as whoever judges them was asked."""
+
+    alias: str
+    version: str
+    runs: int
+    mean: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepFigures:
+    """The newest step of an alias, and how many there were by state. `version` None: it made none yet."""
+
+    alias: str
+    number: int
+    state: str
+    reason: str | None
+    version: str | None
+    began_at: float
+    ended_at: float | None
+    counts: Mapping[str, int]
+    metrics: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingVersion:
+    """A version between its step and a decision. `since`: when it came into this state (unix seconds)."""
+
+    version: str
+    state: str
+    since: float
+    attempts: str | None = None  # how far its held-out scenarios are, where they are attempted
+
+
+@dataclass(frozen=True, slots=True)
+class JudgingTrouble:
+    """Groups that could not be judged, by why. `said`: the newest words about it."""
+
+    code: str
+    groups: int
+    next_at: float | None
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class MissingPart:
+    """A part of the reward that some of the newest runs have no value of. `said`: why, of one of them."""
+
+    part: str
+    runs: int
+    of: int
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectFigures:
+    """How a project stood at a time (unix seconds)."""
+
+    at: float
+    calls_per_s: float
+    waiting: GroupForecast
+    trained: int  # runs
+    left_out: Mapping[str, int]  # runs, by the ledger's code
+    groups_left_out: Mapping[str, int]
+    spent_today: JudgeSpending
+    rewards: Sequence[VersionReward]
+    steps: Sequence[StepFigures]
+    versions: Mapping[tuple[str, str], int]  # (alias, state) → how many
+    undecided: Sequence[PendingVersion]
+    troubles: Sequence[JudgingTrouble]
+    missing_parts: Sequence[MissingPart]
+    judges: Sequence[JudgeAgreement]
+
+
+async def load_figures(project: Project, settings: RecorderSettings) -> ProjectFigures:
+    """All of it, in short reads."""
+    there = await forecast_groups(project, settings)
+    codes = await count_codes(project, "trajectory")
+    async with project.store.read() as conn:
+        found = await _versions(conn, project.id)
+        return ProjectFigures(
+            at=there.at,
+            calls_per_s=await _calls(conn, project.id, there.at) / RATE_S,
+            waiting=there,
+            trained=max(0, codes.get(_TRAINED, 0) - codes.get(_UNTRAINED, 0)),
+            left_out={
+                code: n for code, n in codes.items() if code not in (_TRAINED, _UNTRAINED, gate_requests.NO_LOSS)
+            },
+            groups_left_out=await count_excluded_groups(conn, project.id),
+            spent_today=await judge_spending(conn, project.id, start_of_day(there.at)),
+            rewards=await _rewards(conn, project.id),
+            steps=await _steps(conn, project.id),
+            versions=found,
+            undecided=await _undecided(conn, project.id),
+            troubles=await list_troubles(conn, project.id),
+            missing_parts=await list_missing_parts(conn, project.id),
+            judges=await list_judge_agreement(conn, project.id),
+        )
+
+
+def start_of_day(at: float) -> float:
+    """When this machine's day began."""
+    return datetime.fromtimestamp(at).astimezone().replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+
+
+async def _calls(conn: AsyncConnection, project_id: str, at: float) -> int:
+    recent = (calls.c.id >= first_id_at("call", at - RATE_S), sql.without_index(calls.c.project_id) == project_id)
+    return int((await conn.execute(select(func.count()).where(*recent))).scalar_one())
+
+
+async def count_excluded_groups(conn: AsyncConnection, project_id: str) -> dict[str, int]:
+    """Groups that were left out, by the ledger's code."""
+    reason = sql.without_index(groups.c.reason)  # an index of all reasons is there, and the state's is the shorter way
+    out = (groups.c.project_id == project_id, groups.c.state == GroupState.LEFT_OUT, reason != gate_requests.NO_LOSS)
+    query = select(reason, func.count()).where(*out).group_by(reason).order_by(reason)
+    return {str(code): int(count) for code, count in await conn.execute(query)}
+
+
+async def judge_spending(conn: AsyncConnection, project_id: str, since: float) -> JudgeSpending:
+    """What the judge used since a time (unix seconds)."""
+    query = select(func.count(), func.sum(scores.c.tokens_in + scores.c.tokens_out), func.sum(scores.c.cost_usd))
+    query = query.where(
+        scores.c.id >= first_id_at("score", since), sql.without_index(scores.c.project_id) == project_id
+    )
+    number, tokens, cost = (await conn.execute(query)).one()
+    return add_cross_checks(
+        JudgeSpending(int(number), int(tokens or 0), cost), await cross_checks.cross_check_cost(conn, project_id, since)
+    )
+
+
+def add_cross_checks(judged: JudgeSpending, other: CrossCheckCost) -> JudgeSpending:
+    """What the judge used, and second judges beside it; the groups are the same ones."""
+    costs = [float(usd) for usd in (judged.cost_usd, other.usd) if usd is not None]
+    return JudgeSpending(
+        judged.groups, judged.tokens + other.tokens_in + other.tokens_out, sum(costs) if costs else None
+    )
+
+
+def _newest_groups(project_id: str) -> Subquery:
+    scored = (groups.c.project_id == project_id, groups.c.current_score_id.is_not(None))
+    newest = select(groups.c.id, groups.c.current_score_id, groups.c.version_id).where(*scored)
+    return newest.order_by(groups.c.id.desc()).limit(NEWEST_GROUPS).subquery()
+
+
+async def list_missing_parts(conn: AsyncConnection, project_id: str) -> list[MissingPart]:
+    """The parts of the reward that some runs of the newest groups have no value of."""
+    newest = _newest_groups(project_id)
+    there = func.count(score_parts.c.value)
+    query = (
+        select(
+            score_parts.c.part,
+            func.count() - there,
+            func.count(),
+            func.max(case((score_parts.c.value.is_(None), score_parts.c.explanation))),
+        )
+        .join(newest, score_parts.c.score_id == newest.c.current_score_id)
+        .where(score_parts.c.part != REWARD)
+        .group_by(score_parts.c.part)
+        .having(func.count() > there)
+        .order_by(score_parts.c.part)
+    )
+    return [MissingPart(part, int(runs), int(of), said or "") for part, runs, of, said in await conn.execute(query)]
+
+
+async def _rewards(conn: AsyncConnection, project_id: str) -> list[VersionReward]:
+    newest_groups = _newest_groups(project_id)
+    by = func.coalesce(trajectories.c.version_id, newest_groups.c.version_id)
+    query = (
+        select(aliases.c.name, versions.c.number, func.count(), func.avg(score_parts.c.value))
+        .select_from(newest_groups)
+        .join(score_parts, score_parts.c.score_id == newest_groups.c.current_score_id)
+        .join(trajectories, trajectories.c.id == score_parts.c.trajectory_id)
+        .join(versions, versions.c.id == by)
+        .join(aliases, aliases.c.id == versions.c.alias_id)
+        .where(score_parts.c.part == REWARD, score_parts.c.value.is_not(None), ~score_parts.c.unasked)
+        .group_by(aliases.c.name, versions.c.number)
+        .order_by(aliases.c.name, versions.c.number)
+    )
+    rows = await conn.execute(query)
+    return [VersionReward(alias, f"{alias}@{number}", int(runs), float(mean)) for alias, number, runs, mean in rows]
+
+
+async def _steps(conn: AsyncConnection, project_id: str) -> list[StepFigures]:
+    by_state: dict[str, dict[str, int]] = {}
+    counted = select(steps.c.alias_id, steps.c.state, func.count()).where(steps.c.project_id == project_id)
+    for alias_id, state, number in await conn.execute(counted.group_by(steps.c.alias_id, steps.c.state)):
+        by_state.setdefault(alias_id, {})[str(state)] = int(number)
+    newest = select(steps.c.alias_id, func.max(steps.c.number).label("number")).where(steps.c.project_id == project_id)
+    last = newest.group_by(steps.c.alias_id).subquery()
+    query = (
+        select(steps, aliases.c.name, versions.c.number.label("version"))
+        .join(last, (last.c.alias_id == steps.c.alias_id) & (last.c.number == steps.c.number))
+        .join(aliases, aliases.c.id == steps.c.alias_id)
+        .outerjoin(versions, versions.c.id == steps.c.version_id)
+        .order_by(aliases.c.name)
+    )
+    return [_step(row, by_state[row.alias_id]) for row in await conn.execute(query)]
+
+
+def _step(row: Any, by_state: Mapping[str, int]) -> StepFigures:
+    version = f"{row.name}@{row.version}" if row.state == StepState.DONE else None
+    return StepFigures(
+        row.name, row.number, row.state, row.reason, version, row.started_at, row.ended_at, by_state, row.metrics
+    )
+
+
+async def _versions(conn: AsyncConnection, project_id: str) -> dict[tuple[str, str], int]:
+    query = (
+        select(aliases.c.name, versions.c.state, func.count())
+        .join(aliases, aliases.c.id == versions.c.alias_id)
+        .where(versions.c.project_id == project_id)
+        .group_by(aliases.c.name, versions.c.state)
+    )
+    return {(str(name), str(state)): int(number) for name, state, number in await conn.execute(query)}
+
+
+async def _undecided(conn: AsyncConnection, project_id: str) -> list[PendingVersion]:
+    gates_now = await gate_requests.list_in_progress(conn, project_id)
+    query = (
+        select(versions.c.id, aliases.c.name, versions.c.number, versions.c.state, versions.c.state_at)
+        .join(aliases, aliases.c.id == versions.c.alias_id)
+        .where(versions.c.project_id == project_id, versions.c.state.in_(_UNDECIDED))
+        .order_by(versions.c.state_at)
+    )
+    return [
+        PendingVersion(f"{name}@{number}", state, at, str(gates_now[id_]) if id_ in gates_now else None)
+        for id_, name, number, state, at in await conn.execute(query)
+    ]
+
+
+async def list_troubles(conn: AsyncConnection, project_id: str) -> list[JudgingTrouble]:
+    """The groups that could not be judged, by why."""
+    unscored = (groups.c.project_id == project_id, groups.c.state == GroupState.UNSCORED)
+    reason = sql.without_index(groups.c.reason)  # as in `count_excluded_groups`
+    query = select(reason, func.count(), func.min(groups.c.try_after), func.max(groups.c.id)).where(*unscored)
+    rows = list(await conn.execute(query.group_by(reason).order_by(reason)))
+    return [JudgingTrouble(str(code), int(n), again, await _said(conn, example)) for code, n, again, example in rows]
+
+
+async def _said(conn: AsyncConnection, group_id: str) -> str:
+    """What the judge said when it last failed on a group."""
+    of_group = (ledger.c.object_kind == "group", ledger.c.object_id == group_id)
+    query = select(ledger.c.detail).where(*of_group).order_by(ledger.c.id.desc()).limit(1)
+    detail = (await conn.execute(query)).scalar_one_or_none() or {}
+    return detail_text(detail)
+
+
+LASTS_S: Final = 3600.0  # a run of an answer given again is over by then
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowCost:
+    """Further answers to an alias's live turns, and their tokens."""
+
+    alias: str
+    answers: int
+    prompt_tokens: int
+    sampled_tokens: int
+
+    @property
+    def tokens(self) -> int:
+        """Read and sampled."""
+        return self.prompt_tokens + self.sampled_tokens
+
+
+async def list_shadow_costs(project: Project, since: float) -> list[ShadowCost]:
+    """What was answered again since a time (unix seconds), by the alias's name; an alias without any is not there."""
+
+    def tokens(kind: str) -> ColumnElement[int]:
+        return func.coalesce(func.sum(calls.c.usage[kind].as_integer()), 0)
+
+    t = trajectories.c
+    answered_again = select(t.id).where(
+        t.project_id == project.id,
+        equals_literal(t.origin, Origin.SHADOW),  # the word, as the index has it
+        t.purpose == Purpose.TRAIN,
+        t.id >= first_id_at("traj", since - LASTS_S),
+    )
+    query = (
+        select(aliases.c.name, func.count(), tokens("prompt_tokens"), tokens("completion_tokens"))
+        .join(aliases, aliases.c.id == calls.c.alias_id)
+        .where(
+            calls.c.trajectory_id.in_(answered_again),
+            sql.without_index(calls.c.id) >= first_id_at("call", since),  # of its few calls, not of all since then
+        )
+    )
+    async with project.store.read() as conn:
+        rows = await conn.execute(query.group_by(aliases.c.name).order_by(aliases.c.name))
+        return [ShadowCost(*row) for row in rows]

@@ -1,0 +1,340 @@
+"""How a project stands: who is there, what is in service, how learning goes, and what somebody should look at.
+
+Owns: putting it together from the store, and the sentences of alarms. `hone status`, `GET /hone/v1/status` and the
+first page show the same. Refuses: the figures (`recorder.views.status.figures`), and what one machine knows besides
+(`proxy.commands.status_view`).
+
+Who is there is told by three things: a process number on this machine, a lease in force, and how long ago somebody was
+heard of. What a dead controller wrote of its engines is not repeated as if it were so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+from sqlalchemy import func, select
+
+from recorder.base.terminal import format_duration
+from recorder.ids import first_id_at
+from recorder.queue import leases
+from recorder.registry import replicas
+from recorder.registry.alias_moves import BY_HAND
+from recorder.registry.aliases import AliasView, get_aliases
+from recorder.registry.moves import list_moves
+from recorder.registry.replicas import ProxyView, ReplicaView
+from recorder.registry.versions import VersionView, get_versions
+from recorder.states import CampaignState, GroupState, StepState
+from recorder.store import sql
+from recorder.store.database import Project
+from recorder.store.schema import steps
+from recorder.views.campaigns.progress import CampaignProgress, list_campaigns_progress
+from recorder.views.status.client_problems import (
+    ADVICE,
+    UnattributedCalls,
+    UntrainableClient,
+    find_unattributed_clients,
+    find_untrainable_clients,
+)
+from recorder.views.status.figures import (
+    JudgeSpending,
+    JudgingTrouble,
+    MissingPart,
+    PendingVersion,
+    ProjectFigures,
+    ShadowCost,
+    StepFigures,
+    VersionReward,
+    list_shadow_costs,
+    load_figures,
+)
+from recorder.views.status.judge_agreement import JudgeAgreement
+from recorder.views.status.stage_facts import read_stages
+from recorder.views.status.stages import LoopSettings, StageStatus
+
+RECENT_S: Final = 30.0  # engines and proxies are reported every ten seconds
+HOUR_S: Final = 3600.0
+DAY_S: Final = 86400.0
+MOVES_LIVE: Final = ("gate", "promote", "rollback")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """One engine. `state`: up, down, starting, or unknown where nobody reported of it lately."""
+
+    url: str
+    state: str
+    detail: str | None
+    loaded: list[str]
+    base_model: str | None
+    heard_s_ago: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyStatus:
+    """One proxy."""
+
+    url: str
+    process: str
+    alive: bool
+    in_flight: int
+    heard_s_ago: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """A lease in force. One whose process is gone is in force until it runs out, or somebody takes it over."""
+
+    name: str
+    process: str
+    alive: bool
+    lease_left_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AliasStatus:
+    """One alias, its versions by their names."""
+
+    name: str
+    live: str | None
+    live_for_s: float | None
+    previous: str | None
+    canary: str | None
+    canary_share: float
+    held_back_share: float
+    watched_for_s: float | None
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class RevertedVersion:
+    """What an alias's runs took out of service, where nobody moved it since; `live` is live again."""
+
+    alias: str
+    live: str
+    for_s: float
+    why: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LastStep(StepFigures):
+    """The newest step of an alias, and how long ago it ended."""
+
+    ended_s_ago: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GateStatus(PendingVersion):
+    """A version that waits for a decision, and for how long."""
+
+    for_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class UnscoredGroups(JudgingTrouble):
+    """Groups that could not be judged, and when they are tried again."""
+
+    next_in_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NeverTrainedClient:
+    """A client whose calls of an alias can none be trained on: `why`, and what would change it."""
+
+    client: str
+    alias: str
+    calls: int
+    reasons: tuple[str, ...]
+    distorting: tuple[str, ...]
+    settings: tuple[str, ...]
+    no_setting: tuple[str, ...]
+    at: float
+    why: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnattributedClient(UnattributedCalls):
+    """A client whose calls are runs of their own and should not be, and what to do."""
+
+    advice: str = ADVICE
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How a project stood at a time (unix seconds)."""
+
+    at: float
+    engines: list[EngineStatus]
+    proxies: list[ProxyStatus]
+    workers: list[WorkerStatus]
+    aliases: list[AliasStatus]
+    taken_back: list[RevertedVersion]
+    calls_per_s: float
+    runs_open: int
+    groups: Mapping[str, int]  # by state
+    groups_due_in_s: Mapping[str, float | None]
+    waiting: str
+    stages: Sequence[StageStatus]  # recording, judging, and learning of each alias
+    trained: int
+    left_out: Mapping[str, int]
+    groups_left_out: Mapping[str, int]
+    spent_today: JudgeSpending
+    rewards: Sequence[VersionReward]
+    steps: list[LastStep]
+    steps_last_hour: int  # done, of all aliases
+    campaigns: Sequence[CampaignProgress]  # those that are not over
+    gate: list[GateStatus]
+    missing_parts: Sequence[MissingPart]
+    judges: Sequence[JudgeAgreement]
+    unscored: list[UnscoredGroups]
+    shadow_answers: list[ShadowCost]
+    never_trained: list[NeverTrainedClient]
+    attribution_missing: list[UnattributedClient]
+    alarms: tuple[str, ...] = ()
+
+
+async def load_status(project: Project, settings: LoopSettings) -> Status:
+    """All of it."""
+    found = await load_figures(project, settings.recorder)
+    versions = {v.id: v for v in await get_versions(project)}
+    engines = await replicas.list_replicas(project, replicas.REMEMBERED_S)
+    proxies = await replicas.list_live_proxies(project, replicas.REMEMBERED_S)
+    there = await get_aliases(project)
+    told = Status(
+        at=found.at,
+        engines=[_engine(one, found.at) for one in engines],
+        proxies=[_proxy(one, found.at) for one in proxies],
+        workers=[_worker(lease, found.at) for lease in await leases.list_holders(project)],
+        aliases=[_alias(one, versions, found.at) for one in there],
+        taken_back=[one for alias in there if (one := await _taken_back(project, alias, found.at))],
+        **_learning(found),
+        stages=await read_stages(project, settings, found.waiting),
+        steps_last_hour=await _steps_since(project, found.at - HOUR_S),
+        campaigns=await list_campaigns_progress(project, state=CampaignState.RUNNING),
+        shadow_answers=await list_shadow_costs(project, found.at - DAY_S),
+        never_trained=[_never_trained(one) for one in await find_untrainable_clients(project)],
+        attribution_missing=[UnattributedClient(**_of(one)) for one in await find_unattributed_clients(project)],
+    )
+    return replace(told, alarms=tuple(list_alarms(told)))
+
+
+def _of(one: Any) -> dict[str, Any]:
+    """A view's fields as they are, for a view that says more."""
+    return {field.name: getattr(one, field.name) for field in fields(one)}
+
+
+def _engine(one: ReplicaView, at: float) -> EngineStatus:
+    heard_s = at - one.seen_at
+    state = one.state if heard_s <= RECENT_S else "unknown"
+    return EngineStatus(one.url, state, one.detail, one.loaded, one.base_model, heard_s)
+
+
+def _proxy(one: ProxyView, at: float) -> ProxyStatus:
+    heard_s = at - one.seen_at
+    dead = leases.is_dead(one.id) or heard_s > RECENT_S
+    return ProxyStatus(one.url, one.id, not dead, sum(one.in_flight.values()), heard_s)
+
+
+def _worker(lease: leases.Lease, at: float) -> WorkerStatus:
+    return WorkerStatus(lease.name, lease.owner, not leases.is_dead(lease.owner), lease.expires_at - at)
+
+
+def _alias(one: AliasView, versions: Mapping[str, VersionView], at: float) -> AliasStatus:
+    def name(version_id: str | None) -> str | None:
+        found = versions.get(version_id or "")
+        return found.name if found else None
+
+    live = versions.get(one.live_version_id or "")
+    return AliasStatus(
+        name=one.name,
+        live=name(one.live_version_id),
+        live_for_s=at - live.state_at if live else None,
+        previous=name(one.previous_version_id),
+        canary=name(one.canary_version_id),
+        canary_share=one.canary_share,
+        held_back_share=one.holdback_share if one.watched_until is not None else 0.0,
+        watched_for_s=one.watched_until - at if one.watched_until is not None else None,
+        generation=one.generation,
+    )
+
+
+async def _taken_back(project: Project, alias: AliasView, at: float) -> RevertedVersion | None:
+    moves = [move for move in await list_moves(project, alias=alias.name) if move.move in MOVES_LIVE]
+    if not moves or moves[0].move != "rollback" or moves[0].who == BY_HAND:
+        return None
+    return RevertedVersion(alias.name, moves[0].version, at - moves[0].at, moves[0].why)
+
+
+async def _steps_since(project: Project, since: float) -> int:
+    """How many steps were done since a time; one that took longer than a day is not looked for."""
+    done = (steps.c.id >= first_id_at("step", since - DAY_S), steps.c.state == StepState.DONE)
+    query = select(func.count()).where(
+        *done, steps.c.ended_at >= since, sql.without_index(steps.c.project_id) == project.id
+    )
+    async with project.store.read() as conn:
+        return int((await conn.execute(query)).scalar_one())
+
+
+def _learning(found: ProjectFigures) -> dict[str, Any]:
+    there = found.waiting
+    return {
+        "calls_per_s": found.calls_per_s,
+        "runs_open": there.runs_open,
+        "groups": dict(there.groups),
+        "groups_due_in_s": {str(state): there.in_s(state) for state in there.due},
+        "waiting": there.sentence(),
+        "trained": found.trained,
+        "left_out": dict(found.left_out),
+        "groups_left_out": dict(found.groups_left_out),
+        "spent_today": found.spent_today,
+        "rewards": found.rewards,
+        "steps": [
+            LastStep(**_of(one), ended_s_ago=found.at - one.ended_at if one.ended_at else None) for one in found.steps
+        ],
+        "gate": [GateStatus(**_of(one), for_s=found.at - one.since) for one in found.undecided],
+        "missing_parts": found.missing_parts,
+        "judges": found.judges,
+        "unscored": [
+            UnscoredGroups(**_of(one), next_in_s=None if one.next_at is None else max(0.0, one.next_at - found.at))
+            for one in found.troubles
+        ],
+    }
+
+
+def _never_trained(one: UntrainableClient) -> NeverTrainedClient:
+    return NeverTrainedClient(**_of(one), why=one.why(), advice=one.advice())
+
+
+def list_alarms(told: Status) -> Iterator[str]:
+    """What somebody should look at, as sentences."""
+    for back in told.taken_back:
+        ago = format_duration(back.for_s)
+        yield f"{back.live} is live again since {ago}: {back.why}. `hone versions --moves` has the figures"
+    for engine in told.engines:
+        if engine.state == "down":
+            yield f"engine {engine.url} is down: {engine.detail}"
+    for worker in told.workers:
+        if not worker.alive:
+            yield f"{worker.name} is dead; its lease runs out in {format_duration(worker.lease_left_s)}"
+    for one in told.unscored:
+        again = "" if one.next_in_s is None else f", tried again in {format_duration(one.next_in_s)}"
+        yield f"{_groups(one.groups)} could not be judged ({one.code}{again}): {one.said}"
+    for part in told.missing_parts:
+        yield f"reward {part.part!r} is missing for {part.runs} of the newest {part.of} runs: {part.said}"
+    for judges in told.judges:
+        yield from judges.alarms
+    if told.groups.get(GroupState.READY) and not any(_is_judge(worker) for worker in told.workers):
+        yield f"{_groups(told.groups[GroupState.READY])} ready and no judge runs: start one with `hone judge`"
+    for step in told.steps:
+        if step.state == StepState.ABANDONED:
+            yield f"step {step.number} of {step.alias} was given up ({step.reason})"
+
+
+def _groups(number: int) -> str:
+    return f"{number} group{'' if number == 1 else 's'}"
+
+
+def _is_judge(worker: WorkerStatus) -> bool:
+    return worker.alive and worker.name.startswith("judge:")

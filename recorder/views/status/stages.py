@@ -1,0 +1,272 @@
+"""What each stage of the loop waits for: recording, judging, and learning of each alias. Pure functions over facts.
+
+Owns: when a step of live learning is due, what holds a stage back and until when, and the sentence that every face
+shows: `hone status`, `/hone/v1/status`, the pages, `hone up` and the learner's log. The learner decides by it too, so
+what is shown is what is done. Refuses: reading the store (`recorder.views.status.stage_facts`), the rules of `[learn]`
+(`recorder.queue.training.budgets`), and when a group closes (`recorder.views.status.forecast`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from recorder.base.terminal import clock_time
+from recorder.queue.claims import TrainableGroups
+from recorder.queue.training import baselines, budgets
+from recorder.queue.training.budgets import BudgetHold, JudgeUsage
+from recorder.settings import LearnSettings, RecorderSettings
+from recorder.states import GroupState
+from trainer.settings import TrainerSettings
+
+FEWEST: Final = 2  # a step of one group follows one task alone
+_NONE_TRAINABLE: Final = TrainableGroups(0, 0.0)
+
+_ON_THE_WAY: Final = (
+    (GroupState.TRIED, "in a version that is not decided"),
+    (GroupState.SCORED, "scored"),
+    (GroupState.UNSCORED, "not judged yet, after a failure"),
+    (GroupState.JUDGING, "being judged"),
+    (GroupState.READY, "ready for the judge"),
+    (GroupState.OPEN, "open"),
+)
+_FOR_THE_JUDGE: Final = (GroupState.READY, GroupState.UNSCORED)
+
+
+class Stage(StrEnum):
+    """A stage of the loop."""
+
+    RECORDING = "recording"
+    JUDGING = "judging"
+    LEARNING = "learning"
+
+
+class StageState(StrEnum):
+    """`waiting`: for something else than time and settings; `paused`: `[learn]` holds it back; `ready`: it begins."""
+
+    WAITING = "waiting"
+    PAUSED = "paused"
+    READY = "ready"
+    RUNNING = "running"
+
+
+class StageCode(StrEnum):
+    """Why a stage is in its state. A paused one has a code of `budgets.Limit` instead."""
+
+    NOTHING_RECORDED = "nothing_recorded"
+    RECORDING = "recording"
+    NO_GROUP_READY = "no_group_ready"
+    NO_JUDGE = "no_judge"
+    RETRY = "retry"
+    GROUP_READY = "group_ready"
+    JUDGING = "judging"
+    CAMPAIGN = "campaign"
+    UNDECIDED_VERSION = "undecided_version"
+    TOO_FEW_GROUPS = "too_few_groups"
+    BASELINE = "baseline"
+    FIRST_WAIT = "first_wait"
+    NO_LEARNER = "no_learner"
+    STEP_DUE = "step_due"
+    TRAINING = "training"
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSettings:
+    """The settings that say when the loop goes on."""
+
+    recorder: RecorderSettings = field(default_factory=RecorderSettings)
+    learn: LearnSettings = field(default_factory=LearnSettings)
+    trainer: TrainerSettings = field(default_factory=TrainerSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class AliasFacts:
+    """What learning of one alias depends on. Groups are those for training, of no campaign; times are unix seconds.
+
+    `trainable`: the scored groups that a step could take. `undecided`: the version that waits for its decision, and its
+    state. `campaign`: the one that trains the alias now. `steps_at`: when the steps of the last hour began. `lacking`:
+    recipes without enough rewards for a running baseline, with the number of rewards.
+    """
+
+    alias: str
+    groups: Mapping[GroupState, int] = field(default_factory=dict)
+    trainable: TrainableGroups = _NONE_TRAINABLE
+    closes_at: float | None = None
+    undecided: tuple[str, str] | None = None
+    campaign: str | None = None
+    steps_at: Sequence[float] = ()
+    step_running: bool = False
+    lacking: Mapping[str, int] = field(default_factory=dict)
+    has_learner: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoopFacts:
+    """What the stages depend on, at `at` (the store's clock, unix seconds) and `local` (this machine's).
+
+    `groups`: the project's, by state. `judged`: what judging cost within the last 24 hours.
+    """
+
+    at: float
+    local: datetime
+    groups: Mapping[str, int] = field(default_factory=dict)
+    open_trajectories: int = 0
+    closes_at: float | None = None
+    retries_at: float | None = None
+    has_judge: bool = False
+    judged: Sequence[JudgeUsage] = ()
+    aliases: Sequence[AliasFacts] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StageStatus:
+    """How one stage stands; `alias` only of learning. `until`: the moment from which time alone may change it (unix
+    seconds), if one is known. `text` stays the same until something else than the time changes.
+    """
+
+    stage: Stage
+    alias: str | None
+    state: StageState
+    code: str
+    until: float | None
+    text: str
+
+    @property
+    def is_step_due(self) -> bool:
+        """Whether a step may begin now with what is there."""
+        return self.code in (StageCode.STEP_DUE, StageCode.NO_LEARNER)
+
+
+def loop_stages(facts: LoopFacts, settings: LoopSettings) -> tuple[StageStatus, ...]:
+    """Recording, judging, and learning of each alias."""
+    learning = (learning_stage(alias, facts, settings) for alias in facts.aliases)
+    return (recording_stage(facts), judging_stage(facts, settings), *learning)
+
+
+def recording_stage(facts: LoopFacts) -> StageStatus:
+    """Whether anything is recorded, and when the next group closes."""
+    opened = facts.groups.get(GroupState.OPEN, 0)
+    state, code, text = StageState.WAITING, StageCode.RECORDING, "Recording waits for the next call: nothing is open."
+    if facts.open_trajectories or opened:
+        state = StageState.RUNNING
+        text = f"Recording is running: {_count(facts.open_trajectories, 'open trajectory', 'open trajectories')}"
+        text += f", {_count(opened, 'open group', 'open groups')}."
+    elif not facts.groups:
+        code, text = StageCode.NOTHING_RECORDED, "Recording waits for the first call: nothing is recorded yet."
+    return StageStatus(Stage.RECORDING, None, state, code, facts.closes_at, text)
+
+
+def judging_stage(facts: LoopFacts, settings: LoopSettings) -> StageStatus:
+    """What the judge does with groups of live traffic, or waits for."""
+    ready, judging, failed = (
+        facts.groups.get(state, 0) for state in (GroupState.READY, GroupState.JUDGING, GroupState.UNSCORED)
+    )
+    state, until = StageState.WAITING, None
+    if (held := _judge_held(facts, settings)) is not None:
+        state, code, until, text = StageState.PAUSED, str(held.code), held.until, held.sentence("Judging")
+    elif (ready or failed) and not facts.has_judge:
+        code = StageCode.NO_JUDGE
+        text = (
+            f"Judging waits for a judge: {_are(ready + failed)} ready and no judge runs. Start one with `hone judge`."
+        )
+    elif judging:
+        state, code, text = StageState.RUNNING, StageCode.JUDGING, f"Judging is running: {_are(judging)} being judged."
+    elif ready:
+        state, code, text = StageState.READY, StageCode.GROUP_READY, f"Judging begins: {_are(ready)} ready."
+    elif failed and facts.retries_at is not None:
+        code, until = StageCode.RETRY, facts.retries_at
+        again = clock_time(until, facts.at)
+        text = f"Judging waits after a failure: {_are(failed)} not judged yet. It tries again at about {again}."
+    else:
+        code, until, text = StageCode.NO_GROUP_READY, facts.closes_at, "Judging waits for a group that is ready."
+    return StageStatus(Stage.JUDGING, None, state, code, until, text)
+
+
+def learning_stage(alias: AliasFacts, facts: LoopFacts, settings: LoopSettings) -> StageStatus:
+    """Whether a step of live learning is due for an alias, and what it waits for where it is not."""
+    if alias.campaign is not None:
+        text = waits_for_campaign(alias.campaign, alias.alias)
+        return StageStatus(Stage.LEARNING, alias.alias, StageState.WAITING, StageCode.CAMPAIGN, None, text)
+    if alias.step_running:
+        text = "Learning is running: a step is being trained."
+        return StageStatus(Stage.LEARNING, alias.alias, StageState.RUNNING, StageCode.TRAINING, None, text)
+    if alias.undecided is not None:
+        version, state = alias.undecided
+        text = f"a decision on {version}: it is {state}, and no step begins before it is live or given up."
+        return _learning_waits(alias, StageCode.UNDECIDED_VERSION, text)
+    if (held := budgets.training_holds(settings.learn, alias.steps_at, facts.at, facts.local)) is not None:
+        return _learning_paused(alias, held)
+    due_s = seconds_until_due(alias.trainable, settings.trainer)
+    if due_s != 0:
+        return _without_enough_groups(alias, facts, settings, due_s)
+    there = _are(alias.trainable.groups)
+    if not alias.has_learner:
+        text = f"a learner: {there} enough for a step and none runs. Start one with `hone learn`."
+        return _learning_waits(alias, StageCode.NO_LEARNER, text)
+    text = f"Learning begins a step: {there} scored."
+    return StageStatus(Stage.LEARNING, alias.alias, StageState.READY, StageCode.STEP_DUE, None, text)
+
+
+def waits_for_campaign(campaign: str, alias: str) -> str:
+    """What is said while a campaign trains an alias."""
+    return f"Learning waits for campaign {campaign!r} to end: it trains {alias!r} now."
+
+
+def seconds_until_due(trainable: TrainableGroups, settings: TrainerSettings) -> float | None:
+    """In how many seconds these groups are enough for a step; 0: they are. None: not before more are scored."""
+    if trainable.groups >= settings.min_groups:
+        return 0.0
+    if trainable.groups < FEWEST:
+        return None
+    return max(0.0, settings.max_wait_s - trainable.first_s)
+
+
+def _without_enough_groups(
+    alias: AliasFacts, facts: LoopFacts, settings: LoopSettings, due_s: float | None
+) -> StageStatus:
+    wanted = settings.trainer.min_groups
+    there = ", ".join(
+        f"{_number(alias.groups[state])} {what}" for state, what in _ON_THE_WAY if alias.groups.get(state)
+    )
+    text = f"{wanted} scored group{'' if wanted == 1 else 's'}: {there or 'no group is on its way'}."
+    if due_s is not None:
+        text += f" A step begins with those that are scored at about {clock_time(facts.at + due_s, facts.at)}."
+        return _learning_waits(alias, StageCode.FIRST_WAIT, text, facts.at + due_s)
+    if any(alias.groups.get(state) for state in _FOR_THE_JUDGE):
+        if (held := _judge_held(facts, settings)) is not None:
+            return _learning_paused(alias, held)
+        if not facts.has_judge and not alias.trainable.groups:
+            return _learning_waits(alias, StageCode.NO_JUDGE, f"{text} No judge runs: start one with `hone judge`.")
+    if alias.lacking:
+        text += f" A running baseline needs more than {baselines.FEWEST} rewards by one recipe, and there are "
+        return _learning_waits(alias, StageCode.BASELINE, f"{text}{max(alias.lacking.values())}.")
+    return _learning_waits(alias, StageCode.TOO_FEW_GROUPS, text, alias.closes_at)
+
+
+def _judge_held(facts: LoopFacts, settings: LoopSettings) -> BudgetHold | None:
+    return budgets.judging_holds(settings.learn, facts.judged, facts.at, facts.local)
+
+
+def _learning_waits(alias: AliasFacts, code: StageCode, text: str, until: float | None = None) -> StageStatus:
+    return StageStatus(Stage.LEARNING, alias.alias, StageState.WAITING, code, until, f"Learning waits for {text}")
+
+
+def _learning_paused(alias: AliasFacts, held: BudgetHold) -> StageStatus:
+    text = held.sentence("Learning")
+    return StageStatus(Stage.LEARNING, alias.alias, StageState.PAUSED, held.code, held.until, text)
+
+
+def _count(number: int, one: str, several: str) -> str:
+    return f"{number} {one if number == 1 else several}"
+
+
+def _number(number: int) -> str:
+    return f"{number} is" if number == 1 else f"{number} are"
+
+
+def _are(number: int) -> str:
+    """`1 group is`, `2 groups are`."""
+    return _count(number, "group is", "groups are")

@@ -1,0 +1,90 @@
+"""How training stands: what it waits for, what it may still spend, its steps, its campaigns, what became of runs.
+
+Owns: bringing these together, in bounded reads. Refuses: each of them (its neighbours have them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import func, select
+
+from recorder.ids import first_id_at
+from recorder.queue import leases
+from recorder.queue.training.budgets import DAY_S, HOUR_S
+from recorder.states import StepState
+from recorder.store import sql
+from recorder.store.database import Project
+from recorder.store.schema import aliases, scores, steps
+from recorder.views.campaigns.progress import CampaignProgress, list_campaigns_progress
+from recorder.views.status.forecast import forecast_groups
+from recorder.views.status.stage_facts import read_stages
+from recorder.views.status.stages import LoopSettings, StageStatus
+from recorder.views.versions.steps import StepSummary, list_steps
+from recorder.views.versions.training_outcomes import OutcomeCounts, training_outcomes
+
+STEPS: Final = 50
+TRAINER: Final = "trainer:"  # before an alias's name: the lease of who trains it
+
+
+@dataclass(frozen=True, slots=True)
+class RecentSpending:
+    """What was spent lately: on judging in 24 hours (campaigns too, which `[learn]` does not bound), and the steps of
+    live learning within one hour, by alias.
+    """
+
+    judge_tokens: int
+    judge_usd: float
+    steps_last_hour: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOverview:
+    """`waits_for`: groups by state, in words; `stages`: what each stage waits for. `trainers`: the aliases that some
+    process trains now. `training_outcomes`: oldest first.
+    """
+
+    at: float
+    waits_for: str
+    stages: Sequence[StageStatus]
+    groups: Mapping[str, int]
+    trainers: Sequence[str]
+    budgets: RecentSpending
+    steps: Sequence[StepSummary]
+    campaigns: Sequence[CampaignProgress]
+    lessons: Sequence[OutcomeCounts]
+
+
+async def training_overview(project: Project, settings: LoopSettings, alias: str | None = None) -> TrainingOverview:
+    """All of it; steps and campaigns of one alias, where one is named."""
+    there = await forecast_groups(project, settings.recorder)
+    held = await leases.list_holders(project, TRAINER)
+    return TrainingOverview(
+        at=there.at,
+        waits_for=there.sentence(),
+        stages=[
+            one for one in await read_stages(project, settings, there) if alias is None or one.alias in (None, alias)
+        ],
+        groups=there.groups,
+        trainers=sorted(one.name.removeprefix(TRAINER) for one in held),
+        budgets=await _budgets(project),
+        steps=await list_steps(project, alias=alias, limit=STEPS),
+        campaigns=await list_campaigns_progress(project, alias),
+        lessons=await training_outcomes(project),
+    )
+
+
+async def _budgets(project: Project) -> RecentSpending:
+    async with project.store.read() as conn:
+        at = await sql.format_wait(conn)
+        began = (steps.c.project_id == project.id, steps.c.started_at > at - HOUR_S, steps.c.campaign_id.is_(None))
+        query = select(aliases.c.name, func.count()).join(aliases, aliases.c.id == steps.c.alias_id)
+        counted = query.where(*began, steps.c.state != StepState.ABANDONED).group_by(aliases.c.name)
+        recent = {str(name): int(number) for name, number in await conn.execute(counted)}
+        used = select(func.sum(scores.c.tokens_in + scores.c.tokens_out), func.sum(scores.c.cost_usd)).where(
+            scores.c.id >= first_id_at("score", at - DAY_S), sql.without_index(scores.c.project_id) == project.id
+        )
+        tokens, usd = (await conn.execute(used)).one()
+    return RecentSpending(int(tokens or 0), float(usd or 0.0), recent)

@@ -1,0 +1,141 @@
+"""Calls by the ids that their answers were given out under, and the conversations up to them.
+
+Owns: the queries, and that another key's answers are as unknown as none. Refuses: wire formats, and deciding whose call
+goes on from whose (`recorder.capture.resolver`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from sqlalchemy import and_, delete, literal, select
+
+from recorder.messages import content_hashes
+from recorder.messages.calls import ANYBODY, CHOICE_EXTRAS, KeyAccess, Message, choice_extras
+from recorder.store.database import Project, Store
+from recorder.store.schema import calls, choices, issued, nodes, trajectories
+from recorder.views.trajectories.shapes import CallView, ChoiceView
+from recorder.views.trajectories.transcripts import PAGE, load_call
+
+_KIND: Final = "response"
+_OF: Final = trajectories.c.id == issued.c.trajectory_id
+_AT: Final = (trajectories.c.made_by, trajectories.c.address_group, trajectories.c.external_id)
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredCall:
+    """A call, and which of its choices the id stands for (None where nothing was sampled)."""
+
+    call: CallView
+    choice: ChoiceView | None
+
+
+def _may_read(whose: KeyAccess, row: Any) -> bool:
+    return whose.may_read(row.made_by, row.address_group, row.external_id)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRecord:
+    """What an answer said, by itself."""
+
+    streamed: bool
+    meta: Mapping[str, Any]
+    message: Message | None
+
+
+async def find_answered_call(project: Project, response_id: str, whose: KeyAccess = ANYBODY) -> AnsweredCall | None:
+    """The call whose answer was given out under this id. None: there is none, it was forgotten, or it is another's."""
+    query = select(issued.c.call_id, issued.c.choice, *_AT).where(
+        issued.c.project_id == project.id, issued.c.issued_id == response_id, issued.c.kind == _KIND
+    )
+    async with project.store.read() as conn:
+        row = (await conn.execute(query.join(trajectories, _OF))).one_or_none()
+    if row is not None and not _may_read(whose, row):
+        return None
+    call = await load_call(project.store, row.call_id) if row is not None else None
+    if row is None or call is None:
+        return None
+    return AnsweredCall(call, next((choice for choice in call.choices if choice.index == row.choice), None))
+
+
+async def find_running_process(store: Store, call_id: str) -> str | None:
+    """Which process runs a call that has not ended, by the name of its lease; None where that was not said."""
+    async with store.read() as conn:
+        return (await conn.execute(select(calls.c.process).where(calls.c.id == call_id))).scalar_one_or_none()
+
+
+async def load_answers(
+    project: Project, response_ids: Collection[str], whose: KeyAccess = ANYBODY
+) -> dict[str, AnswerRecord]:
+    """What the answers with these ids said, as far as they are known: without the conversations before them."""
+    at_choice = and_(choices.c.call_id == issued.c.call_id, choices.c["index"] == issued.c.choice)
+    query = (
+        select(issued.c.issued_id, issued.c.choice, calls.c.stream, calls.c.response_meta, nodes.c.message, *_AT)
+        .join(trajectories, _OF)
+        .join(calls, calls.c.id == issued.c.call_id)
+        .outerjoin(choices, at_choice)
+        .outerjoin(nodes, nodes.c.id == choices.c.node_id)
+        .where(issued.c.project_id == project.id, issued.c.kind == _KIND)
+    )
+    ids = iter(response_ids)
+    found: dict[str, AnswerRecord] = {}
+    while page := list(islice(ids, PAGE)):
+        async with project.store.read() as conn:
+            rows = (await conn.execute(query.where(issued.c.issued_id.in_(page)))).all()
+        found |= {row.issued_id: _said(row) for row in rows if _may_read(whose, row)}
+    return found
+
+
+def _said(row: Any) -> AnswerRecord:
+    meta = dict(row.response_meta or {})
+    extras = choice_extras(meta, row.choice)
+    meta.pop(CHOICE_EXTRAS, None)
+    return AnswerRecord(bool(row.stream), meta, None if row.message is None else {**row.message, **extras})
+
+
+async def forget_response_id(project: Project, response_id: str) -> bool:
+    """Forget an id; the call stays recorded. False: there was none."""
+    query = delete(issued).where(
+        issued.c.project_id == project.id, issued.c.issued_id == response_id, issued.c.kind == _KIND
+    )
+    async with project.store.write() as conn:
+        return bool((await conn.execute(query)).rowcount)
+
+
+async def add_reasoning(store: Store, call: CallView) -> list[Message]:
+    """The messages that the model read, each assistant turn with the reasoning that was sampled with it.
+
+    Reasoning is no part of a message's identity, so it is kept beside the calls and not with the messages.
+    """
+    messages = list(call.messages)
+    thoughts = await _thoughts(store, call.id)
+    for at in reversed(range(len(messages))):
+        if thoughts and messages[at].get("role") == "assistant":
+            said, extras = thoughts[0]
+            if content_hashes.canonical_message(said) == content_hashes.canonical_message(messages[at]):
+                messages[at] = {**messages[at], **extras}
+                thoughts = thoughts[1:]
+    return messages
+
+
+async def _thoughts(store: Store, call_id: str) -> list[tuple[Message, Mapping[str, Any]]]:
+    """The sampled messages above a call that had reasoning, with it, the newest first."""
+    first = select(calls.c.parent_call_id, calls.c.parent_choice, literal(0).label("height"))
+    up = first.where(calls.c.id == call_id).cte("up", recursive=True)
+    next_ = select(calls.c.parent_call_id, calls.c.parent_choice, up.c.height + 1).where(
+        calls.c.id == up.c.parent_call_id
+    )
+    up = up.union_all(next_)
+    query = (
+        select(calls.c.response_meta, choices.c["index"], nodes.c.message)
+        .join(up, up.c.parent_call_id == calls.c.id)
+        .join(choices, and_(choices.c.call_id == calls.c.id, choices.c["index"] == up.c.parent_choice))
+        .join(nodes, nodes.c.id == choices.c.node_id)
+        .order_by(up.c.height)
+    )
+    async with store.read() as conn:
+        rows = (await conn.execute(query)).all()
+    return [(message, extras) for meta, index, message in rows if (extras := choice_extras(meta, index))]

@@ -1,0 +1,3 @@
+"""Read models of versions: ancestry, steps, one version in detail, tasks before and after, trajectories that a version
+served.
+"""

@@ -1,0 +1,203 @@
+"""Training steps, newest first, with what a person asks of one.
+
+Owns: this view, and which of the trainer's figures are told by name. Refuses: steps as work
+(`recorder.queue.training.steps`).
+
+What a training step came to, by its runs: how many were trained on, and why others of its groups were not.
+
+Owns: counting them from the store, for whoever was not there when the step was made. Refuses: the step's own figures
+(`recorder.queue.training.steps`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Select, and_, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from recorder.states import StepState, TrajectoryState
+from recorder.store.database import Project, Store
+from recorder.store.ledger import TRAINED, UNTRAINED
+from recorder.store.schema import (
+    aliases,
+    campaigns,
+    ledger,
+    step_groups,
+    step_trajectories,
+    steps,
+    trajectories,
+    versions,
+)
+from recorder.views.campaigns.history import read_measures, read_steps
+from recorder.views.campaigns.measures import Measure, compute_measure, infer_measure
+
+_WRITTEN: Final = 400  # rows of the ledger that are looked at
+_SECONDS: Final = "seconds."  # before a phase's name, in a step's metrics
+
+
+@dataclass(frozen=True, slots=True)
+class StepSummary:
+    """One step. `version`: what it made, if it did; `parent`: what it began from. Times are unix seconds.
+
+    `kl` is that between engine and trainer, over tokens of the parent; `seconds` by the trainer's phase; `metrics`: all
+    of the trainer's figures, by its names (docs/training.md). `measure`: what its campaign measured of the attempts
+    that were made for it, once the campaign has written that down.
+    """
+
+    id: str
+    alias: str
+    number: int
+    state: StepState
+    reason: str | None
+    campaign: str | None
+    parent: str | None
+    version: str | None
+    began_at: float
+    ended_at: float | None
+    groups: int
+    runs: int
+    reward_mean: float | None
+    reward_std: float | None
+    kl: float | None
+    entropy: float | None
+    clip_fraction: float | None
+    tokens_per_s: float | None
+    seconds: Mapping[str, float]
+    metrics: Mapping[str, Any]
+    measure: Measure | None = None
+
+
+async def list_steps(
+    project: Project,
+    *,
+    alias: str | None = None,
+    version_id: str | None = None,
+    after: str | None = None,
+    limit: int = 50,
+) -> list[StepSummary]:
+    """Steps of an alias or of all, of one version, newest first; those before the step `after` (an id: they sort by
+    time)."""
+    query = _query().where(steps.c.project_id == project.id).order_by(steps.c.id.desc()).limit(limit)
+    asked: list[ColumnElement[bool]] = []
+    if alias is not None:
+        asked.append(aliases.c.name == alias)
+    if version_id is not None:
+        asked.append(and_(steps.c.version_id == version_id, steps.c.state == StepState.DONE))
+    if after is not None:
+        asked.append(steps.c.id < after)
+    async with project.store.read() as conn:
+        rows = list(await conn.execute(query.where(*asked)))
+        measures = await _measures(conn, rows)
+    return [_line(row, measures.get(row.id)) for row in rows]
+
+
+async def _measures(conn: AsyncConnection, rows: Sequence[Any]) -> dict[str, Measure]:
+    """By the steps' ids. A campaign makes one step after the other, and writes of one when it is over: what it writes
+    first after a step began is about that step.
+    """
+    began = [row for row in rows if row.campaign_id is not None]
+    if not began:
+        return {}
+    ids = {row.campaign_id for row in began}
+    written = await read_steps(conn, ids, min(row.started_at for row in began), _WRITTEN)
+    by = await read_measures(conn, ids)
+    found = {}
+    for row in began:
+        event = next((one for at, one in written.get(row.campaign_id, ()) if at >= row.started_at), None)
+        if event is not None and (measure := compute_measure(event, by.get(row.campaign_id) or infer_measure([event]))):
+            found[row.id] = measure
+    return found
+
+
+def _query() -> Select[Any]:
+    parent = versions.alias("parent")
+    of_groups = select(func.count()).where(step_groups.c.step_id == steps.c.id).scalar_subquery()
+    of_runs = select(func.count()).where(step_trajectories.c.step_id == steps.c.id).scalar_subquery()
+    made = and_(versions.c.id == steps.c.version_id, steps.c.state == StepState.DONE)
+    return (
+        select(
+            steps,
+            aliases.c.name.label("alias"),
+            campaigns.c.name.label("campaign"),
+            versions.c.number.label("made"),
+            parent.c.number.label("began_from"),
+            of_groups.label("groups"),
+            of_runs.label("runs"),
+        )
+        .join(aliases, aliases.c.id == steps.c.alias_id)
+        .outerjoin(campaigns, campaigns.c.id == steps.c.campaign_id)
+        .outerjoin(versions, made)
+        .outerjoin(parent, parent.c.id == steps.c.parent_version_id)
+    )
+
+
+def _line(row: Any, measure: Measure | None) -> StepSummary:
+    told = row.metrics
+    return StepSummary(
+        id=row.id,
+        alias=row.alias,
+        number=row.number,
+        state=StepState(row.state),
+        reason=row.reason,
+        campaign=row.campaign,
+        parent=_name(row.alias, row.began_from),
+        version=_name(row.alias, row.made),
+        began_at=row.started_at,
+        ended_at=row.ended_at,
+        groups=row.groups,
+        runs=row.runs,
+        reward_mean=told.get("reward_mean"),
+        reward_std=told.get("reward_std"),
+        kl=told.get("kl_engine"),
+        entropy=told.get("entropy"),
+        clip_fraction=told.get("clip_fraction"),
+        tokens_per_s=told.get("tokens_per_s"),
+        seconds={name.removeprefix(_SECONDS): told[name] for name in told if name.startswith(_SECONDS)},
+        metrics=told,
+        measure=measure,
+    )
+
+
+def _name(alias: str, number: int | None) -> str | None:
+    return None if number is None else f"{alias}@{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class StepTrajectories:
+    """Of the runs of some groups: how many a step was trained on, and the others by why not."""
+
+    trained: int
+    left_out: dict[str, int]
+
+
+async def load_step_trajectories(store: Store, step_id: str | None, group_ids: Collection[str]) -> StepTrajectories:
+    """What a step made of all runs of these groups; without a step they were all left out.
+
+    A run that did not complete counts as what became of it, any other by the newest reason that the ledger has.
+    """
+    said, t = ledger.alias("said"), trajectories.c
+    newest = (
+        select(func.max(said.c.id))
+        .where(said.c.object_kind == "trajectory", said.c.object_id == t.id, said.c.code.not_in((TRAINED, UNTRAINED)))
+        .correlate(trajectories)
+        .scalar_subquery()
+    )
+    own = select(step_trajectories.c.trajectory_id).where(step_trajectories.c.step_id == step_id)
+    query = (
+        select(t.id.in_(own).label("trained"), t.state, ledger.c.code)
+        .select_from(trajectories)
+        .outerjoin(ledger, ledger.c.id == newest)
+        .where(t.group_id.in_(group_ids))
+    )
+    async with store.read() as conn:
+        rows = (await conn.execute(query)).all()
+    others = Counter(_why(row.state, row.code) for row in rows if not row.trained)
+    return StepTrajectories(sum(row.trained for row in rows), dict(sorted(others.items())))
+
+
+def _why(state: str, code: str | None) -> str:
+    return code if state == TrajectoryState.COMPLETED and code is not None else state

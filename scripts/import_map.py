@@ -1,0 +1,143 @@
+"""The folders of each package and what they import, read from the source: the map in CONTRIBUTING.md.
+
+Owns: reading packages, folders, files and imports, and printing the map. Refuses: which imports are allowed
+(`tests/test_imports.py` has the tables).
+
+    python -m scripts.import_map            print the map
+    python -m scripts.import_map --write    write it into CONTRIBUTING.md, between its marks
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import sys
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from scripts.pages.marks import Marks
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("recorder", "judge", "trainer", "proxy")
+PAGE = ROOT / "CONTRIBUTING.md"
+MARKS: Final = Marks("make map")
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One file of a package that imports one module of a package of ours."""
+
+    file: Path
+    module: str  # dotted, down to the module: a name taken from it is left out
+
+    @property
+    def where(self) -> str:
+        """The file, as people name it."""
+        return self.file.relative_to(ROOT).as_posix()
+
+    @property
+    def package(self) -> str:
+        """The package that is imported."""
+        return self.module.partition(".")[0]
+
+    @property
+    def folder(self) -> str | None:
+        """The folder that is imported, None for a file at the package's root."""
+        return _folder_of(ROOT.joinpath(*self.module.split(".")), self.package)
+
+
+def files(package: str) -> list[Path]:
+    """Every module of a package; Alembic's steps are data and no modules of it."""
+    return sorted(p for p in (ROOT / package).rglob("*.py") if "migrations" not in p.parts)
+
+
+def folders(package: str) -> list[str]:
+    """The package's folders, by name."""
+    return sorted(p.parent.name for p in (ROOT / package).glob("*/__init__.py"))
+
+
+def folder_of(file: Path) -> str | None:
+    """The folder that a file lies in, None at a package's root."""
+    return _folder_of(file, file.relative_to(ROOT).parts[0])
+
+
+def _folder_of(path: Path, package: str) -> str | None:
+    first = path.relative_to(ROOT / package).parts[:1]
+    return first[0] if first and (ROOT / package / first[0]).is_dir() else None
+
+
+@functools.cache
+def imports(file: Path) -> tuple[Import, ...]:
+    """What a file imports of our packages, at its top and inside functions alike."""
+    return tuple(_imports(file))
+
+
+def _imports(file: Path) -> Iterator[Import]:
+    return (Import(file, module) for module in imported_modules(file, PACKAGES))
+
+
+def imported_modules(file: Path, packages: Collection[str]) -> Iterator[str]:
+    """The modules of some top-level packages that a file imports, dotted, one for each name that it takes."""
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        yield from (_module(name) for name in names if name.partition(".")[0] in packages)
+
+
+def _module(name: str) -> str:
+    """The module in a dotted name that may end in something taken from it."""
+    at = ROOT.joinpath(*name.split("."))
+    if at.is_dir() or at.with_suffix(".py").exists():
+        return name
+    return name.rpartition(".")[0]
+
+
+def arrows(package: str) -> Mapping[tuple[str, str], list[Import]]:
+    """The imports from one folder of the package into another, by (from, to)."""
+    found: dict[tuple[str, str], list[Import]] = defaultdict(list)
+    for file in files(package):
+        source = folder_of(file)
+        for one in imports(file):
+            if source and one.package == package and one.folder not in (None, source):
+                found[source, str(one.folder)].append(one)
+    return found
+
+
+def purpose(folder: Path) -> str:
+    """The first sentence of a folder's docstring."""
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text("utf-8"))) or ""
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def drawn(package: str) -> str:
+    """A package's folders as a table: what each owns, and which others it uses."""
+    used = arrows(package)
+    lines = [f"**{package}/**", "", "| folder | what it owns | imports |", "|---|---|---|"]
+    for folder in folders(package):
+        uses = ", ".join(sorted(to for of, to in used if of == folder)) or "none"
+        lines.append(f"| `{folder}/` | {purpose(ROOT / package / folder)} | {uses} |")
+    return "\n".join(lines)
+
+
+def page_with_map(page: str) -> str:
+    """The page with the map between its marks made anew."""
+    return MARKS.put(page, the_map())
+
+
+def the_map() -> str:
+    """All packages' tables."""
+    return "\n\n".join(drawn(package) for package in PACKAGES)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--write"]:
+        MARKS.write(PAGE, the_map())
+    else:
+        sys.stdout.write(the_map() + "\n")

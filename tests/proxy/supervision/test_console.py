@@ -1,0 +1,84 @@
+"""What happens in a real store is told as it happens, by whoever writes it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from proxy.supervision.console import EventPrinter, ProgramLine
+from recorder.queue.training import steps
+from recorder.queue.training.budgets import HOUR_S
+from recorder.settings import LearnSettings
+from recorder.store.database import Project, Store
+from recorder.store.schema import steps as step_table
+from recorder.store.sql import now
+from recorder.views.status.forecast import GroupForecast
+from recorder.views.status.stages import LoopSettings, StageStatus
+from tests.proxy.until import until
+from tests.recorder.rows import PROJECT, Rows
+
+
+class Heard:
+    """What was told."""
+
+    refresh_s: float | None = None
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+        self.waiting: GroupForecast | None = None
+        self.stages: Sequence[StageStatus] = ()
+
+    def tell(self, event: str, text: str, facts: Mapping[str, Any] = {}) -> None:
+        self.told.append((event, text))
+
+    def programs(self, shown: Sequence[ProgramLine], changed: ProgramLine) -> None:
+        raise AssertionError("no program changed")
+
+    def waits(self, waiting: GroupForecast, at: float, stages: Sequence[StageStatus] = ()) -> None:
+        self.waiting, self.stages = waiting, stages
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+async def heard(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Heard]:
+    monkeypatch.setattr("proxy.supervision.console.BREATH_S", 0.01)
+    heard = Heard()
+    task = asyncio.create_task(EventPrinter(Project(store, PROJECT), LoopSettings(), heard).run())
+    await until(lambda: heard.waiting)
+    yield heard
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_a_judged_group_is_told_and_what_is_waited_for_with_it(store: Store, heard: Heard) -> None:
+    rows = Rows(store)
+    alias = await rows.alias()
+    await rows.scored_group(alias_id=alias.id)
+    await until(lambda: heard.told)
+    assert heard.told == [("judged", "helpdesk: 1 group judged, 2 runs, reward 0.50 (0.00 to 1.00)")]
+    await until(lambda: heard.waiting is not None and heard.waiting.groups == {"scored": 1})
+
+
+async def test_a_pause_that_ends_is_seen_though_nothing_changed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.supervision.console.BREATH_S", 0.01)
+    rows = Rows(store)
+    alias = await rows.alias()
+    await rows.scored_group(alias_id=alias.id)
+    step = await steps.begin_step(store, alias.id, str(alias.live_version_id))
+    async with store.write() as conn:  # it began an hour ago but for a second
+        began = update(step_table).where(step_table.c.id == step.id)
+        await conn.execute(began.values(started_at=now() - HOUR_S + 1))
+    heard, settings = Heard(), LoopSettings(learn=LearnSettings(steps_per_hour=1))
+    task = asyncio.create_task(EventPrinter(Project(store, PROJECT), settings, heard).run())
+    await until(lambda: "steps_per_hour" in [one.code for one in heard.stages])
+    await until(lambda: "too_few_groups" in [one.code for one in heard.stages])
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,35 @@
+"""Adapters that are gone, changed, or nobody's are found."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from recorder.maintenance.integrity import versions as checks
+from recorder.store.schema import versions
+from tests.recorder.maintenance.integrity.sound import Sound
+
+pytestmark = pytest.mark.slow
+
+
+async def folder(sound: Sound) -> Path:
+    return Path((await sound.rows.get(versions, sound.live))["path"])
+
+
+async def test_a_folder_that_is_gone(sound: Sound) -> None:
+    shutil.rmtree(await folder(sound))
+    await sound.finds(checks.adapters_of_versions_that_may_serve_are_there, f"version {sound.live}")
+
+
+async def test_a_folder_that_was_replaced(sound: Sound) -> None:
+    (await folder(sound) / "manifest.json").write_text("another")
+    await sound.finds(checks.adapters_of_versions_that_may_serve_are_there, f"version {sound.live}")
+
+
+async def test_a_folder_that_no_version_has(sound: Sound) -> None:
+    stray = sound.data / "adapters" / "helpdesk@9-0123456789ab"
+    stray.mkdir()
+    (sound.data / "adapters" / ".unfinished-helpdesk-0123456789abcdef").mkdir()  # a trainer's, at work
+    await sound.finds(checks.every_folder_has_a_version, f"folder {stray}")

@@ -1,0 +1,93 @@
+"""Filters read from words: what each takes, and that everything else is an error that says so."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recorder.errors import FilterInvalid
+from recorder.states import GroupState, Origin, Purpose, TrajectoryState
+from recorder.views.lists.filters import (
+    ALL_GROUPS,
+    ALL_TRAJECTORIES,
+    GROUP_FILTER_PARAMS,
+    TRAJECTORY_FILTER_PARAMS,
+    GroupFilter,
+    TrajectoryFilter,
+    parse_group_filter,
+    parse_trajectory_filter,
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        ([], ALL_TRAJECTORIES),
+        ([("alias", "helpdesk"), ("version", "helpdesk@3")], TrajectoryFilter(alias="helpdesk", version="helpdesk@3")),
+        (
+            [("state", "open"), ("state", "errored"), ("state", "open")],
+            TrajectoryFilter(states=(TrajectoryState.OPEN, TrajectoryState.ERRORED)),
+        ),
+        ([("purpose", "val"), ("origin", "shadow")], TrajectoryFilter(purpose=Purpose.VAL, origins=(Origin.SHADOW,))),
+        ([("tag", "team"), ("tag", "team = blue")], TrajectoryFilter(tags=(("team", None), ("team", "blue")))),
+        ([("tag", "empty=")], TrajectoryFilter(tags=(("empty", ""),))),
+        ([("reward_from", "0.25"), ("reward_to", "-1")], TrajectoryFilter(reward_from=0.25, reward_to=-1.0)),
+        ([("since", "100"), ("until", "1970-01-01T00:10:00+00:00")], TrajectoryFilter(since=100.0, until=600.0)),
+        ([("tool_error", "yes")], TrajectoryFilter(tool_error=True)),
+        ([("tool_error", "no"), ("reason", "too_few")], TrajectoryFilter(tool_error=False, reason="too_few")),
+        ([("said", ' "not found" '), ("group", " "), ("session", "")], TrajectoryFilter(said='"not found"')),
+    ],
+)
+def test_words_are_read_as_a_filter_of_runs(said: list[tuple[str, str]], wanted: TrajectoryFilter) -> None:
+    assert parse_trajectory_filter(said) == wanted
+
+
+def test_words_are_read_as_a_filter_of_groups() -> None:
+    assert parse_group_filter([]) == ALL_GROUPS
+    said = [("state", "left_out"), ("reason", "too_few"), ("campaign", "first"), ("spread_from", "0.5")]
+    wanted = GroupFilter(states=(GroupState.LEFT_OUT,), reason="too_few", campaign="first", spread_from=0.5)
+    assert parse_group_filter(said) == wanted
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "says"),
+    [
+        ("stat", "open", "there are said, alias,"),
+        ("state", "trained", "none of open, completed"),
+        ("reward_from", "much", "is no number"),
+        ("reward_to", "nan", "is no number"),
+        ("since", "yesterday", "is no time: use 24h"),
+        ("until", "9" * 40, "is no time"),
+        ("tool_error", "true", "neither yes nor no"),
+        ("tag", "=blue", "names no tag"),
+        ("tag", 'a"b', "names no tag"),
+        ("alias", "a\x00b", "a character that nothing recorded has"),
+        ("group", "x" * 501, "at most 500"),
+    ],
+)
+def test_what_no_list_is_narrowed_by_is_an_error_that_names_the_word(word: str, value: str, says: str) -> None:
+    with pytest.raises(FilterInvalid, match=says) as e:
+        parse_trajectory_filter([(word, value)])
+    assert e.value.word == word
+
+
+def test_what_is_said_once_is_not_said_twice_and_nothing_is_said_too_often() -> None:
+    with pytest.raises(FilterInvalid, match="alias: said 2 times"):
+        parse_trajectory_filter([("alias", "a"), ("alias", "b")])
+    with pytest.raises(FilterInvalid, match="tag: said 21 times"):
+        parse_trajectory_filter([("tag", str(n)) for n in range(21)])
+
+
+_PAIRS = st.lists(st.tuples(st.sampled_from([*TRAJECTORY_FILTER_PARAMS, *GROUP_FILTER_PARAMS, "other"]), st.text()))
+
+
+@given(_PAIRS)
+def test_any_text_is_a_filter_or_an_error_that_says_why(said: list[tuple[str, str]]) -> None:
+    for read in (parse_trajectory_filter, parse_group_filter):
+        blamed = None
+        try:
+            read(said)
+        except FilterInvalid as e:
+            blamed = e.word
+        assert blamed is None or blamed in dict(said)

@@ -1,0 +1,74 @@
+"""Groups, listed: what each word narrows to, and pages by their ids."""
+
+from __future__ import annotations
+
+import pytest
+
+from recorder.errors import FilterInvalid
+from recorder.store.database import Project, Store
+from recorder.store.schema import campaigns
+from recorder.store.sql import now
+from recorder.views.lists.filters import parse_group_filter
+from recorder.views.lists.groups import list_groups
+from tests.recorder.rows import PROJECT, Rows
+
+
+async def ids(store: Store, **said: str) -> list[str]:
+    return [line.id for line in (await list_groups(Project(store, PROJECT), parse_group_filter(said.items()))).lines]
+
+
+async def test_groups_are_narrowed_by_what_they_are(store: Store, rows: Rows) -> None:
+    alias = await rows.alias()
+    campaign = {"id": "camp_1", "project_id": PROJECT, "alias_id": alias.id, "name": "first", "settings": {}}
+    await rows.insert(campaigns, {**campaign, "state": "running", "started_at": now()})
+    one = await rows.group(alias_id=alias.id, version_id=alias.live_version_id, campaign_id="camp_1")
+    two = await rows.group(state="left_out", reason="too_few")
+    for said, wanted in (
+        ({}, [two, one]),
+        ({"alias": "helpdesk"}, [one]),
+        ({"version": "helpdesk@0"}, [one]),
+        ({"state": "left_out"}, [two]),
+        ({"reason": "too_few"}, [two]),
+        ({"reason": "too_old"}, []),
+        ({"campaign": "first"}, [one]),
+        ({"campaign": "camp_1"}, [one]),
+        ({"campaign": "second"}, []),
+        ({"state": "left_out", "alias": "helpdesk"}, []),
+    ):
+        assert await ids(store, **said) == wanted, said
+    assert (await list_groups(Project(store, "other"))).lines == []
+
+
+async def test_groups_are_narrowed_by_how_far_their_rewards_lie_apart(store: Store, rows: Rows) -> None:
+    apart, alone = await rows.scored_group(2), await rows.scored_group(1)
+    await rows.group()
+    assert await ids(store, spread_from="0.5") == [apart]
+    assert await ids(store, spread_to="0.5") == [alone]
+    assert await ids(store, spread_from="0", spread_to="1") == [alone, apart]
+
+
+async def test_groups_come_newest_first_whatever_their_ids_are_and_in_pages(store: Store, rows: Rows) -> None:
+    times = {"group_f0": 1000.5, "group_a1": 2000.25, "group_c2": 2000.25, "group_00": 3000.125}
+    for id_, at in times.items():
+        await rows.group(id=id_, opened_at=at)
+    newest = ["group_00", "group_c2", "group_a1", "group_f0"]
+    for said in ({}, {"state": "open"}, {"since": "1000"}):
+        found: list[str] = []
+        before: str | None = None
+        while len(found) < 4:
+            page = await list_groups(Project(store, PROJECT), parse_group_filter(said.items()), before=before, limit=1)
+            found += [one.id for one in page.lines]
+            before = page.next
+        assert (found, before) == (newest, None), said
+    assert await ids(store, since="2000.25") == newest[:3]
+    assert await ids(store, until="2000.25", state="open") == newest[3:]
+    assert await ids(store, since="2000", until="2001") == newest[1:3]
+    above = await list_groups(Project(store, PROJECT), parse_group_filter([("until", "2001")]), before="9000~")
+    assert [one.id for one in above.lines] == newest[1:]
+
+
+@pytest.mark.parametrize("before", ["group_00", "~", "nan~group_00", "1e999x~a", "--1~a"])
+async def test_what_is_no_place_of_the_list_is_refused(store: Store, before: str) -> None:
+    with pytest.raises(FilterInvalid, match="no place of this list") as e:
+        await list_groups(Project(store, PROJECT), before=before)
+    assert e.value.word == "before"

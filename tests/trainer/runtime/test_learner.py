@@ -1,0 +1,291 @@
+"""Learning from live traffic: when a step is due, and what is said while none is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+
+from recorder.ids import new_id
+from recorder.messages.calls import (
+    Address,
+    Attribution,
+    RecordedCall,
+    RecordedRequest,
+    SampledChoice,
+    SamplingParameters,
+)
+from recorder.queue import campaigns, claims, leases
+from recorder.queue.claims import GroupClaim
+from recorder.queue.groups import lookup
+from recorder.registry import alias_moves, versions
+from recorder.settings import LearnSettings, RecorderSettings
+from recorder.states import CallState, Confidence, GroupState, Purpose
+from recorder.store.database import Project
+from recorder.store.schema import groups as groups_table
+from recorder.store.schema import scores as score_table
+from tests.recorder.score_rows import new_score
+from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, ScriptedTrainer, Told
+from trainer.errors import StepFailed
+from trainer.progress import PhaseStatus
+from trainer.runtime.learner import Learner
+from trainer.runtime.step_schedule import StepSchedule
+from trainer.settings import TrainerSettings
+from trainer.step.summary import StepReport
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+async def ring(tmp_path: Path) -> AsyncIterator[Ring]:
+    async with Ring.running(tmp_path / "data", Script(judge=False)) as running:
+        yield running
+
+
+async def live_group(ring: Ring, name: str, rewards: Sequence[float], purpose: Purpose = Purpose.TRAIN) -> str:
+    """A scored group of live runs."""
+    group_id = None
+    members: list[str] = []
+    for number in range(len(rewards)):
+        address = Address(str(number), name, len(rewards), purpose, done=True)
+        messages = [{"role": "user", "content": name}]
+        request = RecordedRequest(
+            "chat", "/v1/chat/completions", ALIAS, False, messages, None, None, {}, new_id("b").encode()[-16:],
+            SamplingParameters(),
+        )  # fmt: skip
+        ref = await ring.recorder.trajectory_at(PROJECT, ring.alias.id, address, request, ring.alias.live_version_id)
+        said = SampledChoice(0, {"role": "assistant", "content": f"{number}"}, [4], [-0.1], "stop")
+        now = time.time()
+        turn = RecordedCall(new_id("call"), PROJECT, address, Attribution("path", Confidence.STATED, ref), request,
+                    CallState.COMPLETE, ring.alias.id, ring.alias.live_version_id, None, [1, 2], [said], None, None,
+                    200, None, now, now, now)  # fmt: skip
+        await ring.recorder.commit(turn)
+        group_id = ref.group_id
+        members.append(ref.id)
+    assert group_id is not None
+    claim = await claims.claim_one_for_judging(ring.store, group_id, "judge", 60)
+    assert claim is not None
+    await score(ring, claim, dict(zip(members, rewards, strict=True)))
+    return group_id
+
+
+async def score(ring: Ring, claim: GroupClaim, rewards: dict[str, float]) -> None:
+    from recorder.queue.judging.scores import NewPart, record_score
+
+    parts = [NewPart(member, "reward", value) for member, value in rewards.items()]
+    await record_score(ring.store, claim, new_score("recipe", parts=parts))
+
+
+@asynccontextmanager
+async def learning(
+    ring: Ring, told: Told, trainer: ScriptedTrainer, learn: LearnSettings | None = None, **settings: float
+) -> AsyncIterator[None]:
+    async with _running(learner_of(ring, told, trainer, learn, **settings)):
+        yield
+
+
+def learner_of(
+    ring: Ring, told: Told, trainer: ScriptedTrainer, learn: LearnSettings | None = None, **settings: float
+) -> Learner:
+    of_trainer = TrainerSettings.model_validate({"min_groups": 1, **settings})
+    patience = StepSchedule(ring.store, ring.alias, of_trainer, learn or LearnSettings(), RecorderSettings())
+    return Learner(ring.store, ring.alias, of_trainer, trainer, told, patience)
+
+
+@asynccontextmanager
+async def _running(learner: Learner) -> AsyncIterator[None]:
+    task = asyncio.create_task(learner.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    while not await holds():
+        await asyncio.sleep(0.01)
+
+
+async def test_a_step_begins_when_enough_scored_groups_wait(ring: Ring) -> None:
+    told = Told()
+    async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias), min_groups=2):
+        await live_group(ring, "first", [0.0, 1.0])
+        await until(lambda: said(told, "Learning waits for 2 scored groups: 1 is scored."))
+        assert not told.steps()
+        await live_group(ring, "second", [1.0, 0.0])
+        await until(lambda: done(told, 1))
+    (step,) = told.steps()
+    assert (step.version, step.trained) == (f"{ALIAS}@1", 4)  # runs: two of each group
+    await until(lambda: nothing_on_the_way(ring))
+
+
+async def nothing_on_the_way(ring: Ring) -> bool:
+    return not await lookup.count_groups(ring.store, ring.alias.id)
+
+
+async def test_no_step_begins_before_the_last_version_is_decided(ring: Ring) -> None:
+    ring.script.promote = False
+    told = Told()
+    await live_group(ring, "first", [0.0, 1.0])
+    async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias)):
+        await until(lambda: done(told, 1))
+        await live_group(ring, "second", [1.0, 0.0])
+        waits = (
+            f"Learning waits for a decision on {ALIAS}@1: it is gated, and no step begins before it is live or given "
+            "up."
+        )
+        await until(lambda: said(told, waits))
+        assert len(told.steps()) == 1
+        version = await versions.get_version_by_name(Project(ring.store, PROJECT), f"{ALIAS}@1")
+        await alias_moves.set_live(ring.store, ring.alias.id, version.id, why="promote")
+        await until(lambda: done(told, 2))
+    second = await versions.get_version_by_name(Project(ring.store, PROJECT), f"{ALIAS}@2")
+    assert second.parent_id == version.id
+
+
+async def test_a_learner_makes_way_for_a_campaign(ring: Ring) -> None:
+    campaign = await campaigns.create_campaign(Project(ring.store, PROJECT), ring.alias.id, "orders", {})
+    told = Told()
+    learner = learner_of(ring, told, ScriptedTrainer(ring.store, ring.alias))
+    learning = asyncio.create_task(learner.run())
+    await until(lambda: said(told, "Learning waits for 1 scored group: no group is on its way."))
+    lease = await leases.acquire_lease(Project(ring.store, PROJECT), campaigns.lease_name(campaign.id), "train", 60)
+    assert (await learning).id == campaign.id
+    await live_group(ring, "a", [0.0, 1.0])
+    assert (await learner.run()).id == campaign.id
+    assert not told.steps()
+    assert lease is not None
+    await leases.release_lease(ring.store, lease)
+    async with _running(learner):
+        await until(lambda: done(told, 1))
+
+
+async def test_a_step_holds_no_more_groups_than_it_may(ring: Ring) -> None:
+    told = Told()
+    for name in ("a", "b", "c"):
+        await live_group(ring, name, [0.0, 1.0])
+    async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias), max_groups=2):
+        await until(lambda: done(told, 2))
+    assert [step.trained for step in told.steps()] == [4, 2]
+
+
+async def test_groups_of_campaigns_and_other_purposes_are_left_alone(ring: Ring) -> None:
+    told = Told()
+    await live_group(ring, "eval", [0.0, 1.0], Purpose.EVAL)
+    of_campaign = await live_group(ring, "campaign", [0.0, 1.0])
+    async with ring.store.write() as conn:
+        await conn.execute(update(groups_table).where(groups_table.c.id == of_campaign).values(campaign_id="camp"))
+    async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias)):
+        await until(lambda: said(told, "Learning waits for 1 scored group: no group is on its way."))
+        await live_group(ring, "live", [0.0, 1.0])
+        await until(lambda: done(told, 1))
+    assert await lookup.count_groups(ring.store, ring.alias.id, "camp") == {GroupState.SCORED: 1}
+
+
+async def test_a_failed_step_is_told_and_the_learner_goes_on(ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer.runtime.learner.FAILURE_PAUSE_S", 0.0)
+
+    class FailsOnce(ScriptedTrainer):
+        failed = False
+
+        async def train_once(self, claimed: Sequence[GroupClaim], *, campaign_id: str | None = None) -> StepReport:
+            if self.failed:
+                return await super().train_once(claimed, campaign_id=campaign_id)
+            self.failed = True
+            for claim in claimed:
+                await claims.return_claim(self._store, claim)
+            raise StepFailed("the loss was nan")
+
+    told = Told()
+    await live_group(ring, "a", [0.0, 1.0])
+    async with learning(ring, told, FailsOnce(ring.store, ring.alias)):
+        await until(lambda: done(told, 1))
+    assert told.warnings() == ["the step failed: the loss was nan"]
+
+
+async def test_a_learner_without_a_judge_says_so(ring: Ring) -> None:
+    told = Told()
+    group = await live_group(ring, "a", [0.0, 1.0])
+    claim = await claims.claim_one_for_judging(ring.store, group, "judge", 60)
+    assert claim is not None
+    await claims.return_claim(ring.store, claim)
+    ready = "Learning waits for 1 scored group: 1 is ready for the judge."
+    async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias)):
+        await until(lambda: said(told, f"{ready} No judge runs: start one with `hone judge`."))
+    await leases.acquire_lease(Project(ring.store, PROJECT), "judge:here", "here", 60)
+    async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias)):
+        await until(lambda: said(told, ready))
+
+
+async def said(told: Told, detail: str) -> bool:
+    return any(isinstance(event, PhaseStatus) and event.detail == detail for event in told.events)
+
+
+async def done(told: Told, steps: int) -> bool:
+    return len(told.steps()) == steps
+
+
+async def test_two_groups_are_enough_when_the_first_has_waited_long(ring: Ring) -> None:
+    told = Told()
+    async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias), min_groups=4, max_wait_s=600):
+        first = await live_group(ring, "first", [0.0, 1.0])
+        await until(lambda: said(told, "Learning waits for 4 scored groups: 1 is scored."))
+        async with ring.store.write() as conn:
+            await conn.execute(update(score_table).where(score_table.c.group_id == first).values(created_at=0.0))
+        await live_group(ring, "second", [0.0, 1.0])
+        await until(lambda: done(told, 1))
+    assert [step.trained for step in told.steps()] == [4]
+
+
+async def test_when_two_groups_will_be_enough_is_said(ring: Ring) -> None:
+    told = Told()
+    for name in ("first", "second"):
+        await live_group(ring, name, [0.0, 1.0])
+    async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias), min_groups=4):
+        await until(
+            lambda: begins(
+                told,
+                "Learning waits for 4 scored groups: 2 are scored. A step begins with those that are scored at about ",
+            )
+        )
+    assert not told.steps()
+
+
+async def test_a_step_waits_for_its_budget_and_says_so(ring: Ring) -> None:
+    told = Told()
+    trainer = ScriptedTrainer(ring.store, ring.alias)
+    async with learning(ring, told, trainer, LearnSettings(steps_per_hour=1)):
+        await live_group(ring, "first", [0.0, 1.0])
+        await until(lambda: done(told, 1))
+        await live_group(ring, "second", [0.0, 1.0])
+        await until(
+            lambda: ends(told, "Learning is paused: the alias took its 1 step of the last hour. It resumes at about ")
+        )
+    assert len(told.steps()) == 1
+
+
+async def test_what_is_too_old_is_not_trained_on(ring: Ring) -> None:
+    told = Told()
+    old = await live_group(ring, "old", [0.0, 1.0])
+    async with ring.store.write() as conn:
+        await conn.execute(update(groups_table).where(groups_table.c.id == old).values(ready_at=0.0))
+    async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias), LearnSettings(max_age_s=600)):
+        await until(lambda: said(told, "Learning waits for 1 scored group: no group is on its way."))
+        await live_group(ring, "fresh", [0.0, 1.0])
+        await until(lambda: done(told, 1))
+    assert [step.trained for step in told.steps()] == [2]
+
+
+async def begins(told: Told, detail: str) -> bool:
+    return any(isinstance(event, PhaseStatus) and event.detail.startswith(detail) for event in told.events)
+
+
+async def ends(told: Told, detail: str) -> bool:
+    return any(isinstance(event, PhaseStatus) and detail in event.detail for event in told.events)

@@ -1,0 +1,108 @@
+"""What a step draws: different scenarios, all in turn, and those that tempt to cheat in their share."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer.tasks.selection import draw_in_passes, draw_scenarios, steps_of_a_pass
+
+
+@dataclass(frozen=True)
+class Task:
+    number: int
+    adversarial: bool = False
+
+
+def tasks(ordinary: int, adversarial: int) -> list[Task]:
+    return [Task(n, n >= ordinary) for n in range(ordinary + adversarial)]
+
+
+shares = st.integers(1, 99).map(lambda hundredths: hundredths / 100)
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 60), st.integers())
+def test_a_step_draws_different_scenarios_and_the_same_ones_again(n: int, per_step: int, step: int, seed: int) -> None:
+    drawn = draw_in_passes(range(n), per_step, step, seed)
+    assert len(set(drawn)) == len(drawn) == min(n, per_step)
+    assert drawn == draw_in_passes(range(n), per_step, step, seed)
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 3), st.integers())
+def test_a_pass_repeats_nothing_and_leaves_out_less_than_a_step(n: int, per_step: int, pass_: int, seed: int) -> None:
+    size = min(n, per_step)
+    steps = range(pass_ * (n // size) + 1, (pass_ + 1) * (n // size) + 1)
+    drawn: list[Any] = [x for step in steps for x in draw_in_passes(range(n), per_step, step, seed)]
+    assert len(set(drawn)) == len(drawn) > n - size
+
+
+def test_the_seed_changes_the_order() -> None:
+    assert draw_in_passes(range(100), 10, 1, 0) != draw_in_passes(range(100), 10, 1, 1)
+    assert draw_in_passes(range(100), 10, 1, 0) != draw_in_passes(range(100), 10, 2, 0)
+    mixed = tasks(50, 50)
+    assert draw_scenarios(mixed, 10, 1, 0, 0.5) != draw_scenarios(mixed, 10, 1, 1, 0.5)
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(1, 12), st.integers(1, 60), st.integers(), shares)
+def test_a_step_of_both_kinds_draws_nothing_twice_and_the_same_again(
+    ordinary: int, adversarial: int, per_step: int, step: int, seed: int, share: float
+) -> None:
+    there = tasks(ordinary, adversarial)
+    drawn = draw_scenarios(there, per_step, step, seed, share)
+    assert len(set(drawn)) == len(drawn) <= per_step
+    assert set(drawn) <= set(there)
+    assert bool(drawn) == bool(there)
+    assert drawn == draw_scenarios(there, per_step, step, seed, share)
+
+
+@given(st.integers(12, 30), st.integers(12, 30), st.integers(1, 12), st.integers(1, 30), shares)
+def test_where_there_are_enough_steps_are_full_and_the_share_is_kept(
+    ordinary: int, adversarial: int, per_step: int, steps: int, share: float
+) -> None:
+    drawn = [draw_scenarios(tasks(ordinary, adversarial), per_step, step, 7, share) for step in range(1, steps + 1)]
+    assert {len(of_step) for of_step in drawn} == {per_step}
+    tempting = sum(task.adversarial for of_step in drawn for task in of_step)
+    assert abs(tempting - share * per_step * steps) < 1
+
+
+@given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 12), st.integers(1, 30), shares)
+def test_all_of_a_kind_are_drawn_in_turn(
+    ordinary: int, adversarial: int, per_step: int, steps: int, share: float
+) -> None:
+    there = tasks(ordinary, adversarial)
+    times = Counter(task for step in range(1, steps + 1) for task in draw_scenarios(there, per_step, step, 3, share))
+    for kind in (False, True):
+        of_kind = [times[task] for task in there if task.adversarial is kind]
+        assert max(of_kind) - min(of_kind) <= 1
+
+
+@given(st.integers(1, 20), st.integers(0, 20), st.integers(1, 12), st.integers(1, 30), st.integers())
+def test_with_no_share_or_none_of_them_the_others_are_drawn_as_ever(
+    ordinary: int, adversarial: int, per_step: int, step: int, seed: int
+) -> None:
+    plain = tasks(ordinary, 0)
+    ever = draw_in_passes(plain, per_step, step, seed)
+    assert draw_scenarios(tasks(ordinary, adversarial), per_step, step, seed, 0.0) == ever
+    assert draw_scenarios(plain, per_step, step, seed, 0.3) == ever
+
+
+@given(st.integers(1, 20), st.integers(0, 20), st.integers(1, 12), shares)
+def test_in_the_steps_of_a_pass_each_ordinary_one_is_drawn_but_for_what_fills_no_step(
+    ordinary: int, adversarial: int, per_step: int, share: float
+) -> None:
+    there = tasks(ordinary, adversarial)
+    steps = steps_of_a_pass(there, per_step, share)
+    drawn = Counter(task for step in range(1, steps + 1) for task in draw_scenarios(there, per_step, step, 5, share))
+    left = sum(not task.adversarial and not drawn[task] for task in there)
+    assert left == (0 if adversarial else ordinary % min(per_step, ordinary))
+
+
+def test_of_few_in_a_step_only_some_steps_have_one_that_tempts() -> None:
+    drawn = [draw_scenarios(tasks(30, 5), 4, step, 0, 0.1) for step in range(1, 11)]
+    assert [sum(task.adversarial for task in of_step) for of_step in drawn] == [0, 0, 1, 0, 1, 0, 0, 1, 0, 1]
+    assert math.fsum(len(of_step) for of_step in drawn) == 40

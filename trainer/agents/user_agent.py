@@ -1,0 +1,156 @@
+"""The user's agent as Hone sees it: a child process in the user's Python and folder that runs many attempts at a time.
+
+Owns: what the child is told (`recorder.processes.user_code_host` runs in it), and what one attempt came to. Refuses:
+the process's life (`recorder.processes.child_host`), the store, and judging whose fault a failure was
+(`trainer.agents.attempts` does, it knows the recorded calls).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal
+
+from recorder.processes import user_code_host
+from recorder.processes.child_environment import list_withheld_variables
+from recorder.processes.child_host import ChildError, ChildFailed, ChildHost, ChildSpec, ChildTimeout
+from trainer.errors import AgentUnusable
+
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_START_TIMEOUT_S = 120.0
+_STOP_S = 2.0
+
+
+class AttemptEnding(StrEnum):
+    """How an attempt ended, as its host saw it."""
+
+    DONE = "done"
+    ERROR = "error"  # it raised, or exited with another code than 0
+    TIMEOUT = "timeout"
+    LOST = "lost"  # the host died, and with it every attempt it ran
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptOutcome:
+    """What one attempt came to."""
+
+    ending: AttemptEnding
+    answer: Any = None
+    error: str | None = None
+    network: bool = False  # the exception came of a broken connection or a server's fault
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSpec:
+    """Which function or command, where and with which Python."""
+
+    target: str  # module:function, or a shell command
+    log: Path
+    python: Path = Path(sys.executable)
+    cwd: Path = field(default_factory=Path.cwd)
+    env: tuple[str, ...] = ()  # names of variables of ours that it sees too
+    use: Literal["agent", "measure"] = "agent"
+    # Beyond its own limit plus the host's grace, an attempt has no answer because user code blocks the host.
+    stuck_after_s: float = 5.0
+
+    @property
+    def kind(self) -> str:
+        """The host's word for it."""
+        return self.use if _FUNCTION.fullmatch(self.target) else "command"
+
+
+def is_function(target: str) -> bool:
+    """Whether a target is `module:function` rather than a shell command or a name."""
+    return bool(_FUNCTION.fullmatch(target))
+
+
+class UserAgent:
+    """One child process. `start()` returns before the import is over, so that it overlaps with other start-ups."""
+
+    def __init__(self, spec: AgentSpec) -> None:
+        self.spec = spec
+        self._host = ChildHost(
+            ChildSpec(
+                [spec.python, user_code_host.__file__],
+                start={"kind": spec.kind, "target": spec.target, "parent": os.getpid()},
+                start_limit_s=_START_TIMEOUT_S,
+                in_turn=False,
+                cwd=spec.cwd,
+                named_env=spec.env,
+                output=spec.log,
+            )
+        )
+
+    async def start(self) -> None:
+        """Start the process if none runs.
+
+        Raises `AgentUnusable` if the Python or the folder is not there.
+        """
+        try:
+            await self._host.launch()
+        except OSError as e:
+            raise self._unusable(e) from e
+
+    async def ready(self) -> None:
+        """Wait until the function is imported. Raises `AgentUnusable` with the import's error."""
+        try:
+            await self._host.ready()
+        except (ChildError, OSError) as e:
+            raise self._unusable(e) from e
+
+    async def run(self, task: Mapping[str, Any], env: Mapping[str, str], timeout_s: float) -> AttemptOutcome:
+        """Run one attempt: `task` becomes the function's argument, `env` its environment.
+
+        Raises `AgentUnusable` if there is no way to run any attempt.
+        """
+        job = {"task": dict(task), "env": dict(env), "timeout_s": timeout_s}
+        limit_s = timeout_s + user_code_host.CANCEL_GRACE_S + self.spec.stuck_after_s
+        try:
+            return self._outcome(await self._host.request(job, limit_s))
+        except OSError as e:
+            raise self._unusable(e) from e
+        except ChildError as e:
+            if e.starting:
+                raise self._unusable(e) from e
+            if isinstance(e, ChildTimeout):  # an async agent that blocks its event loop: the others are lost, run again
+                why = f"no answer within {timeout_s:g} s, and its host had to be killed"
+                return AttemptOutcome(AttemptEnding.TIMEOUT, error=why)
+            return AttemptOutcome(AttemptEnding.LOST, error=self._ended(e))
+
+    async def stop(self) -> None:
+        """End the process and every process it started."""
+        await self._host.stop(_STOP_S)
+
+    def _outcome(self, reply: Mapping[str, Any]) -> AttemptOutcome:
+        error = reply.get("error")
+        told = self._told(error) if error is not None else None
+        return AttemptOutcome(AttemptEnding(reply["ending"]), reply.get("answer"), told, reply.get("network", False))
+
+    def _told(self, error: str) -> str:
+        """An error, and which variables it speaks of that the agent was not given."""
+        names = list_withheld_variables(error, self.spec.env)
+        if not names:
+            return error
+        return f"{error.rstrip()}\n(not passed on to the agent: {', '.join(names)}. See campaign.agent_env.)"
+
+    def _unusable(self, error: ChildError | OSError) -> AgentUnusable:
+        spec = self.spec
+        shown = f"{spec.target!r} (Python {spec.python}, folder {spec.cwd})"
+        match error:
+            case OSError():
+                why = error.strerror or error
+                return AgentUnusable(f"cannot start {spec.python} in {spec.cwd}: {why}. Check --python and --cwd.")
+            case ChildFailed():
+                return AgentUnusable(f"{shown} cannot be used: {self._told(str(error))}")
+            case ChildTimeout():
+                return AgentUnusable(f"{shown} was not imported within {_START_TIMEOUT_S:.0f} s. See {spec.log}.")
+            case _:
+                return AgentUnusable(f"{shown}: {self._ended(error)}")
+
+    def _ended(self, error: ChildError) -> str:
+        return f"the agent's host ended (code {error.end.status}); its last words are in {self.spec.log}"

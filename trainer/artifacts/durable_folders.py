@@ -1,0 +1,71 @@
+"""Folders that appear whole or not at all.
+
+Owns: writing beside the final place, fsync, rename, sha256 of files. Refuses: knowing what is in a folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from recorder.processes import file_modes
+
+_UNFINISHED = ".unfinished-"
+_RANDOM_BYTES = 8
+
+
+@contextmanager
+def unfinished_folder(parent: Path, owner: str) -> Iterator[Path]:
+    """A new folder to fill in `parent`; removed at the end unless `finish_folder` gave it its name."""
+    file_modes.make_folder(parent)
+    folder = parent / f"{_UNFINISHED}{owner}-{secrets.token_hex(_RANDOM_BYTES)}"
+    folder.mkdir(mode=file_modes.FOLDER)
+    try:
+        yield folder
+    finally:
+        remove_folder(folder)
+
+
+def finish_folder(folder: Path, name: str) -> Path:
+    """Make a folder durable, for those who may read its parent, and give it its name, which must be free."""
+    folder_mode, file_mode = file_modes.folder_modes(folder.parent)
+    for path in sorted(folder.iterdir()):
+        path.chmod(file_mode)
+        _fsync(path)
+    folder.chmod(folder_mode)
+    _fsync(folder)
+    final = folder.parent / name
+    folder.rename(final)
+    _fsync(folder.parent)
+    return final
+
+
+def remove_unfinished(parent: Path, owner: str) -> None:
+    """Remove what a killed process of the same owner left half written. For the one process that is that owner."""
+    for folder in parent.glob(f"{_UNFINISHED}*"):
+        if folder.name[: -2 * _RANDOM_BYTES] == f"{_UNFINISHED}{owner}-":
+            remove_folder(folder)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder and all in it; one that is gone is no error."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def file_sha256(path: Path) -> str:
+    """The file's sha256, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,324 @@
+"""What a round came to: the share of successes, and the mean reward; apart, those of scenarios that tempt to cheat.
+
+Owns: success by a reward part or by the user's function (run in the user's Python), what an attempt that the agent
+spoilt counts as, and what each attempt of a group was worth in it. Refuses: scoring, and comparing versions.
+
+What a round's attempts looked like: lengths, turns, tools, repetition, and how its rewards were spread. Pure.
+
+Owns: the figures that health rules look at, and their names. Refuses: what is unhealthy (`trainer.campaign.health`),
+and measuring success (`trainer.campaign.measurement`).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from recorder.messages import plain_text
+from recorder.messages.calls import Message
+from recorder.messages.plain_text import ToolCall
+from recorder.queue.campaigns import GroupStatus
+from recorder.queue.groups.readiness import is_usable
+from recorder.queue.judging import scores
+from recorder.queue.judging.scores import REWARD, StoredScore
+from recorder.states import CallKind, CallState, TrajectoryState
+from recorder.store.database import Store
+from recorder.views.trajectories import transcripts
+from recorder.views.trajectories.shapes import CallView, GroupView, TrajectoryView
+from trainer.agents.attempts import AGENTS_OWN
+from trainer.agents.user_agent import AttemptEnding, UserAgent
+from trainer.campaign.sampling import attempt_number
+from trainer.campaign_settings import CampaignSettings
+from trainer.measures.campaign_measure import AttemptValue
+from trainer.progress import Notice, Progress
+
+FUNCTION_TIMEOUT_S = 30.0
+# Ended by the agent without a model's answer: a failure, not a fault of somebody else's.
+_SPOILT = AGENTS_OWN | {"no_complete_call"}
+
+
+@dataclass(frozen=True, slots=True)
+class RoundMeasure:
+    """Over `attempts` that could be measured; None: nothing could.
+
+    `adversarial`: the same measure over the `adversarial_attempts` at scenarios that tempt to cheat, which are in
+    nothing else here.
+    """
+
+    success: float | None
+    reward: float | None
+    attempts: int
+    adversarial: float | None = None
+    adversarial_attempts: int = 0
+    succeeded: Mapping[str, bool] = field(default_factory=dict)  # by the attempts' ids, as far as success was measured
+    agent_failures: int = 0  # attempts that their agents spoilt, among those that did not succeed
+
+    @property
+    def value(self) -> float | None:
+        """What stop rules look at."""
+        return self.reward if self.success is None else self.success
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedRound:
+    """A round's groups with their attempts, and their scores by the scores' ids."""
+
+    views: Sequence[GroupView]
+    scores: Mapping[str, StoredScore]
+
+
+class RoundMeasurer:
+    """Measures rounds. `function` runs the success function where there is one."""
+
+    def __init__(
+        self, store: Store, settings: CampaignSettings, function: UserAgent | None, progress: Progress
+    ) -> None:
+        self._store = store
+        self._part = settings.success if function is None else None
+        self._threshold = settings.success_threshold
+        self._function = function
+        self._progress = progress
+
+    @property
+    def needs_scores(self) -> bool:
+        """Whether nothing can be said before the judge has spoken."""
+        return self._function is None
+
+    async def load(self, groups: Sequence[GroupStatus]) -> LoadedRound:
+        """A round's attempts, and what they were given."""
+        views = await transcripts.load_groups(self._store, [group.group_id for group in groups])
+        ids = [group.current_score_id for group in groups if group.current_score_id is not None]
+        return LoadedRound(views, await scores.get_scores(self._store, ids))
+
+    async def measure(self, groups: Sequence[GroupStatus]) -> RoundMeasure:
+        """Measure a round by its groups."""
+        found = await self._measured([group for group in groups if not group.adversarial])
+        apart = await self._measured([group for group in groups if group.adversarial])
+        succeeded = {**found.succeeded, **apart.succeeded}
+        return replace(
+            found,
+            adversarial=apart.value,
+            adversarial_attempts=apart.attempts,
+            succeeded=succeeded,
+            agent_failures=found.agent_failures + apart.agent_failures,
+        )
+
+    async def _measured(self, groups: Sequence[GroupStatus]) -> RoundMeasure:
+        by_group = {group.group_id: group.current_score_id for group in groups}
+        found = await scores.get_scores(self._store, [id_ for id_ in by_group.values() if id_ is not None])
+        rewards = [value for score in found.values() for value in _values(score, REWARD).values()]
+        successes: dict[str, bool] = {}
+        failures = 0
+        if self._function is not None or self._part is not None:
+            for view in await transcripts.load_groups(self._store, list(by_group)):
+                successes |= await self._successes(view, found.get(by_group[view.id] or ""))
+                failures += sum(map(is_spoilt, view.members))
+        success = statistics.fmean(successes.values()) if successes else None
+        reward = statistics.fmean(rewards) if rewards else None
+        count = len(successes or rewards)
+        return RoundMeasure(success, reward, count, succeeded=successes, agent_failures=failures)
+
+    async def _successes(self, view: GroupView, score: StoredScore | None) -> dict[str, bool]:
+        parts = _values(score, self._part) if self._part is not None else {}
+        found = {member.id: await self.success(member, parts) for member in view.members}
+        return {id_: solved for id_, solved in found.items() if solved is not None}
+
+    async def success(self, member: TrajectoryView, parts: Mapping[str, float]) -> bool | None:
+        """Whether a run succeeded; None where nobody can tell. `parts`: the measured part's values, by run."""
+        if is_spoilt(member):
+            return False
+        if not is_usable(member.state, member.purpose, member.selection):
+            return None
+        value = await self._value(member) if self._function is not None else parts.get(member.id)
+        return None if value is None else value >= self._threshold
+
+    async def _value(self, member: TrajectoryView) -> float | None:
+        assert self._function is not None
+        outcome = await self._function.run(function_view(member), {}, FUNCTION_TIMEOUT_S)
+        answer = outcome.answer.get("score") if isinstance(outcome.answer, dict) else outcome.answer
+        if outcome.ending is AttemptEnding.DONE and isinstance(answer, int | float) and math.isfinite(answer):
+            return float(answer)
+        why = outcome.error or (f"it returned {answer!r}" if outcome.ending is AttemptEnding.DONE else outcome.ending)
+        text = f"success of {member.id} is unknown: {self._function.spec.target} gave no number: {why[:300]}"
+        self._progress.tell(Notice(text, warning=True))
+        return None
+
+
+def is_spoilt(member: TrajectoryView) -> bool:
+    """Whether an attempt came to nothing by its agent's own fault."""
+    return member.state is TrajectoryState.ERRORED and member.end_reason in _SPOILT
+
+
+def attempt_rewards(loaded: LoadedRound) -> dict[str, float | None]:
+    """What a round's attempts were given, by their ids."""
+    parts = (part for score in loaded.scores.values() for part in score.parts if part.part == REWARD)
+    return {part.trajectory_id: part.value for part in parts}
+
+
+def attempt_values(view: GroupView, rewards: Mapping[str, float | None]) -> dict[int, AttemptValue]:
+    """What a group's attempts were worth in it, by their places; of one that was run again, the one that counts.
+
+    Those of which nobody can tell are absent.
+    """
+    each = {
+        attempt_number(member): AttemptValue(rewards.get(member.id), is_spoilt(member))
+        for member in counted_attempts(view)
+    }
+    return {place: worth for place, worth in each.items() if worth.value is not None}
+
+
+def counted_attempts(view: GroupView) -> list[TrajectoryView]:
+    """A group's attempts without those that were made again."""
+    return [member for member in view.members if member.state is not TrajectoryState.ABANDONED]
+
+
+def _values(score: StoredScore | None, name: str | None) -> dict[str, float]:
+    """A part's values by run, without those that nobody was asked for: they would draw every mean to the middle."""
+    if score is None:
+        return {}
+    return {
+        part.trajectory_id: part.value
+        for part in score.parts
+        if part.part == name and part.value is not None and not part.unasked
+    }
+
+
+def function_view(trajectory: TrajectoryView) -> dict[str, Any]:
+    """A trajectory as a success function sees it: the same as a reward function."""
+    return {
+        "id": trajectory.id,
+        "messages": [dict(message) for message in trajectory.messages],
+        "tools": [dict(tool) for tool in trajectory.tools or ()],
+        "answer": trajectory.answer,
+        "scenario": asdict(trajectory.scenario) if trajectory.scenario else None,
+        "tags": dict(trajectory.tags),
+    }
+
+
+PHRASE: Final = 4  # words
+ALIKE: Final = 1e-6  # rewards that differ by less are the same
+
+
+def round_figures(
+    groups: Sequence[GroupView],
+    scores: Mapping[str, StoredScore],
+    success: Mapping[str, bool] | None = None,
+    *,
+    highest: float = 1.0,
+) -> dict[str, float]:
+    """The figures of a round, of its usable attempts; one that nothing was found for is absent.
+
+    `scores` by their ids, those of the groups. `success` by the attempts' ids, where it was measured. `highest`: the
+    most that a reward may be worth.
+
+    Means of an attempt: health.length (sampled tokens), health.turns (the model's, on the main path),
+    health.tool_calls, health.seconds, health.repetition [`repetition`], part.NAME. Shares: health.perfect (of the
+    attempts: those with the highest reward), health.zero_variance (of the groups: those whose rewards are all the
+    same), health.judge_agreement (of the pairs in a group, one a success and one not, that the reward orders rightly).
+    """
+    attempts = [member for group in groups for member in group.members if _counts(member)]
+    of_groups = [_rewards(scores.get(group.current_score_id or "")) for group in groups]
+    return {
+        **_means("health.length", map(sampled_tokens, attempts)),
+        **_means("health.turns", (len(one.main_path) for one in attempts)),
+        **_means("health.tool_calls", (sum(1 for _ in _tool_calls(one)) for one in attempts)),
+        **_means("health.seconds", map(_seconds, attempts)),
+        **_means("health.repetition", (repetition(list(_said(one))) for one in attempts)),
+        **_means("health.perfect", (value >= highest - ALIKE for value in _asked(scores.values()))),
+        **_means("health.zero_variance", (_spread(rewards) <= ALIKE for rewards in of_groups if len(rewards) > 1)),
+        **_means("health.judge_agreement", (one for rewards in of_groups for one in _ordered(rewards, success or {}))),
+        **_parts(scores.values()),
+    }
+
+
+def repetition(texts: Sequence[str]) -> float | None:
+    """The share of phrases of four words that were said before in the same attempt: 1 - distinct / all.
+
+    This is seq-rep-4 of Welleck et al., "Neural text generation with unlikelihood training", 2019, over words. A phrase
+    lies in one text, but may have been said in another. None: no text has a phrase.
+    """
+    phrases = [
+        tuple(words[at : at + PHRASE]) for words in map(str.split, texts) for at in range(len(words) - PHRASE + 1)
+    ]
+    return 1 - len(set(phrases)) / len(phrases) if phrases else None
+
+
+def sampled_tokens(attempt: TrajectoryView) -> int | None:
+    """All tokens that the agent and its sub-agents sampled, by the engine's own count; None: nobody counted."""
+    counts = [(call.usage or {}).get("completion_tokens") for call in attempt.calls if _is_a_turn(call)]
+    known = [count for count in counts if isinstance(count, int)]
+    return sum(known) if known else None
+
+
+def _is_a_turn(call: CallView) -> bool:
+    return call.state is CallState.COMPLETE and call.turn_kind is not CallKind.AUX and call.superseded_by is None
+
+
+def _counts(member: TrajectoryView) -> bool:
+    return is_usable(member.state, member.purpose, member.selection)
+
+
+def _seconds(attempt: TrajectoryView) -> float | None:
+    return None if attempt.ended_at is None else max(0.0, attempt.ended_at - attempt.started_at)
+
+
+def is_all_judged(views: Iterable[GroupView], scores: Mapping[str, StoredScore]) -> bool:
+    """Whether each group with attempts has its score."""
+    return all(view.current_score_id in scores for view in views if view.members)
+
+
+def _answers(attempt: TrajectoryView) -> Iterator[Message]:
+    return (message for message in attempt.messages if message.get("role") == "assistant")
+
+
+def _tool_calls(attempt: TrajectoryView) -> Iterator[ToolCall]:
+    return (call for message in _answers(attempt) for call in plain_text.tool_calls(message))
+
+
+def _said(attempt: TrajectoryView) -> Iterator[str]:
+    """What the model said, and asked tools for."""
+    for message in _answers(attempt):
+        yield plain_text.thinking_text(message)
+        yield from plain_text.text_parts(message)
+    for call in _tool_calls(attempt):
+        yield f"{call.name} {call.arguments}"
+
+
+def _rewards(score: StoredScore | None) -> dict[str, float]:
+    parts = score.parts if score else ()
+    return {one.trajectory_id: one.value for one in parts if one.part == REWARD and one.value is not None}
+
+
+def _asked(scores: Iterable[StoredScore]) -> Iterator[float]:
+    """The rewards that somebody was asked for."""
+    parts = (part for score in scores for part in score.parts if part.part == REWARD and not part.unasked)
+    return (part.value for part in parts if part.value is not None)
+
+
+def _spread(rewards: Mapping[str, float]) -> float:
+    return max(rewards.values()) - min(rewards.values())
+
+
+def _ordered(rewards: Mapping[str, float], success: Mapping[str, bool]) -> Iterator[float]:
+    """For every success beside a failure: 1 where its reward is higher, a half where they are the same."""
+    won = [value for id_, value in rewards.items() if success.get(id_) is True]
+    lost = [value for id_, value in rewards.items() if success.get(id_) is False]
+    return (0.5 if abs(a - b) <= ALIKE else float(a > b) for a in won for b in lost)
+
+
+def _parts(scores: Iterable[StoredScore]) -> dict[str, float]:
+    """The mean of each part of the rewards; a part's own name has no dot, what was given beside it has one."""
+    values: dict[str, list[float]] = defaultdict(list)
+    for one in (part for score in scores for part in score.parts):
+        if one.part != REWARD and "." not in one.part and one.value is not None and not one.unasked:
+            values[one.part].append(one.value)
+    return {f"part.{name}": statistics.fmean(found) for name, found in sorted(values.items())}
+
+
+def _means(name: str, values: Iterable[float | None]) -> dict[str, float]:
+    known = [float(value) for value in values if value is not None]
+    return {name: statistics.fmean(known)} if known else {}

@@ -1,0 +1,115 @@
+"""Which version a campaign leaves in service: the best that was validated, by the registry's own move.
+
+Owns: which that is, moving the alias there and waiting until proxies have seen it. Refuses: measuring, and what a move
+does to what was trained since (`recorder.registry.ancestry`): it is that of a rollback.
+
+Versions after the best one are no parents then: the next step, of this campaign or of live learning, begins at what
+serves.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from recorder.errors import Conflict
+from recorder.registry import alias_moves, aliases, replicas, versions
+from recorder.registry.alias_moves import ROLLED_BACK
+from recorder.registry.aliases import AliasView
+from recorder.registry.versions import VersionView
+from recorder.states import VersionState
+from recorder.store.changes import Topic
+from recorder.store.database import Project, Store
+from recorder.views.campaigns.events import CampaignMeasure, Validation
+from recorder.views.campaigns.measures import measure_value
+from trainer.errors import CampaignError
+from trainer.progress import Notice, Progress
+
+# A proxy that has not seen the new version by then serves the old one a little longer: its samples are of age 1.
+_SEEN_TIMEOUT_S: Final = 5.0
+_PROXY_GONE_S: Final = 15.0  # a proxy shows every ten seconds that it lives
+
+
+def rank_versions(validations: Sequence[Validation], yardstick: CampaignMeasure) -> list[tuple[str, float]]:
+    """Versions and what each was last measured at, the best first; of equals the newest."""
+    newest = {one.version: value for one in validations if (value := measure_value(one, yardstick)) is not None}
+    placed = sorted(((value, place, name) for place, (name, value) in enumerate(newest.items())), reverse=True)
+    return [(name, value) for value, _, name in placed]
+
+
+class AliasService:
+    """An alias's version in service, as a campaign sees and moves it."""
+
+    def __init__(
+        self, store: Store, alias: AliasView, campaign: str, loaded_within_s: float, progress: Progress
+    ) -> None:
+        self._store = store
+        self._alias = alias
+        self._campaign = campaign
+        self._loaded_within_s = loaded_within_s
+        self._progress = progress
+
+    async def live(self) -> VersionView:
+        """The version in service."""
+        alias = await aliases.get_alias(Project(self._store, self._alias.project_id), self._alias.name)
+        assert alias.live_version_id is not None  # an alias is made with version 0 live
+        return await versions.get_version(self._store, alias.live_version_id)
+
+    async def serve_best(self, validations: Sequence[Validation], yardstick: CampaignMeasure, why: str) -> VersionView:
+        """Leave the best validated version in service that can serve; the one that does. Again changes nothing."""
+        for name, value in rank_versions(validations, yardstick):
+            live = await self.live()
+            if live.name == name:
+                break
+            version = await versions.get_version_by_name(Project(self._store, self._alias.project_id), name)
+            if version.state is not VersionState.RETIRED or version.reason == ROLLED_BACK:
+                continue  # somebody took it out of service, or it never was in it
+            if await self._move(version, live, value, why):
+                break
+        return await self.live()
+
+    async def _move(self, version: VersionView, live: VersionView, value: float, why: str) -> bool:
+        try:
+            await alias_moves.set_live(
+                self._store,
+                self._alias.id,
+                version.id,
+                why="rollback",
+                who=f"campaign {self._campaign}",
+                reason=why,
+                figures={"measure": value},
+            )
+        except Conflict as e:
+            self._progress.tell(Notice(f"{version.name} did best ({value:.3f}), but {e}", warning=True))
+            return False
+        self._progress.tell(Notice(f"{version.name} did best ({value:.3f}) and serves in the place of {live.name}"))
+        await self._loaded(version)
+        await self.seen()
+        return True
+
+    async def _loaded(self, version: VersionView) -> None:
+        """Wait until an engine holds it again: until then the version that was left answers."""
+        deadline = time.monotonic() + self._loaded_within_s
+        with self._store.watch.on(Topic.ENGINES) as news:
+            while version.number > 0:  # the base itself is always there
+                found = await replicas.list_replicas(Project(self._store, self._alias.project_id), _PROXY_GONE_S)
+                if any(version.engine_name in replica.loaded for replica in found):
+                    return
+                if time.monotonic() >= deadline:
+                    raise CampaignError(
+                        f"{version.name} is to serve, and no engine has loaded it after {self._loaded_within_s:g} s. "
+                        "Look at `hone status`, then go on with the same command."
+                    )
+                await news.wait(deadline - time.monotonic())
+
+    async def seen(self) -> None:
+        """Wait a moment until every proxy offers the live version: the next groups are then sampled from it."""
+        deadline = time.monotonic() + _SEEN_TIMEOUT_S
+        alias = await aliases.get_alias(Project(self._store, self._alias.project_id), self._alias.name)
+        with self._store.watch.on(Topic.PROXIES) as news:
+            while time.monotonic() < deadline:
+                await news.wait(deadline - time.monotonic())
+                proxies = await replicas.list_live_proxies(Project(self._store, self._alias.project_id), _PROXY_GONE_S)
+                if all(proxy.generations.get(alias.id, 0) >= alias.generation for proxy in proxies):
+                    return

@@ -1,0 +1,169 @@
+"""What the rules that end a campaign are told of it: measures, figures, baselines, goals, and what it has cost.
+
+Owns: gathering these, what health says of the newest step, whether the judge changed, and writing that down once.
+Refuses: the rules
+(`trainer.campaign.stop_rules`, `trainer.campaign.health`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from recorder.queue.campaigns import CampaignView, Scenario
+from recorder.queue.training import budgets
+from recorder.stats.means import PooledMeasure
+from recorder.store.database import Store
+from recorder.views.campaigns.events import (
+    ALARM,
+    JUDGE_CHANGED,
+    JUDGED,
+    Alarm,
+    CampaignBegun,
+    CampaignMeasure,
+    StepDone,
+    Validation,
+)
+from recorder.views.campaigns.history import CampaignHistory
+from recorder.views.campaigns.measures import count_measured, measure_spread, measure_value
+from trainer.campaign.health import HealthFinding, list_findings
+from trainer.campaign.history import write_event
+from trainer.campaign.pause import Gained
+from trainer.campaign.stop_rules import BeatGoal, CampaignCost, StopCode, StopDecision, StopRules, decide_stop
+from trainer.campaign_settings import BASE, CampaignSettings
+from trainer.measures import judges
+from trainer.measures.campaign_measure import unmet_goals
+from trainer.progress import Progress
+from trainer.tasks.selection import steps_of_a_pass
+
+PLATEAU_STEPS: Final = 10  # where there is validation and nothing else was said
+_SURELY: Final = 10**9  # comparisons of version 0 with itself: half of them are won, whoever counts
+
+
+class StopEvaluator:
+    """Decides for one run of a campaign's program; its minutes count from when this is made."""
+
+    def __init__(
+        self,
+        store: Store,
+        campaign: CampaignView,
+        settings: CampaignSettings,
+        yardstick: CampaignMeasure,
+        train: Sequence[Scenario],
+        gained: Gained,
+        progress: Progress,
+    ) -> None:
+        self._store = store
+        self._campaign = campaign
+        self._settings = settings
+        self._yardstick = yardstick
+        self._epoch_steps = steps_of_a_pass(train, settings.scenarios_per_step, settings.adversarial_share)
+        self._gained = gained
+        self._progress = progress
+        self._began = time.monotonic()
+        self._minutes_before: float | None = None
+
+    def begun(self, step: int, recipe: Mapping[str, Any], *, paused: bool) -> CampaignBegun:
+        """That a run of the program begins after `step` steps, with what the rules go by and the settings alone do not
+        say: which measure, the plateau, how long an epoch is.
+        """
+        return CampaignBegun(step, paused, recipe, self._yardstick, self._plateau_steps, self._epoch_steps)
+
+    @property
+    def _plateau_steps(self) -> int | None:
+        return self._settings.plateau_steps or (PLATEAU_STEPS if self._settings.val_every is not None else None)
+
+    async def stop(self, history: CampaignHistory) -> StopDecision | None:
+        """Whether the campaign ends now, and why."""
+        if history.tests:  # the program was killed amid them: what was seen at the end is not learnt after
+            return StopDecision(StopCode.STEPS, f"{history.steps_done} steps done, and the test part is measured")
+        await self._judges(history)
+        s = self._settings
+        seen = history.measured(self._yardstick, regularly=s.val_every is not None)
+        newest = history.validations[-1] if history.validations else None
+        missing = unmet_goals(s.goals, newest) if s.goals else []
+        beat = self._beat(history)
+        if s.beat is not None and beat is None:
+            missing.append(f"{s.beat.baseline} was not measured by the judge of now")
+        found = await self._look(history)
+        measures = [one for event in seen if (one := self._measure(event)) is not None]
+        return decide_stop(measures, history.steps_done, self._rules(beat), await self._spent(history), missing, found)
+
+    async def _judges(self, history: CampaignHistory) -> None:
+        """Write down who judged the newest step, and tell it where that is somebody new."""
+        step = history.steps_done
+        by = await judges.step_judges(self._store, self._campaign, step)
+        found = judges.judge_change(
+            history.judged, step, by, await judges.current_switch(self._store, self._campaign.id)
+        )
+        if found is None:
+            return
+        row, change = found
+        if change is not None:  # told first: a program that is killed in between tells it again
+            history.changes.append(change)
+            await write_event(self._store, self._campaign, JUDGE_CHANGED, change)
+            self._progress.tell(change)
+        history.judged.append(row)
+        await write_event(self._store, self._campaign, JUDGED, row)
+
+    def _measure(self, event: StepDone | Validation) -> PooledMeasure | None:
+        value = measure_value(event, self._yardstick)
+        if value is None:
+            return None
+        return PooledMeasure(event.step, value, count_measured(event), measure_spread(event, self._yardstick))
+
+    def _rules(self, beat: BeatGoal | None) -> StopRules:
+        s = self._settings
+        return StopRules(
+            steps=s.steps,
+            target=s.target,
+            target_steps=s.target_steps,
+            beat=beat,
+            plateau_steps=self._plateau_steps,
+            plateau_delta=s.plateau_delta,
+            epochs=s.epochs,
+            epoch_steps=self._epoch_steps,
+            max_minutes=s.max_minutes,
+            max_judge_usd=s.max_judge_usd,
+            max_judge_tokens=s.max_judge_tokens,
+        )
+
+    def _beat(self, history: CampaignHistory) -> BeatGoal | None:
+        if (wanted := self._settings.beat) is None:
+            return None
+        if (
+            wanted.baseline == BASE and self._yardstick is CampaignMeasure.WINS
+        ):  # a win rate is a comparison with it already
+            return BeatGoal(BASE, PooledMeasure(0, 0.5, _SURELY), wanted.margin)
+        against = history.baseline(wanted.baseline, self._yardstick)
+        measure = self._measure(against) if against is not None else None
+        return BeatGoal(wanted.baseline, measure, wanted.margin) if measure is not None else None
+
+    async def _spent(self, history: CampaignHistory) -> CampaignCost:
+        s = self._settings
+        if self._minutes_before is None:
+            self._minutes_before = history.seconds / 60
+        minutes = self._minutes_before + (time.monotonic() - self._began) / 60
+        if s.max_judge_usd is None and s.max_judge_tokens is None:
+            return CampaignCost(minutes)
+        judged = await budgets.campaign_judging_cost(self._store, self._campaign)
+        return CampaignCost(minutes, judged.usd, judged.tokens_in + judged.tokens_out)
+
+    async def _look(self, history: CampaignHistory) -> list[HealthFinding]:
+        """What health says of the newest step since the campaign was last gone on with after a pause, by one judge."""
+        since = max(history.answered_until, history.one_judge_from - 1)
+        steps = [step for step in history.steps if step.step > since]
+        validations = [one for one in history.validations if one.step > since]
+        found = list_findings(steps, validations, self._settings.health)
+        for one in found:
+            if not any((alarm.step, alarm.rule) == (one.step, one.rule) for alarm in history.alarms):
+                await self._write_down(history, one)
+        return found
+
+    async def _write_down(self, history: CampaignHistory, one: HealthFinding) -> None:
+        evidence = await self._gained(one.step) if one.then == "pause" else []
+        alarm = Alarm(one.step, one.rule, one.then, one.detail, one.figures, evidence)
+        history.alarms.append(alarm)
+        await write_event(self._store, self._campaign, ALARM, alarm)
+        self._progress.tell(alarm)

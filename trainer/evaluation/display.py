@@ -1,0 +1,152 @@
+"""How an evaluation reads: a table for people, JSON for programs, a picture.
+
+Owns: their look. Refuses: the figures (`trainer.evaluation.figures`), reading arguments (`trainer.commands`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from recorder.base.terminal import NONE, echo, format_number, show_lines, show_table
+from recorder.stats.charts import Chart, ReferenceLine, Series
+from recorder.stats.paired_tests import PairedEstimate
+from trainer.evaluation.figures import REWARD, SUCCESS, WIN_RATE, VersionFigures
+from trainer.evaluation.runner import EvaluationResult
+from trainer.measures.campaign_measure import TIE
+
+_CALLED: Final = {SUCCESS: "success", WIN_RATE: "wins", REWARD: "reward"}
+_TOOK: Final = {"tokens_in": "tokens in", "tokens_out": "tokens out", "usd": "usd", "seconds": "seconds"}
+_FORMS: Final = {"tokens_in": ",.0f", "tokens_out": ",.0f", "usd": ".5f", "seconds": ".1f"}
+_WHY_CHARS: Final = 300
+_WORD: Final = {1: "better", -1: "worse", 0: "not told apart"}
+
+
+def show_evaluation(found: EvaluationResult) -> None:
+    """Print what came of it."""
+    told = [name for name in _CALLED if any(name in one.measures for one in found.versions)]
+    first = found.versions[0]
+    heads = ["version", "is"]
+    for name in told:
+        heads += [_CALLED[name]] if len(found.versions) == 1 else [_CALLED[name], f"more than {first.name}", ""]
+    show_table(heads, [_measured(one, told, alone=len(found.versions) == 1) for one in found.versions])
+    columns = ("version", "attempts", "errored", *_TOOK.values())
+    echo()
+    show_table(columns, map(_spent, found.versions), right=columns[1:])
+    echo()
+    show_lines(_notes(found, told))
+
+
+def _measured(one: VersionFigures, told: Sequence[str], *, alone: bool) -> list[str]:
+    cells = [one.name, one.model]
+    for name in told:
+        cells.append(_estimate(one.measures.get(name), share=name != REWARD))
+        if not alone:
+            more = one.differences.get(name)
+            cells += [_estimate(more, share=name != REWARD, signed=True), _WORD[more.sign] if more else ""]
+    return cells
+
+
+def _estimate(found: PairedEstimate | None, *, share: bool, signed: bool = False) -> str:
+    if found is None:
+        return NONE
+    form = f"{'+' if signed else ''}{'.1f' if share else '.3f'}"
+    value, ends = found.value, found.interval
+    scale = 100 if share else 1
+    unit = (" points" if signed else " %") if share else ""
+    within = f" ({scale * ends.low:{form}} to {scale * ends.high:{form}})" if ends else ""
+    return f"{scale * value:{form}}{unit}{within}"
+
+
+def _spent(one: VersionFigures) -> list[str]:
+    each = ((getattr(one.took, name), _FORMS[name]) for name in _TOOK)
+    return [
+        one.name,
+        f"{one.attempts:,}",
+        f"{one.errored:,}",
+        *(format_number(value, form) for value, form in each),
+    ]
+
+
+def _notes(found: EvaluationResult, told: Sequence[str]) -> Iterator[tuple[str, str]]:
+    many = f"{found.scenarios} scenarios, {found.attempts} attempts of each version at each"
+    yield f"{many}, {found.seeds} times over. Intervals are of 95 %, by bootstrap over scenarios.", ""
+    yield "Tokens, dollars and seconds are means of an attempt.", ""
+    if WIN_RATE in told:
+        yield f"Wins are against {found.versions[0].name} in one blind group; more: won less lost.", ""
+    if found.tempting:
+        yield f"{found.tempting} scenarios tempt to cheat and are in none of this: {_tempted(found)}.", ""
+    if found.failed:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(found.failed.items()))
+        why = f" The first: {found.first_error[:_WHY_CHARS]}" if found.first_error else ""
+        yield f"{sum(found.failed.values())} attempts failed ({reasons}).{why}", "yellow"
+    if found.unscored:
+        yield f"{found.unscored} of {found.groups} groups have no score, and count for nothing in it.", "yellow"
+    judged = found.judging
+    if judged is not None:
+        tokens = f"{judged.tokens_in:,} tokens in, {judged.tokens_out:,} out"
+        price = "no price known" if judged.unpriced and not judged.usd else f"{judged.usd:.4f} USD"
+        yield f"Judging: {judged.judgings} groups, {tokens}, {price}.", ""
+
+
+def _tempted(found: EvaluationResult) -> str:
+    def of(one: VersionFigures) -> str:
+        each = (f"{_CALLED[name]} {format_number(figure.value)}" for name, figure in one.tempted.items())
+        return f"{one.name} {', '.join(each) or NONE}"
+
+    return "; ".join(map(of, found.versions))
+
+
+def evaluation_json(found: EvaluationResult) -> dict[str, Any]:
+    """The same for a program."""
+    return {
+        "id": found.id,
+        "alias": found.alias,
+        "scenarios": found.scenarios,
+        "tempting": found.tempting,
+        "attempts": found.attempts,
+        "seeds": found.seeds,
+        "against": found.versions[0].name,
+        "versions": [
+            {
+                "name": one.name,
+                "model": one.model,
+                "attempts": one.attempts,
+                "errored": one.errored,
+                "measures": _plain(one.measures),
+                "differences": _plain(one.differences),
+                "tempted": _plain(one.tempted),
+                "took": asdict(one.took),
+            }
+            for one in found.versions
+        ],
+        "groups": found.groups,
+        "unscored": found.unscored,
+        "failed": dict(found.failed),
+        "first_error": found.first_error,
+        "judging": asdict(found.judging) if found.judging is not None else None,
+        "seconds": found.seconds,
+    }
+
+
+def _plain(figures: Mapping[str, PairedEstimate]) -> dict[str, Any]:
+    return {name: asdict(figure) for name, figure in figures.items()}
+
+
+def evaluation_chart(found: EvaluationResult) -> Chart:
+    """Each version's first measure, with its interval: success, else wins, else reward."""
+    name = next((name for name in _CALLED if any(name in one.measures for one in found.versions)), SUCCESS)
+    each = [one.measures.get(name) for one in found.versions]
+    ends = [figure.interval if figure else None for figure in each]
+    series = Series(
+        _CALLED[name],
+        tuple(figure.value if figure else None for figure in each),
+        tuple(end.low if end else None for end in ends),
+        tuple(end.high if end else None for end in ends),
+    )
+    first, names = found.versions[0], tuple(one.name for one in found.versions)
+    levels = (ReferenceLine(f"as good as {first.name}", TIE),) if name == WIN_RATE else ()
+    title = {SUCCESS: "Share of successes", WIN_RATE: f"Share of comparisons with {first.name} won", REWARD: "Reward"}
+    size = (8.0, 1.0 + 0.3 * len(names))
+    return Chart(title[name], names, (series,), rows=True, share=name != REWARD, levels=levels, size=size)

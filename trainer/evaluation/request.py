@@ -1,0 +1,211 @@
+"""What an evaluation is asked for: versions by their names, scenarios, how often each is attempted, what is told.
+
+Owns: what a name means, and refusing what could not be compared, as far as settings tell before anything is started.
+Refuses: attempting (`trainer.evaluation.runner`), and the record, but for what is handed in.
+
+An evaluation's row: begun, or found unfinished and gone on with by the same command.
+
+Owns: when it is the same one: the versions that names mean now, the scenarios, how often they are attempted, what
+decides an attempt and its worth. Refuses: holding it and marking it (`trainer.campaign.setup`), running it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from judge.settings import RewardSettings
+from recorder.queue import campaigns
+from recorder.queue.campaigns import EVALUATES, CampaignView, Split
+from recorder.queue.groups.lookup import BY_FUNCTION
+from recorder.registry.aliases import AliasView
+from recorder.states import CampaignState
+from recorder.store.database import Project, Store
+from recorder.views.campaigns.events import CampaignMeasure
+from trainer.agents.user_agent import is_function
+from trainer.campaign.setup import new_scenarios, require_agent
+from trainer.campaign_settings import BASE, CampaignSettings
+from trainer.errors import CampaignError
+from trainer.measures import campaign_measure
+from trainer.measures.arms import MOST, Arm
+from trainer.progress import Notice, Progress
+from trainer.tasks import scenarios
+from trainer.tasks.scenarios import Scenario
+
+LIVE: Final = "live"  # the version that is live when the evaluation begins
+# What decides an attempt and its worth: an evaluation that was begun with others is another one.
+SHAPE: Final = (
+    "agent", "replay", "max_tokens", "temperature", "attempt_timeout_s", "on_agent_error", "success",
+    "success_threshold", "reward_recipe",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationRequest:
+    """An evaluation to be made: each version (by its name) attempts each task so often in one group, a group a seed."""
+
+    settings: CampaignSettings
+    names: Sequence[str]
+    tasks: Sequence[Scenario]
+    attempts: int
+    seeds: int
+    file: Path
+    fresh: bool = False  # begin another, even if the same one is unfinished
+
+    @property
+    def total(self) -> int:
+        """How many attempts."""
+        return len(self.names) * len(self.tasks) * self.attempts * self.seeds
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationMeasures:
+    """What is told of a version: its share of successes, its mean reward, its wins against the first one's attempts."""
+
+    success: bool
+    reward: bool
+    wins: bool
+
+
+def plan_evaluation(
+    settings: CampaignSettings,
+    names: Sequence[str],
+    file: Path,
+    *,
+    attempts: int,
+    seeds: int,
+    fresh: bool = False,
+    providers: Collection[str] = (),
+) -> EvaluationRequest:
+    """Check what is asked for, and read the file.
+
+    Raises `CampaignError` for what cannot be compared, `ScenariosInvalid`.
+    """
+    require_agent(settings)
+    if not names:
+        raise CampaignError("no version is named: say with --versions which to compare, as live,base")
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise CampaignError(f"the version {twice!r} is named twice (--versions)")
+    for name in names:
+        if name not in (LIVE, BASE) and name not in providers and _numbered(name) is None:
+            raise CampaignError(f"there is no version {name!r} (--versions): {_known(providers)}")
+    if attempts > MOST:
+        raise CampaignError(f"{attempts} attempts at a scenario are too many: at most {MOST}; --seeds repeats them")
+    return EvaluationRequest(settings, tuple(names), scenarios.read_scenarios(file), attempts, seeds, file, fresh)
+
+
+def has_success_function(settings: CampaignSettings) -> bool:
+    """Whether a function tells success. Nothing else is told then, and no judge is asked."""
+    return settings.success is not None and is_function(settings.success)
+
+
+def choose_measures(settings: CampaignSettings, rewards: Sequence[RewardSettings], versions: int) -> EvaluationMeasures:
+    """What can be told of so many versions. Raises `CampaignError` where nothing can."""
+    if has_success_function(settings):
+        return EvaluationMeasures(success=True, reward=False, wins=False)
+    if not rewards:
+        raise CampaignError(
+            "nothing can be measured: no judge gives these attempts a reward. Set judge.model or [[judge.rewards]], or "
+            "--success to a function."
+        )
+    by_reward = campaign_measure.choose_measure(settings.model_copy(update={"success": None}), rewards, validated=True)
+    found = EvaluationMeasures(
+        settings.success is not None,
+        by_reward is CampaignMeasure.REWARD,
+        by_reward is CampaignMeasure.WINS and versions > 1,
+    )
+    if not (found.success or found.reward or found.wins):
+        alone = by_reward is CampaignMeasure.WINS
+        why = "of one version alone" if alone else "where RULER is a part of the reward beside others"
+        raise CampaignError(
+            f"nothing can be measured {why}: RULER's scores compare the runs of one group, and their mean over groups "
+            f"says nothing. Set --success (a function, or another part's name){', or name a second version' * alone}."
+        )
+    return found
+
+
+def resolve_names(
+    names: Sequence[str], alias: str, live: str, known: Collection[str], providers: Collection[str]
+) -> list[Arm]:
+    """Whom each name means, in order. `live`: the name of the live version; `known`: of all versions of the alias.
+
+    Raises `CampaignError` for a version that is not there, and where two names mean the same one.
+    """
+    models = {LIVE: live, BASE: f"{alias}@0"}
+    found: dict[str, str] = {}
+    for name in names:
+        model = name if name in providers else models.get(name, name)
+        if model not in known and model not in providers:
+            raise CampaignError(f"there is no version {name!r} of {alias!r} (--versions): {_known(providers)}")
+        if model in found:
+            raise CampaignError(f"{found[model]!r} and {name!r} are the same version, {model}: name it once")
+        found[model] = name
+    return [Arm(name, model, place) for place, (model, name) in enumerate(found.items())]
+
+
+def evaluation_identity(asked: EvaluationRequest, sides: Sequence[Arm], recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """What an evaluation is of, as its row keeps it: the same command finds an unfinished one by it."""
+    shape = asked.settings.model_dump(mode="json")
+    return {
+        "versions": [[side.name, side.model] for side in sides],
+        "attempts": asked.attempts,
+        "seeds": asked.seeds,
+        "scenarios": _digest("\n".join(map(scenarios.scenario_line, asked.tasks))),
+        "recipe": _digest(json.dumps(recipe, sort_keys=True)),
+        **{key: shape[key] for key in SHAPE},
+    }
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _numbered(name: str) -> str | None:
+    """The alias of a name like `helpdesk@3`."""
+    alias, at, number = name.rpartition("@")
+    return alias if at and number.isdigit() else None
+
+
+def _known(providers: Collection[str]) -> str:
+    others = f", a model of [[proxy.models]] ({', '.join(sorted(providers))})" if providers else ""
+    return f"name {LIVE}, {BASE}, NAME@N as `hone versions` lists them{others}"
+
+
+PART: Final[Split] = "test"  # which part of a campaign's scenarios these count as: never trained on
+# Why one is over: it came to its end, or its attempts say nothing of its versions.
+COMPARED: Final = "compared"
+SPOILT: Final = "spoilt"
+
+
+async def begin_or_find_evaluation(
+    store: Store, alias: AliasView, asked: EvaluationRequest, told: dict[str, Any], progress: Progress
+) -> CampaignView:
+    """The row of what is `told` (`trainer.evaluation.request.evaluation_identity`), with its scenarios."""
+    settings = {**asked.settings.model_dump(mode="json"), EVALUATES: told}
+    if has_success_function(asked.settings):
+        settings[BY_FUNCTION] = True
+    unfinished = [] if asked.fresh else await campaigns.unfinished_evaluations(store, alias.id)
+    row = next((one for one in unfinished if one.settings[EVALUATES] == told), None)
+    if row is None:
+        row = await campaigns.create_campaign(
+            Project(store, alias.project_id), alias.id, f"eval:{asked.file.stem}", settings
+        )
+    else:
+        await campaigns.set_settings(store, row.id, settings)
+        progress.tell(Notice(f"going on with the evaluation {row.id}, {row.state} until now"))
+    await campaigns.add_scenarios(store, row.id, PART, new_scenarios(asked.tasks))  # a killed program may not have
+    return row
+
+
+async def evaluation_tasks(store: Store, row: CampaignView) -> Sequence[campaigns.Scenario]:
+    """An evaluation's scenarios, in the file's order."""
+    return await campaigns.list_scenarios(store, row.id, PART)
+
+
+async def end_evaluation(store: Store, row: CampaignView, reason: str) -> None:
+    """End an evaluation for good: the same command begins another."""
+    await campaigns.finish_campaign(store, row.id, CampaignState.FINISHED, reason)

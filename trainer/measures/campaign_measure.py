@@ -1,0 +1,131 @@
+"""By what a campaign's versions are compared: success, wins against version 0, the mean reward, or nothing.
+
+Owns: which of them it is, what cannot be asked for without one, and whether goals are met. Pure. Refuses: measuring
+(`trainer.campaign.measurement`, `trainer.measures.campaign_measure`), stopping (`trainer.campaign.stop_rules`).
+
+RULER's scores compare the runs of one group. Their mean over groups says nothing of a version, so it is never one's
+measure: where RULER alone is the reward, a version attempts each scenario in one blind group with version 0.
+
+Who won: a version's attempts at a scenario against version 0's one attempt, in one blind group.
+
+Owns: each comparison, and their share. Pure. Refuses: scoring, and which member is whose (the caller knows).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from judge.settings import RewardSettings
+from recorder.views.campaigns.events import CampaignMeasure, Validation
+from trainer.campaign_settings import CampaignSettings, GoalSettings
+from trainer.errors import CampaignError
+from trainer.measures.arms import baseline_arms
+
+
+def choose_measure(
+    settings: CampaignSettings, rewards: Sequence[RewardSettings], *, validated: bool
+) -> CampaignMeasure:
+    """What a campaign is measured by. `validated`: there are scenarios to validate with."""
+    if settings.success is not None:
+        return CampaignMeasure.SUCCESS
+    if is_averaged(rewards):
+        return CampaignMeasure.REWARD
+    return CampaignMeasure.WINS if validated and _scores(rewards) == {"ruler"} else CampaignMeasure.NOTHING
+
+
+def is_averaged(rewards: Sequence[RewardSettings]) -> bool:
+    """Whether a mean of rewards over groups says anything."""
+    return "ruler" not in _scores(rewards)
+
+
+def _scores(rewards: Sequence[RewardSettings]) -> set[str]:
+    return {reward.kind for reward in rewards if reward.weight > 0 and reward.effect == "score"}
+
+
+def require_measurable(settings: CampaignSettings, yardstick: CampaignMeasure, *, validated: bool) -> None:
+    """Raise `CampaignError` for what could never be said of this campaign."""
+    if yardstick is CampaignMeasure.NOTHING and settings.target is not None:
+        raise CampaignError(
+            "campaign.target cannot be reached: RULER is part of the reward, and its scores compare the runs of one "
+            "group; their mean over groups measures nothing. Set campaign.success (a function, or another part's "
+            "name), or give validation scenarios where RULER is the only reward: the win rate is then measured."
+        )
+    if validated:
+        _refuse_unseen(settings, yardstick)
+        return
+    wanted = {"campaign.baselines": baseline_arms(settings), "campaign.goals": settings.goals}
+    if without := [key for key, value in wanted.items() if value]:
+        raise CampaignError(
+            f"{' and '.join(without)}: there is nothing to measure them with. Give scenarios that are never trained "
+            "on, with --val-scenarios or campaign.val_scenarios."
+        )
+
+
+def _refuse_unseen(settings: CampaignSettings, yardstick: CampaignMeasure) -> None:
+    """Between the first validation and the last a target is looked for in the steps' own attempts, and they are no wins
+    and not comparable with a baseline's.
+    """
+    held_to = settings.beat is not None or settings.goals or yardstick is CampaignMeasure.WINS
+    if settings.target is not None and held_to and settings.val_every is None:
+        raise CampaignError(
+            "campaign.target is held to validations here, and there is one before the first step and one after the "
+            "last only: say with --val-every or campaign.val_every after how many steps there is another."
+        )
+
+
+def unmet_goals(goals: Sequence[GoalSettings], newest: Validation | None) -> list[str]:
+    """Which goals do not hold in the newest validation, in words."""
+    found = [_goal_unmet(goal, newest) for goal in goals]
+    return [text for text in found if text is not None]
+
+
+def _goal_unmet(goal: GoalSettings, newest: Validation | None) -> str | None:
+    value = newest.figures.get(goal.metric) if newest is not None else None
+    if value is None:
+        return f"{goal.metric} was not measured"
+    if goal.at_most is not None and value > goal.at_most:
+        return f"{goal.metric} {value:.3g} is above {goal.at_most:g}"
+    if goal.at_least is not None and value < goal.at_least:
+        return f"{goal.metric} {value:.3g} is below {goal.at_least:g}"
+    return None
+
+
+TIE: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptValue:
+    """What an attempt was worth in its group. `spoilt`: its agent failed, so it is worth less than any that did not."""
+
+    reward: float | None
+    spoilt: bool = False
+
+    @property
+    def value(self) -> float | None:
+        """What is compared; None: nobody can tell."""
+        return -math.inf if self.spoilt else self.reward
+
+
+@dataclass(frozen=True, slots=True)
+class WinRate:
+    """The share (0..1) of so many comparisons that were won, a tie half."""
+
+    share: float | None
+    compared: int
+
+
+def compare_values(ours: AttemptValue, theirs: AttemptValue) -> float | None:
+    """1 for a win, 0 for a loss, `TIE`; None where either is not known."""
+    one, other = ours.value, theirs.value
+    if one is None or other is None:
+        return None
+    return TIE if one == other else float(one > other)
+
+
+def count_wins(groups: Iterable[tuple[Sequence[AttemptValue], AttemptValue]]) -> WinRate:
+    """All comparisons of all groups: each of ours with the one of theirs."""
+    found = [won for ours, theirs in groups for one in ours if (won := compare_values(one, theirs)) is not None]
+    return WinRate(sum(found) / len(found) if found else None, len(found))

@@ -1,0 +1,142 @@
+"""Who judged a campaign's figures, and when that changed: figures of two judges are two measures.
+
+Owns: who a judge is (its model, the version that its provider reports, the recipe's hash, which holds the prompt's
+version), who judged a step, and from which step on figures are one judge's. Refuses: what is compared after a change
+(`trainer.campaign.stop_evaluation`), writing it down (`trainer.campaign.history`).
+
+A provider may answer by several versions in turn, and of a panel one may fail. So a change is told once for each judge
+that had judged nothing of the campaign before, and not each time that one comes back. Of two judges, of which one is
+asked to score in the other's place, each turn is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
+from typing import Final
+
+from sqlalchemy import ColumnElement, and_, or_, select
+
+from recorder.queue.campaigns import CampaignView
+from recorder.queue.judging import cross_checks, switches
+from recorder.queue.judging.switches import STRONG
+from recorder.store.database import Store
+from recorder.store.schema import attempts, groups, scores
+from recorder.views.campaigns.events import JUDGE_CHANGED, SettingChanged, StepJudges
+
+AND: Final = " + "  # between the versions of a panel's judges, in a score
+_HASH_CHARS: Final = 12
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class JudgeIdentity:
+    """Who gave a score. `model` empty: no model did, but functions, rules or people."""
+
+    model: str
+    version: str
+    recipe: str
+
+    def __str__(self) -> str:
+        return f"{self.version or self.model or 'no model'} by recipe {self.recipe[:_HASH_CHARS]}"
+
+
+async def step_judges(store: Store, campaign: CampaignView, step: int) -> frozenset[JudgeIdentity]:
+    """Who gave the current scores of a step's attempts, those of its validation among them."""
+    mine = and_(
+        attempts.c.campaign_id == campaign.id,
+        attempts.c.step_number == step,
+        attempts.c.group_external_id == groups.c.external_id,
+    )
+    query = (
+        select(scores.c.judge_model, scores.c.judge_version, scores.c.recipe_hash)
+        .select_from(scores.join(groups, groups.c.current_score_id == scores.c.id))
+        .where(groups.c.project_id == campaign.project_id, groups.c.campaign_id == campaign.id)
+        .where(select(attempts.c.id).where(mine).exists(), or_(scores.c.judge_model.is_(None), _somebody_said()))
+        .distinct()
+    )
+    async with store.read() as conn:
+        return frozenset(
+            JudgeIdentity(row.judge_model or "", version, row.recipe_hash)
+            for row in await conn.execute(query)
+            for version in (row.judge_version or "").split(AND)
+        )
+
+
+def _somebody_said() -> ColumnElement[bool]:
+    """Not so where nobody was asked, because the runs were one and the same."""
+    return or_(scores.c.judge_version.is_not(None), scores.c.tokens_in > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSwitch:
+    """The newest change of which of two judges scores a campaign's groups: its number, and the model that does."""
+
+    number: int
+    model: str
+
+
+async def current_switch(store: Store, campaign_id: str) -> JudgeSwitch | None:
+    """Whose turn it is, where two judges judge and that ever changed."""
+    found = await cross_checks.newest_of_campaign(store, campaign_id)
+    if found is None or found[1] is None:
+        return None
+    return JudgeSwitch(found[1].number, found[1].judge_model)
+
+
+async def judge_agreement(store: Store, campaign_id: str) -> dict[str, float]:
+    """How far the judge and the strong one agree about a campaign's groups, and whether the strong one scores.
+
+    As figures of a step: health.strong_agreement (mean tau-b), health.strong_scores (0 or 1); none where one judges.
+    """
+    found = await cross_checks.newest_of_campaign(store, campaign_id)
+    if found is None or found[0].mean is None:
+        return {}
+    newest, turn = found
+    scores_now = float(switches.scoring_judge(turn, newest.pair) == STRONG)
+    return {"health.strong_agreement": found[0].mean, "health.strong_scores": scores_now}
+
+
+def judge_change(
+    rows: Sequence[StepJudges], step: int, judges: frozenset[JudgeIdentity], turn: JudgeSwitch | None = None
+) -> tuple[StepJudges, SettingChanged | None] | None:
+    """What is written down of a step that was judged by `judges`, and told; None: nothing is new.
+
+    `rows`: what was written down of earlier steps. What is told holds after the last step that others judged: this
+    one, where they judged it too. Nothing is told of the first judge. `turn`: of two judges, which scores by now; that
+    one of them does so again is a change as soon as it has judged.
+    """
+    known = {judge for row in rows for judge in _judges(row)}
+    taken = turn is not None and turn.number > _turn(rows) and _is_taken(judges, turn, rows)
+    if judges <= known and not taken:
+        return None
+    number = turn.number if taken and turn is not None else _turn(rows)
+    row = StepJudges(step, [list(astuple(judge)) for judge in sorted(judges)], number)
+    if not known:
+        return row, None
+    new = judges - known or _by(judges, turn)
+    after = step if judges - new else step - 1
+    return row, SettingChanged(after, JUDGE_CHANGED, _told(_judges(rows[-1])), _told(new))
+
+
+def _turn(rows: Sequence[StepJudges]) -> int:
+    return rows[-1].turn if rows else 0
+
+
+def _is_taken(judges: frozenset[JudgeIdentity], turn: JudgeSwitch, rows: Sequence[StepJudges]) -> bool:
+    """Whether who is to score has judged, and somebody else did before."""
+    before = frozenset(_judges(rows[-1])) if rows else frozenset[JudgeIdentity]()
+    return bool(_by(judges, turn) and before - _by(before, turn))
+
+
+def _by(judges: frozenset[JudgeIdentity], turn: JudgeSwitch | None) -> frozenset[JudgeIdentity]:
+    """Those of some judges whose turn it is."""
+    names = set(turn.model.split(AND)) if turn is not None else set()
+    return frozenset(judge for judge in judges if not names.isdisjoint(judge.model.split(AND)))
+
+
+def _judges(row: StepJudges) -> list[JudgeIdentity]:
+    return [JudgeIdentity(*one) for one in row.judges]
+
+
+def _told(judges: Iterable[JudgeIdentity]) -> str:
+    return ", ".join(map(str, sorted(judges)))

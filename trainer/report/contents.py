@@ -1,0 +1,286 @@
+"""What a campaign measured, as points of its report's curve; the best version, the goals, the health figures. Pure.
+
+Owns: these. Refuses: the measures themselves (`recorder.views.campaigns.measures`), and stopping by them
+(`trainer.campaign`).
+
+Where a campaign stands, and why it stopped, in a word and a sentence. Pure.
+
+Owns: these words. Refuses: deciding it (`trainer.campaign.stop_rules`).
+
+A report, gathered from what a campaign wrote down and what the store knows of it.
+
+Owns: bringing these together in one shape. Refuses: looks (`text`, `page`), and every decision.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from recorder import reasons
+from recorder.errors import NotFound
+from recorder.queue import campaigns
+from recorder.queue.campaigns import CampaignView
+from recorder.queue.training.budgets import campaign_judging_cost
+from recorder.registry import tool_permissions, versions
+from recorder.registry.aliases import AliasView, get_aliases
+from recorder.registry.versions import VersionView
+from recorder.states import CampaignState
+from recorder.store import sql
+from recorder.store.database import Project, Store
+from recorder.views.campaigns.events import Alarm, CampaignEnded, CampaignMeasure, StepDone, Validation
+from recorder.views.campaigns.history import CampaignHistory, read_history
+from recorder.views.campaigns.measures import compute_measure, count_errored, count_measured
+from trainer.campaign.service import rank_versions
+from trainer.report import conversations
+from trainer.report.shapes import (
+    CampaignReport,
+    CampaignStatus,
+    ExcludedTrajectories,
+    GoalResult,
+    MeasuredPoint,
+    ScenarioPair,
+    WithheldTools,
+)
+
+# Of a step's metrics: what `trainer.campaign.measurement` says of its attempts, and the trainer's own.
+_HEALTH: Final = "health."
+_PARTS: Final = "part."
+_FIGURES: Final = (
+    "perfect", "zero_variance", "judge_agreement", "length", "turns", "tool_calls", "repetition", "seconds",
+)  # fmt: skip
+_TRAINERS: Final = ("entropy", "kl_engine", "kl_base", "clip_fraction")
+
+
+def validation_point(event: StepDone | Validation, kind: CampaignMeasure) -> MeasuredPoint:
+    """What an event measured, as a point of the curve: a validation, or a step's own attempts, which have no wins."""
+    measure = compute_measure(event, kind)
+    sure = measure.interval if measure is not None else None
+    found = MeasuredPoint(
+        step=event.step,
+        version=event.sampled_by if isinstance(event, StepDone) else event.version,
+        value=measure.value if measure is not None else None,
+        attempts=count_measured(event),
+        errored=count_errored(event, kind),
+        low=sure.low if sure is not None else None,
+        high=sure.high if sure is not None else None,
+    )
+    if isinstance(event, StepDone):
+        return found
+    return replace(
+        found,
+        figures=event.figures,
+        adversarial=event.adversarial,
+        adversarial_attempts=event.adversarial_attempts,
+    )
+
+
+def best_validation(validations: Sequence[Validation], kind: CampaignMeasure) -> Validation | None:
+    """The newest validation of the version that the campaign calls the best."""
+    placed = rank_versions(validations, kind)
+    return next((one for one in reversed(validations) if placed and one.version == placed[0][0]), None)
+
+
+def goal_results(wanted: Iterable[Mapping[str, Any]], of: MeasuredPoint | None) -> list[GoalResult]:
+    """What must hold beside the target, and whether it does of one point."""
+    return [_goal(one, of.figures if of is not None else {}) for one in wanted]
+
+
+def _goal(wanted: Mapping[str, Any], figures: Mapping[str, float]) -> GoalResult:
+    most, least = wanted.get("at_most"), wanted.get("at_least")
+    metric = str(wanted.get("metric"))
+    value = figures.get(metric)
+    words = " and ".join(
+        f"{metric} at {word} {bound:g}" for word, bound in (("most", most), ("least", least)) if bound is not None
+    )
+    if value is None:
+        return GoalResult(words, None, None)
+    return GoalResult(words, value, (most is None or value <= most) and (least is None or value >= least))
+
+
+def health_figures(steps: Sequence[StepDone]) -> dict[str, list[float | None]]:
+    """Each figure of the steps' health, and the trainer's own that go with them, at each step; those never told go."""
+    parts = sorted({name for step in steps for name in step.metrics if name.startswith(_PARTS)})
+    told = {"reward": [step.reward for step in steps]}
+    told |= {name: [step.metrics.get(f"{_HEALTH}{name}") for step in steps] for name in _FIGURES}
+    told |= {name: [step.metrics.get(name) for step in steps] for name in (*parts, *_TRAINERS)}
+    return {name: values for name, values in told.items() if any(value is not None for value in values)}
+
+
+PAUSED: Final = "paused"
+INTERRUPTED: Final = "interrupted"
+_ENDS: Final[Mapping[str, str]] = {
+    "target": "the target was reached",
+    "plateau": "nothing rose any more",
+    "budget": "its budget is spent",
+    "steps": "all its steps are done",
+    "epochs": "all its epochs are done",
+    "converged": "the reward rises, and what is measured does not any more",
+}
+
+
+def campaign_status(
+    campaign: CampaignView, ended: CampaignEnded | None, alarms: Sequence[Alarm], *, held: bool
+) -> CampaignStatus:
+    """Of one campaign. `held`: some process runs it now."""
+    again = f"`hone train --resume {campaign.name}`"
+    if campaign.state is CampaignState.RUNNING:
+        done = f"{campaign.steps_done} steps are done"
+        if held:
+            return CampaignStatus("running", f"it runs; {done}")
+        return CampaignStatus("left", f"no process runs it: it was killed, or its machine went down; {done}", again)
+    if campaign.state is CampaignState.FAILED:
+        return CampaignStatus("failed", campaign.reason or "nobody wrote down why", again)
+    if campaign.state is CampaignState.STOPPED:
+        return _stopped(campaign, ended, alarms, again)
+    code = campaign.reason or "finished"
+    told = ended.detail if ended is not None and ended.reason == code else ""
+    return CampaignStatus(code, ": ".join(part for part in (_ENDS.get(code, ""), told) if part) or code)
+
+
+def _stopped(
+    campaign: CampaignView, ended: CampaignEnded | None, alarms: Sequence[Alarm], again: str
+) -> CampaignStatus:
+    if campaign.reason != PAUSED:
+        by_hand = campaign.reason in (None, INTERRUPTED)
+        return CampaignStatus(INTERRUPTED, "it was stopped by hand" if by_hand else str(campaign.reason), again)
+    why = next((alarm for alarm in reversed(alarms) if alarm.then == "pause"), None)
+    if why is not None:
+        words = f"{why.rule} after step {why.step}: {why.detail}"
+    else:
+        words = ended.detail if ended is not None and ended.detail else "a health rule spoke"
+    way = f"add a rule or change the recipe, then `hone score --all --campaign {campaign.name}`, then {again}"
+    return CampaignStatus(PAUSED, words, way)
+
+
+async def find_campaign(project: Project, name: str | None) -> CampaignView:
+    """A campaign by its name (the newest of that name) or id; without one the newest. Raises NotFound."""
+    listed = await campaigns.list_campaigns(project)
+    found = next((one for one in listed if name is None or name in (one.name, one.id)), None)
+    if found is None:
+        known = ", ".join(dict.fromkeys(one.name for one in listed)) or "none: `hone train` runs one"
+        raise NotFound(f"no campaign {name[:200]!r}; there is {known}" if name else f"no campaign yet; {known}")
+    return found
+
+
+async def gather_report(store: Store, campaign: CampaignView) -> CampaignReport:
+    """All that is told of a campaign."""
+    said, settings = await read_history(store, campaign), campaign.settings
+    alias = await _alias(store, campaign)
+    held = any(one.id == campaign.id for one in await campaigns.list_running(store, alias.id))
+    kind = said.measure
+    seen = [validation_point(one, kind) for one in said.validations]
+    chosen = best_validation(said.validations, kind)
+    best = validation_point(chosen, kind) if chosen is not None else None
+    ended = said.ended[-1] if said.ended and campaign.ended_at is not None else None
+    first = _first(said)
+    pairs, notes = await _pairs(store, campaign, first, best)
+    async with store.read() as conn:
+        made_at = await sql.format_wait(conn)
+    live = await versions.get_version(store, alias.live_version_id) if alias.live_version_id is not None else None
+    return CampaignReport(
+        id=campaign.id,
+        name=campaign.name,
+        alias=alias.name,
+        state=campaign.state,
+        made_at=made_at,
+        began_at=campaign.started_at,
+        ended_at=campaign.ended_at,
+        stands=campaign_status(campaign, ended, said.alarms, held=held),
+        steps_done=len(said.steps),
+        most_steps=settings.get("steps"),
+        failed_steps=sum(step.failed for step in said.steps),
+        kind=kind,
+        target=settings.get("target"),
+        beat=_beat(settings.get("beat")),
+        own=[validation_point(step, kind) for step in said.steps],
+        validations=seen,
+        baselines=[validation_point(one, kind) for one in said.baselines],
+        tests=[validation_point(one, kind) for one in said.tests],
+        first=first,
+        before=seen[0] if seen else None,
+        best=best,
+        served=ended.version if ended is not None else None,
+        live=live.name if live is not None else None,
+        goals=goal_results(settings.get("goals") or (), best),
+        alarms=await conversations.alarm_evidence(store, said.alarms),
+        changes=said.changes,
+        judged=await campaign_judging_cost(store, campaign),
+        attempts=sum(step.attempts for step in said.steps),
+        errored=sum(step.errored for step in said.steps),
+        trained=sum(step.trained for step in said.steps),
+        left_out=excluded_trajectories(said.steps),
+        withheld=WithheldTools(
+            await tool_permissions.list_withheld_tools(store, campaign.id),
+            await tool_permissions.count_refused_calls(store, campaign.id),
+        ),
+        seconds=phase_seconds(said.steps),
+        health=health_figures(said.steps),
+        steps=said.steps,
+        pairs=pairs,
+        notes=notes,
+    )
+
+
+async def _alias(store: Store, campaign: CampaignView) -> AliasView:
+    return next(one for one in await get_aliases(Project(store, campaign.project_id)) if one.id == campaign.alias_id)
+
+
+def _first(said: CampaignHistory) -> str | None:
+    """The version that a campaign began with."""
+    if said.validations and said.validations[0].step == 0:
+        return said.validations[0].version
+    return said.steps[0].sampled_by if said.steps else None
+
+
+def _beat(wanted: Mapping[str, Any] | None) -> str | None:
+    if not wanted:
+        return None
+    margin = wanted.get("margin") or 0.0
+    return f"{wanted.get('baseline')}" + (f" by {margin:g}" if margin else "")
+
+
+async def _pairs(
+    store: Store, campaign: CampaignView, first: str | None, best: MeasuredPoint | None
+) -> tuple[list[ScenarioPair], list[str]]:
+    """Conversations before and after, or why there are none."""
+    if first is None:
+        return [], ["no conversations before and after: nothing was attempted yet"]
+    if best is None:
+        return [], ["no conversations before and after: no validation says which version is the best"]
+    if best.version == first:
+        return [], [f"no conversations before and after: no version measured better than {first}, the first"]
+    old, new = [await _version(store, campaign, name) for name in (first, best.version)]
+    if old is None or new is None:
+        return [], [f"no conversations before and after: {first} or {best.version} is not in the store any more"]
+    found = await conversations.improved_pairs(store, campaign, old, new)
+    return found, [] if found else [f"no scenario of which runs by both {first} and {best.version} are on record"]
+
+
+async def _version(store: Store, campaign: CampaignView, name: str) -> VersionView | None:
+    try:
+        return await versions.get_version_by_name(Project(store, campaign.project_id), name)
+    except NotFound:
+        return None
+
+
+def excluded_trajectories(steps: Sequence[StepDone]) -> list[ExcludedTrajectories]:
+    """Runs that steps left out, by reason, most first."""
+    counted: Counter[str] = Counter()
+    for step in steps:
+        counted.update(step.left_out)
+    return [
+        ExcludedTrajectories(code, runs, reasons.explain_reason(code) or "")
+        for code, runs in counted.most_common()
+        if runs
+    ]
+
+
+def phase_seconds(steps: Sequence[StepDone]) -> dict[str, float]:
+    """What all steps took, by phase."""
+    total: Counter[str] = Counter()
+    for step in steps:
+        total.update(step.seconds)
+    return dict(total)

@@ -1,0 +1,160 @@
+"""A report on a terminal.
+
+Owns: what of it is shown there, and in which order. Refuses: making text harmless, which it leaves to
+`recorder.base.terminal` for every string; conversations, which the page has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from recorder.base.terminal import NONE, build_table, clean, clean_line, format_number
+from trainer.report import formatters
+from trainer.report.charts import figure_title
+from trainer.report.shapes import CampaignReport, MeasuredPoint
+
+_HEAD, _TAIL = 4, 16  # validations that are shown of many
+_CHARS: Final = 100  # of a conversation's end
+
+
+def report_text(report: CampaignReport) -> RenderableType:
+    """All that a terminal shows of a campaign."""
+    parts: list[RenderableType] = [
+        clean_line(f"{report.name} ({report.alias}): {report.stands.code}", style="bold"),
+        _facts(report),
+        *_measured(report),
+        *_goals(report),
+        *_alarms(report),
+        *_left_out(report),
+        *_health(report),
+        *_pairs(report),
+        *(clean_line(f"Not told: {note}.", style="dim") for note in report.notes),
+    ]
+    return Group(*parts)
+
+
+def report_summary(report: CampaignReport) -> str:
+    """The end of a campaign in a few lines."""
+    lines = [formatters.verdict_sentence(report), f"{report.stands.code}: {report.stands.words}"]
+    lines += [f"go on: {report.stands.goes_on}"] if report.stands.goes_on else []
+    lines += [f"serves: {formatters.service_sentence(report)}", f"judge: {formatters.judging_cost_text(report.judged)}"]
+    return clean("\n".join(lines))
+
+
+def _facts(report: CampaignReport) -> RenderableType:
+    rows = [
+        ("why", report.stands.words),
+        ("go on", report.stands.goes_on),
+        ("came to", formatters.verdict_sentence(report)),
+        ("best", report.best.version if report.best else NONE),
+        ("serves", formatters.service_sentence(report)),
+        ("steps", _steps(report)),
+        ("attempts", f"{formatters.format_count(report.attempts)}, {formatters.format_count(report.errored)} errored"),
+        ("trained on", f"{formatters.format_count(report.trained)} runs"),
+        ("tools", formatters.withheld_text(report.withheld)),
+        ("judge", formatters.judging_cost_text(report.judged)),
+        ("seconds", ", ".join(f"{phase} {formatters.format_span(taken)}" for phase, taken in report.seconds.items())),
+        ("began", f"{formatters.format_time(report.began_at)}, ended {formatters.format_time(report.ended_at)}"),
+    ]
+    return build_table(("", ""), [row for row in rows if row[1]])
+
+
+def _steps(report: CampaignReport) -> str:
+    most = f" of at most {report.most_steps}" if report.most_steps else ""
+    failed = f", {report.failed_steps} failed" if report.failed_steps else ""
+    return f"{report.steps_done}{most}{failed}"
+
+
+def _measured(report: CampaignReport) -> Iterator[RenderableType]:
+    points = report.validations or report.own
+    if points:
+        name = "validation" if report.validations else "its own attempts"
+        yield _headed(f"{formatters.measure_name(report.kind).capitalize()} by {name}")
+        yield _points(points, report)
+    if report.baselines:
+        yield _headed("Baselines" + (f", to beat {report.beat}" if report.beat else ""))
+        yield _points(report.baselines, report)
+    if report.tests:
+        yield _headed("Test part, measured once")
+        yield _points(report.tests, report)
+
+
+def _points(points: Sequence[MeasuredPoint], report: CampaignReport) -> RenderableType:
+    head, between, tail = formatters.head_and_tail(points, _HEAD, _TAIL)
+    columns = ["after step", "version", "measure", "95 % interval", "attempts", "errored", "tempted to cheat"]
+    rows = [_point(point, report) for point in head]
+    rows += [[f"{between} more", *("" for _ in columns[1:])]] if between else []
+    rows += [_point(point, report) for point in tail]
+    if all(point.adversarial is None for point in points):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    return build_table(columns, rows, right=("after step", "measure", "attempts", "errored"))
+
+
+def _point(point: MeasuredPoint, report: CampaignReport) -> list[str]:
+    value, sure = formatters.format_measure(point.value, report.kind), formatters.format_interval(point, report.kind)
+    counts = [str(point.attempts), str(point.errored)]
+    return [str(point.step), point.version, value, sure, *counts, formatters.format_adversarial(point, report.kind)]
+
+
+def _goals(report: CampaignReport) -> Iterator[RenderableType]:
+    if report.goals:
+        yield _headed("Goals, of the best version")
+        yield build_table(
+            ("", "", ""), [(g.words, format_number(g.value), formatters.goal_text(g)) for g in report.goals]
+        )
+
+
+def _alarms(report: CampaignReport) -> Iterator[RenderableType]:
+    if report.alarms:
+        yield _headed("Alarms")
+        rows = [(one.alarm.step, one.alarm.rule, one.alarm.then, one.alarm.detail) for one in report.alarms]
+        yield build_table(("step", "rule", "then", ""), rows, right=("step",))
+        evidence = [each for one in report.alarms for each in one.alarm.evidence]
+        told = [
+            (each.get("trajectory"), formatters.format_loose_number(each.get("reward")), each.get("part"))
+            for each in evidence
+        ]
+        if told:
+            yield build_table(("run", "reward", "paid by"), told, right=("reward",))
+    if report.changes:
+        yield _headed("Changes")
+        rows_of = [(one.step, one.what, f"{one.was} → {one.now}") for one in report.changes]
+        yield build_table(("after step", "what", ""), rows_of, right=("after step",))
+
+
+def _left_out(report: CampaignReport) -> Iterator[RenderableType]:
+    if report.left_out:
+        yield _headed("Left out")
+        yield build_table(
+            ("runs", "reason", ""), [(o.runs, o.code, o.meaning) for o in report.left_out], right=("runs",)
+        )
+
+
+def _health(report: CampaignReport) -> Iterator[RenderableType]:
+    rows = []
+    for name, values in report.health.items():
+        there = [value for value in values if value is not None]
+        rows.append((figure_title(name), *map(format_number, (there[0], there[-1], min(there), max(there)))))
+    if rows:
+        yield _headed("Health")
+        columns = ("", "first", "last", "lowest", "highest")
+        yield build_table(columns, rows, right=columns[1:])
+
+
+def _pairs(report: CampaignReport) -> Iterator[RenderableType]:
+    if report.pairs:
+        yield _headed(f"Before and after, {report.pairs[0].before.version} and {report.pairs[0].after.version}")
+        rows = []
+        for pair in report.pairs:
+            for side in (pair.before, pair.after):
+                end = side.messages[-1].text[:_CHARS] if side.messages else ""
+                rows.append((pair.scenario, side.version, format_number(side.reward), end))
+        yield build_table(("scenario", "version", "reward", "it ended with"), rows, right=("reward",))
+
+
+def _headed(text: str) -> Text:
+    return Text("\n").append_text(clean_line(text, style="bold"))

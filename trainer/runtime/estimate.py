@@ -1,0 +1,174 @@
+"""`hone train --estimate`: what a campaign would take, told before anything is started.
+
+Owns: looking up what earlier runs used and what the judge's tokens cost. Refuses: counting
+(`trainer.campaign.estimate`), and starting, writing or asking anything: the store is only read, and prices are those of
+LiteLLM's own table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from judge.settings import JudgeSettings
+from proxy.settings.hone import HoneSettings
+from recorder.errors import StoreError
+from recorder.llm import litellm_edge
+from recorder.queue.training import cost_estimates
+from recorder.queue.training.cost_estimates import TrajectoryCost
+from recorder.registry.aliases import get_aliases
+from recorder.store.bootstrap import has_store, open_to_look
+from recorder.store.database import Project, Store
+from trainer.campaign import estimate
+from trainer.campaign.estimate import CampaignCounts, CampaignEstimate, StrongJudgeEstimate, TokenEstimate
+from trainer.campaign.setup import CampaignPlan
+from trainer.errors import CampaignError
+
+ASKING = ("ruler", "rubric")  # the kinds that ask a judge model
+BASE: Final = "@0"  # how the name of an alias's base ends
+
+
+async def estimate_campaign(plan: CampaignPlan, settings: HoneSettings) -> CampaignEstimate:
+    """What a planned campaign would take. Raises `CampaignError` where it is not clear whom it trains."""
+    alias = _alias(plan.settings.alias, list(settings.declared_aliases()))
+    name = settings.judge.recipe_of(alias, plan.settings.reward_recipe)
+    recipe = settings.judge.of_alias(alias).by_recipe(name)
+    counts = estimate.count_campaign(plan, recipe.in_force(), recipe.requests)
+    strong = _strong(plan, settings, alias, name)
+    lately = await _lately(settings, alias, name, recipe, strong)
+    agent = estimate.agent_tokens(counts, plan.settings, lately.runs, alias)
+    judge = estimate.judge_tokens(counts, recipe, agent, lately.judged, alias)
+    usd = await _usd(counts, recipe, judge, lately.judged)
+    beside = None
+    if strong is not None:
+        tokens = estimate.judge_tokens(strong.counts, strong.recipe, agent, lately.by_strong, alias)
+        price = await _usd(strong.counts, strong.recipe, tokens, lately.by_strong)
+        of = strong.counts
+        beside = StrongJudgeEstimate(strong.recipe.model, strong.every, of.ruler, of.rubric, tokens, price)
+    notes = [*lately.unread, *_notes(plan, recipe, counts, beside)]
+    return CampaignEstimate(plan.name, name, plan.settings.steps, counts, agent, judge, usd, beside, notes)
+
+
+@dataclass(frozen=True, slots=True)
+class _StrongJudgePlan:
+    """The strong judge: its settings under the campaign's recipe, and what it is asked."""
+
+    recipe: JudgeSettings
+    every: int
+    counts: CampaignCounts
+
+
+def _strong(plan: CampaignPlan, settings: HoneSettings, alias: str, name: str) -> _StrongJudgePlan | None:
+    """The strong judge of a campaign; None: there is none, or it is asked nothing."""
+    alone, set_ = settings.judge.by_strong(), settings.judge.strong
+    if alone is None or set_ is None:
+        return None
+    recipe = alone.of_alias(alias).by_recipe(name)
+    whole = estimate.count_campaign(plan, recipe.in_force(), recipe.requests, moving=True)
+    counts = estimate.scale_counts(whole, set_.every)
+    return _StrongJudgePlan(recipe, set_.every, counts) if counts.ruler + counts.rubric else None
+
+
+def _alias(named: str | None, declared: list[str]) -> str:
+    if named is not None and declared and named not in declared:
+        raise CampaignError(f"there is no alias {named!r} (campaign.alias); there is: {', '.join(declared)}")
+    if named is None and len(declared) > 1:
+        raise CampaignError(f"there are several aliases ({', '.join(declared)}): say which to train with --alias")
+    return named or next(iter(declared), "the model")
+
+
+@dataclass(frozen=True, slots=True)
+class _RecentUsage:
+    """What runs of an alias used and what judging them did, as far as the store has any; and why it was not read."""
+
+    runs: TrajectoryCost | None = None
+    judged: TrajectoryCost | None = None
+    by_strong: TrajectoryCost | None = None
+    unread: Sequence[str] = ()
+
+
+async def _lately(
+    settings: HoneSettings, alias: str, name: str, recipe: JudgeSettings, strong: _StrongJudgePlan | None
+) -> _RecentUsage:
+    if not await asyncio.to_thread(has_store, settings.data, settings.recorder):
+        return _RecentUsage(unread=["there is no store yet, so nothing is known of earlier runs"])
+    parts = [reward.name for reward in recipe.in_force() if reward.kind in ASKING]
+    try:
+        async with _looking(settings) as store:
+            found = {one.name: one.id for one in await get_aliases(Project(store, settings.project))}
+            if alias not in found:
+                return _RecentUsage()
+            judged = (
+                await cost_estimates.judging_costs(store, found[alias], estimate.recipe_judges(recipe), parts)
+                if parts
+                else None
+            )
+            by_strong = None
+            if strong is not None:
+                by_strong = await cost_estimates.strong_judge_costs(
+                    Project(store, settings.project), alias, name, strong.recipe.model
+                )
+            return _RecentUsage(await cost_estimates.trajectory_costs(store, found[alias]), judged, by_strong)
+    except StoreError as e:
+        return _RecentUsage(unread=[f"nothing is known of earlier runs: {str(e).rstrip('.')}"])
+
+
+@asynccontextmanager
+async def _looking(settings: HoneSettings) -> AsyncIterator[Store]:
+    store = await open_to_look(settings.data, settings.recorder)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def _usd(
+    counts: CampaignCounts, recipe: JudgeSettings, tokens: TokenEstimate, judged: TrajectoryCost | None
+) -> float | None:
+    if not counts.ruler + counts.rubric:
+        return 0.0
+    if judged is not None and judged.usd is not None:  # with what the provider takes off for what it has read before
+        return counts.judged * judged.usd
+    if tokens.sent is None or tokens.answered is None:
+        return None
+    prices = [
+        await asyncio.to_thread(_price, model, math.ceil(share * tokens.sent), math.ceil(share * tokens.answered))
+        for model, share in _shares(counts, recipe)
+    ]
+    known = [price for price in prices if price is not None]
+    return sum(known) if len(known) == len(prices) else None
+
+
+def _price(model: str, sent: int, answered: int) -> float | None:
+    """What so many tokens cost; an alias's base is served by the engine that is there."""
+    return 0.0 if model.endswith(BASE) else litellm_edge.token_price(model, sent, answered)
+
+
+def _shares(counts: CampaignCounts, recipe: JudgeSettings) -> list[tuple[str, float]]:
+    """Which part of all requests goes to which model."""
+    whole, members = counts.ruler + counts.rubric, recipe.members
+    asked = [(member.model, counts.ruler / whole / len(members)) for member in members if counts.ruler]
+    return [*asked, (recipe.model, counts.rubric / whole)] if counts.rubric else asked
+
+
+def _notes(
+    plan: CampaignPlan, recipe: JudgeSettings, counts: CampaignCounts, strong: StrongJudgeEstimate | None
+) -> list[str]:
+    rewards, settings = recipe.in_force(), plan.settings
+    notes = []
+    if not rewards:
+        notes.append("nobody judges: set judge.model, or name rewards in [[judge.rewards]]")
+    elif not estimate.recipe_judges(recipe) and counts.ruler + counts.rubric:
+        notes.append("a reward asks a judge model, and judge.model is not set")
+    if strong is not None:
+        notes.append(
+            f"where the two judges drift apart, judge.strong ({strong.model}) judges every group until they agree "
+            f"again, and the other one of {strong.every}"
+        )
+    if settings.target is not None or settings.plateau_steps is not None:
+        notes.append("campaign.target or campaign.plateau_steps may end it earlier")
+    return [*notes, "attempts that are run again and requests that are repeated or repaired are not counted"]

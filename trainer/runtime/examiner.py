@@ -1,0 +1,183 @@
+"""What versions' gates ask of an alias, answered: the user's agent on the held-out scenarios, beside live learning.
+
+Owns: taking a wish under a lease, what is started for it and stopped again, giving it up when the gate has decided,
+and saying why it cannot be answered. Refuses: the rounds (`trainer.campaign.gate_rounds`), and starting services: a
+version that waits for its gate has a proxy.
+
+No step of the alias begins while its version is undecided, so attempts and training do not meet.
+
+What must be right before a version's gate can attempt held-out scenarios: the file, the agent, its success function.
+
+Owns: looking, for every alias that has some. Refuses: attempting anything, and telling (`trainer.commands`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from proxy.settings.hone import HoneSettings
+from recorder.base.findings import Finding, FindingLevel
+from recorder.errors import Conflict, StoreUnavailable
+from recorder.queue import campaigns, gate_requests, leases
+from recorder.queue.gate_requests import GateArm, GateRequest
+from recorder.registry import keys, replicas, tool_permissions
+from recorder.registry.aliases import AliasView
+from recorder.states import CampaignState
+from recorder.store.changes import Topic
+from recorder.store.database import Project, Store
+from trainer.agents.attempts import AttemptRunner
+from trainer.campaign import setup
+from trainer.campaign.gate_rounds import GateExamination
+from trainer.campaign.measurement import RoundMeasurer
+from trainer.campaign_settings import CampaignSettings
+from trainer.errors import AgentUnusable, CampaignBusy, ScenariosInvalid, ServiceUnavailable
+from trainer.progress import Notice, Progress
+from trainer.runtime.agents import endpoint_of, start_agents
+from trainer.runtime.services import RECENT_S, find_proxy
+from trainer.tasks import scenarios
+from trainer.tasks.scenarios import Scenario
+
+AGAIN_S: Final = 2.0  # after what may have passed by then: another process has the wish, no proxy answers
+SERVICES_S: Final = 120.0  # an engine that died may take so long to come back
+
+
+class Examiner:
+    """Answers the wishes for one alias for as long as it runs."""
+
+    def __init__(self, store: Store, alias: AliasView, settings: HoneSettings, progress: Progress) -> None:
+        self._store = store
+        self._alias = alias
+        self._everything = settings
+        self._progress = progress
+        self._told = ""
+
+    async def run(self) -> None:
+        """Answer until cancelled. Where the store is away, go on when it is back."""
+        within_s: float | None = None
+        with self._store.watch.on(Topic.CAMPAIGNS) as news:
+            while True:
+                await news.wait(within_s)
+                within_s = None
+                try:
+                    while wish := await gate_requests.next_request(self._store, self._alias.id):
+                        if not await self._answer(wish):
+                            within_s = AGAIN_S
+                            break
+                except StoreUnavailable as e:
+                    self._say(f"no gate's scenarios are attempted until the store answers: {e}", warning=True)
+                    within_s = AGAIN_S
+
+    async def _answer(self, wish: GateRequest) -> bool:
+        """Answer one wish, or say that it cannot be. False: not now."""
+        try:
+            settings, tasks = load_held_out(self._everything, self._alias.name)
+            await self._attempt(wish, settings, tasks)
+        except (AgentUnusable, ScenariosInvalid) as e:
+            await gate_requests.end_request(self._store, wish.row.id, CampaignState.FAILED, str(e))
+            self._say(f"the gate of {wish.version} goes without its scenarios: {e}", warning=True)
+        except (CampaignBusy, ServiceUnavailable, Conflict) as e:
+            self._say(f"the gate of {wish.version} waits: {e}")
+            return False
+        return True
+
+    async def _attempt(self, wish: GateRequest, settings: CampaignSettings, tasks: list[Scenario]) -> None:
+        async with AsyncExitStack() as stack:
+            owner = leases.holder_name()
+            keeper = await stack.enter_async_context(
+                setup.hold_campaign(self._store, wish.row, owner, settings.lease_s)
+            )
+            await tool_permissions.set_writes_allowed(self._store, wish.row.id, allowed=settings.allow_writes)
+            await campaigns.add_scenarios(self._store, wish.row.id, "val", setup.new_scenarios(tasks))
+            agent, success = agents = await start_agents(settings, self._everything.data, stack)
+            for started in agents:
+                await started.ready()
+            url = await self._services()
+            scopes = [keys.Scope.INFER, keys.Scope.EVAL]
+            endpoint = await endpoint_of(self._store, url, self._alias, wish.row, scopes, stack)
+            models: dict[int, str] = {GateArm.CANDIDATE: wish.version, GateArm.LIVE: wish.beside}
+            runner = AttemptRunner(
+                self._store, agent, replace(endpoint, models=models), settings, owner, self._services
+            )
+            measurer = RoundMeasurer(self._store, settings, success, self._progress)
+            still_ours = partial(setup.require_lease, keeper, wish.row)
+            self._say(f"{wish.version} attempts the held-out scenarios beside {wish.beside}")
+            await self._while_wanted(wish, GateExamination(self._store, wish, runner, measurer, still_ours))
+
+    async def _while_wanted(self, wish: GateRequest, examination: GateExamination) -> None:
+        """Run it until it is done, or until its gate has decided without the rest."""
+        running = asyncio.create_task(examination.run())
+        over = asyncio.create_task(self._over(wish))
+        try:
+            await asyncio.wait({running, over}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            unfinished = not running.done()
+            for task in (running, over):
+                task.cancel()
+            await asyncio.gather(running, over, return_exceptions=True)
+        if unfinished:
+            await examination.give_up()
+        else:
+            running.result()
+
+    async def _over(self, wish: GateRequest) -> None:
+        with self._store.watch.on(Topic.CAMPAIGNS, Topic.SERVICE) as news:
+            while await gate_requests.is_open(self._store, wish.row.id):
+                await news.wait()
+
+    async def _services(self) -> str:
+        """The proxy's URL, once it and an engine answer. Raises ServiceUnavailable."""
+        project_id = self._alias.project_id
+        try:
+            async with asyncio.timeout(SERVICES_S):
+                with self._store.watch.on(Topic.ENGINES, Topic.PROXIES) as news:
+                    while True:
+                        await news.wait(AGAIN_S)
+                        engines = await replicas.list_replicas(Project(self._store, project_id), RECENT_S)
+                        url = await find_proxy(self._store, self._everything.data, project_id)
+                        if url is not None and any(engine.state == "up" for engine in engines):
+                            return url
+        except TimeoutError:
+            raise ServiceUnavailable(
+                "no proxy with an engine answers that could be asked. Look at `hone status`."
+            ) from None
+
+    def _say(self, text: str, *, warning: bool = False) -> None:
+        if text != self._told:
+            self._told = text
+            self._progress.tell(Notice(text, warning))
+
+
+def load_held_out(settings: HoneSettings, alias: str) -> tuple[CampaignSettings, list[Scenario]]:
+    """How an alias's held-out scenarios are attempted, and these. Raises ScenariosInvalid."""
+    declared = settings.aliases.get(alias)
+    gate = declared.gate if declared is not None else None
+    if gate is None or gate.scenarios is None:
+        raise ScenariosInvalid(
+            f"this learner's settings name no held-out scenarios: give it aliases.{alias}.gate as the proxy has it"
+        )
+    same = {"agent": gate.agent, "success": gate.success, "replay": False, "on_agent_error": "exclude"}
+    return settings.campaign.model_copy(update=same), scenarios.read_scenarios(gate.scenarios)
+
+
+async def check_gates(settings: HoneSettings) -> list[Finding]:
+    """All that is looked at."""
+    gated = [name for name, alias in settings.aliases.items() if alias.gate.scenarios is not None]
+    return [await _of_alias(settings, name) for name in gated]
+
+
+async def _of_alias(settings: HoneSettings, alias: str) -> Finding:
+    what = f"gate of {alias}"
+    try:
+        attempting, tasks = load_held_out(settings, alias)
+        async with AsyncExitStack() as stack:
+            for started in await start_agents(attempting, settings.data, stack):
+                await started.ready()
+    except (AgentUnusable, ScenariosInvalid) as e:
+        todo = f"Mend aliases.{alias}.gate: until then its versions pass by their answers alone."
+        return Finding(what, FindingLevel.WRONG, f"{e}", todo)
+    found = f"{attempting.agent} attempts {len(tasks)} held-out scenarios, {attempting.success} tells success."
+    return Finding(what, FindingLevel.FINE, found)

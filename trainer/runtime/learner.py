@@ -1,0 +1,222 @@
+"""Learning from live traffic: whenever enough scored groups wait for an alias, one step on them, and again.
+
+Owns: taking a step when one is due, leaving the alias to a campaign, and saying what is waited for: a learner that
+starves says why. No step begins before the last version is decided: so every step goes on from what the one before it
+learned. Refuses: when one is due (`recorder.views.status.stages`), campaigns' groups (`trainer.campaign.loop` trains on
+them), scoring, and putting versions into service.
+
+What `hone learn` puts together: a trainer, a learner and an examiner for each alias.
+
+Owns: waiting for the store's aliases, for an alias that another trainer holds and for the end of a campaign on it.
+Refuses: the steps (`trainer.runtime.learner`), and what versions' gates ask for (`trainer.runtime.examiner`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from proxy.settings.hone import HoneSettings
+from recorder.errors import StoreUnavailable, VersionPending
+from recorder.queue import campaigns, claims, leases
+from recorder.queue.campaigns import CampaignView
+from recorder.queue.claims import GroupClaim
+from recorder.queue.training import baselines
+from recorder.registry import aliases
+from recorder.registry.aliases import AliasView
+from recorder.store.bootstrap import open_store
+from recorder.store.changes import Topic
+from recorder.store.database import Project, Store
+from recorder.views.campaigns.events import StepDone
+from recorder.views.status.stages import waits_for_campaign
+from trainer.errors import AliasBusy, StepFailed
+from trainer.progress import WAITING, CompositeProgress, Notice, PhaseStatus, Progress
+from trainer.runtime.examiner import Examiner
+from trainer.runtime.step_schedule import LearningStage, StepSchedule
+from trainer.runtime.train import OpenTrainer, open_in_background, open_trainer, trainer_settings
+from trainer.settings import TrainerSettings
+from trainer.step.summary import StepTrainer
+from trainer.trackers import base
+from trainer.trackers.delivery import track_events
+
+FAILURE_PAUSE_S = 10.0
+BREATH_S = 1.0  # what is due and cannot be taken is held by somebody else
+_JUDGE_CHECK_S = 30.0  # a judge that was killed tells nobody
+
+
+class Learner:
+    """Trains one alias for as long as it runs."""
+
+    def __init__(
+        self,
+        store: Store,
+        alias: AliasView,
+        settings: TrainerSettings,
+        trainer: StepTrainer,
+        progress: Progress,
+        patience: StepSchedule,
+    ) -> None:
+        self._store = store
+        self._alias = alias
+        self._settings = settings
+        self._trainer = trainer
+        self._progress = progress
+        self._patience = patience
+        self._said = ""
+        self._steps = 0
+
+    async def run(self) -> CampaignView:
+        """Learn until cancelled, or until a campaign runs on the alias: it is returned, and the alias is to be let go.
+
+        Raises what makes the trainer useless (`AliasBusy`), not what fails one step.
+        """
+        within_s = _JUDGE_CHECK_S
+        with self._store.watch.on(Topic.GROUPS, Topic.LEASES, Topic.SERVICE) as news:
+            while True:
+                await news.wait(within_s)
+                while not (running := await campaigns.list_running(self._store, self._alias.id)):
+                    stage = await self._patience.look()
+                    if not (claimed := await self._claim(stage)):
+                        break
+                    await self._try_step(claimed)
+                if running:
+                    return running[0]
+                self._say_what_is_missing(stage)
+                due_s = stage.due_in_s
+                within_s = _JUDGE_CHECK_S if due_s is None else min(_JUDGE_CHECK_S, max(due_s, BREATH_S))
+
+    async def _try_step(self, claimed: Sequence[GroupClaim]) -> None:
+        try:
+            await self._step(claimed)
+        except StepFailed as e:
+            self._progress.tell(Notice(f"the step failed: {e}", warning=True))
+            await asyncio.sleep(FAILURE_PAUSE_S)
+        except VersionPending:  # somebody else's step was faster: the next look sees its version
+            return
+
+    async def _claim(self, stage: LearningStage) -> list[GroupClaim]:
+        """The groups of a step, or none while none is due."""
+        if not stage.is_step_due:
+            return []
+        claimed = await claims.claim_for_training(
+            self._store, self._alias.id, self._trainer.owner, self._settings.lease_s, limit=self._settings.max_groups,
+            lacking=await baselines.list_lacking_recipes(self._store, self._alias.id),
+        )  # fmt: skip
+        if len(claimed) < self._patience.least():  # some of those counted were taken
+            for claim in claimed:
+                await claims.return_claim(self._store, claim)
+            return []
+        return claimed
+
+    async def _step(self, claimed: Sequence[GroupClaim]) -> None:
+        self._said = ""
+        self._steps += 1
+        began = time.monotonic()
+        self._progress.tell(PhaseStatus(self._steps, "training", detail=f"{len(claimed)} groups"))
+        report = await self._trainer.train_once(claimed)
+        metrics = report.metrics
+        self._progress.tell(
+            StepDone(
+                step=report.step.number if report.step else 0,
+                version=report.version.name if report.version else None,
+                sampled_by="",
+                success=None,
+                reward=metrics.get("reward_mean"),
+                kl=metrics.get("kl_engine"),
+                kl_base=metrics.get("kl_base"),
+                tokens_per_s=metrics.get("tokens_per_s"),
+                attempts=0,
+                errored=0,
+                trained=report.trained,
+                left_out=dict(report.left_out),
+                seconds={"training": time.monotonic() - began},
+                note=report.reason or "",
+                metrics=dict(metrics),
+            )
+        )
+
+    def _say_what_is_missing(self, stage: LearningStage) -> None:
+        if not stage.is_step_due and stage.status.text != self._said:
+            self._said = stage.status.text
+            self._progress.tell(PhaseStatus(0, WAITING, detail=stage.detail))
+
+
+STORE_PAUSE_S: Final = 2.0  # after the store was away
+
+
+async def learn(
+    everything: HoneSettings, names: Sequence[str], progress: Progress, open_with: OpenTrainer = open_trainer
+) -> None:
+    """Train the named aliases, or all that there are once there is one, until cancelled. `open_with` opens another
+    trainer than the real one.
+
+    Raises what makes training impossible: `BaseMismatch`, `UnsupportedModel`, the recorder's errors.
+    """
+    store = await open_store(everything.data, everything.recorder, migrate=False, project=everything.project)
+    try:
+        found = await _aliases(Project(store, everything.project), names, progress)
+        async with asyncio.TaskGroup() as learners:
+            for alias in found:
+                learners.create_task(_tracked(store, alias, everything, progress, open_with))
+                learners.create_task(Examiner(store, alias, everything, progress).run())
+    except ExceptionGroup as several:
+        raise several.exceptions[0] from several
+    finally:
+        await store.close()
+
+
+async def _aliases(project: Project, names: Sequence[str], progress: Progress) -> list[AliasView]:
+    told = False
+    with project.store.watch.on(Topic.SERVICE) as news:
+        while True:
+            await news.wait()
+            there = await aliases.get_aliases(project)
+            found = [alias for alias in there if not names or alias.name in names]
+            if found and len(found) >= len(names):
+                return found
+            if not told:
+                missing = ", ".join(sorted(set(names) - {alias.name for alias in there})) or "an alias"
+                progress.tell(PhaseStatus(0, WAITING, detail=f"Learning waits for the proxy to declare {missing}."))
+                told = True
+
+
+async def _tracked(
+    store: Store, alias: AliasView, everything: HoneSettings, progress: Progress, open_with: OpenTrainer
+) -> None:
+    run = base.alias_run(alias, everything.trainer, everything.data)
+    async with track_events(everything.track, run, progress) as tracking:
+        await _learn(store, alias, everything, CompositeProgress(progress, tracking), open_with)
+
+
+async def _learn(
+    store: Store, alias: AliasView, everything: HoneSettings, progress: Progress, open_with: OpenTrainer
+) -> None:
+    told = False
+    while True:
+        try:
+            for campaign in await campaigns.list_running(store, alias.id):
+                await _until_over(store, alias, campaign, progress)
+            async with open_in_background(store, alias, everything, open_with) as trainer:
+                opened = await trainer
+                told = False
+                settings = trainer_settings(everything)
+                patience = StepSchedule(store, alias, settings, everything.learn, everything.recorder)
+                await Learner(store, alias, settings, opened, progress, patience).run()
+        except AliasBusy as e:
+            if not told:
+                progress.tell(PhaseStatus(0, WAITING, detail=str(e)))
+                told = True
+            with suppress(StoreUnavailable):  # the next round says so
+                await leases.wait_until_free(Project(store, alias.project_id), leases.trainer_lease(alias.name))
+        except StoreUnavailable as e:  # a step that could not be given up is taken over when the trainer is opened
+            progress.tell(Notice(f"nothing is learned until the store answers: {e}", warning=True))
+            await asyncio.sleep(STORE_PAUSE_S)
+
+
+async def _until_over(store: Store, alias: AliasView, campaign: CampaignView, progress: Progress) -> None:
+    """Leave the alias to a campaign until nobody runs that any more: it ended, or was killed."""
+    progress.tell(PhaseStatus(0, WAITING, detail=waits_for_campaign(campaign.name, alias.name)))
+    await leases.wait_until_free(Project(store, alias.project_id), campaigns.lease_name(campaign.id))

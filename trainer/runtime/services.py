@@ -1,0 +1,288 @@
+"""The services that a campaign needs: found running, or started as one child and stopped again.
+
+Owns: where a running proxy is (`run.json` in the data folder, what the store heard of it, or a URL that was given),
+starting `hone up --no-learn` or a judge that is missing, waiting until store, proxy, engine and judge are there.
+Refuses: supervising engine and proxy (`hone up` does, and it uses the engine of a `hone engine` that runs), migrating
+the store.
+
+What is started runs under `proxy.supervision.watchdog`, which ends it when this process ends, by `kill -9` too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import ssl
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from recorder.errors import SchemaMismatch, StoreError
+from recorder.processes import file_modes
+from recorder.queue import leases
+from recorder.registry import aliases, replicas
+from recorder.registry.aliases import AliasView
+from recorder.settings import RecorderSettings
+from recorder.store.bootstrap import open_store
+from recorder.store.changes import ChangeSignal, Topic
+from recorder.store.database import Project, Store
+from trainer.errors import ServiceUnavailable
+
+RUN_FILE = "run.json"
+POLL_S = 0.2  # what tells nobody: files, and whether a proxy answers
+GRACE_S = 20.0
+HEALTH_TIMEOUT_S = 2.0
+# Proxies and engines report every ten seconds; one not heard of for so long is gone.
+RECENT_S = 20.0
+_LOG_LINES = 20
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRequest:
+    """What to look for, and how to start it."""
+
+    data: Path
+    project: str
+    recorder: RecorderSettings
+    proxy_url: str | None = None  # given: it must be there, nothing is started in its place
+    options: Sequence[str] = ()  # `--config`, `--data` for what is started
+    env: Mapping[str, str] = field(default_factory=dict)  # variables for it, beside ours
+    start_timeout_s: float = 420.0  # an engine may take minutes to load its model
+    found_timeout_s: float = 20.0  # what runs already, or is light, is there sooner
+    judge: bool = True  # whether anything is to be judged
+
+
+class CampaignServices:
+    """Proxy, engine and judge for as long as a campaign runs: ``async with Services(wanted, say) as services``."""
+
+    def __init__(self, wanted: ServiceRequest, say: Say) -> None:
+        self.wanted = wanted
+        self._say = say
+        self._url = wanted.proxy_url
+        self._without_judge = False  # what was started has none: one ran already, or none is wanted
+        self._store: Store | None = None
+        self._children: list[_Child] = []
+
+    async def __aenter__(self) -> CampaignServices:
+        """Find a running proxy, or begin to start one. Returns at once; `store()` and `ready()` wait."""
+        self._url = await self._running()
+        if self._url is None and self.wanted.proxy_url is not None:
+            raise ServiceUnavailable(
+                f"no proxy answers at {self.wanted.proxy_url}/healthz. Start one with `hone up` or `hone serve`, "
+                "or leave --proxy out: what is missing is then started."
+            )
+        if self._url is None:
+            await self._start_up()
+        return self
+
+    async def _running(self) -> str | None:
+        """The proxy that was named, that `hone up` wrote down, or that a `hone serve` on this store reports."""
+        if self.wanted.proxy_url is not None:
+            return self.wanted.proxy_url if await is_healthy(self.wanted.proxy_url) else None
+        try:
+            store = await self._open()
+        except StoreError:  # none of our schema: it has heard of nobody
+            store = None
+        return await find_proxy(store, self.wanted.data, self.wanted.project)
+
+    async def _start_up(self) -> None:
+        there = self._store is not None and await self.judge_runs()
+        self._without_judge = there or not self.wanted.judge
+        what = "engine and proxy" if self._without_judge else "engine, proxy and judge"
+        self._say(f"starting {what}; their logs are in {self.wanted.data / 'logs'}")
+        await self._start("up", "--no-learn", *(["--no-judge"] if self._without_judge else []))
+
+    async def __aexit__(self, *error: object) -> None:
+        """Close the store and stop what was started, and only that."""
+        if self._store is not None:
+            await self._store.close()
+        await asyncio.gather(*(child.stop() for child in self._children))
+
+    async def store(self) -> Store:
+        """The store, as soon as it is there and has this program's schema."""
+        deadline = self._deadline()
+        while True:
+            try:
+                return await self._open()
+            except StoreError as e:
+                # a service that was started here makes or migrates it; one that ran before has done so
+                if not self._children or time.monotonic() > deadline or not _may_come(e):
+                    raise
+                await self._wait()
+
+    async def _open(self) -> Store:
+        if self._store is None:
+            self._store = await open_store(
+                self.wanted.data, self.wanted.recorder, migrate=False, project=self.wanted.project
+            )
+        return self._store
+
+    async def alias(self, name: str | None) -> AliasView:
+        """The alias of that name, or the only one, as soon as the proxy has declared it."""
+        store, deadline = await self.store(), self._deadline()
+        with store.watch.on(Topic.SERVICE) as news:
+            while True:
+                await self._wait(news)
+                found = await aliases.get_aliases(Project(store, self.wanted.project))
+                chosen = [a for a in found if a.name == name] if name else found
+                if len(chosen) == 1:
+                    return chosen[0]
+                if len(chosen) > 1:
+                    names = ", ".join(a.name for a in found)
+                    raise ServiceUnavailable(f"there are several aliases ({names}): say which to train with --alias")
+                if time.monotonic() > deadline:
+                    there = ", ".join(a.name for a in found) or "none"
+                    raise ServiceUnavailable(f"the proxy serves no alias {name or ''!r}; there is: {there}")
+
+    async def ready(self) -> str:
+        """Wait until proxy, engine and, where one is wanted, judge are there; the proxy's URL."""
+        url = await self._until(self._proxy, "a proxy that serves this store")
+        await self._until(self._engine, "an engine behind the proxy")
+        if not self.wanted.judge:
+            return str(url)
+        if not await self._judge() and (not self._children or self._without_judge):
+            self._say("no judge runs: starting one")
+            await self._start("judge")
+        await self._until(self._judge, "a judge")
+        return str(url)
+
+    async def judge_runs(self) -> bool:
+        """Whether a judge is present: without one, no group will ever be scored."""
+        return bool(await self._judge())
+
+    async def _proxy(self) -> str | None:
+        url = self._url or running_proxy(self.wanted.data)
+        if url is None or not await is_healthy(url):
+            return None
+        seen = await replicas.list_live_proxies(Project(await self.store(), self.wanted.project), RECENT_S)
+        return url if seen else None
+
+    async def _engine(self) -> str | None:
+        found = await replicas.list_replicas(Project(await self.store(), self.wanted.project), RECENT_S)
+        return next((r.url for r in found if r.state == "up"), None)
+
+    async def _judge(self) -> str | None:
+        found = await leases.list_holders(Project(await self.store(), self.wanted.project), leases.JUDGE)
+        return found[0].name if found else None
+
+    async def _until(self, look: Callable[[], Any], what: str) -> Any:
+        deadline = self._deadline()
+        with (await self.store()).watch.on(Topic.ENGINES, Topic.PROXIES, Topic.LEASES) as news:
+            while (found := await look()) is None:
+                if time.monotonic() > deadline:
+                    raise ServiceUnavailable(
+                        f"{what} is not there; the store is in {self.wanted.data}, the project is "
+                        f"{self.wanted.project!r}. Look at `hone status` and {self.wanted.data / 'logs'}."
+                    )
+                await self._wait(news)
+        return found
+
+    def _deadline(self) -> float:
+        return time.monotonic() + (self.wanted.start_timeout_s if self._children else self.wanted.found_timeout_s)
+
+    async def _wait(self, news: ChangeSignal | None = None) -> None:
+        """Wait for news of the store, but not for long: what was started may end, or begin to answer."""
+        for child in self._children:
+            child.check()
+        await (news.wait(POLL_S) if news is not None else asyncio.sleep(POLL_S))
+
+    async def _start(self, *command: str) -> None:
+        log = self.wanted.data / "logs" / f"{command[0]}.log"
+        argv = [sys.executable, "-P", "-m", "proxy.cli", *command, *self.wanted.options]
+        self._children.append(await _Child.start(argv, log, self.wanted.env))
+
+
+class _Child:
+    """One started program, under `proxy.supervision.watchdog`; its standard input is the lifeline."""
+
+    def __init__(self, process: asyncio.subprocess.Process, name: str, log: Path) -> None:
+        self._process = process
+        self._name = name
+        self._log = log
+
+    @classmethod
+    async def start(cls, argv: Sequence[str], log: Path, env: Mapping[str, str]) -> _Child:
+        file_modes.make_folder(log.parent)
+        with file_modes.open_log(log) as out:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-m", "proxy.supervision.watchdog", str(GRACE_S), *argv,
+                env={**os.environ, **env},
+                stdin=asyncio.subprocess.PIPE,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,  # Ctrl-C in the terminal is for us: what was started stops after us
+            )  # fmt: skip
+        return cls(process, argv[4], log)
+
+    def check(self) -> None:
+        """Raise `ServiceUnavailable` if it has ended."""
+        if self._process.returncode is not None:
+            raise ServiceUnavailable(
+                f"`hone {self._name}` ended with status {self._process.returncode}. The last lines of {self._log}:\n"
+                + last_lines(self._log, _LOG_LINES)
+            )
+
+    async def stop(self) -> None:
+        """Ask it to end, and wait: the watcher kills what does not in time."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+        await self._process.wait()
+
+
+async def find_proxy(store: Store | None, data: Path, project: str) -> str | None:
+    """A proxy that answers: the one that wrote itself down in the data folder, else one that the store heard of."""
+    noted = running_proxy(data)
+    seen = (
+        await replicas.list_live_proxies(Project(store, project), RECENT_S) if store is not None and not noted else []
+    )
+    for url in [noted] if noted else [proxy.url for proxy in seen]:
+        if await is_healthy(url):
+            return url
+    return None
+
+
+def running_proxy(data: Path) -> str | None:
+    """The proxy that a running `hone up` or `hone serve` wrote down, if there is such a note."""
+    try:
+        noted = json.loads((data / RUN_FILE).read_text())
+    except (OSError, ValueError):
+        return None
+    url = noted.get("proxy_url") if isinstance(noted, dict) else None
+    return url.rstrip("/") if isinstance(url, str) else None
+
+
+async def is_healthy(url: str) -> bool:
+    """Whether a proxy answers its health check."""
+    # reading all certificates takes longer than any answer, so only where they are needed
+    tls = ssl.create_default_context() if url.startswith("https://") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # not through the environment's HTTP proxies: what Hone started is on this machine
+    async with httpx.AsyncClient(trust_env=False, timeout=HEALTH_TIMEOUT_S, verify=tls) as client:
+        try:
+            return (await client.get(f"{url}/healthz")).status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+
+def last_lines(path: Path, count: int) -> str:
+    """The end of a log."""
+    try:
+        with path.open("rb") as f:
+            f.seek(max(0, os.fstat(f.fileno()).st_size - 64 * 1024))
+            return "\n".join(f.read().decode(errors="replace").splitlines()[-count:])
+    except OSError:
+        return "(it has no log)"
+
+
+def _may_come(error: StoreError) -> bool:
+    return type(error) is StoreError or isinstance(error, SchemaMismatch)

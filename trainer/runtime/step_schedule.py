@@ -1,0 +1,79 @@
+"""What a learner waits for, as the store has it: how learning of its alias stands now.
+
+Owns: leaving out what is too old, and asking about one alias as the process that trains it. Refuses: the rule and its
+sentence (`recorder.views.status.stages`), claiming and training (`trainer.runtime.learner`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from recorder.base.terminal import clock_time
+from recorder.queue.judging import scores
+from recorder.registry.aliases import AliasView
+from recorder.settings import LearnSettings, RecorderSettings
+from recorder.states import GroupState
+from recorder.store.database import Project, Store
+from recorder.views.status.stage_facts import read_alias
+from recorder.views.status.stages import FEWEST, LoopSettings, StageCode, StageState, StageStatus, learning_stage
+from trainer.settings import TrainerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class LearningStage:
+    """How learning of an alias stood at a time (the store's clock, unix seconds)."""
+
+    status: StageStatus
+    at: float
+
+    @property
+    def is_step_due(self) -> bool:
+        """Whether a step may begin now."""
+        return self.status.is_step_due
+
+    @property
+    def due_in_s(self) -> float | None:
+        """In how many seconds a step may begin with what is there; 0: now. None: not before something changes."""
+        if self.is_step_due:
+            return 0.0
+        by_time = self.status.state is StageState.PAUSED or self.status.code == StageCode.FIRST_WAIT
+        return max(0.0, self.status.until - self.at) if by_time and self.status.until is not None else None
+
+    @property
+    def detail(self) -> str:
+        """The sentence, and when the next group closes where groups are what is missing."""
+        status = self.status
+        if status.code != StageCode.TOO_FEW_GROUPS or status.until is None:
+            return status.text
+        return f"{status.text} The next group closes at about {clock_time(status.until, self.at)}."
+
+
+class StepSchedule:
+    """Says of one alias when enough is there."""
+
+    def __init__(
+        self,
+        store: Store,
+        alias: AliasView,
+        settings: TrainerSettings,
+        learn: LearnSettings,
+        recorder: RecorderSettings,
+    ) -> None:
+        self._store = store
+        self._alias = alias
+        self._settings = LoopSettings(recorder, learn, settings)
+
+    async def look(self) -> LearningStage:
+        """How learning stands for the process that trains the alias, between two of its steps."""
+        if (max_age_s := self._settings.learn.max_age_s) is not None:
+            stale = (GroupState.SCORED,)
+            await scores.exclude_old_groups(
+                Project(self._store, self._alias.project_id), stale, max_age_s, self._alias.id
+            )
+        alias, facts = await read_alias(self._store, self._alias, self._settings)
+        between_steps = replace(alias, has_learner=True, step_running=False)
+        return LearningStage(learning_stage(between_steps, facts, self._settings), facts.at)
+
+    def least(self) -> int:
+        """The fewest groups that a step may be made of."""
+        return min(FEWEST, self._settings.trainer.min_groups, self._settings.trainer.max_groups)

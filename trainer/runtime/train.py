@@ -1,0 +1,254 @@
+"""The report that a campaign leaves behind when it ends.
+
+Owns: when it is made, where it lies, and that a report that cannot be made never takes the place of how the campaign
+ended. Refuses: what it says (`trainer.report`).
+
+What `hone train` puts together: services, agent, trainer and a campaign that is new or gone on with.
+
+Owns: what starts beside what: engine, agent and torch all take seconds, so they start together. Refuses: the steps
+(`trainer.campaign.loop`) and the campaign's row (`trainer.campaign.setup`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from proxy.settings.hone import HoneSettings
+from recorder.errors import RecorderError
+from recorder.processes import file_modes
+from recorder.queue import campaigns, leases
+from recorder.queue.campaigns import CampaignView
+from recorder.registry.aliases import AliasView
+from recorder.store.database import Project, Store
+from recorder.views.campaigns.events import CampaignEnded, CampaignMeasure
+from recorder.views.campaigns.history import read_history
+from trainer.agents.attempts import AttemptRunner
+from trainer.campaign.loop import Campaign, VersionComparison
+from trainer.campaign.measurement import RoundMeasurer
+from trainer.campaign.sampling import RoundSampler
+from trainer.campaign.setup import CampaignPlan, begin_or_find, hold_campaign, mark_ended_early, require_lease
+from trainer.errors import AliasBusy, TrainerError
+from trainer.measures import arms
+from trainer.progress import CompositeProgress, JsonProgress, Notice, PhaseStatus, Progress
+from trainer.report import page, terminal
+from trainer.report.contents import gather_report
+from trainer.runtime import measures, withheld_tools
+from trainer.runtime.agents import endpoint_of, start_agents
+from trainer.runtime.services import CampaignServices, ServiceRequest
+from trainer.settings import TrainerSettings
+from trainer.step.summary import StepTrainer
+from trainer.trackers import base
+from trainer.trackers.delivery import track_events
+from trainer.trackers.entries import TranscriptSamples
+
+PAGE = "report.html"  # beside the campaign's events
+
+
+@asynccontextmanager
+async def report_on_failure(
+    store: Store, campaign: CampaignView, data: Path, progress: Progress
+) -> AsyncIterator[None]:
+    """Leave the report of a campaign that fails within, once it has come to anything. An interruption is no failure."""
+    try:
+        yield
+    except (TrainerError, RecorderError):
+        await leave_report(store, await campaigns.get_campaign(store, campaign.id), data, progress)
+        raise
+
+
+async def leave_report(store: Store, campaign: CampaignView, data: Path, progress: Progress) -> None:
+    """Write the page of a campaign as it ends, and tell it in short; of one that did nothing there is none."""
+    path = data / "campaigns" / campaign.name / PAGE
+    try:
+        report = await gather_report(store, campaign)
+        if not report.steps and not report.validations:
+            return
+        await asyncio.to_thread(page.write_page, report, path)
+    except (OSError, RecorderError) as e:
+        told = f"no report was written to {path}: {e}. `hone report {campaign.name}` shows one"
+        progress.tell(Notice(told, warning=True))
+        return
+    progress.tell(Notice(f"{terminal.report_summary(report)}\nreport: {path}"))
+
+
+YIELD_TIMEOUT_S = 1800.0  # a step on a large model may take minutes, and is not cut short
+
+
+class Trainer(StepTrainer, Protocol):
+    """A trainer that is open."""
+
+    async def close(self) -> None:
+        """Give the alias back."""
+
+
+OpenTrainer = Callable[[Store, AliasView, HoneSettings], Coroutine[Any, Any, Trainer]]
+
+
+async def train(
+    plan: CampaignPlan,
+    everything: HoneSettings,
+    wanted: ServiceRequest,
+    progress: Progress,
+    open_with: OpenTrainer | None = None,
+) -> CampaignEnded:
+    """Run a campaign to its end, with everything that it needs. `open_with` opens another trainer than the real one.
+
+    What is told is also appended to `campaigns/<name>/events.jsonl` in the data folder, whatever `progress` is; at its
+    end the campaign's report lies beside it.
+
+    Raises the trainer's and recorder's errors; the campaign is then marked failed, or stopped where it was cancelled,
+    and can be gone on with.
+    """
+    settings = plan.settings
+    async with AsyncExitStack() as stack:
+        progress = CompositeProgress(progress, stack.enter_context(event_log(everything.data, plan.name)))
+        measure = measures.measure_of(plan, everything)
+        _warn_of_blind_validation(plan, measure.yardstick, progress)
+        services = await stack.enter_async_context(CampaignServices(wanted, lambda text: progress.tell(Notice(text))))
+        agent, *others = agents = await start_agents(settings, everything.data, stack)
+        progress.tell(PhaseStatus(0, "starting"))
+        if open_with is None:
+            warm = asyncio.create_task(asyncio.to_thread(_import_trainer), name="import torch")
+            stack.push_async_callback(asyncio.gather, warm, return_exceptions=True)
+        store = await services.store()
+        alias = await services.alias(settings.alias)
+        campaign = await begin_or_find(store, alias, plan, progress)
+        owner = leases.holder_name()
+        keeper = await stack.enter_async_context(hold_campaign(store, campaign, owner, settings.lease_s))
+        kept = base.campaign_run(campaign, settings, everything.trainer, everything.data)
+        tracking = await stack.enter_async_context(
+            track_events(everything.track, kept, progress, TranscriptSamples(store, campaign.id))
+        )
+        tracking.again((await read_history(store, campaign)).events)
+        told = CompositeProgress(progress, tracking)
+        await stack.enter_async_context(report_on_failure(store, campaign, everything.data, progress))
+        await stack.enter_async_context(mark_ended_early(store, campaign))
+        await stack.enter_async_context(withheld_tools.notify_withheld(store, campaign.id, progress))
+        open_with = partial(open_when_free, open_with or open_trainer, campaign, progress)
+        trainer = await stack.enter_async_context(open_in_background(store, alias, everything, open_with))
+        for started in agents:
+            await started.ready()
+        compared = VersionComparison(
+            measure.yardstick, measure.averaged, arms.campaign_arms(settings, alias.name), measure.recipe
+        )
+        scopes = measures.scopes_of(plan, measure.yardstick)
+        endpoint = await endpoint_of(store, await services.ready(), alias, campaign, scopes, stack)
+        endpoint = replace(endpoint, models=compared.sides.models(settings.val_attempts))
+        runner = AttemptRunner(store, agent, endpoint, settings, owner, services.ready)
+        run = Campaign(
+            store,
+            campaign,
+            alias,
+            settings,
+            compared,
+            sampler=RoundSampler(store, campaign, settings, runner, told, services.judge_runs),
+            measurer=RoundMeasurer(store, settings, others[0] if others else None, told),
+            trainer=trainer,
+            lease_s=everything.trainer.lease_s,
+            max_tries=everything.trainer.max_tries,
+            progress=told,
+            still_ours=lambda: require_lease(keeper, campaign),
+            leave_report=lambda as_ended: leave_report(store, as_ended, everything.data, told),
+        )
+        ended = await run.run()
+        told.tell(ended)  # last: scripts wait for it
+        return ended
+
+
+def _warn_of_blind_validation(plan: CampaignPlan, yardstick: CampaignMeasure, progress: Progress) -> None:
+    if yardstick is CampaignMeasure.NOTHING and (plan.validates or plan.settings.plateau_steps is not None):
+        text = (
+            "nothing can be measured, so neither a target nor a plateau ends this campaign: RULER's scores compare the "
+            "runs of one group. Set campaign.success, or give validation scenarios where RULER is the only reward"
+        )
+        progress.tell(Notice(text, warning=True))
+
+
+@contextmanager
+def event_log(data: Path, name: str) -> Iterator[JsonProgress]:
+    """Where a campaign's events are kept; a campaign that is gone on with appends to them."""
+    path = data / "campaigns" / name / "events.jsonl"
+    file_modes.make_folder(path.parent)
+    with open(path, "a", encoding="utf-8", opener=file_modes.private_opener) as file:
+        yield JsonProgress(file)
+
+
+@asynccontextmanager
+async def open_in_background(
+    store: Store, alias: AliasView, everything: HoneSettings, open_with: OpenTrainer
+) -> AsyncIterator[asyncio.Task[Trainer]]:
+    """The trainer of an alias, as a task that may still be loading; closed at the end."""
+    task = asyncio.create_task(open_with(store, alias, everything), name="open the trainer")
+    try:
+        yield task
+    finally:
+        task.cancel()
+        (opened,) = await asyncio.gather(task, return_exceptions=True)
+        if not isinstance(opened, BaseException):
+            await opened.close()
+
+
+async def open_trainer(store: Store, alias: AliasView, everything: HoneSettings) -> Trainer:
+    """Load the base that the engine serves, and hold the alias."""
+    module = await asyncio.to_thread(_import_trainer)
+    await leases.release_dead(Project(store, alias.project_id), leases.trainer_lease(alias.name))
+    opened: Trainer = await module.AliasTrainer.open(store, alias, trainer_settings(everything), everything.data)
+    return opened
+
+
+async def open_when_free(
+    open_with: OpenTrainer,
+    campaign: CampaignView,
+    progress: Progress,
+    store: Store,
+    alias: AliasView,
+    everything: HoneSettings,
+) -> Trainer:
+    """Open a campaign's trainer, when the learner has left it the alias: it does so between two steps.
+
+    Raises `AliasBusy` where another campaign runs on the alias, or nobody lets go of it in time.
+    """
+    waits = 0.0
+    while True:
+        try:
+            return await open_with(store, alias, everything)
+        except AliasBusy as e:
+            others = [one for one in await campaigns.list_running(store, alias.id) if one.id != campaign.id]
+            if others:
+                raise AliasBusy(f"campaign {others[0].name!r} trains the alias {alias.name!r} now. {e}") from e
+            if waits >= YIELD_TIMEOUT_S:
+                raise
+            progress.tell(PhaseStatus(0, "starting", detail="waiting for the learner to end its step: it makes way"))
+            began = time.monotonic()
+            await _until_let_go(store, alias, YIELD_TIMEOUT_S - waits)
+            waits += time.monotonic() - began
+
+
+async def _until_let_go(store: Store, alias: AliasView, patience_s: float) -> None:
+    with suppress(TimeoutError):  # who asked tries once more, and says who holds it
+        async with asyncio.timeout(patience_s):
+            await leases.wait_until_free(Project(store, alias.project_id), leases.trainer_lease(alias.name))
+
+
+def trainer_settings(everything: HoneSettings) -> TrainerSettings:
+    """The trainer's settings, with the engine's base and precision where they name none of their own."""
+    settings, engine = everything.trainer, everything.engine
+    same: dict[str, Any] = {"base": settings.base or engine.base}
+    if settings.dtype == "auto" and engine.dtype in ("float32", "bfloat16"):
+        same["dtype"] = engine.dtype
+    return settings.model_copy(update=same)
+
+
+def _import_trainer() -> Any:
+    # Threads that wait for work by spinning would take the cores that the engine on this machine needs.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    return importlib.import_module("trainer.step.alias_trainer")

@@ -1,0 +1,121 @@
+"""A file of scenarios that grows while they are made, so that being stopped or killed loses none that was checked.
+
+Owns: going on with a file that an earlier run left, what is one, writing durably, a line torn by a crash. Refuses:
+what a scenario is (`trainer.tasks.scenarios`), and which are made.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from io import FileIO
+from pathlib import Path
+from typing import Final
+
+from recorder.processes import file_modes
+from trainer.errors import NoTasks, ScenariosInvalid
+from trainer.scenario_generation.difficulties import Difficulty, scenario_difficulty
+from trainer.tasks.scenarios import Scenario, parse_scenarios, scenario_line
+
+_HEADS: Final = tuple(f'{{"id": "{kind.replace("_", "-")}-'.encode() for kind in Difficulty)  # how our lines begin
+
+
+class ScenarioWriter:
+    """A scenario file. `begun`: what an earlier run left in it. One process at a time; `close()` at the end."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens a file that is there; a new one is made for the first scenario.
+
+        Raises `NoTasks` where it holds anything but generated scenarios, another process writes it, or it cannot be
+        opened.
+        """
+        self._path = path
+        self._file: FileIO | None = None
+        self.begun: list[Scenario] = []
+        if path.exists():
+            try:
+                self._go_on()
+            except NoTasks:
+                self.close()
+                raise
+
+    def add(self, made: Sequence[Scenario]) -> None:
+        """Write scenarios at the end; they are on the disk when this returns. Raises `NoTasks`."""
+        if not made:
+            return
+        # a lone surrogate becomes its JSON escape: it is read back as it was
+        data = "".join(scenario_line(one) + "\n" for one in made).encode(errors="backslashreplace")
+        try:
+            _write(self._file or self._new(), data)
+        except OSError as e:
+            raise self._unusable(f"cannot be written: {e.strerror or e}") from e
+
+    def close(self) -> None:
+        """Let another process go on with it."""
+        if self._file is not None:
+            self._file.close()
+
+    def _new(self) -> FileIO:
+        try:
+            self._file = self._locked(open(self._path, "xb", buffering=0, opener=file_modes.private_opener))  # noqa: SIM115
+        except FileExistsError:
+            raise self._taken() from None
+        folder = os.open(self._path.absolute().parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+        return self._file
+
+    def _go_on(self) -> None:
+        if not self._path.is_file():  # reading a terminal would wait for it
+            raise self._taken()
+        try:
+            self._file = file = self._locked(self._path.open("r+b", buffering=0))
+        except OSError as e:
+            raise self._unusable(f"cannot be opened: {e.strerror or e}") from e
+        content = file.readall()
+        whole, torn = content[: content.rfind(b"\n") + 1], content[content.rfind(b"\n") + 1 :]
+        try:
+            self.begun = parse_scenarios(whole.split(b"\n"), str(self._path)) if whole else []
+        except ScenariosInvalid:
+            raise self._taken() from None
+        if not all(map(scenario_difficulty, self.begun)) or not _is_head(torn):
+            raise self._taken()
+        file.truncate(len(whole))  # the line that a crash tore was told to nobody
+        file.seek(len(whole))
+
+    def _locked(self, file: FileIO) -> FileIO:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # goes with the process, however it ends
+        except BlockingIOError:
+            file.close()
+            raise self._unusable("is being written by another process") from None
+        return file
+
+    def _taken(self) -> NoTasks:
+        return self._unusable("is there already, and holds other things than generated scenarios")
+
+    def _unusable(self, why: str) -> NoTasks:
+        return NoTasks(f"{self._path} {why}: name another file with --out")
+
+
+def _write(file: FileIO, data: bytes) -> None:
+    """All of it at the file's end, on the disk; or, as far as that is possible, nothing. Raises OSError."""
+    end = file.tell()
+    try:
+        while data:
+            data = data[file.write(data) :]
+        os.fsync(file.fileno())
+    except OSError:
+        with suppress(OSError):
+            file.truncate(end)
+            file.seek(end)
+        raise
+
+
+def _is_head(torn: bytes) -> bool:
+    """Whether what follows the last whole line is the beginning of one of ours, or nothing."""
+    return any(head.startswith(torn) or torn.startswith(head) for head in _HEADS)

@@ -1,0 +1,85 @@
+"""The model that writes scenarios: a model of `recorder.llm.client`, and what it may cost.
+
+Owns: which model and whose key, what was spent and its bound. Refuses: sending, retries, pace and keys in messages
+(`recorder.llm.client`), what is asked and what the answer means.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from judge.panel_settings import BASE
+from judge.settings import JudgeSettings
+from recorder.errors import ModelFailed
+from recorder.llm.client import LlmClient, Messages, ModelEndpoint, ModelReply
+from trainer.errors import GeneratorFailed
+
+TEMPERATURE: Final = 1.0  # tasks are to differ; left out where the provider does not take one
+
+
+@dataclass(slots=True)
+class WriterCost:
+    """What all requests came to. `usd` None: the price is not known."""
+
+    requests: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    usd: float | None = None
+
+
+class WriterModel:
+    """The model. One event loop; `close()` at the end."""
+
+    def __init__(self, settings: JudgeSettings, model: str | None = None, max_usd: float | None = None) -> None:
+        """Raises `GeneratorFailed` where no model is set."""
+        name = model or settings.model
+        if not name:
+            raise GeneratorFailed(
+                "no model is set that could write scenarios: name one with --model (as LiteLLM calls it, "
+                "`openai/gpt-5-mini`), or set judge.model"
+            )
+        if name == BASE:
+            raise GeneratorFailed(
+                f"{BASE!r} judges, and does not write scenarios: it would be asked what it is trained on. Name a model "
+                "with --model, as LiteLLM calls it (`openai/gpt-5-mini`)"
+            )
+        self._model = LlmClient(_reached(name, settings), settings, TEMPERATURE)
+        self._max_usd = max_usd
+        self.spent = WriterCost()
+
+    @property
+    def spent_up(self) -> bool:
+        """Whether as much was spent as may be."""
+        return self._max_usd is not None and (self.spent.usd or 0.0) >= self._max_usd
+
+    async def ask(self, messages: Messages) -> str:
+        """What the model says; sent again, after a pause, where it is unreachable, overloaded or broken.
+
+        Raises `GeneratorFailed`.
+        """
+        try:
+            reply = await self._model.ask(messages)
+        except ModelFailed as e:
+            raise GeneratorFailed(f"the model {e}") from None
+        finally:
+            self.spent.requests = self._model.requests
+        self._count(reply)
+        return reply.text
+
+    async def close(self) -> None:
+        """Close connections, and what LiteLLM left running on this loop."""
+        await self._model.close()
+
+    def _count(self, reply: ModelReply) -> None:
+        self.spent.tokens_in += reply.tokens_in
+        self.spent.tokens_out += reply.tokens_out
+        if reply.cost_usd is not None:
+            self.spent.usd = (self.spent.usd or 0.0) + reply.cost_usd
+
+
+def _reached(name: str, settings: JudgeSettings) -> ModelEndpoint:
+    """The judge's address and key are for the judge's provider alone."""
+    if name.partition("/")[0] != settings.model.partition("/")[0]:
+        return ModelEndpoint(name)
+    return ModelEndpoint(name, settings.api_base, settings.api_key.get_secret_value() if settings.api_key else "")

@@ -1,0 +1,80 @@
+"""Holding an alias and groups for as long as work on them takes.
+
+Owns: renewing the trainer's lease, and claims while a step uses them; knowing when one was lost.
+Refuses: taking leases and claims, and what is done when they are lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+from recorder.errors import LeaseLost, StoreUnavailable
+from recorder.queue import claims, leases
+from recorder.queue.claims import GroupClaim
+from recorder.queue.leases import Lease
+from recorder.store.database import Store
+
+_RENEWALS_A_LEASE = 3  # two may fail before a lease runs out
+
+
+class LeaseRenewer:
+    """Renews from a task of the event loop, so the work itself must be in a thread."""
+
+    def __init__(self, store: Store, lease: Lease, lease_s: float) -> None:
+        self.lease = lease
+        self.lost = threading.Event()  # asked by the working thread too
+        self._store = store
+        self._lease_s = lease_s
+        self._claims: Sequence[GroupClaim] = ()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[LeaseRenewer]:
+        """Renew the lease within, and let it go at the end."""
+        task = asyncio.create_task(self._renew(), name=f"keep {self.lease.name}")
+        try:
+            yield self
+        finally:
+            task.cancel()
+            try:
+                with suppress(asyncio.CancelledError, LeaseLost):
+                    await task
+            finally:
+                await leases.release_lease(self._store, self.lease)
+
+    @contextmanager
+    def keeping(self, held: Sequence[GroupClaim]) -> Iterator[None]:
+        """Renew these claims too, within. Claims may be let go meanwhile with `drop`."""
+        self._claims = list(held)
+        try:
+            yield
+        finally:
+            self._claims = ()
+
+    def drop(self, given_up: GroupClaim) -> None:
+        """Stop renewing a claim that was given up on purpose."""
+        self._claims = [claim for claim in self._claims if claim is not given_up]
+
+    async def _renew(self) -> None:
+        try:
+            while True:
+                await asyncio.sleep(self._lease_s / _RENEWALS_A_LEASE)
+                with suppress(StoreUnavailable):  # away for a moment: the next renewal may still be in time
+                    await self.renew_now()
+        finally:  # whatever ended this, nobody renews any more
+            self.lost.set()
+
+    async def renew_now(self) -> None:
+        """Renew everything once. Raises LeaseLost where the alias is another's.
+
+        A claim that is lost is only dropped: it may have been let go this very moment, and a step that still counts
+        on it is refused when it is to be finished.
+        """
+        self.lease = await leases.renew_lease(self._store, self.lease, self._lease_s)
+        for claim in self._claims:
+            try:
+                await claims.renew_claim(self._store, claim, self._lease_s)
+            except LeaseLost:
+                self.drop(claim)

@@ -1,0 +1,108 @@
+"""What a tracker is, and what it is told of the run that it keeps.
+
+Owns: the interface that each tracker's file fulfils with a function `begin(run, settings)`. Refuses: any tracker.
+
+Which settings may leave this machine: numbers, switches and choices.
+
+Owns: that rule. Refuses: every text, path, address and command that somebody wrote, for any of them may hold a key.
+
+What a tracker's run is of: a campaign, or an alias that learns from live traffic.
+
+Owns: its id, name and the settings sent of it. Refuses: opening it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, get_args, get_origin
+
+from pydantic import BaseModel
+
+from recorder.queue.campaigns import CampaignView
+from recorder.registry.aliases import AliasView
+from trainer.campaign_settings import CampaignSettings
+from trainer.settings import TrainerSettings
+from trainer.track_settings import TrackSettings
+
+ID_TAG: Final = "hone.id"
+
+Value = bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class TrackerRun:
+    """A campaign, or an alias that learns: one run of every tracker, which is gone on with by its id."""
+
+    id: str
+    name: str
+    folder: str  # where a tracker may keep files of its own
+    settings: Mapping[str, Value]  # fit to leave this machine (`trainer.trackers.base`)
+
+
+@dataclass(frozen=True, slots=True)
+class TrackerEntry:
+    """What one event comes to. `key` names the event: a tracker is sent none twice."""
+
+    key: str
+    step: int
+    figures: Mapping[str, float]
+    texts: Mapping[str, str]
+
+
+class Tracker(Protocol):
+    """One run of one tracker, open. Any of its calls may raise whatever its library raises."""
+
+    def log(self, nth: int, entry: TrackerEntry) -> None:
+        """Take an event's figures and texts; `nth`: how many events the run was sent before, over all its processes."""
+
+    def end(self, reason: str, *, failed: bool) -> None:
+        """Send what is left. The run may be gone on with later."""
+
+
+class TrackerOpener(Protocol):
+    """What opens a tracker's run, or goes on with it."""
+
+    def __call__(self, run: TrackerRun, settings: TrackSettings, /) -> Tracker:
+        """Raise whatever the library raises where it cannot."""
+
+
+def safe_settings(model: BaseModel, section: str) -> dict[str, Value]:
+    """The settings of a section that may be sent, by dotted key."""
+    return dict(_of(model, f"{section}."))
+
+
+def _of(model: BaseModel, prefix: str) -> Iterator[tuple[str, Value]]:
+    for name, field in type(model).model_fields.items():
+        value = getattr(model, name)
+        if isinstance(value, BaseModel):
+            yield from _of(value, f"{prefix}{name}.")
+        elif isinstance(value, bool | int | float):
+            yield prefix + name, value
+        elif isinstance(value, str) and value in _choices(field.annotation):
+            yield prefix + name, str(value)
+
+
+def _choices(annotation: Any) -> set[object]:
+    """The words of which a setting must be one."""
+    inner = get_args(annotation)
+    if get_origin(annotation) is Literal:
+        return set(inner)
+    return set().union(*map(_choices, inner))
+
+
+FOLDER: Final = "tracking"  # in the data folder
+
+
+def campaign_run(
+    campaign: CampaignView, settings: CampaignSettings, trainer: TrainerSettings, data: Path
+) -> TrackerRun:
+    """A campaign's run, from its beginning to its end, over all processes that go on with it."""
+    told = safe_settings(settings, "campaign") | safe_settings(trainer, "trainer")
+    return TrackerRun(campaign.id, campaign.name, str((data / FOLDER).absolute()), told)
+
+
+def alias_run(alias: AliasView, trainer: TrainerSettings, data: Path) -> TrackerRun:
+    """The run of all that `hone learn` ever teaches an alias."""
+    return TrackerRun(alias.id, alias.name, str((data / FOLDER).absolute()), safe_settings(trainer, "trainer"))

@@ -1,0 +1,133 @@
+"""A campaign's or learner's events on their way to trackers.
+
+Owns: which trackers there are, telling once of one that is not installed or failed, and ending their runs. Refuses:
+waiting for any of them, but for a bounded time at the very end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from recorder.errors import RecorderError
+from recorder.views.campaigns.events import CampaignEnded
+from trainer.progress import Event, Notice, Progress
+from trainer.track_settings import TrackerName, TrackSettings
+from trainer.trackers.base import TrackerRun
+from trainer.trackers.entries import TranscriptSamples, event_entry
+from trainer.trackers.process import TrackerProcess
+
+END_S: Final = 30.0  # a network that stands still holds the end of a campaign no longer
+
+
+@asynccontextmanager
+async def track_events(
+    settings: TrackSettings,
+    run: TrackerRun,
+    shown: Progress,
+    samples: TranscriptSamples | None = None,
+    end_s: float = END_S,
+) -> AsyncIterator[TrackerFeed]:
+    """Send what is told to all trackers that the settings name and that are installed, until the end of the block."""
+    for name, key in settings.named().items():
+        if not is_installed(name):
+            shown.tell(Notice(f"{key} is set and nothing is sent: {install_hint(name)}", warning=True))
+    names = [name for name in settings.named() if is_installed(name)]
+    tracking = TrackerFeed(
+        [TrackerProcess(name, run, settings, _note(run, settings, name)) for name in names],
+        shown,
+        samples if settings.samples else None,
+    )
+    try:
+        yield tracking
+    except asyncio.CancelledError:
+        await tracking.close("stopped", failed=False, within_s=end_s)
+        raise
+    except BaseException:
+        await tracking.close("failed", failed=True, within_s=end_s)
+        raise
+    await tracking.close("stopped", failed=False, within_s=end_s)
+
+
+class TrackerFeed:
+    """Takes events, as `Progress` does, and passes them on."""
+
+    def __init__(self, trackers: Sequence[TrackerProcess], shown: Progress, samples: TranscriptSamples | None) -> None:
+        self._trackers = trackers
+        self._shown = shown
+        self._samples = samples
+        self._told: set[str] = set()
+        self._reading: set[asyncio.Task[None]] = set()
+        self._reason: str | None = None
+
+    def tell(self, event: Event) -> None:
+        """Send what the event comes to."""
+        self._send(event)
+        if isinstance(event, CampaignEnded):
+            self._reason = event.reason
+        if self._samples is not None and self._trackers:
+            reading = asyncio.get_running_loop().create_task(self._send_samples(self._samples, event))
+            self._reading.add(reading)
+            reading.add_done_callback(self._reading.discard)
+        self._tell_failures()
+
+    def again(self, events: Iterable[Event]) -> None:
+        """Send what an earlier process told, as far as it had not been sent."""
+        for event in events:
+            self._send(event)
+
+    async def close(self, reason: str, *, failed: bool, within_s: float) -> None:
+        """End the runs; `reason` is why, where no `CampaignEnded` was told."""
+        await asyncio.gather(*self._reading)
+        why = self._reason or reason
+        await asyncio.gather(*(one.close(why, failed=failed, within_s=within_s) for one in self._trackers))
+        self._tell_failures()
+
+    def _send(self, event: Event) -> None:
+        made = event_entry(event)
+        if made is not None:
+            for tracker in self._trackers:
+                tracker.put(made)
+
+    async def _send_samples(self, samples: TranscriptSamples, event: Event) -> None:
+        try:
+            made = await samples.entry(event)
+        except RecorderError as e:
+            self._tell_once("samples", f"transcripts could not be read for trackers: {e}")
+            return
+        if made is not None:
+            for tracker in self._trackers:
+                tracker.put(made)
+
+    def _tell_failures(self) -> None:
+        for tracker in self._trackers:
+            if (why := tracker.failure) is not None:
+                self._tell_once(tracker.name, f"{tracker.name} is sent nothing more: {why}. Training goes on")
+
+    def _tell_once(self, what: str, text: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            self._shown.tell(Notice(text, warning=True))
+
+
+def is_installed(name: TrackerName) -> bool:
+    """Whether a tracker's library is there; it is not imported."""
+    spec = find_spec(name)
+    return spec is not None and spec.origin is not None  # a folder of that name is no library
+
+
+def install_hint(name: TrackerName) -> str:
+    """What to do where it is not."""
+    return f"{name} is not installed: `pip install 'hone-proxy[{name}]'`"
+
+
+def _note(run: TrackerRun, settings: TrackSettings, name: TrackerName) -> Path:
+    """Where is written down what a tracker was sent: another project or server has seen nothing of it."""
+    where = [value for key, value in settings.model_dump(mode="json").items() if key.startswith(name)]
+    told = hashlib.sha256(repr(where).encode()).hexdigest()[:8]
+    return Path(run.folder) / f"{run.id}-{name}-{told}.sent"
