@@ -107,7 +107,7 @@ lint: setup ## format, lint and check types (with CI=true: only look)
 	$(BIN)/ruff check $(if $(CI),,--fix) .
 	$(BIN)/mypy
 
-map: setup ## print each package's folders and what they import, and write them into CONTRIBUTING.md
+map: setup ## print each package's folders and what they import, and write them into docs/architecture.md
 	@$(BIN)/python -m scripts.import_map
 	@$(BIN)/python -m scripts.import_map --write
 

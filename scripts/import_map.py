@@ -1,10 +1,10 @@
-"""The folders of each package and what they import, read from the source: the map in CONTRIBUTING.md.
+"""The folders of each package and what they import, read from the source: the map in docs/architecture.md.
 
 Owns: reading packages, folders, files and imports, and printing the map. Refuses: which imports are allowed
 (`tests/test_imports.py` has the tables).
 
     python -m scripts.import_map            print the map
-    python -m scripts.import_map --write    write it into CONTRIBUTING.md, between its marks
+    python -m scripts.import_map --write    write it into docs/architecture.md, between its marks
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from scripts.pages.marks import Marks
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("recorder", "judge", "trainer", "proxy")
-PAGE = ROOT / "CONTRIBUTING.md"
+PAGE = ROOT / "docs" / "architecture.md"
 MARKS: Final = Marks("make map")
 
 

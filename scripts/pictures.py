@@ -1,4 +1,4 @@
-"""Pictures of the pages for README and docs/pages.md, drawn from what a run of the demo left.
+"""Pictures of the pages for docs/start.md and docs/pages.md, drawn from what a run of the demo left.
 
     python -m scripts.pictures [--data FOLDER]
 

@@ -267,11 +267,11 @@ def test_a_test_file_says_first_what_it_holds() -> None:
     assert not silent, f"{silent} begin without a docstring that says what they hold"
 
 
-def test_contributing_has_the_map_as_it_is() -> None:
+def test_the_architecture_page_has_the_map_as_it_is() -> None:
     page = house.PAGE.read_text("utf-8")
     assert house.MARKS.begin in page
     assert page == house.page_with_map(page), (
-        "the map in CONTRIBUTING.md is not what the imports say: `make map` writes it"
+        "the map in docs/architecture.md is not what the imports say: `make map` writes it"
     )
 
 

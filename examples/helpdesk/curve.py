@@ -1,4 +1,4 @@
-"""Draws the demo's curve from a run's summary.json: the picture in the README.
+"""Draws the demo's curve from a run's summary.json: the picture in docs/start.md.
 
     python -m examples.helpdesk.curve .hone/demo/1/summary.json docs/demo.svg
 

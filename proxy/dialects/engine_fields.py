@@ -7,7 +7,7 @@ levels more: what cannot bear that is refused where it is read.
 
 The fields of vLLM's generating requests that every dialect must know: refused, bounded, forced, distorting.
 
-Owns: contracts.md, 3 (what never reaches the engine) and 4 (what bends the distribution), for bodies in vLLM's own
+Owns: what never reaches the engine, and what bends the distribution it samples from, for bodies in vLLM's own
 fields. Refuses: messages and answers (the dialects), and anything about other engines.
 """
 

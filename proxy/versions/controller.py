@@ -1,6 +1,6 @@
 """The controller: brings written versions into service, keeps engines loaded, unloads what nobody holds.
 
-Owns: the order verify → load → probe → gate → alias, and the drain (contracts.md, 8). One proxy of a project does this,
+Owns: the order verify → load → probe → gate → alias, and the drain. One proxy of a project does this,
 the holder of the lease "controller"; the others only follow the store. Refuses: deciding on what is loaded
 (`proxy.versions.promotion`), training, and deleting folders.
 

@@ -1,6 +1,6 @@
 """Which version a run is served by: what is drawn for a new one, whether a pin holds, what engines must keep loaded.
 
-Owns: these rules (contracts.md, 8), as pure functions on views. Refuses: I/O and clocks.
+Owns: these rules, as pure functions on views. Refuses: I/O and clocks.
 
 A pin holds while its version is live, the canary, held back, or a near enough ancestor of the live one. A version that
 was rolled back is no ancestor of what is live then, so its runs move at once.

@@ -1,6 +1,6 @@
 """The probe after a swap: does the engine's answer really come from the new version?
 
-Owns: reading probe.json and judging the answers (contracts.md, 8). Refuses: asking the engine (the controller does).
+Owns: reading probe.json and judging the answers. Refuses: asking the engine (the controller does).
 
 The trainer stores a few contexts where new and parent differ most, with its own logprobs of named tokens
 under both. The engine's must be nearer the new one's by a factor; where the two differ by less than the engine's noise,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ from scripts.pages.__main__ import MADE
 from scripts.pages.settings import sections
 from scripts.pages.table import cell
 from tests.docs.pages import PAGES, ROOT, anchors, links
+
+FROM_ELSEWHERE = re.compile(r'<(?:script|img)[^>]* src="?(?:https?:)?//[^>]*|<link[^>]* rel="?stylesheet[^>]*//[^>]*')
 
 
 @pytest.mark.parametrize("page", MADE, ids=lambda page: page.name)
@@ -53,3 +56,5 @@ def test_the_site_builds_without_a_warning_and_has_every_page(tmp_path: Path) ->
     front = (tmp_path / "index.html").read_text("utf-8")
     assert "A proxy" in front
     assert "https://fonts" not in front
+    assert FROM_ELSEWHERE.findall(front) == []
+    assert (tmp_path / "search" / "search_index.js").is_file()  # the search works from a disk
