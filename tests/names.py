@@ -1,9 +1,13 @@
-"""Whether a dotted name is one of the code: a module, or what a module defines. Nothing is imported for it."""
+"""Names of the code, read from its source: whether a dotted name exists, and whether a name can be guessed.
+
+Nothing is imported for either.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -61,3 +65,38 @@ def is_name(dotted: str) -> bool:
             return False
         body = names[part]
     return path is not None
+
+
+_WORDS: Final = tomllib.loads((Path(__file__).parent / "unclear_names.toml").read_text("utf-8"))
+
+
+def split_words(name: str) -> list[str]:
+    """The words of a name in either case, in lower case."""
+    bare = name.strip("_")
+    if bare.islower():
+        return [word for word in bare.split("_") if word]
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]*|[a-z0-9]+", bare)]
+
+
+def is_unclear_noun(name: str) -> bool:
+    """Whether a class's or module's name of one word is a pronoun, a participle, or a gerund that is no noun."""
+    words = split_words(name)
+    return len(words) == 1 and (_is_unclear(words[0]) or _is_gerund(words[0]))
+
+
+def is_unclear_verb(name: str) -> bool:
+    """Whether a function's name of one word is a pronoun or a participle."""
+    words = split_words(name)
+    return len(words) == 1 and _is_unclear(words[0])
+
+
+def _is_unclear(word: str) -> bool:
+    if word in _WORDS["not_participles"]:
+        return False
+    return (
+        word in _WORDS["pronouns"] or word in _WORDS["irregular_participles"] or (word.endswith("ed") and len(word) > 3)
+    )
+
+
+def _is_gerund(word: str) -> bool:
+    return word.endswith("ing") and word not in _WORDS["gerunds_that_are_nouns"]

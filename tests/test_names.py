@@ -1,4 +1,6 @@
-"""Names that no import shows: modules that are run by name, scripts that are run by path. Names in texts: tests/docs.
+"""Names that can be guessed, and names that no import shows: modules run by name, scripts run by path.
+
+Names in texts: tests/docs.
 
 The commands of `proxy.cli.COMMANDS` are called in tests/proxy/test_cli.py, the trainer is opened by its name in
 tests/trainer/runtime/test_train.py, Alembic finds its steps in tests/recorder/store/test_bootstrap.py.
@@ -17,7 +19,7 @@ import pytest
 
 from proxy.engine import cpu_server
 from recorder.processes import user_code_host
-from tests.names import FOLDERS, PACKAGES, ROOT, files, is_name, module, parsed
+from tests.names import FOLDERS, PACKAGES, ROOT, files, is_name, is_unclear_noun, is_unclear_verb, module, parsed
 
 # The modules of ours that are run with -m: arguments that end at once, and the exit status that then shows they ran.
 RUN = {
@@ -26,6 +28,23 @@ RUN = {
     "proxy.supervision.watchdog": (["5", sys.executable, "-c", "raise SystemExit(7)"], 7),
     "trainer.trackers.child": (["--help"], 0),
 }
+
+
+# At most 30: each says why a colleague would say it aloud.
+CLEAR_AS_THEY_ARE = {
+    "proxy.errors.Unauthorized": "HTTP's own word for 401",
+    "recorder.store.sql.now": "the SQL expression for the statement's moment, called as a function",
+    "proxy.supervision.draining": "an activity without an object: how a server ends",
+    "proxy.versions.routing": "an activity: which version a call gets",
+    "proxy.worker_ipc.forwarding": "an activity: a request passed to another worker",
+    "recorder.views.lists.paging": "an activity: a list a page at a time",
+    "recorder.queue.judging.rescoring": "an activity: scored groups are scored again",
+    "recorder.views.status.judging": "a stage of the loop, as pages name it",
+    "judge.scoring.rescoring": "the same activity, on the judge's side",
+    "trainer.campaign.sampling": "the field's term for making rollouts",
+    "trainer.batch.packing": "the field's term for rows in packs",
+}
+MOST_EXCEPTIONS = 30
 
 
 def run_by_name(tree: ast.AST) -> Iterator[str]:
@@ -85,3 +104,48 @@ def test_a_name_is_known_by_its_file_and_its_definition() -> None:
     assert is_name("proxy.settings.sections.ProxySettings.port")
     for stray in ("recorder.no_such_room", "proxy.settings.hone.Nothing", "proxy.cli.main.inner", "proxy.prot"):
         assert not is_name(stray)
+
+
+def unclear_names() -> Iterator[str]:
+    """Classes, modules and public functions of one word that says nothing of what they are, dotted."""
+    for path in files(*PACKAGES):
+        if "migrations" in path.parts:
+            continue
+        dotted = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        if is_unclear_noun(path.stem):
+            yield dotted
+        tree = parsed(path)
+        yield from (
+            f"{dotted}.{node.name}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef) and is_unclear_noun(node.name)
+        )
+        yield from (
+            f"{dotted}.{node.name}"
+            for node in tree.body
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and not node.name.startswith("_")
+            and is_unclear_verb(node.name)
+        )
+
+
+def test_a_name_of_one_word_says_what_it_names() -> None:
+    found = set(unclear_names())
+    assert found - CLEAR_AS_THEY_ARE.keys() == set(), "name each for what it is: a noun, a verb phrase"
+    assert CLEAR_AS_THEY_ARE.keys() - found == set(), "these exceptions are no longer needed"
+    assert len(CLEAR_AS_THEY_ARE) <= MOST_EXCEPTIONS
+
+
+@pytest.mark.parametrize("name", ["Asked", "Told", "_Own", "Whole", "joining", "Kept", "Said", "Scored", "others"])
+def test_a_pronoun_or_a_participle_is_no_name(name: str) -> None:
+    assert is_unclear_noun(name)
+
+
+@pytest.mark.parametrize("name", ["ParsedRequest", "Setting", "Sibling", "Seed", "ledger", "rate_limited_log"])
+def test_a_noun_is_a_name(name: str) -> None:
+    assert not is_unclear_noun(name)
+
+
+@pytest.mark.parametrize(("name", "unclear"), [("told", True), ("marked", True), ("own", True), ("read", False)])
+def test_a_function_is_named_by_a_verb(name: str, unclear: bool) -> None:
+    assert is_unclear_verb(name) is unclear

@@ -79,7 +79,7 @@ def short(text: str | None, chars: int = 80) -> str:
     return line if len(line) <= chars else line[: chars - 1] + "…"
 
 
-def marked(snippet: Snippet) -> list[tuple[str, bool]]:
+def split_matches(snippet: Snippet) -> list[tuple[str, bool]]:
     """A snippet's text in pieces, and of each whether it was asked for."""
     pieces, at = [], 0
     for begin, end in snippet.marks:
@@ -112,7 +112,7 @@ def as_arguments(text: str) -> str:
     return visible(line) if len(line) <= _ONE_LINE_CHARS else as_json(text)
 
 
-def many(number: int, one: str, more: str | None = None) -> str:
+def pluralize(number: int, one: str, more: str | None = None) -> str:
     """A count with its noun."""
     return f"{count(number)} {one if number == 1 else more or one + 's'}"
 
@@ -135,8 +135,8 @@ FILTERS = {
     "short": short,
     "as_json": as_json,
     "as_arguments": as_arguments,
-    "many": many,
-    "marked": marked,
+    "many": pluralize,
+    "marked": split_matches,
     "meaning": meaning,
     "as_line": as_line,
 }

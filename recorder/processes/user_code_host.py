@@ -100,10 +100,10 @@ class Connection:
     def send(self, message: Json) -> None:
         """Send one message; the whole of it is on its way on return, nothing stays in a buffer that a fork copies."""
         with self._sending:
-            self.socket.sendall(encoded(message))
+            self.socket.sendall(encode_line(message))
 
 
-def encoded(message: Json) -> bytes:
+def encode_line(message: Json) -> bytes:
     """A message as its line."""
     return json.dumps(message).encode() + b"\n"
 
@@ -204,7 +204,7 @@ def plain(answer: Any) -> Any:
     return answer
 
 
-def told(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """What a person needs of an exception: its type, its text and the last frames, cut to a bound."""
     lines = traceback.format_exception(type(error), error, error.__traceback__)
     return (lines[-1].strip() + "\n" + "".join(lines))[:ERROR_LIMIT_CHARS]
@@ -244,7 +244,7 @@ async def call_here(function: Function, request: Json, report: Callable[[int], N
         raise
     except BaseException as error:  # noqa: BLE001 - boundary: what users raise, SystemExit too, ends the attempt only
         traceback.print_exc()
-        raise AgentFailed(told(error), network=is_network_fault(error)) from None
+        raise AgentFailed(format_error(error), network=is_network_fault(error)) from None
 
 
 async def call_forked(function: Function, host_socket: int, request: Json, report: Callable[[int], None]) -> Any:
@@ -281,7 +281,7 @@ def _in_child(function: Function, request: Json, write_end: int) -> NoReturn:
         signal.set_wakeup_fd(-1)
         asyncio._set_running_loop(None)  # the loop is the parent's
         os.environ.update(request["env"])
-        reply = encoded(_called(function, request))
+        reply = encode_line(_called(function, request))
         sys.stdout.flush()
         sys.stderr.flush()
         while reply:
@@ -296,7 +296,7 @@ def _called(function: Function, request: Json) -> Json:
         return {"answer": plain(asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result)}
     except BaseException as error:  # noqa: BLE001 - boundary: as in call_here
         traceback.print_exc()
-        return {"error": told(error), "network": is_network_fault(error)}
+        return {"error": format_error(error), "network": is_network_fault(error)}
 
 
 async def _awaited(result: Any) -> Any:
@@ -447,7 +447,7 @@ class Attempts:
         self._send({"id": id_, "group": pgid})
 
     def _send(self, message: Json) -> None:
-        self._writer.write(encoded(message))  # a socket that the other side closed swallows it
+        self._writer.write(encode_line(message))  # a socket that the other side closed swallows it
 
 
 def _result(running: asyncio.Future[Any]) -> Json:
@@ -458,7 +458,7 @@ def _result(running: asyncio.Future[Any]) -> Json:
     except asyncio.CancelledError:
         return {"ending": "error", "error": "the agent cancelled its own task"}
     except Exception as error:  # noqa: BLE001 - boundary: a fault here (fork refused, no /bin/sh) is the attempt's
-        return {"ending": "error", "error": told(error)}
+        return {"ending": "error", "error": format_error(error)}
 
 
 def is_async(function: Function) -> bool:
@@ -490,7 +490,7 @@ def serve_attempts(connection: Connection, message: Json) -> None:
         run = runner(start, connection.socket.fileno())
     except BaseException as error:  # noqa: BLE001 - boundary: a module may raise anything at import; it is told
         traceback.print_exc()
-        connection.send({"id": message["id"], "failed": told(error)})
+        connection.send({"id": message["id"], "failed": format_error(error)})
         return
     connection.send({"id": message["id"], "ready": {}})
     asyncio.run(_serve_attempts(run, connection))

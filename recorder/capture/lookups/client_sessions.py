@@ -36,7 +36,7 @@ from recorder.messages.calls import (
     TrajectoryRef,
 )
 from recorder.messages.continuation import ConversationAnswer
-from recorder.messages.partial_match import Said
+from recorder.messages.partial_match import RecordedAnswer
 from recorder.messages.plain_text import message_text, text_parts
 from recorder.states import Confidence
 from recorder.store.write_backends import Executor
@@ -115,7 +115,7 @@ def _without_a_past(ex: Executor, asked: SessionCall, open_ids: Sequence[str]) -
     return _given_to_a_tool(asked, said) or _compacted(ex, asked, said) or _after_an_errand(ex, asked, said) or NEW_RUN
 
 
-def _given_to_a_tool(asked: SessionCall, said: Iterable[Said]) -> SessionPosition | None:
+def _given_to_a_tool(asked: SessionCall, said: Iterable[RecordedAnswer]) -> SessionPosition | None:
     """The run that waits for a tool which was given what this conversation begins with."""
     task = partial_match.first_user_text(asked.messages)
     if len(task) < partial_match.MIN_QUOTED_CHARS:
@@ -126,11 +126,11 @@ def _given_to_a_tool(asked: SessionCall, said: Iterable[Said]) -> SessionPositio
     return None
 
 
-def _tasks(one: Said) -> list[str]:
+def _tasks(one: RecordedAnswer) -> list[str]:
     return [text for text in partial_match.asked_of_tools(one.answer) if len(text) >= partial_match.MIN_QUOTED_CHARS]
 
 
-def _compacted(ex: Executor, asked: SessionCall, said: Iterable[Said]) -> SessionPosition | None:
+def _compacted(ex: Executor, asked: SessionCall, said: Iterable[RecordedAnswer]) -> SessionPosition | None:
     """The run whose answer this conversation quotes, with the same system messages and tools: its summary."""
     for one in said:
         if one.tools != asked.tools or not partial_match.is_quoted(message_text(one.answer), asked.messages):
@@ -142,7 +142,7 @@ def _compacted(ex: Executor, asked: SessionCall, said: Iterable[Said]) -> Sessio
     return None
 
 
-def _after_an_errand(ex: Executor, asked: SessionCall, said: Sequence[Said]) -> SessionPosition | None:
+def _after_an_errand(ex: Executor, asked: SessionCall, said: Sequence[RecordedAnswer]) -> SessionPosition | None:
     """The run that holds one short answer without tools, to another head, about the words that this one begins with.
 
     What is used further on was no errand: a plan comes back in the work.

@@ -177,11 +177,11 @@ def find_session_trajectories(
     return SessionTrajectories(ids, open_ids, next((found[end] for end in ends if end in found), []))
 
 
-def find_answers_in(ex: Executor, trajectory_ids: Sequence[str]) -> list[partial_match.Said]:
+def find_answers_in(ex: Executor, trajectory_ids: Sequence[str]) -> list[partial_match.RecordedAnswer]:
     """The newest answers of some trajectories, the newest first, at most `MOST_ANSWERS`."""
     rows = ex.all(sql.ANSWERS_AMONG, trajectories=list(trajectory_ids)) if trajectory_ids else ()
     return [
-        partial_match.Said(
+        partial_match.RecordedAnswer(
             ParentCall(row[0], row[1]),
             row[2],
             json.loads(row[3]),

@@ -8,7 +8,7 @@ import pytest
 
 from proxy.dashboard.chart_child import decode_question, encode_question
 from proxy.dashboard.chart_images import ancestry_chart, outcome_chart, step_charts
-from recorder.processes.user_code_host import encoded
+from recorder.processes.user_code_host import encode_line
 from recorder.stats.charts import Chart, EventMark, ReferenceLine, Series
 from recorder.views.versions.training_outcomes import OutcomeCounts
 
@@ -21,7 +21,7 @@ LINES = Chart(
 @pytest.mark.parametrize("chart", [LINES, Chart("Nothing", (), ())], ids=["all of it", "empty"])
 @pytest.mark.parametrize("dark", [True, False])
 def test_a_chart_is_asked_for_on_one_line(chart: Chart, dark: bool) -> None:
-    line = encoded(encode_question(chart, dark=dark))
+    line = encode_line(encode_question(chart, dark=dark))
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     assert decode_question(json.loads(line)) == (dark, chart)

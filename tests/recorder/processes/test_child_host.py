@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow  # processes
 ROOT = Path(__file__).parents[3]
 CHILD = """
 import json, os, subprocess, sys, threading, time
-from recorder.processes.user_code_host import connect, encoded, serve_in_turn
+from recorder.processes.user_code_host import connect, encode_line, serve_in_turn
 
 connection = connect("A child for tests.")
 
