@@ -13,7 +13,7 @@ from typing import Any, Final
 from sqlalchemy import String, and_, cast, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from recorder.queue.judging.scores import NewPart, StoredScore, get_score, split_reward
+from recorder.queue.judging.scores import NewPart, get_score, split_reward
 from recorder.reasons import explain_reason
 from recorder.states import StepState, VersionState
 from recorder.store import sql
@@ -87,12 +87,23 @@ class JudgeExplanation:
 
 @dataclass(frozen=True, slots=True)
 class JudgeScore:
-    """The current score of the run's group, and its parts about the run: the reward first.
+    """The current score of the trajectory's group, with its parts about this trajectory alone: the reward first.
 
-    `words`: what each of several replies says of the run.
+    Rewards of the group's other trajectories stay out: the reader's key may cover this one only. `words`: what each of
+    several replies says of this trajectory; `agreement`: of those replies.
     """
 
-    score: StoredScore
+    id: str
+    recipe: str
+    model: str | None
+    version: str | None
+    reply: str | None
+    tokens_in: int
+    tokens_out: int
+    cost_usd: float | None
+    latency_s: float | None
+    at: float
+    agreement: float | None
     reward: float | None
     parts: tuple[NewPart, ...]
     words: tuple[JudgeExplanation, ...]
@@ -187,7 +198,17 @@ async def _judged(store: Store, trajectory_id: str, score_id: str | None) -> Jud
     parts = tuple(score.parts_of(trajectory_id))
     reward, _ = split_reward(parts)
     return JudgeScore(
-        score=score,
+        id=score.id,
+        recipe=score.recipe_hash,
+        model=score.judge_model,
+        version=score.judge_version,
+        reply=score.reply,
+        tokens_in=score.tokens_in,
+        tokens_out=score.tokens_out,
+        cost_usd=score.cost_usd,
+        latency_s=score.latency_s,
+        at=score.created_at,
+        agreement=score.agreement,
         reward=reward.value if reward is not None else None,
         parts=parts,
         words=tuple(

@@ -5,6 +5,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -338,6 +339,8 @@ async def test_each_judges_words_and_the_agreement_are_read_back(
     assert said["openai/c"] == {}
     own = (await load_detail(store, members[0])).standing.judged
     assert own is not None
+    assert {part.trajectory_id for part in own.parts} == {members[0]}
+    assert "score" not in {one.name for one in fields(own)}  # it has what is said of the others, too
     assert [(one.judge, one.score) for one in own.words] == [
         ("judge-2026-11-01 fp_7", 0.2),
         ("judge-2026-11-01 fp_7", 0.8),
