@@ -45,7 +45,7 @@ from proxy.metrics import Metrics
 from proxy.responses_api import routes
 from proxy.responses_api.calls import BackgroundResponses, ResponseCalls
 from proxy.responses_api.routes import ResponseRoutes
-from proxy.responses_api.stored_responses import CampaignHistory
+from proxy.responses_api.stored_responses import StoredResponses
 from proxy.serving.calls import CallHandler
 from proxy.serving.continuity import Continuity
 from proxy.serving.judge_calls import PATH as JUDGES_PATH
@@ -243,7 +243,7 @@ def _calls(path: str, parts: ServingParts) -> App:
 
 
 def _responses(deps: AppParts, parts: ServingParts, background: BackgroundResponses) -> App:
-    history = CampaignHistory(deps.project, parts.recorder)
+    history = StoredResponses(deps.project, parts.recorder)
     calls = ResponseCalls(ResponsesDialect(), history, background, parts)
     ends = (background.cancel,) if deps.peers is None else (background.cancel, deps.peers.cancel)
     return ResponseRoutes(calls, history, ends)

@@ -373,7 +373,7 @@ def test_a_body_that_is_no_answer_is_an_error(body: bytes) -> None:
 
 @pytest.mark.parametrize("event", [b"", b"{", b"[]", b'{"choices": [{}]}', b'{"choices": [{"index": 0, "delta": 5}]}'])
 def test_an_event_that_is_none_is_an_error(event: bytes) -> None:
-    with pytest.raises(EngineFailed, match="no chat completion"):
+    with pytest.raises(EngineFailed, match="not a chat completion"):
         read(stream=True).answer().event(event)
 
 

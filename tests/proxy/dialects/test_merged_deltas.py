@@ -294,8 +294,8 @@ OTHER = PART | {"index": 1, "id": "chatcmpl-tool-2"}
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        ([PART, OTHER, {"index": 0, "function": {"arguments": "}"}}], "went on with a tool call"),
-        ([PART, {"index": 0, "function": {"name": "ind"}}], "name in pieces"),
+        ([PART, OTHER, {"index": 0, "function": {"arguments": "}"}}], "continued a tool call"),
+        ([PART, {"index": 0, "function": {"name": "ind"}}], "arrived in pieces"),
         ([{"index": 0, "function": {"name": "f", "arguments": "{}"}}], "without an id"),
         ([{"index": 0, "id": "chatcmpl-tool-1", "function": {"arguments": "{}"}}], "without an id or a name"),
     ],

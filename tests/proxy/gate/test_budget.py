@@ -31,7 +31,7 @@ from tests.recorder.score_rows import new_score
 pytestmark = pytest.mark.slow
 
 EACH = 100  # tokens a judging
-SPENT = "sane: no pair is judged any more: the judge used its"
+SPENT = "sane: judging of pairs has stopped: the judge used its"
 
 
 @pytest.fixture(autouse=True)
@@ -69,9 +69,9 @@ async def examined(world: World, version: VersionView, learn: LearnSettings) -> 
     await recorder.start()
     replica = Replica(world.engine.url, world.engine.key)
     base = await get_version(world.store, version.parent_id or "")
-    sides = BehaviourArms(world.store, recorder, replica, await world.alias(), version, base, learn)
+    arms = BehaviourArms(world.store, recorder, replica, await world.alias(), version, base, learn)
     async with judging(world, learn):
-        found = await examine_version(sides, "gate", GateSettings(timeout_s=60))
+        found = await examine_version(arms, "gate", GateSettings(timeout_s=60))
     await recorder.stop()
     return found
 

@@ -39,7 +39,7 @@ from tests.recorder.talk import assistant, choice, request, turn, user
 
 pytestmark = pytest.mark.slow
 
-ALONE = "sane: no judge runs that could compare behaviour"
+ALONE = "sane: no judge is running to compare behaviour (`hone judge`)"
 
 
 async def test_what_nobody_promotes_in_time_is_rejected(make_world: Callable[..., Any]) -> None:

@@ -149,7 +149,7 @@ async def test_where_nobody_attempts_them_in_time_sanity_decides_and_the_row_say
         if trainer:
             await leases.acquire_lease(Project(world.store, "default"), leases.trainer_lease("helpdesk"), "trainer", 60)
         version = await world.live()
-        late = "nothing_recorded: not all was answered and judged within 0.2 s (gate.timeout_s): "
+        late = "nothing_recorded: the pairs were not all answered and judged within 0.2 s (gate.timeout_s): "
         measured = "0 pairs of attempts were measured"
         assert (await gated(world))[0] == late + measured + ("" if trainer else ", and no learner runs (`hone learn`)")
         assert await gate_requests.next_request(world.store, version.alias_id) is None

@@ -327,7 +327,7 @@ async def test_a_fault_in_it_is_no_fault_of_the_call(
     assert await fallback(proxy, engine, *HISTORY, "And?") == "error"
     assert await fallback(proxy, engine, *HISTORY, "And then?") == "error"
     assert [r.getMessage() for r in caplog.records if "continuity" in r.getMessage()] == [
-        "token continuity failed, and the turn is sent as it came: lost"
+        "token continuity failed, and the conversation is sent as it came: lost"
     ]
 
 

@@ -62,8 +62,8 @@ async def test_an_engine_that_fails_is_told_and_counted_as_a_judge_s(proxy: Prox
 @pytest.mark.parametrize(
     ("model", "status_code", "why"),
     [
-        ("helpdesk", 400, "judges ask for what an alias began with, 'helpdesk@0'"),
-        ("nobody@0", 404, "is not known here"),
+        ("helpdesk", 400, "judges use the base of an alias, 'helpdesk@0'"),
+        ("nobody@0", 404, "is unknown, or that version"),
     ],
 )
 async def test_no_other_model_is_served_there(

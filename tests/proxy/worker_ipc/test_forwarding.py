@@ -196,7 +196,7 @@ async def test_a_run_whose_worker_is_not_there_is_told_to_come_again(
     refused = [answer for answer in answers if answer.status_code == 503]
     assert 0 < len(refused) < 16, "each run has one worker"
     assert {answer.headers["retry-after"] for answer in refused} == {"1"}
-    assert "worker 2 of this proxy is starting again" in refused[0].text
+    assert "worker 2 of this proxy is restarting" in refused[0].text
 
 
 async def test_a_session_belongs_to_its_key_and_a_stranger_stays_one_when_passed_on(
