@@ -1,23 +1,23 @@
-"""Everything that can go wrong in the recorder, as one tree.
+"""All errors of the recorder, as one tree.
 
 RecorderError
-├── StoreError                the store cannot be opened, is locked, is full
-│   ├── SchemaMismatch        the store was written by another version of Hone
+├── StoreError                the store cannot be opened, is locked or is full
+│   ├── SchemaMismatch        another version of Hone wrote the store
 │   └── StoreUnavailable      a commit failed or took too long
-│       ├── RolledBack        for certain nothing of it was committed: it may be run again
-│       └── TooSlow           a read took longer than whoever asked may take
+│       ├── RolledBack        nothing was committed: the write may be repeated
+│       └── TooSlow           a read exceeded its time limit
 ├── NotFound                  no such object
-├── Conflict                  a guarded change met another state than it expected
-│   ├── LeaseLost             the holder's lease ran out and somebody else took over
-│   └── Undecided             a version of the alias waits for its decision: no step begins before
-├── Stale                     something was deleted since a write was prepared
-├── NotOwn                    a run that another key made
-├── InvalidId                 an id from outside that does not have the allowed form
-├── FilterInvalid             a list was asked to be narrowed by what it does not know
-├── RubricInvalid             a list of criteria that no reward could be made of
-├── ModelFailed               a model that is asked gives no answer: away, broken, too slow, or it refuses
-├── ReplyUnreadable           a model's reply in which no JSON document can be found
-└── CorruptRecord             stored bytes that contradict their own lengths or hashes
+├── Conflict                  a guarded change found another state than it requires
+│   ├── LeaseLost             the lease expired and another owner took over
+│   └── VersionPending        a version of the alias is not decided yet, so no step may begin
+├── StalePreparation          something was deleted after a write was prepared
+├── NotOwner                  the trajectory belongs to another key
+├── InvalidId                 an external id has a form that is not allowed
+├── FilterInvalid             a list has no such filter, or the filter no such value
+├── RubricInvalid             a rubric that cannot produce a reward
+├── ModelFailed               a model gave no answer: unreachable, too slow, or it refused
+├── ReplyUnreadable           a model's reply contains no JSON document
+└── CorruptRecord             stored bytes contradict their own lengths or hashes
 """
 
 from __future__ import annotations

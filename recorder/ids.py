@@ -1,7 +1,4 @@
-"""Ids: making our own, and checking those that come from outside.
-
-Owns: the form of internal ids (``traj_01hv…``, sortable by time) and of external ones. Refuses: lookups.
-"""
+"""Create internal ids (``traj_01hv…``, sortable by time) and validate external ones. Refuses: lookups."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every reason code in one plain sentence: why something was left out, refused, put off or moved.
+"""One plain sentence for every reason code: why something was excluded, refused, postponed or moved.
 
-Owns: the words, for terminals and docs/reasons.md (`python -m scripts.reasons`; a test holds both to this table and the
-table to the codes in use). Refuses: the codes themselves: who decides names them.
+Owns: the sentences, for terminals and docs/reasons.md (`python -m scripts.reasons`). Tests hold the page to this table
+and the table to the codes in use. Refuses: the codes themselves, which the deciding modules name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The state machines of everything that has a state, as tables of allowed transitions.
+"""The state machines of all stateful objects, as tables of allowed transitions.
 
 Owns: the names of states and which may follow which. Refuses: storage. `recorder.store.transitions` enforces these
 tables with guarded UPDATEs; no other module changes a state.

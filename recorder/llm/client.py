@@ -1,11 +1,11 @@
-"""A model behind LiteLLM, as the judge and the generator of scenarios ask theirs: one request in, one answer or one
-precise failure out.
+"""Client for a model behind LiteLLM, for the judge and the scenario generator: one request in, one reply or one failure
+out.
 
-Owns: the request's parameters, structured output and its fallback, time limits, waiting for a turn, immediate retries,
-tokens and money, and that no key ever stands in a message. Refuses: what is asked, what the answer means, and agents'
-calls (the proxy's own `proxy.engine.providers`).
+Owns: request parameters, structured output and its fallback, timeouts, rate limiting, immediate retries, counts of
+tokens and cost, and removing API keys from error messages. Refuses: the prompt, the meaning of the reply, and calls of
+agents (`proxy.engine.providers`).
 
-LiteLLM takes seconds to import, so it is imported when the first request is made (or by `warm_up`).
+LiteLLM takes seconds to import, so the first request imports it (or `warm_up`).
 """
 
 from __future__ import annotations

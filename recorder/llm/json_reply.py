@@ -1,7 +1,7 @@
-"""The JSON documents in a model's reply, and what it says around them.
+"""Find the JSON documents in a model's reply and the text around them. Pure.
 
-Owns: passing over thoughts, finding documents in prose, and reading no character of a reply twice. Refuses: what a
-document means (who asked knows). Pure.
+Owns: skipping thinking, finding documents in prose, and reading each character of a reply only once. Refuses: the
+meaning of a document.
 """
 
 from __future__ import annotations

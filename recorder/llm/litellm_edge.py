@@ -1,6 +1,6 @@
-"""The edge to LiteLLM, which the judge and the proxy share: imported late, silent, and no key in its words.
+"""The edge to LiteLLM, shared by judge and proxy: imported late, silenced, and with API keys masked in its messages.
 
-Owns: how LiteLLM is imported and left, and taking keys out of what it says. Refuses: requests and answers.
+Refuses: requests and replies.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How fast a model may be asked: requests and tokens a minute, and how long it wants to be left alone.
+"""Rate limits of a model: requests and tokens per minute, and the pauses that it asks for.
 
-Owns: what of the last minute is used up, for all who ask it in one process, and reading `Retry-After`. Refuses: waiting
-and sending (`recorder.llm.client`).
+Owns: the usage of the last minute, shared by all callers in one process, and parsing `Retry-After`. Refuses: sending
+requests (`recorder.llm.client`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A rubric as a list of criteria: what a scenario's `rubric` may hold, read strictly.
+"""A rubric as a list of criteria: parse a scenario's `rubric` strictly.
 
-Owns: the form of a criterion, its defaults, and refusing a list that no reward could be made of. Refuses: files
-(`trainer.tasks.scenarios`) and judging (`judge.rewards.rubrics`); both read a rubric here, so what one takes the other
-can judge. A rubric that is no list (a text, an object) is words for RULER, and means nothing here.
+Owns: the form of a criterion, its defaults, and refusing lists that cannot produce a reward. Refuses: files
+(`trainer.tasks.scenarios`) and judging (`judge.rewards.rubrics`). Both parse rubrics here, so each accepts what the
+other does. A rubric that is not a list (a text, an object) is text for RULER and is ignored here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Data written so that nothing in it can end its line, form the fence or hide.
+"""Encode untrusted data for a prompt as one line of JSON that cannot end the line, close the fence or hide characters.
 
-Owns: one JSON document on one line. Refuses: what the documents hold. Pure.
+Pure. Refuses: the meaning of the data.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
-"""Deleting a trajectory: its calls and all that was said in them, and nothing of any other trajectory.
+"""Delete a trajectory: its calls and their content, and nothing of any other trajectory.
 
-Owns: what belongs to a trajectory, and what others keep of it. Refuses: what nobody needs any more
-(`recorder.maintenance.dependents`), asking whether it should be deleted.
+Owns: what belongs to a trajectory and what other trajectories keep of it. Refuses: collecting unused nodes and blobs
+(`recorder.maintenance.dependents`), and deciding whether to delete.
 
-One trajectory goes in one transaction. What could make that long is done before, in short ones of their own
-(`recorder.maintenance.dependents`), so a deletion may be killed at any moment and started again.
+One transaction deletes one trajectory. Work that could make it long runs before, in short transactions of its own
+(`recorder.maintenance.dependents`), so a deletion may be killed at any time and started again.
 
-Processes remember what they wrote and do not write it again: nodes, blobs, prompts to store differences to. A deletion
-that removes such a thing would leave their next call with a hole. So every deletion counts up `projects.deletions` in
-its transaction; every writing transaction of a proxy compares that count with the one its turns were prepared by, under
-the store's write lock, and where they differ writes nothing, forgets what it remembers and prepares the turns anew. No
-process has to be told, and none waited for.
+Processes cache what they wrote and do not write it again: nodes, blobs, prompts that differences refer to. If a
+deletion removed such a row, their next call would refer to a missing one. So each deletion increments
+`projects.deletions` in its transaction. Each writing transaction of a proxy compares that count, under the store's
+write lock, with the count at which its calls were prepared. If they differ, it writes nothing, clears its cache and
+prepares the calls again. Nothing has to be sent to other processes.
 
-A choice of an n>1 call that became a trajectory of its own shares the call: the call passes to who remains, and the
-deleted one's choice is emptied. What Hone answered again of a run (`recorder.queue.groups.shadows`) goes with the run.
-Scores are kept as numbers; what a judge wrote about the group is taken, since it may quote. Versions that were trained
-on a trajectory stay: what weights have learnt is not in the store.
+If a choice of an n>1 call became a trajectory of its own, both share the call: the call passes to the remaining
+trajectory, and the deleted choice is emptied. Shadow answers (`recorder.queue.groups.shadows`) are deleted with their
+trajectory. Scores stay as numbers; the judge's texts about the group are removed, since they may quote. Versions that
+were trained on the trajectory stay: what weights learned is not in the store.
 """
 
 from __future__ import annotations

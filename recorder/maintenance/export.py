@@ -1,4 +1,4 @@
-"""Recorded calls as JSON lines: every detail (raw), conversations for fine-tuning (openai), or tool calls (tools).
+"""Recorded calls as JSON lines: all fields (raw), conversations for fine-tuning (openai), or tool calls (tools).
 
 Owns: the shape of exported lines. Refuses: files and printing (`recorder.commands.trajectories`).
 """

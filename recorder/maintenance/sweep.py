@@ -1,11 +1,10 @@
-"""The sweep: what time alone changes. Any worker may run it, at any moment, as often as it likes.
+"""The sweep: all changes that time alone causes. Any worker may run it at any time.
 
-Owns: idle runs, groups that are due, leases that ran out, calls of proxies that died, runs past their retention.
-Refuses: deciding (the rules are in `recorder.queue.groups.readiness`, `recorder.queue.attempts`); working (judge and
-trainer do).
+Owns: idle trajectories, groups that are due, expired leases, calls of dead proxies, trajectories past their retention.
+Refuses: the rules (`recorder.queue.groups.readiness`, `recorder.queue.attempts`), judging and training.
 
-It first only reads, and takes the store's write lock for what is really due, a few objects a transaction: a long writer
-would stop every proxy.
+It reads first and takes the store's write lock only for what is due, a few objects a transaction, because a long write
+would block every proxy.
 """
 
 from __future__ import annotations

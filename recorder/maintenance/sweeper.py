@@ -1,11 +1,12 @@
-"""Sweeping for as long as a process runs: at the time at which something is next due, by one process at a time.
+"""Run the sweep for as long as a process lives: when something is due, in one process at a time.
 
-Owns: when the next sweep is, and the claim under which it runs. Refuses: what is due and what becomes of it
+Owns: when the next sweep runs, and the lease under which it runs. Refuses: what is due and what happens to it
 (`recorder.maintenance.sweep`).
 
-Any number of processes may run one: each knows by one question when something is due next, and whoever is first then
-takes the lease `sweep` and sweeps. What can bring that time forward (runs that end, groups that change hands, a process
-that is gone) wakes it; what cannot (new runs and calls) is due a timeout later at the earliest, and seen by then.
+Any number of processes may run a sweeper. Each finds the next due time by one query; the first to take the lease
+`sweep` then sweeps. Changes that can bring the due time forward wake it: ended trajectories, groups that change their
+holder, a process that ended. New trajectories and calls do not wake it, because they are due a timeout later at the
+earliest.
 """
 
 from __future__ import annotations

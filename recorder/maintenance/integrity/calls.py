@@ -1,7 +1,7 @@
-"""Calls and their choices: none left open, each in the tree of its run, what may be trained on whole and finite.
+"""Invariants of calls and choices: none stays open behind a dead process, each is in its trajectory's tree, and
+trainable choices are complete and finite (contracts.md, 3 and 4).
 
-Owns: these invariants (contracts.md, 3 and 4). Refuses: how prompts are stored
-(`recorder.maintenance.integrity.messages`).
+Refuses: how prompts are stored (`recorder.maintenance.integrity.messages`).
 """
 
 from __future__ import annotations

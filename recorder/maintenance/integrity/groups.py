@@ -1,11 +1,7 @@
-"""Groups: what each state demands, who holds one, and why a group or a member was left out.
+"""Invariants of groups: what each state requires, who holds a group, why a group or member was excluded, and what
+counts as trained (docs/trained.md; contracts.md, 2, 6 to 9).
 
-Owns: these invariants (contracts.md, 6, 7 and 9). Refuses: what was trained (`recorder.maintenance.integrity.groups`).
-
-What counts as trained: the live line's lessons and nothing else, of runs that may be trained on.
-
-Owns: these invariants (docs/trained.md; contracts.md, 2, 6 and 8). Refuses: whether versions form a line
-(`recorder.maintenance.integrity.versions`).
+Refuses: the ancestry of versions (`recorder.maintenance.integrity.versions`).
 """
 
 from __future__ import annotations

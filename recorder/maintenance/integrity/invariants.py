@@ -1,8 +1,7 @@
-"""The invariants, in the order in which they are looked at, and looking at all of them.
+"""The list of invariants, in the order in which they are checked, and checking all of them. Refuses: printing.
 
-Owns: the list, and looking twice. Refuses: any single invariant, printing.
-
-A store in use changes between two reads of a check: what a second look does not find again was on its way.
+A store in use changes between two reads of a check. So a check that fails runs a second time, and only violations that
+both found are reported.
 """
 
 from __future__ import annotations

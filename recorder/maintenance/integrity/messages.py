@@ -1,14 +1,10 @@
-"""Messages and blobs: what is referred to is there, and what is there is referred to.
+"""Invariants of messages, blobs and stored prompts: every reference has its row, every row is referenced, every chain
+of differences resolves, and block hashes match the token ids (contracts.md, 9).
 
-Owns: these invariants (contracts.md, 9). Refuses: removing what nobody needs: a deletion does that in its own
-transaction (`recorder.maintenance.dependents`), so whatever is left over was left by a fault.
+Refuses: removing unused rows. A deletion does that in its own transaction (`recorder.maintenance.dependents`), so an
+unused row is a fault. Packing of prompts is in `recorder.messages.tokens`.
 
-Stored prompts: every chain of differences resolves, and the hashes of its blocks are those of its ids.
-
-Owns: putting prompts together and hashing them anew (contracts.md, 9). Refuses: how they are packed
-(`recorder.messages.tokens`).
-
-Calls are walked in the order of their ids, which is that of their times, so a prompt's parent was mostly just seen.
+Calls are read in the order of their ids, which is the order of their times, so a prompt's parent was mostly just read.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How a check reads the store: in pages, each a short read of its own, and what it finds.
+"""How a check reads the store: in pages, each one short read, and the form of a violation.
 
-Owns: pages, what was looked at, the form of a violation. Refuses: any single invariant.
+Refuses: the invariants themselves.
 
-No read lasts longer than a page: a reader that takes seconds keeps SQLite's log from being emptied (contracts.md, 9).
-So a check of a store that is in use sees it at several moments; `recorder.maintenance.integrity.invariants` looks twice
-for that.
+No read lasts longer than a page, because a read of several seconds keeps SQLite's log from being emptied (contracts.md,
+9). So a check of a store in use reads several moments; `recorder.maintenance.integrity.invariants` checks twice for
+that reason.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Versions and steps: one line of accepted versions, pointers that agree with states, nothing half made.
+"""Invariants of versions, steps and adapters: one line of accepted versions, pointers that agree with states, nothing
+half made, and exactly the published adapter folders on disk (contracts.md, 8).
 
-Owns: these invariants (contracts.md, 8). Refuses: what was trained on (`recorder.maintenance.integrity.groups`) and the
-files (`recorder.maintenance.integrity.versions`).
-
-Adapters on disk: those of versions that may serve are there and are the ones that were published, and no others.
-
-Owns: these invariants (contracts.md, 8). Refuses: what is in an adapter: whoever loads one checks that.
+Refuses: what was trained on (`recorder.maintenance.integrity.groups`), and an adapter's content, which its loader
+checks.
 """
 
 from __future__ import annotations

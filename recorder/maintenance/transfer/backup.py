@@ -1,7 +1,7 @@
-"""A store's file copied while everything runs (SQLite), or what to run where the database has tools of its own.
+"""Copy a SQLite store's file while it is in use, or name the command for databases that have tools of their own.
 
-Owns: the copy's file: new, its owner's alone, checked, whole or not there. Refuses: what lies beside the store in the
-data folder, and every schema: a store of an older or a newer Hone is backed up all the same.
+Owns: the copy: a new file, private to its owner, checked, and complete or absent. Refuses: other files of the data
+folder, and the schema: stores of older and newer versions of Hone are backed up as well.
 """
 
 from __future__ import annotations

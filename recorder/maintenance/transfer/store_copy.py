@@ -1,15 +1,12 @@
-"""Which of Hone's programs have a store open: nobody moves one that still changes.
+"""Copy a whole store into another database, SQLite or PostgreSQL, and compare both afterwards.
 
-Owns: that question. Refuses: stopping anybody.
+Owns: the order of the work, when a copy is complete, and refusing while programs of Hone have the store open. Refuses:
+which database may be the target (`recorder.maintenance.transfer.target`), other files of the data folder, and stopping
+programs.
 
-A whole store copied into another database, SQLite or PostgreSQL, and held against it afterwards.
-
-Owns: the order of the work, and when a copy is whole. Refuses: which database may be copied into
-(`recorder.maintenance.transfer.target`), what lies beside a store in the data folder.
-
-Each page of rows is one transaction, which notes how far it is: a copy that was killed goes on from there. In the end
-every table is read once more on both sides. What was copied in an earlier go and differs now (the source was used
-meanwhile) is taken out and copied anew, once.
+Each page of rows is one transaction that also notes its position, so a killed copy resumes from there. At the end every
+table is read once more on both sides. A table that was copied earlier and differs now, because the source was used
+meanwhile, is emptied and copied once more.
 """
 
 from __future__ import annotations

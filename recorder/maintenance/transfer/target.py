@@ -1,7 +1,8 @@
-"""Where a copy goes: an empty database, marked as unfinished until the copy is whole.
+"""The target of a copy: an empty database, marked as unfinished until the copy is complete.
 
-Owns: which database may be copied into, its mark (the schema's revision, so that no program opens it), and how far each
-table is, noted in the transaction that writes its rows. Refuses: copying (`recorder.maintenance.transfer.store_copy`).
+Owns: which database may be a target, its mark (in place of the schema's revision, so that no program opens it), and
+each table's position, written in the transaction that writes its rows. Refuses: copying
+(`recorder.maintenance.transfer.store_copy`).
 """
 
 from __future__ import annotations
