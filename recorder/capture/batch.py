@@ -1,7 +1,7 @@
-"""One transaction of the writer: many turns, new trajectories and open calls, with one statement a table.
+"""Write one batch of calls in one transaction: new trajectories and open calls, with one statement per table.
 
-Owns: the order in which a batch is written, calls of sealed trajectories going to a continuation, retries that
-supersede. Runs synchronously on an `Executor`. Refuses: queueing (`recorder.capture.writer`), reading back.
+Owns: the order in which a batch is written, continuations of sealed trajectories, and retries that supersede a call.
+Runs synchronously on an `Executor`. Refuses: queueing (`recorder.capture.writer`), reading back.
 """
 
 from __future__ import annotations

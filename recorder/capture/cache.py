@@ -1,8 +1,8 @@
-"""What a proxy process remembers of what it wrote, bounded, so that a known trajectory costs no look-up.
+"""What a proxy process caches of what it wrote, bounded, so that a call of a known trajectory needs no query.
 
-Owns: the caches. They only ever say what is: a thing that is not remembered may still exist (no negative caching),
-and nothing is remembered before its transaction is committed. What another key made is told with whose it is, or lies
-under another name. Refuses: queries, and deciding who may see what.
+Owns: the caches. They hold only facts of committed transactions, and an uncached object may still exist (there is no
+negative caching). Entries of different keys carry their owner or lie under different names. Refuses: queries, and
+deciding who may see what.
 """
 
 from __future__ import annotations

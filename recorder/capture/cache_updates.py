@@ -1,6 +1,6 @@
-"""What the process knows once a batch is committed: the only place that fills the recorder's memory from turns.
+"""Update the recorder's caches after a batch is committed. No other module fills them from calls.
 
-Owns: which facts are worth remembering, the exact pasts among them. Refuses: remembering what is not committed.
+Owns: which facts are worth caching, the exact token histories among them. Refuses: caching what is not committed.
 """
 
 from __future__ import annotations

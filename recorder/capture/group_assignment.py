@@ -1,11 +1,11 @@
-"""Which group a new trajectory joins: the latest under its key, or that one's successor.
+"""Assign new trajectories to groups: the latest group under a key, or that group's successor.
 
-A group that a caller names is its own or nobody's: under one name several keys may have one each, which count up
-together. Implicit groups are the project's.
+Owns: explicit and implicit groups, their owners, the pinned version of a declared group, and the rows of groups; in
+batches, inside the caller's writing transaction. Refuses: the rows of trajectories
+(`recorder.capture.resolve_trajectory`), and when a group is ready (`recorder.queue.groups.closure`).
 
-Owns: explicit and implicit groups, whose they are, a declared group's pin, the rows of groups; batched, inside the
-caller's writing transaction. Refuses: the rows of trajectories (`recorder.capture.resolve_trajectory`), and when a
-group is ready (`recorder.queue.groups.closure`).
+A group that a caller names belongs to the caller's key or to none. Several keys may have a group of the same name;
+these share one sequence of numbers. Implicit groups belong to the project.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Calls that run now, and showing the long ones in the store as open.
+"""Calls that are running, and writing the long ones to the store as open.
 
-Owns: which calls were begun and not ended, and when one has run long enough to be shown. Refuses: writing the row.
+Owns: which calls have begun and not ended, and when one has run long enough to be written. Refuses: the row itself.
 """
 
 from __future__ import annotations

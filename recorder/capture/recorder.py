@@ -1,8 +1,8 @@
-"""The recorder as the proxy process uses it: runs opened at addresses, and turns committed in groups.
+"""The recorder of a proxy process: opens trajectories at their addresses and commits calls in batches.
 
-Owns: the life of the writer and what surrounds it: opening and closing runs, calls from beginning to commit, pasts kept
-for the next turn. Refuses: whose call it is (`recorder.capture.resolver`), wire formats, routing, and deciding what to
-do when a commit fails: the caller does.
+Owns: the writer's life cycle, opening and closing trajectories, a call from its beginning to its commit, and the token
+histories kept for the next call. Refuses: attribution (`recorder.capture.resolver`), wire formats, routing, and what
+happens when a commit fails: the caller decides that.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where a call's trajectory stands: found at its address, continued where it is sealed, or made new in its group.
+"""Find or create the trajectory of a call: at its address, as a continuation of a sealed one, or new in its group.
 
-Owns: finding, continuations, pins, whose a run is, the rows of trajectories; all batched, inside the caller's writing
-transaction. Refuses: attribution, and which group a trajectory joins (`recorder.capture.group_assignment`).
+Owns: finding, continuations, pinned versions, ownership, and the rows of trajectories; in batches, inside the caller's
+writing transaction. Refuses: attribution, and which group a trajectory joins (`recorder.capture.group_assignment`).
 """
 
 from __future__ import annotations

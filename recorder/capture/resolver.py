@@ -1,9 +1,8 @@
-"""Whose call is this, as this process and the store know it.
+"""Attribute a call to its trajectory by what this process and the store know.
 
-Owns: the answers to that, one method a kind of evidence; where calls of an ended run go on; what is remembered for this
-alone: choices dealt out to calls that still run, traces. Whoever asks (`whose`) hears of own runs alone. Refuses: which
-evidence goes before which (the proxy decides), opening a run where none is found, and writing
-(`recorder.capture.recorder`).
+Owns: one method per kind of evidence; where calls of an ended trajectory continue; and caches for attribution alone:
+choices assigned to running calls, traces. A caller (`access`) is given its own trajectories only. Refuses: the order of
+evidence (the proxy decides), creating a trajectory, and writing (`recorder.capture.recorder`).
 """
 
 from __future__ import annotations

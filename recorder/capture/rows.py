@@ -1,7 +1,7 @@
-"""A turn as rows of the store, made before the transaction begins.
+"""Convert a call to rows of the store, before the transaction begins.
 
-Owns: the order of columns, what of a turn is new (messages, blobs, tokens). Refuses: SQL, and where the turn belongs:
-its trajectory may turn out to be sealed, so the row of the call itself is made last (`call_row`).
+Owns: the order of columns, and which messages, blobs and tokens of a call are new. Refuses: SQL, and the call's
+trajectory: it may turn out to be sealed, so the row of the call itself is made last (`call_row`).
 """
 
 from __future__ import annotations

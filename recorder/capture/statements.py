@@ -1,7 +1,7 @@
-"""The statements of the hot path, compiled once. Rows give their parameters in the order of `Statement.names`.
+"""The SQL of the hot path, compiled once. Rows give their parameters in the order of `Statement.names`.
 
-Owns: the text of what writing needs. Refuses: deciding when one runs (`recorder.capture.resolve_trajectory`,
-`recorder.capture.batch`), and look-ups for attribution (`recorder.capture.lookups.statements`).
+Refuses: deciding when a statement runs (`recorder.capture.resolve_trajectory`, `recorder.capture.batch`), and queries
+of attribution (`recorder.capture.lookups.statements`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Tool calls that went through the gateway: which model turn asked for each, and writing them down.
+"""Tool calls through the gateway: find the model call that requested each, and record them.
 
-Owns: the choice among requests that still wait (`choose_request`), a call's place where its caller stated one. Refuses:
-MCP, and guessing: where requests of several runs wait for the same call, it belongs to none of them.
+Owns: the choice among pending requests (`choose_request`), and the place of a call whose caller stated one. Refuses:
+MCP, and guessing: if several trajectories wait for the same tool call, it belongs to none of them.
 """
 
 from __future__ import annotations

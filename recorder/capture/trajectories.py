@@ -1,6 +1,6 @@
-"""A trajectory that a call asks for, one that is found, and one that has to be made.
+"""Values for trajectories at the recorder's boundary: one that a call requests, one that exists, one to be created.
 
-Owns: these three, when two places are one, and who may go on at one. Pure. Refuses: finding and making
+Owns: these three, when two addresses are the same, and who may continue at one. Pure. Refuses: finding and creating
 (`recorder.capture.resolve_trajectory`), groups (`recorder.capture.group_assignment`).
 """
 

@@ -1,7 +1,7 @@
-"""The writer: one background task a process that commits what is queued, in groups.
+"""The writer: one background task per process that commits queued jobs in batches.
 
-Owns: the queue and its bound in bytes, batches, what happens when one fails, what is remembered once one is committed.
-Refuses: statements (`recorder.capture.batch`), attribution, and what a caller does when its turn could not be written.
+Owns: the queue and its limit in bytes, batches, what happens when one fails, and what is cached after a commit.
+Refuses: statements (`recorder.capture.batch`), attribution, and what a caller does when its call could not be written.
 """
 
 from __future__ import annotations

@@ -1,22 +1,19 @@
-"""What shape a trajectory's calls have: the tree, its main leaf and the path to it, retries, choices nobody took.
+"""The tree of a trajectory's calls: its main leaf and the path to it, retries, unselected choices, and call kinds.
 
-Owns: these, as pure functions over plain facts. Refuses: look-ups and storage, and which turn a call goes on from
-(`recorder.messages.continuation`).
+Owns: these, as pure functions over plain facts. Refuses: queries and storage (`recorder.queue.groups.call_kinds`
+settles kinds in the store), and which call another continues (`recorder.messages.continuation`). A branch is a branch;
+an SDK's retry is the same turn.
 
-A branch is a branch; an SDK's retry is the same turn.
+A call's kind is main, sub-agent or auxiliary (a title, a summary). It is known only when the trajectory has ended,
+because only then is it known which thread continued. Kinds that a client states (`x-hone-turn`) are not changed.
 
-Which calls of a run are its agent's main path, which are sub-agents', and which are errands such as titles.
-
-Owns: the rule, as a pure function over a run that has ended: only then is it known which thread went on. Refuses:
-storage (`recorder.queue.groups.call_kinds`), and any say where a client told the kinds itself (`x-hone-turn`).
-
-A thread is a call that goes on from none of the run's, with all that go on from it. The rule is conservative: two
-threads with the same tools are both main (parallel samples, a compacted history, an agent without memory), and so are
-stages that follow one another, whatever their tools. An errand is a thread with other tools that begins while a main
-thread is busy: one of its calls runs, or it waits for tools and goes on later. It is a sub-agent's where it has tools
-of its own, and auxiliary where it has none. A thread without tools that comes first is auxiliary where it is a single
-call about the very words with which the main thread then begins, and the main thread does not use its answer (Claude
-Code asks for a topic first; a planner's plan is used).
+A thread is a call that continues no other call of the trajectory, with all calls that continue it. The rule is
+conservative. Two threads with the same tools are both main (parallel samples, a compacted history, an agent without
+memory), and so are stages that follow one another, whatever their tools. A thread is a side thread if its tools differ
+and it begins while a main thread is busy: one of its calls runs, or it waits for tools and continues later. A side
+thread with tools of its own is a sub-agent's; one without is auxiliary. A first thread without tools is auxiliary if it
+is a single call about the very words with which the main thread then begins, and the main thread does not use its
+answer (Claude Code asks for a topic first; a planner's plan is used).
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""What a dialect hands to the recorder: one finished (or broken) call in the internal form.
+"""One finished or broken call in the internal form, as a dialect passes it to the recorder.
 
-Owns: the data that passes between proxy and recorder. Refuses: wire formats and storage.
+Owns: the data that passes between proxy and recorder, and the entries that the recorder keeps in a call's
+`response_meta`. Refuses: wire formats and storage, which fields of a message are kept there
+(`recorder.messages.content_hashes`), and what dialects store in `response_meta` for themselves.
+
 The internal form of messages, tools and response formats is OpenAI's chat form, whatever the wire format was.
-
-What is kept beside a call's messages, in its `response_meta`, and reading it back.
-
-Owns: the names of these entries, and how what a choice said beside its message is found. Refuses: which fields of a
-message are kept here (`recorder.messages.content_hashes`), and what dialects keep in `response_meta` for themselves.
 """
 
 from __future__ import annotations

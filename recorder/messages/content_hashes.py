@@ -1,9 +1,9 @@
-"""Content ids: when two messages are the same message, and what they hash to.
+"""Content ids: when two messages are the same message, and their hashes.
 
-Owns: the canonical form of a message (five ways to echo an assistant turn are one), the keyed hashes of nodes, blobs
-and implicit groups. Refuses: storage; deciding what follows from equality (`recorder.messages.continuation`).
+Owns: the canonical form of a message (five ways to echo an assistant message are one), and the keyed hashes of nodes,
+blobs and implicit groups. Refuses: storage, and what follows from equality (`recorder.messages.continuation`).
 
-Hashes are keyed with the project's `node_key`, so that equal text in two projects cannot be linked.
+Hashes are keyed with the project's `node_key`, so equal text in two projects cannot be linked.
 """
 
 from __future__ import annotations

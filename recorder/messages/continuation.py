@@ -1,11 +1,11 @@
-"""Which sampled turn a call goes on from: its ends, the ids that we issued, and the decision.
+"""Decide which sampled answer a call continues, from the ends of its conversation and the ids that Hone issued.
 
-Owns: that, as pure functions over plain facts. Refuses: look-ups and storage
-(`recorder.capture.lookups.recorded_calls`, the writer), and what shape the calls of a trajectory have
-(`recorder.messages.call_tree`).
+Owns: that decision, as pure functions over plain facts. Refuses: queries and storage
+(`recorder.capture.lookups.recorded_calls`), and the shape of a trajectory's calls (`recorder.messages.call_tree`).
 
-The rules are those of the recorder's contract: a chain of messages that ends in a turn we sampled belongs to that
-turn's trajectory, for certain where only one open trajectory holds such a turn; identical runs stay separate samples.
+The rules are those of the recorder's contract. A chain of messages that ends in an answer that Hone sampled belongs to
+that answer's trajectory; this is certain if only one open trajectory has such an answer. Identical trajectories stay
+separate samples.
 """
 
 from __future__ import annotations

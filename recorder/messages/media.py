@@ -1,6 +1,6 @@
-"""Media inside messages: kept once as blobs, however often and wherever a conversation shows them.
+"""Media in messages: stored once as blobs, however often a conversation shows them.
 
-Owns: taking long strings out of content parts and putting them back. Refuses: text parts, storage.
+Owns: extracting long strings from content parts and restoring them. Refuses: text parts, storage.
 """
 
 from __future__ import annotations

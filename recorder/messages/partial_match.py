@@ -1,10 +1,10 @@
-"""What a conversation shares with recorded ones though it is not their continuation word by word.
+"""What a conversation shares with recorded calls that it does not continue word by word. Pure.
 
-Owns: answers that come back behind another history, and texts of a run that are quoted in a new conversation. Pure.
-Refuses: deciding where a call belongs (`recorder.capture.lookups.client_sessions`), the exact chain of messages
+Owns: answers that come back behind another history, and texts of a trajectory that a new conversation quotes. Refuses:
+deciding where a call belongs (`recorder.capture.lookups.client_sessions`), and the exact chain of messages
 (`recorder.messages.continuation`).
 
-An answer counts together with what it answered: "OK" alone comes back in any run.
+An answer counts together with what it answered, because "OK" alone comes back in any trajectory.
 """
 
 from __future__ import annotations

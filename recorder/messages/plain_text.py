@@ -1,11 +1,8 @@
-"""What a stored message says: its texts, its thinking, the tools that it asked for; in each spelling of the form.
+"""Read a stored message: its text, its thinking and its tool calls, in each spelling of the internal form.
 
-Owns: reading these, whatever nonsense stands in their place. Refuses: how they are shown or held against each other.
-
-What a model asked of its tools: the requests in a sampled message, and when a tool call is the one asked for.
-
-Owns: the equality of a request and a call: their names, and their arguments as JSON values. Refuses: storage, and
-deciding between equal requests (`recorder.capture.tool_calls`).
+Owns: reading these whatever invalid values stand in their place, and when a tool call equals a model's request: the
+names, and the arguments as JSON values. Refuses: display, storage, and choosing among equal requests
+(`recorder.capture.tool_calls`).
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
-"""Redaction: what matches `recorder.redact` is taken out of a call before anything of the recorder sees it.
+"""Redaction: matches of `recorder.redact` are removed from a call before the recorder processes it.
 
-Owns: walking a call's parts, the visible marks, what else goes with a match. Refuses: patterns
+Owns: walking a call's parts, the visible marks, and what else is removed with a match. Refuses: patterns
 (`recorder.base.patterns`).
 
-A call is redacted at the recorder's door, so everything behind it (rows, node ids, hashes, groups) is made of the
-redacted call and cannot tell what was there. A node id made of the text as the client sent it would tell: it is keyed,
-but the key lies in the same store, and whoever holds both can try every phone number there is. The price: two runs that
-differ in redacted spans alone look equal, as two identical runs do, and are told apart by ids that Hone gave out.
+Rows, node ids, hashes and groups are made of the redacted call and reveal nothing of the original. A node id made of
+the original text would: it is keyed, but the key lies in the same store, and whoever has both can try every phone
+number. The price: two trajectories that differ in redacted text alone look equal, and only ids that Hone issued tell
+them apart.
 
-Token ids spell the text, so a call with a match keeps neither ids nor logprobs, whichever of its parts matched, and its
-choices are not trainable. Nor does a call that goes on from one: what was sampled there may be in its prompt though the
-client never sent it (reasoning that Hone kept). What cannot be looked at is not kept either: ids without text.
+Token ids spell the text. So a call with a match keeps neither ids nor logprobs, whichever part matched, and its choices
+are not trainable. The same holds for calls that continue it, because their prompt may hold sampled text that the client
+never sent (reasoning that Hone kept). Ids without text cannot be checked and are not kept either.
 
-A conversation that Hone itself puts together (`previous_response_id`) goes on from what was kept: from the marks.
+A conversation that Hone itself assembles (`previous_response_id`) continues from the stored text, marks included.
 
-Not seen: text inside pictures or sound, text in another encoding (base64, percent signs), and a match that a
-broken-off answer ends within. Addresses (the ids of runs and groups) are stored as they are: agents need them. What an
-agent of a campaign hands back, and the scenarios it was given, are the operator's own and not looked at.
+Not redacted: text inside images or audio, text in another encoding (base64, percent signs), and a match within which a
+broken answer ends. Addresses (the ids of trajectories and groups) are stored as they are, because agents need them. A
+campaign's scenarios and its agents' results are the operator's own and are not checked.
 """
 
 from __future__ import annotations

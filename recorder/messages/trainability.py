@@ -1,7 +1,7 @@
-"""What of a call may be trained on, and the words for what may not.
+"""What of a call may be trained on, and the reason codes for the rest.
 
-Owns: the reason codes about tokens (the whole project uses these, in `choices.untrainable_reason` and in the ledger)
-and the rule for one sampled choice. Refuses: what only a trajectory, a group or a trainer can know: they use the codes.
+Owns: the reason codes about tokens (used by the whole project, in `choices.untrainable_reason` and in the ledger), and
+the rule for one sampled choice. Refuses: what only a trajectory, a group or a trainer can know; they use the codes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A child process that answers requests: the parent's half, for agents, reward functions, charts and trackers.
 
-Owns: starting it with an environment in a folder, whether it is ready, ids, time limits, killing all it started, ending
-it when it is idle, starting it again after its death, and the last lines that it wrote. Refuses: what is asked, and
-what an answer means. The wire and the child's half are in `recorder.processes.user_code_host`.
+Owns: starting it with an environment in a folder, readiness, request ids, time limits, killing all processes that it
+started, ending it when idle, restarting it after its death, and its last lines of output. Refuses: the meaning of
+requests and replies. The wire and the child's half are in `recorder.processes.user_code_host`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Files and folders that their owner alone can read, whatever the umask and whatever was there before.
+"""Create files and folders that only their owner can read, whatever the umask and whatever existed before.
 
-Owns: the modes, and making or opening a file or folder with them. Refuses: knowing which files there are
+Owns: the modes, and creating or opening a file or folder with them. Refuses: which files exist
 (`recorder.store.data_folder`).
 """
 

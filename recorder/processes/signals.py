@@ -1,7 +1,4 @@
-"""Being told to stop: SIGINT (Ctrl-C) and SIGTERM, as programs of Hone hear them.
-
-Owns: which signals these are. Refuses: what a program does then.
-"""
+"""Stop signals (SIGINT from Ctrl-C, SIGTERM) as Hone's programs receive them. Refuses: what a program does then."""
 
 from __future__ import annotations
 

@@ -2,11 +2,11 @@
 
     PYTHON user_code_host.py --fd N
 
-Owns: the wire, importing `module:function`, running agents and reward functions, and what of their results goes back.
-A script for the user's own Python (3.9 or later, standard library only). Refuses: anything of Hone; it imports none.
+Owns: the wire, importing `module:function`, running agents and reward functions, and which results go back. A script
+for the user's own Python (3.9 or later, standard library only). Refuses: anything of Hone; it imports none.
 
-Agents run many attempts at a time. Async functions share one event loop: an attempt costs a task. A sync function runs
-in a process forked for the attempt, after the import: it has its own environment, may block, and can be killed. A
+Agents run many attempts concurrently. Async functions share one event loop: an attempt costs a task. A sync function
+runs in a process forked for the attempt, after the import: it has its own environment, may block, and can be killed. A
 command is a process group of its own. Reward functions are called one after the other, in the main thread and outside
 any running loop: they may keep state and start a loop of their own.
 
@@ -18,8 +18,8 @@ Out:  {"id", "ready": {...}} or {"id", "failed": why} once; then for each id {"i
       group that was started for it, and one {"id", "reply": {...}}:
       agent, measure, command: {"ending": "done", "answer"}, {"ending": "error", "error"} or {"ending": "timeout"}
       functions: {"score", "explanation", "extra"} or {"error"}
-Nobody can guess an id. What user code prints goes to standard error: standard output leads there too. When the socket
-closes, everything is killed and the process ends, even in the middle of a call.
+Ids cannot be guessed. Output of user code goes to standard error; standard output leads there too. When the socket
+closes, all started processes are killed and this process ends, even in the middle of a call.
 """
 
 from __future__ import annotations

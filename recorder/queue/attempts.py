@@ -1,7 +1,8 @@
-"""Attempts: one run of the agent on one scenario, claimed by a runner, run again where the fault was not the agent's.
+"""Attempts: one trajectory of the agent on one scenario, claimed by a runner, repeated if the fault was not the
+agent's.
 
-Owns: attempts and their leases, the trajectory row that an attempt opens before the agent's first call (so that the
-proxy knows its purpose). Refuses: running the agent (trainer), what a failed run means.
+Owns: attempts and their leases, and the trajectory row that an attempt opens before the agent's first call, so that the
+proxy knows its purpose. Refuses: running the agent (trainer), and what a failed attempt means.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Campaigns: training over a list of scenarios that Hone runs itself.
+"""Campaigns: training over a list of scenarios that Hone attempts itself.
 
-Owns: campaigns, their scenarios, the groups bound to a scenario before their first call; evaluations, which are rows
-of the same table and train nothing. Refuses: single attempts (`recorder.queue.attempts`), what versions' gates ask for
-(rows of the same table too, `recorder.queue.gate_requests`), running agents (trainer).
+Owns: campaigns, their scenarios, the groups bound to a scenario before their first call, and evaluations, which are
+rows of the same table and train nothing. Refuses: single attempts (`recorder.queue.attempts`), requests of gates (rows
+of the same table too, `recorder.queue.gate_requests`), running agents (trainer).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Claims on groups: a judge or trainer takes one for a while, by one guarded statement on the database's clock.
+"""Claims on groups: a judge or trainer takes one for a limited time, by one guarded statement on the database's clock.
 
-Owns: who may take which group, epochs, renewing and giving back. Refuses: what the holder does with it
+Owns: who may take which group, epochs, renewing and returning claims. Refuses: what the holder does with the group
 (`recorder.queue.judging.scores`, `recorder.queue.training.steps`), expiry (`recorder.maintenance.sweep`).
 """
 

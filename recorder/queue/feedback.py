@@ -1,11 +1,8 @@
-"""Feedback: what people and programs said about a trajectory, or about one call of it.
+"""Feedback: what people and programs report about a trajectory or one of its calls, and tags.
 
-Owns: its rows, the reserved names, choices between two runs, having a group scored again that was scored without it.
-Refuses: turning feedback into a reward (the judge).
-
-Tags of a run: what people call it, to find it again.
-
-Owns: setting and removing one by hand. Refuses: those that a client sends with its calls (`recorder.capture`).
+Owns: feedback rows, reserved names, choices between two trajectories, requesting a rescore when feedback arrives after
+the score, and setting or removing a tag by hand. Refuses: turning feedback into a reward (the judge), and tags that a
+client sends with its calls (`recorder.capture`).
 """
 
 from __future__ import annotations

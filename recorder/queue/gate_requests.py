@@ -1,10 +1,10 @@
-"""What a version's gate asks of the learner: held-out scenarios, attempted as the version and as the live one.
+"""Requests of a version's gate to the learner: attempt held-out scenarios with the version and with the live one.
 
-Owns: the wish (a row of `campaigns` that names the version, one at most), which side an attempt is of, what it was
-worth, and the pairs that follow from that. Refuses: running attempts (trainer), and what pairs decide (`proxy.gate`).
+Owns: the request (a row of `campaigns` that names the version, at most one), the arm of an attempt, its measured value,
+and the pairs that follow. Refuses: running attempts (trainer), and the decision over pairs (`proxy.gate`).
 
-Rounds count from 1 (`attempts.step_number`); `campaigns.steps_done` counts those that are measured, and only their
-pairs are shown: which attempts count is then settled before anybody has seen what they were worth.
+Rounds count from 1 (`attempts.step_number`). `campaigns.steps_done` counts the measured rounds, and only their pairs
+are shown. So which attempts count is settled before anybody sees their values.
 """
 
 from __future__ import annotations

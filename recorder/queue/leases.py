@@ -1,16 +1,9 @@
-"""Leases with a name: who controls the engine, who trains an alias, which judges are present.
+"""Named leases: who controls the engine, who trains an alias, which judges are present.
 
-Owns: taking, renewing and releasing them by guarded statements on the database's clock. Refuses: what a name means.
-
-Who holds a lease, and whether that process is dead: what a killed program left behind is taken over at once.
-
-Owns: the form of a holder's name (`host:pid:random`), releasing leases of dead processes of this machine, and waiting
-until a lease is free.
-Refuses: judging other machines: their leases run out by themselves.
-
-Showing in the store that a process runs: a lease under its own name, renewed for as long as it does.
-
-Owns: how such leases are called, and keeping one. Refuses: what depends on a process being there.
+Owns: acquiring, renewing and releasing them by guarded statements on the database's clock; a holder's name
+(`host:pid:random`); releasing leases of dead processes of this machine, so that another process takes over at once; and
+a process's presence, which is a lease under its own name. Refuses: the meaning of a name, and judging processes of
+other machines, whose leases expire.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Moving an alias from one version to another: promote, roll back, gate, canary, and the watch after a promotion.
+"""Move an alias from one version to another: promote, roll back, gate, canary, and the watch after a promotion.
 
-Owns: these moves, each one transaction; what a version must be for its alias to move to it (its own, through its gate,
-with a folder, in the line); after which promotions a share of new runs is held back on the version before, and the
-alias is watched. Refuses: drawing runs (`proxy.versions.pins`), comparing them (`proxy.gate`), loading and draining
-versions (the proxy's controller), what was trained as the alias moves (`recorder.registry.ancestry`).
+Owns: these moves, each one transaction; what a version needs so that its alias can move to it (of the alias, passed by
+its gate, with a folder, a descendant of the live one); and after which promotions the alias is watched and a share of
+new trajectories is held back on the version before. Refuses: drawing trajectories (`proxy.versions.pins`), comparing
+them (`proxy.gate`), loading and draining versions (the proxy's controller), and what counts as trained after a move
+(`recorder.registry.ancestry`).
 """
 
 from __future__ import annotations

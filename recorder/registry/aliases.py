@@ -1,8 +1,8 @@
-"""Aliases: the stable names that agents ask for, and the base that each stands on.
+"""Aliases: the stable model names that agents ask for, and the base model of each.
 
-Owns: making an alias with its version 0, its settings in the store, its base, reading aliases. Refuses: moving an alias
-to another version (`recorder.registry.alias_moves`), loading, probing and draining versions (the proxy's controller),
-choosing one for a request (`proxy.versions.routing`).
+Owns: creating an alias with its version 0, its settings in the store, its base, reading aliases. Refuses: moving an
+alias to another version (`recorder.registry.alias_moves`), loading, probing and draining versions (the proxy's
+controller), choosing one for a request (`proxy.versions.routing`).
 """
 
 from __future__ import annotations

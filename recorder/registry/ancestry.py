@@ -1,12 +1,12 @@
-"""The line of descent: what versions were trained on, as they are accepted, taken back or come to nothing.
+"""Ancestry: what versions were trained on, as versions are accepted, rolled back or rejected.
 
-Owns: which groups and runs count as trained (`trained`, `untrained` in the ledger: the newest row of a run counts), and
-what becomes of the groups of a version that is not accepted. All inside the transaction that decides on the version.
-Refuses: deciding (`recorder.registry.alias_moves` moves the alias, `recorder.registry.versions` a version), and steps
-(`recorder.queue.training.steps`).
+Owns: which groups and trajectories count as trained (`trained`, `untrained` in the ledger: a trajectory's newest row
+counts), and what happens to the groups of a version that is not accepted. All of it runs inside the transaction that
+decides on the version. Refuses: deciding (`recorder.registry.alias_moves` moves the alias, `recorder.registry.versions`
+a version), and steps (`recorder.queue.training.steps`).
 
-What an alias was trained on is what its live version and that one's ancestors were trained on, and nothing else. So
-wherever the alias moves, the versions that come into the line and those that leave it are the difference of two lines.
+An alias was trained on what its live version and that version's ancestors were trained on, and on nothing else. So
+after a move, the versions that enter and leave the ancestry are the difference of two chains.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""API keys: minted once, or taken over from whoever made the secret, kept as a hash, checked by what they may do.
+"""API keys: created once, or imported with an existing secret, stored as a hash, checked by scope; and page sign-ins.
 
-Keys of one family share their runs: a key, those that replaced it, and those that it minted for a run.
+Owns: keys, scopes, families and sign-in tokens. Refuses: HTTP and cookies (`proxy.dashboard.sign_in`), and what is
+allowed while no key exists (`proxy.admission.auth`).
 
-Owns: keys, scopes and families. Refuses: HTTP, and what is allowed where no key exists (`proxy.admission.auth`).
-
-Who is signed in to the pages: a token that a browser keeps, which stands for a key while that is in force.
-
-Owns: making, checking and ending them. Refuses: cookies (`proxy.dashboard.sign_in`), and what a key may do
-(`recorder.registry.keys`).
+Keys of one family share their trajectories: a key, the keys that replaced it, and the keys that it created for a
+trajectory. A sign-in token is kept by a browser and stands for a key while that key is valid.
 """
 
 from __future__ import annotations

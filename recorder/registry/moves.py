@@ -1,6 +1,6 @@
-"""Moves of versions, as they were written down: what was decided, who did, why, and by which figures.
+"""Moves of versions as recorded: what was decided, by whom, why, and by which figures.
 
-Owns: their rows in the ledger, which the transaction that decides writes (`recorder.registry.alias_moves`,
+Owns: their rows in the ledger, written by the transaction that decides (`recorder.registry.alias_moves`,
 `recorder.registry.versions`). Refuses: deciding.
 """
 

@@ -1,4 +1,4 @@
-"""What engine replicas and proxies report about themselves, so that the controller knows when an unload is safe.
+"""What engine replicas and proxies report about themselves, so that the controller knows when unloading is safe.
 
 Owns: the rows of `replicas` and `proxies`. Refuses: talking to engines.
 """

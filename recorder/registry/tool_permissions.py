@@ -1,8 +1,8 @@
-"""Which campaigns' attempts may use tools that are not marked read-only, and what was kept from them for that.
+"""Which campaigns' attempts may use tools that are not marked read-only, and which tools were withheld.
 
-Owns: finding the campaign behind a caller of tools, its word (`campaign.allow_writes`), the ledger's row for each tool
-left out. Refuses: what a tool is (the gateway), and telling people (trainer). A campaign, or a gate, that never said
-anything allows none: attempts are many, and run by themselves.
+Owns: finding the campaign behind a tool's caller, its permission (`campaign.allow_writes`), and the ledger's row for
+each withheld tool. Refuses: the tools themselves (the gateway), and notifying people (trainer). A campaign or gate
+without the permission allows none, because its attempts are many and run unattended.
 """
 
 from __future__ import annotations

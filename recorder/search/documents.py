@@ -1,22 +1,17 @@
-"""What one call adds to what was said in its run, as texts: the document that is searched.
+"""The searchable text of a call: what it adds to its trajectory, as one document; and the queue of unindexed calls.
 
-Owns: which messages those are, and what of a message is said. Refuses: words (`recorder.search.terms`), keeping them.
+Owns: which messages are searchable, which of their text, a document's number, and queueing calls. Refuses: splitting
+into words (`recorder.search.terms`), indexing and taking calls from the queue (`recorder.search.indexer`).
 
-A document's key is its call's id. A sibling, which a choice of a shared call became, has no call of its own: its key is
-its run's id, and its document is the call's with its own choice. The call's document leaves that choice out.
+A document's key is its call's id. A sibling, made of one choice of a shared call, has no call of its own: its key is
+its trajectory's id, and its document is the call's with its own choice, which the call's document then omits.
 
-A call's prompt repeats the conversation so far. What it adds are the messages that its parent's prompt and answer do
-not have, and what was answered. System and developer messages and tools' schemas are left out: they are the same in
-every run. What is read is what the store holds, so it is redacted already.
+A call's prompt repeats the conversation so far. It adds the messages that its parent's prompt and answer do not have,
+and its own answer. System and developer messages and tool schemas are omitted, because they are the same in every
+trajectory. The text is read from the store, so it is already redacted.
 
-Which calls wait to be indexed: one tiny row each, written with the call.
-
-Owns: putting calls in, and how many wait. Refuses: taking them out (`recorder.search.indexer`).
-
-The numbers of documents: by the millisecond in which their run began, so that a walk downwards meets new runs first.
-
-Owns: how a number is made of a run's id and a count, and the bounds of a run's. Refuses: which number is free
-(`recorder.search.indexer`).
+A document's number begins with the millisecond in which its trajectory began, so a descending scan meets new
+trajectories first.
 """
 
 from __future__ import annotations

@@ -1,31 +1,21 @@
-"""Calls taken from the queue and indexed, a few at a time.
+"""Fill the full-text index in the background, and remove deleted calls from it.
 
-Owns: one such step: what is read before the transaction, what is written in it, and how long it may be. Refuses: when
-a step is taken (`recorder.search.indexer`).
+Owns: one indexing step (what it reads before the transaction, what it writes, its size), when a step runs, the lease
+under which one process of a project indexes, and merging deleted words out of SQLite's file. Refuses: deciding what is
+deleted (`recorder.maintenance.deletion`).
 
-The newest calls come first: an old store that is filled behind its migration keeps nobody from what is said now. What
-was read is written only while no deletion came between (`projects.deletions`, see `recorder.maintenance.deletion`), and
-only for calls that still wait: so two that fill at once, and one that is killed in the midst, do no harm.
+The newest calls are indexed first, so filling an old store after its migration delays nothing new. A step's result is
+written only if no deletion came in between (`projects.deletions`, see `recorder.maintenance.deletion`) and only for
+calls that still wait. So concurrent or killed indexers do no harm.
 
-Words that leave the index when the calls that said them are deleted.
+Writing a call increments no change counter (`recorder.store.changes`), so the queue is polled once a second with one
+index read, and a call is searchable within 2 s. The indexer keeps its lease, because taking it would wake other
+processes. A step's transactions take a few milliseconds. If more calls wait, the next step comes after a pause as long
+as the last step, so that recorded calls can be committed in between.
 
-Owns: taking documents out, inside a deletion's transaction, and what makes their words leave SQLite's file. Refuses:
-deciding what is deleted (`recorder.maintenance.deletion`).
-
-What is taken out is found no more from the commit on. But SQLite's index is made of segments that are only ever written
-and merged: a word that is taken out stays in an old one until that is merged with all that came behind it. `IndexMerge`
-does so, in short transactions, and is done when no segment is left that held what was deleted. PostgreSQL's dead rows
-are its own: VACUUM takes them.
-
-Filling the index for as long as a process runs, by one process of a project at a time.
-
-Owns: when a step is taken, the claim under which that happens, and when words of deleted runs are merged out behind the
-sweep's deletions. Refuses: what a step does (`recorder.search.indexer`, `recorder.search.indexer`).
-
-A call counts up no topic when it is written (`recorder.store.changes`), so the queue is asked once a second: a look at
-one index, and what was said is found within 2 s. Whoever fills keeps its lease, so that nobody is woken by taking it.
-A step writes in transactions of some milliseconds, and where more waits the next comes after a rest as long as it took:
-turns that are being recorded come in between.
+A removed document is not found from the commit on. But SQLite's index consists of segments that are only written and
+merged, so a removed word stays in an old segment until that is merged with all later ones. `IndexMerge` does this in
+short transactions until no segment is left that held deleted words. On PostgreSQL, VACUUM removes dead rows.
 """
 
 from __future__ import annotations

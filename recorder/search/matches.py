@@ -1,15 +1,12 @@
-"""Which runs said something: the newest first, by keyset.
+"""Find the trajectories that match a search, newest first, by keyset; and the snippet of each.
 
-Owns: the question in either database's words, and how far it is walked. Refuses: reading what was typed
-(`recorder.search.terms`), any other filter, what the runs are (`recorder.views`).
+Owns: the query for both databases, how far it scans, where a match stands in a text, and how much text a snippet shows.
+Refuses: parsing what was typed (`recorder.search.terms`), other filters, the trajectories themselves
+(`recorder.views`), and markup: marks are numeric positions.
 
-SQLite walks the documents that match downwards from the newest and stops when it has enough, so a word that is
-everywhere costs no more than one that is rare. PostgreSQL chooses by its statistics between that and its index.
-
-The words around what was found: of each run the first turn that says it, cut to a line.
-
-Owns: where a match stands in a text, and how much is shown around it. Refuses: which runs are listed
-(`recorder.search.matches`), and every markup: the places of the marks are numbers.
+SQLite scans matching documents downwards from the newest and stops when it has enough, so a frequent word costs no more
+than a rare one. PostgreSQL chooses between that and its index by its statistics. A snippet is one line of the first
+call of the trajectory that matches.
 """
 
 from __future__ import annotations

@@ -1,19 +1,15 @@
-"""A text as the words by which it is found, the same for both databases.
+"""Split text into search words, the same for both databases, and parse search queries.
 
-Owns: where a word begins and ends, and when two are one. Refuses: what is searched, and how a database keeps it.
+Owns: where a word begins and ends, when two words are equal, and the spelling of a query for either database. Any input
+is a valid query. Refuses: which text is searched, and running queries.
 
-A word is a row of letters and digits; upper and lower case are one, as are the widths and forms of a letter (NFKC).
-Accents tell words apart. What is written without spaces between words (Chinese, Japanese, Korean, Thai, Lao, Khmer,
-Burmese) is searched by its characters: each is a word of its own, and what a person types together is a phrase.
-
-What a person types into a search, read: words, "a phrase", a beginning*, and -what must not be there.
-
-Owns: that anything can be typed and nothing is a mistake; how a question is spelled for either database. Refuses:
-asking it.
+A word is a sequence of letters and digits. Case, width and form of a letter do not matter (NFKC); accents do. Scripts
+without spaces between words (Chinese, Japanese, Korean, Thai, Lao, Khmer, Burmese) are searched by character: each is a
+word, and what a person types together is a phrase.
 
     timeout refund          both words
     "was not found"         these words in a row
-    refun*                  a word that begins like this (three characters at least, else the word itself)
+    refun*                  a word that begins like this (at least three characters, else the word itself)
     refund -order -"a b"    without these
 """
 

@@ -1,7 +1,7 @@
-"""Who did better than its group: the group-relative advantage, and which members count for it.
+"""Group-relative advantages, and which members count for them.
 
-Owns: the rule, the zero-variance rule, why a member has no advantage. Refuses: baselines of earlier runs and what a
-step makes of all this (`trainer.batch.advantages`, which takes the rule from here, so that both say the same).
+Owns: the rule, the zero-variance rule, and why a member has no advantage. Refuses: baselines of earlier trajectories
+and what a step does with advantages (`trainer.batch.advantages`, which takes the rule from here).
 
 The advantage is the reward minus the group's mean (GRPO, arXiv 2402.03300, without the division by the standard
 deviation, which Dr. GRPO, arXiv 2503.20783, section 3.1, shows to favour tasks that are almost always or almost never

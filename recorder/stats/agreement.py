@@ -1,10 +1,11 @@
-"""How far two scores of a group agree: the runs taken two at a time, and Kendall's tau-b over them.
+"""Agreement of two scores of a group: pairs of trajectories, and Kendall's tau-b over them. Pure.
 
 Owns: counting pairs, inside groups only, and pooling the counts. Refuses: which scores are compared
-(`judge.scoring.rescoring`). All pure.
+(`judge.scoring.rescoring`).
 
-Tau-b (Kendall 1945) is (concordant - discordant) / sqrt(pairs not tied before * pairs not tied now): 1 where both order
-all runs alike, -1 where one turns every pair over. A pair is of one group: rewards of two groups need not compare.
+Tau-b (Kendall 1945) is (concordant - discordant) / sqrt(pairs not tied before * pairs not tied now): 1 if both scores
+order all trajectories alike, -1 if one reverses every pair. A pair is of one group, because rewards of two groups need
+not be comparable.
 """
 
 from __future__ import annotations

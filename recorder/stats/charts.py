@@ -1,8 +1,8 @@
-"""Charts: figures drawn as SVG, light and dark, alike on the pages and in a campaign's report.
+"""Draw charts as SVG, light and dark, for the pages and a campaign's report.
 
-Owns: what a chart is, drawing it (matplotlib, imported when the first is drawn, one at a time), and making its SVG fit
-for strict rules: no style sheet or style attribute, text as outlines, nothing fetched, the same bytes for the same
-chart. Refuses: which figures are shown (whoever shows a chart says so, and shows the same as a table).
+Owns: what a chart is, drawing it (matplotlib, imported for the first chart, one chart at a time), and making its SVG
+fit for a strict content policy: no style sheet or style attribute, text as outlines, nothing fetched, the same bytes
+for the same chart. Refuses: choosing figures; callers do that, and show the same figures as a table.
 """
 
 from __future__ import annotations

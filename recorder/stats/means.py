@@ -1,20 +1,16 @@
-"""How sure a share or a mean is: its 95 % interval.
+"""Shares and means with 95 % intervals, measures pooled over attempts, plateaus of a series, and latency quantiles.
+Pure.
 
-Owns: the two formulas. Pure. Refuses: tests of one against another (`recorder.stats.sequential_tests`).
-
-What a series of measurements says: shares and means pooled over attempts, how sure their difference is, a plateau.
-
-Owns: the statistics that stop rules and health rules share. Pure. Refuses: what follows from them
-(`trainer.campaign.health`, `trainer.campaign.stop_rules`).
+Owns: these formulas, which stop rules and health rules share. Refuses: sequential tests
+(`recorder.stats.sequential_tests`), and what follows from a figure (`trainer.campaign.health`,
+`trainer.campaign.stop_rules`).
 
 Two pools of attempts are compared by the interval of Agresti and Caffo ("Simple and effective confidence intervals for
 proportions and differences of proportions result from adding two successes and two failures", The American Statistician
 54, 2000): one success and one failure are added to each pool, so that no pool is ever sure of 0 or 1. Attempts at the
-same scenario resemble each other more than that takes them to, so real differences are somewhat surer than said here.
+same scenario are correlated, which the interval ignores, so real differences are somewhat surer than it says.
 
-Spans of time in two numbers: what is usual, and what the slow ones take.
-
-Owns: the rule (nearest rank, so that each is a time that was really taken). Refuses: what is measured.
+Latency quantiles use the nearest rank, so each one is a latency that was measured.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Is it worse? A one-sided test that may be looked at after every observation.
+"""A one-sided test whether a mean is lower than claimed, valid at any time: it may be read after every observation.
 
 Owns: the test by betting (Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", 2020,
-sections 2 and 4): one who doubts that a mean is at least so high starts with a capital of 1 and stakes a part of it on
-each next value being lower. Where the mean is as high as claimed, no way of staking makes the capital grow on average,
-so it ever reaches 1/α with a probability of at most α (Ville), however often it is looked at and whenever one stops.
-Refuses: what the values are, and what follows.
+sections 2 and 4). A bettor against the claim starts with a capital of 1 and stakes part of it on each next value being
+lower. If the mean is as high as claimed, no staking increases the expected capital. So the capital reaches 1/α with a
+probability of at most α (Ville), however often one looks and whenever one stops. Refuses: what the values are, and what
+follows.
 
-The doubter plays several fixed stakes side by side, an equal part of the capital each (a mixture). Fixed ones do not
-depend on the order of the values, so that whoever reads them from the store again finds the same capital.
+The bettor plays several fixed stakes side by side, an equal part of the capital each (a mixture). Fixed stakes do not
+depend on the order of the values, so values read again from the store give the same capital.
 """
 
 from __future__ import annotations

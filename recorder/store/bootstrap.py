@@ -1,10 +1,10 @@
-"""Opening the store: the data folder, the schema's revision, the project.
+"""Open the store: the data folder, the schema's revision, the project.
 
-Owns: who may migrate and the lock under which it happens, the refusal of a differing schema.
-Refuses: the schema itself (`recorder.store.schema`) and the steps between revisions (`recorder/store/migrations`).
+Owns: who may migrate, the lock for it, and refusing another schema. Refuses: the schema itself
+(`recorder.store.schema`) and the migrations (`recorder/store/migrations`).
 
-A new database gets today's schema at once; only a store of an earlier revision goes through the steps. Tests hold that
-both come out the same.
+A new database gets today's schema at once; only a store of an earlier revision is migrated. Tests hold both to the same
+result.
 """
 
 from __future__ import annotations

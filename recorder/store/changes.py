@@ -1,16 +1,16 @@
-"""What changed in the store, as counters by topic, and waiting for a change without asking the store what it was.
+"""Change counters by topic, and waiting for a change without polling tables.
 
-Owns: which tables stand for which topic, the row of each topic, counting up inside the transaction that writes, and one
-look at the counters every `EVERY_S` for a whole process, only while somebody waits. No caller counts: `Store.write`
-asks `topic_of` about every statement that it executes. Refuses: knowing what a change was; whoever is woken looks.
+Owns: which tables belong to which topic, each topic's row, incrementing it inside the writing transaction, and one poll
+of the counters every `EVERY_S` for a whole process, only while somebody waits. Callers do not count: `Store.write` asks
+`topic_of` about every statement that it executes. Refuses: what a change was; a woken caller queries that.
 
-A statement that changes nothing that anybody waits for (a renewed lease, the time of a last call) says so by
-`mark_quiet`: it would wake every process for nothing.
+A statement whose change nobody waits for (a renewed lease, the time of a last call) is marked by `mark_quiet`, because
+it would wake every process for nothing.
 
-On PostgreSQL a look is at what was heard meanwhile (`recorder.store.postgres`), and a notification ends the pause at
-once. On SQLite a look is `PRAGMA data_version` on a connection that never writes, so that commits of this process and
-of others are seen alike; the counters are read only where it differs. A commit of this process wakes at once: `told` is
-called after it. A counter that differs in either direction wakes: a restored database counts from where its copy was.
+On PostgreSQL a poll reads the notifications received meanwhile (`recorder.store.postgres`), and a notification ends the
+pause at once. On SQLite a poll is `PRAGMA data_version` on a connection that never writes, so commits of this and of
+other processes are seen alike; the counters are read only if it differs. A commit of this process wakes waiters at
+once. A counter that differs in either direction wakes, because a restored database counts from where its copy was.
 """
 
 from __future__ import annotations

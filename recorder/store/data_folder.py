@@ -1,9 +1,9 @@
-"""The data folder: made, owned, and closed to everybody else.
+"""The data folder: created, owned, and closed to all other users.
 
-Owns: which names in it are ours, mending a folder that is open to others, refusing one of a foreign owner, and letting
-one group read the adapters. Refuses: what any of its files holds.
+Owns: which names in it are Hone's, closing a folder that is open to others, refusing a folder of another owner, and
+letting one group read the adapters. Refuses: the content of its files.
 
-Only names of ours are touched, so that a data folder may lie where other things do.
+Only Hone's names are touched, so the data folder may hold other files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The store: one database, opened once a process, with short writing and reading transactions.
+"""The store: one database, opened once per process, with short writing and reading transactions.
 
-Owns: engines, pragmas, BEGIN IMMEDIATE; that every commit counts up what it changed (`recorder.store.changes`), and the
-watch that waits for it; reads that end in time. Refuses: knowing any table's meaning.
+Owns: engines, pragmas, BEGIN IMMEDIATE; counting changes at every commit (`recorder.store.changes`) and waiting for
+them; reads with a time limit. Refuses: the meaning of any table.
 
 Inside `Store.write()` nothing may be awaited but SQL: the transaction holds SQLite's only write lock.
 """

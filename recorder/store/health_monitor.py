@@ -1,9 +1,9 @@
-"""Whether anything can be recorded now, and why not.
+"""Whether calls can be recorded now, and why not.
 
-Owns: what is known of that: the last commit that failed, one that hangs, a store that went away under us; alarms on it,
-and finding out when it is over. Refuses: what follows from it (`recorder.on_failure`, `/readyz`).
+Owns: the last commit that failed, a commit that hangs, a store that was removed or replaced; alarms about it, and
+noticing when it is over. Refuses: what follows from it (`recorder.on_failure`, `/readyz`).
 
-A store in trouble is asked again by itself: nobody sends calls any more to a proxy that says it is not ready.
+The monitor probes a store in trouble itself, because a proxy that reports itself as not ready receives no more calls.
 """
 
 from __future__ import annotations

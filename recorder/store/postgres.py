@@ -1,8 +1,8 @@
-"""PostgreSQL: its connections, what its errors mean, and how one hears of changes.
+"""PostgreSQL: its connections, the meaning of its errors, and notifications of changes.
 
-Owns: connections that are proven before they are used, and given up where nobody answers on them; text that PostgreSQL
-can hold, which errors say that the database is away, LISTEN. Refuses: any table's meaning, and running a transaction
-again (`recorder.store.write_backends`). Imported only where the store is one: asyncpg is an extra.
+Owns: connections that are tested before use and dropped if the server does not respond, text that PostgreSQL can store,
+which errors mean that the database is unavailable, LISTEN. Refuses: the meaning of any table, and repeating a
+transaction (`recorder.store.write_backends`). Imported only for PostgreSQL stores: asyncpg is an extra.
 """
 
 from __future__ import annotations

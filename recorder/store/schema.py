@@ -1,11 +1,10 @@
 """The schema of the store, declared once.
 
-Owns: every table, its keys and indexes, for SQLite and PostgreSQL alike; Alembic's migrations are held to it by a test.
+Owns: every table, its keys and indexes, for SQLite and PostgreSQL alike; a test holds Alembic's migrations to it.
 Refuses: queries. Times are unix seconds (UTC, float) by the database's clock; `*_bytes`, `*_s` say their unit.
 
 Token ids are packed little-endian int32, logprobs little-endian float32 (`recorder.messages.tokens`). Node and blob ids
-are keyed content hashes (16 bytes), so that writing one needs no look-up; other ids are text from
-`recorder.ids.new_id`.
+are keyed content hashes (16 bytes), so that writing one needs no query; other ids are text from `recorder.ids.new_id`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What SQLite and PostgreSQL spell differently, and rows as views. The only place that asks which database it is.
+"""Where SQLite and PostgreSQL differ, and rows as dataclasses. The only place that asks which database it is.
 
-Owns: insert-or-ignore, insert-or-update, text that both take, a member of stored JSON, a condition kept from the
-indexes, the database's clock, what became of a PostgreSQL transaction, which table refused a row,
-rows → dataclasses.
-Refuses: any table's meaning.
+Owns: insert-or-ignore, upsert, text that both accept, members of stored JSON, keeping a condition from the indexes, the
+database's clock, the outcome of a PostgreSQL transaction, and which table refused a row. Refuses: the meaning of any
+table.
 """
 
 from __future__ import annotations

@@ -1,18 +1,11 @@
-"""Waits that are cancelled, and end no earlier for it.
+"""SQLite's driver, made safe for cancellation, and the identity of a database file.
 
-Owns: seeing what was begun to its end before a cancellation goes on. Refuses: knowing what it was.
+Owns: finishing begun work before a cancellation continues, connections that a cancelled task leaves without a lock, and
+telling whether a path still holds the same file. Refuses: transactions (`recorder.store.database`).
 
-SQLite's driver under SQLAlchemy, so that a wait that is cancelled leaves no lock behind.
-
-Owns: what aiosqlite and SQLAlchemy leave to chance there. A task that is cancelled leaves its statement to the
-connection's thread, and SQLAlchemy closes the connection meanwhile. Without this file the transaction can stay open
-behind it, and with it SQLite's only write lock: nobody writes until Python finds the connection among its garbage.
-With tasks that are cancelled at random moments that happens within a second. Refuses: transactions
-(`recorder.store.database`).
-
-A database that is a file: another one may lie at its path later, or none.
-
-Owns: telling which one it is. Refuses: opening it.
+Why: a cancelled task leaves its statement to the connection's thread (aiosqlite), and SQLAlchemy closes the connection
+meanwhile. Without this module the transaction can stay open, and with it SQLite's only write lock, until Python
+collects the connection as garbage. With tasks cancelled at random moments, this happens within a second.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A statement compiled once, and the pieces that such statements are made of.
+"""A statement compiled once, and the parts of which such statements are made.
 
-Owns: the text for SQLite and how its parameters are spelled out; JSON as text. Refuses: running one
-(`recorder.store.write_backends`), and knowing any (each room has its own).
+Owns: the text for SQLite and how its parameters are spelled out; JSON as text. Refuses: running a statement
+(`recorder.store.write_backends`), and the statements themselves (each folder has its own).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Changing a state: one guarded UPDATE, allowed by the tables of `recorder.states`.
+"""Change a state by one guarded UPDATE, allowed by the tables of `recorder.states`.
 
 No other module changes a state column.
 
-Owns: which states an object may come from, the guard by lease owner and epoch, what a refused change says.
+Owns: which states an object may come from, the guard by lease owner and epoch, and the error of a refused change.
 Refuses: why something changes state.
 """
 

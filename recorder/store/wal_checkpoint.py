@@ -1,9 +1,9 @@
 """Checkpoints of SQLite's write-ahead log, off the commit path.
 
-Owns: one thread's connection that moves committed pages from the log into the database file. Refuses: everything else.
+Owns: one thread's connection that moves committed pages from the log into the database file.
 
-A passive checkpoint never makes anybody wait, but under steady load it never reaches the log's end either, so the log
-would grow for ever. Past `RESTART_PAGES` writers are therefore held for one short checkpoint that lets it start anew.
+A passive checkpoint never blocks anybody, but under steady load it never reaches the log's end, and the log would grow
+without limit. So past `RESTART_PAGES` writers are held for one short checkpoint that lets the log restart.
 """
 
 from __future__ import annotations

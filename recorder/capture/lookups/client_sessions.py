@@ -1,19 +1,20 @@
-"""Where in a session a call belongs: a client named the conversation, and the run is to be found in it.
+"""Find the place of a call in a client session: the client named the conversation, and this module finds the
+trajectory.
 
-Owns: that decision, over what the store holds of the session. Refuses: other sessions' runs, other keys' under the same
-name, and making new ones.
+Owns: that decision, over the session's calls in the store. Refuses: trajectories of other sessions, those of other keys
+under the same session name, and creating trajectories.
 
-A session holds runs, one after the other or side by side. A call belongs to the run that it goes on from: by ids that
-we issued, by its whole history, else by an exchange of the run that comes back behind an edited or shortened one. A
-conversation that goes on from none begins a new run of the session, unless it can be shown to be part of one:
+A session holds trajectories, one after the other or in parallel. A call belongs to the trajectory that it continues: by
+ids that Hone issued, by its whole history, or by an exchange of the trajectory that comes back behind an edited or
+shortened history. A conversation that continues none begins a new trajectory of the session, except for:
 
-- a sub-agent's, where its client says so, or where the run waits for a tool that was given this very text;
-- what remains of a compacted history, where it quotes an answer of the run and has its system messages and tools;
-- an errand beside a call that runs now and is about the same words, where one of the two has tools;
-- what follows an errand with which the session began: a title, asked for first (opencode does).
+- a sub-agent, where the client says so, or where the trajectory waits for a tool that was given this very text;
+- a compacted history that quotes an answer of the trajectory and has its system messages and tools;
+- an auxiliary call beside a running call about the same words, where one of the two has tools;
+- the calls after an auxiliary call with which the session began: a title, requested first (opencode does this).
 
-For the judge sees the path to a run's last main leaf: a second task in the same run would hide the first one. What a
-run's errands are is settled when it ends (`recorder.messages.call_tree`).
+The judge sees the path to a trajectory's last main leaf, so a second task in the same trajectory would hide the first.
+Which calls are auxiliary is settled when the trajectory ends (`recorder.messages.call_tree`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The recorder's look-ups where its memory does not reach: issued ids, sampled turns, block hashes, trajectories.
+"""Query recorded calls where the cache does not help: issued ids, sampled answers, block hashes, trajectories.
 
-Owns: what these rows mean. Runs on an `Executor`. Refuses: deciding (`recorder.messages.continuation`), caching
+Owns: the meaning of these rows. Runs on an `Executor`. Refuses: deciding (`recorder.messages.continuation`), caching
 (`recorder.capture.cache`).
 """
 

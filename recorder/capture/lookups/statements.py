@@ -1,7 +1,7 @@
-"""The look-ups of attribution and of exact pasts, compiled once.
+"""The SQL of attribution and of token histories, compiled once.
 
-Owns: their text. Refuses: deciding when one runs (`recorder.capture.lookups.recorded_calls`,
-`recorder.capture.lookups.token_history`, `recorder.capture`), and what is written (`recorder.capture.statements`).
+Refuses: deciding when a query runs (`recorder.capture.lookups.recorded_calls`,
+`recorder.capture.lookups.token_history`), and writing (`recorder.capture.statements`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The exact tokens of a sampled choice and of all before it, for a proxy that sends a next turn with the same ones.
+"""The exact tokens of a sampled choice and of all before it, so that a proxy can send the next call with the same
+tokens.
 
-Owns: what is known of such a past, the bounded memory of recent ones, and reading one from the store. Refuses: deciding
-whether a turn may be sent with it (the proxy does), and looking at more than one chain of calls.
+Owns: the content of such a history, the bounded cache of recent ones, and loading one from the store. Refuses: deciding
+whether a call may be sent with it (the proxy does), and reading more than one chain of calls.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The kinds of a run's turns, settled in the store when the run ends.
+"""Settle the kinds of a trajectory's calls in the store when it ends.
 
-Owns: reading what the rule needs (nothing at all for runs whose calls all have the same tools), writing what it says:
-kinds, what may no longer be trained on, and the main leaf. Refuses: the rule (`recorder.messages.call_tree`).
+Owns: loading what the rule needs (nothing if all calls have the same tools), and writing the result: kinds, choices
+that may no longer be trained on, and the main leaf. Refuses: the rule (`recorder.messages.call_tree`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Groups and the end of trajectories: what closes, and what that makes of a group.
+"""Close trajectories and groups, and decide what follows for a group.
 
-Owns: ending trajectories, readying groups or leaving them out, for many at once. Refuses: the rule
+Owns: ending trajectories, and making groups ready or excluding them, for many at once. Refuses: the rule
 (`recorder.queue.groups.readiness`), finding a group (`recorder.queue.groups.lookup`), which one a call joins
 (`recorder.capture.group_assignment`), judging.
 """

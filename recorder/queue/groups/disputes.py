@@ -1,14 +1,10 @@
-"""Groups about which judges disagree: they wait for a person.
+"""Groups about which judges disagree: they wait for a person, whose choices between pairs become an order.
 
-Owns: which those are, and the code. Refuses: what a person chooses (`recorder.queue.feedback`), scoring it.
+Owns: which groups those are, the reason code, the order that follows from choices, and the next pair to ask about.
+Refuses: storing choices (`recorder.queue.feedback`), and an order's worth as a score (`judge.rewards.human_choice`).
 
-What people's choices between two runs come to: an order, and which two to ask about next.
-
-Owns: what follows from choices. Pure. Refuses: storing choices (`recorder.queue.feedback`), and what an order is worth
-as a score (`judge.rewards.human_choice`).
-
-A tie is kept as "as good as" both ways round, so whatever follows from a choice follows through ties too; a circle of
-choices ties its runs.
+A tie is kept as "as good as" in both directions, so inferences pass through ties too. A cycle of choices ties its
+trajectories.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which open trajectories end because they are idle, and when, as SQL.
 
-Owns: that rule, and what such rules look like (`DueRule`). Refuses: ending trajectories
-(`recorder.queue.groups.closure`). The sweep ends by it, and the forecast of a group's end reads it.
+Owns: that rule, and the form of such rules (`DueRule`). Refuses: ending trajectories (`recorder.queue.groups.closure`).
+The sweep ends trajectories by it, and the forecast of a group's end reads it.
 """
 
 from __future__ import annotations

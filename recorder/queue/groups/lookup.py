@@ -1,6 +1,6 @@
-"""Groups looked up: one by its name, how many an alias has in each state, and its baseline.
+"""Look up groups: one by its name, counts per state of an alias, and a group's baseline.
 
-Owns: what a group's name means, which members count toward its size, and what counts as on the way to training.
+Owns: the meaning of a group's name, which members count toward its size, and what counts as on the way to training.
 Refuses: changing a group (`recorder.queue.groups.closure`), lists and members (`recorder.views`).
 """
 

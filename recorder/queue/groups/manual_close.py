@@ -1,7 +1,7 @@
-"""Closing by hand: one run, or all that is open and quiet, because somebody does not want to wait for the clock.
+"""Close by hand: one trajectory, or everything open and quiet, without waiting for the clock.
 
-Owns: which runs and groups that means. Refuses: what closing makes of them (`recorder.queue.groups.closure`),
-campaigns' runs and groups: their runner ends them.
+Owns: which trajectories and groups that covers. Refuses: what closing does (`recorder.queue.groups.closure`), and
+trajectories and groups of campaigns, which their runner ends.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""When a group is ready to be judged: contracts.md, 6, as pure functions.
+"""When a group is ready to be judged, as pure functions (contracts.md, 6).
 
-Owns: the rule, and what becomes of a group that is due. Refuses: storage. `recorder.queue.groups.closure` applies the
-rule, `recorder.views.status.forecast` forecasts by it, and the query of `recorder.maintenance.sweep` finds the groups
-that are due by it.
+Owns: the rule, and what happens to a group that is due. Refuses: storage. `recorder.queue.groups.closure` applies the
+rule, `recorder.views.status.forecast` predicts by it, and the query of `recorder.maintenance.sweep` finds due groups by
+it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Shadow groups: one turn of a live run, beside further answers to it that no agent ever sees.
+"""Shadow groups: one answer of a live trajectory, with further answers to the same request that no agent sees.
 
-Owns: the rows of such a group, and whether its run's own group trains that turn. Refuses: drawing runs and turns and
-asking an engine (the proxy does), judging, training.
+Owns: the rows of such a group, and whether the trajectory's own group trains that answer. Refuses: drawing trajectories
+and calls and sampling answers (the proxy does), judging, training.
 
-The members are a fork of the run, which has no call of its own but ends at the turn's, and one trajectory for each
-further answer. Nothing names them, so no call of an agent can join them; lineage does not look at them
-(`recorder.capture.lookups.statements`). A group has its id from the turn's: a turn is answered again once, whoever
-draws it.
+The members are a fork of the trajectory, which has no call of its own but ends at the drawn call, and one trajectory
+for each further answer. They have no names, so no agent's call can join them, and lineage ignores them
+(`recorder.capture.lookups.statements`). A group's id is derived from the call's, so each call gets shadow answers at
+most once, whichever process draws it.
 """
 
 from __future__ import annotations

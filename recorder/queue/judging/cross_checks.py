@@ -1,10 +1,10 @@
-"""What the other of two judges said of a group that one scored, and how far both agree since they are as they are.
+"""Cross-checks: a second judge's verdict on a group that another judge scored, and how far both agree.
 
-Owns: these rows, and the window over which judges are held against each other. Refuses: scores
-(`recorder.queue.judging.scores`: nothing here is one), the rule (`recorder.queue.judging.switches`), asking judges.
+Owns: these rows, and the window over which two judges are compared. Refuses: scores (`recorder.queue.judging.scores`; a
+cross-check is none), the rule (`recorder.queue.judging.switches`), asking judges.
 
-A window holds groups of the same two judges alone: the same settings, and nothing from before either reported a version
-that was not seen of the two together until then.
+A window holds only groups of the same two judges: the same settings, and nothing from before either reported a version
+that had not been seen of the two together.
 """
 
 from __future__ import annotations

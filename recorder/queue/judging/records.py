@@ -1,27 +1,15 @@
-"""A text written down by another one to which it is nearly equal: line by line, but for words that stand for others.
+"""Records of judging, beside the scores: prompts, the replies of each of several requests, and cached verdicts.
 
-Owns: writing it so, and reading it back to the character. Refuses: which texts these are
-(`recorder.queue.judging.records`).
+Owns: these rows and their compact form. Refuses: scores (`recorder.queue.judging.scores`), writing prompts, parsing
+replies (package `judge`), and what a verdict's key is made of (`judge.rewards.rubrics`).
 
-A line that the other text does not have, with these words put in, is kept as it is: whatever two texts are, what is
-read back is what was written.
+Several prompts about a group show the same trajectories in another order and under other ids. So the first prompt is
+stored whole, and each other one as an order of its lines plus replaced words. A line that the first prompt does not
+have is stored as it is, so decoding always returns the exact text. All is compressed JSON.
 
-What a judge was asked: kept with the score that came of it, as compressed JSON.
-
-Owns: these rows. Refuses: scores (`recorder.queue.judging.scores`), writing prompts.
-
-Several requests about a group show the same runs in another order and by other ids, so the first is kept whole, and of
-each other one the order of its lines and its words (`recorder.queue.judging.records`).
-
-What each of several requests about one group came to: the reply, what it says of each run, or why there is none.
-
-Owns: these rows, of scores that several requests made; where one did, its reply is the score's own column. Refuses:
-scores (`recorder.queue.judging.scores`), reading replies (the judge).
-
-Verdicts on single runs, by a hash of what was asked: what a judge said once is not asked again.
-
-Owns: the rows. Refuses: what a hash is made of and what a verdict says (`judge.rewards.rubrics`). A verdict quotes its
-run, and goes with it when it is deleted.
+Replies are stored for scores that several requests made; a single reply is in the score's own column. A verdict on one
+trajectory is cached by a hash of its request, so that the same request is not sent twice. It quotes its trajectory and
+is deleted with it.
 """
 
 from __future__ import annotations

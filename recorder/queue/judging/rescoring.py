@@ -1,12 +1,13 @@
-"""Groups that may be scored again, by somebody who asks: which those are, and by which recipe each was scored.
+"""Which groups may be rescored on request, and by which recipe each was scored.
 
-Owns: the states and reasons that count, narrowing, reading a page at a time, putting one group before the judge again.
-Refuses: scoring, and writing scores (`recorder.queue.judging.scores`).
+Owns: the states and reasons that allow it, filters, reading by page, and requesting one group's rescore. Refuses:
+scoring, and writing scores (`recorder.queue.judging.scores`).
 
-By state: `ready` and `unscored` have no score that counts yet; `scored` ones get another. What a step took (`training`,
-`tried`, `trained`) keeps the score that it was trained on, and the new one is history. `judging` is in a judge's hand.
-Of `left_out` only those count that a score may bring back: because of what their score said, or could not say
-(`OF_SCORES`), and where that is asked for, because of their version. `open` ones have not ended.
+By state: `ready` and `unscored` groups have no current score; `scored` ones get a new one. Groups that a step took
+(`training`, `tried`, `trained`) keep the score that they were trained with, and the new score is history. `judging`
+groups are held by a judge. Of excluded groups (`left_out`), only those count that a new score can bring back: those
+excluded for what their score said or could not say (`OF_SCORES`) and, on request, those excluded for their version.
+`open` groups have not ended.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Scores: immutable rows of what a judge said about a group, and moving the group by them.
+"""Scores: immutable rows with a judge's verdict on a group, and the state changes that follow.
 
-Owns: score rows, their parts, the cache by prompt hash, scored / unscored / left out. Refuses: asking a judge, and the
-form of what was asked and replied (`recorder.queue.judging`).
+Owns: score rows, their parts, the cache by prompt hash, and the states scored, unscored and excluded. Refuses: asking a
+judge, and the form of prompts and replies (`recorder.queue.judging`).
 """
 
 from __future__ import annotations

@@ -1,19 +1,15 @@
-"""How surely two judges agree, and which of them scores: the rule of `[judge.strong]`. Pure.
+"""Which of two judges scores an alias's groups by a recipe, since when and why; and the rule of `[judge.strong]`.
 
-Owns: the agreement of two scores of one group, its mean over groups with an interval, and when the other judge's turn
-comes. Refuses: rows (`recorder.queue.judging.cross_checks`, `recorder.queue.judging.switches`), and asking judges.
+Owns: the agreement of two scores of one group, its mean over groups with an interval, when the other judge takes over,
+and the rows of these switches. Refuses: verdicts (`recorder.queue.judging.cross_checks`), and asking judges.
 
-The mean of a few groups is noisy, and it is looked at after each of them: a rule that went by the mean alone would
-call the judge's turn for noise, and take it back. So the turn changes only where the whole interval of the mean lies
-beyond the bound, over a full window, in either direction; in between all stays as it is. How often that is wrong, and
-how soon it is right, is simulated (`benchmarks/drift.py`, docs/judging.md).
+The mean of a few groups is noisy and is looked at after each of them. A rule by the mean alone would switch judges for
+noise and switch back. So judges are switched only if the whole interval of the mean lies beyond the bound, over a full
+window, in either direction. How often that is wrong, and how soon it is right, is simulated (`benchmarks/drift.py`,
+docs/judging.md).
 
-Which of two judges scores an alias's groups by a recipe, from when on, and why.
-
-Owns: these rows. Each names the judges' settings, so that what holds of two judges says nothing of two others. Refuses:
-the rule (`recorder.queue.judging.switches`), what judges said (`recorder.queue.judging.cross_checks`).
-
-The first turn of an alias and recipe follows the cheap judge, which scores where no row says otherwise.
+Each row names the settings of both judges, so it says nothing about any other two. The cheap judge scores where no row
+says otherwise.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Running baselines: what a run's reward is compared with where no group attempts its task.
+"""Running baselines: what a trajectory's reward is compared with if no group attempts its task.
 
-Owns: which earlier rewards of an alias count, reading them, what a step compared with. Refuses: the comparison
+Owns: which earlier rewards of an alias count, loading them, and which ones a step used. Refuses: the comparison
 (`trainer.batch.advantages`).
 
-A reward counts that says something outside its group (a ranking does not), was made by the same recipe and is its
-group's current one, of a run that ended by itself and is there for training. Shadow answers are judged at one step, and
-are not whole runs.
+A reward counts if it has a meaning outside its group (a ranking has none), the same recipe made it, it is its group's
+current one, and its trajectory ended by itself and is there for training. Shadow answers are judged at a single call
+and are not whole trajectories.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""How much may be learned now: budgets over the last hour and day, hours of the day, and the sentence of a hold.
+"""How much may be learned now: budgets of the last hour and day, allowed hours, and the sentence that explains a hold.
 
-Owns: the rules of `[learn]`, as pure functions over what was spent, and what every face says while they hold a stage
-back. Refuses: reading what was spent (`recorder.queue.training.budgets`), and holding anything back (judge and learner
+Owns: the rules of `[learn]` as pure functions, the sentences that every face shows while they hold a stage back, and
+the queries of what judging and steps cost, lately or in a campaign. Refuses: holding anything back (judge and learner
 do).
 
-What learning has cost, as the store has it: judgings with their tokens and money, and steps; lately, or a campaign.
-
-Owns: these questions. Refuses: what may still be spent (`recorder.queue.training.budgets`). Campaigns count in neither
-of the first two; what versions' gates have judged counts as any other judging.
+Campaigns do not count toward the budgets; judging for a version's gate counts like any other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What runs of an alias used lately, and what judging them did: to tell what more of them would.
+"""Recent costs of an alias's trajectories and of judging them, to estimate the cost of more.
 
-Owns: means over the newest that the store has. Refuses: telling how many more there will be
-(`trainer.campaign.estimate`), and budgets (`recorder.queue.training.budgets`).
+Owns: means over the newest in the store. Refuses: predicting how many more there will be (`trainer.campaign.estimate`),
+and budgets (`recorder.queue.training.budgets`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Training steps: what a step consumed and made becomes visible in one transaction, or not at all.
+"""Training steps: what a step used and made becomes visible in one transaction or not at all.
 
-Owns: steps, when one may begin, the groups a step used and with which score, what a dead trainer left. Refuses:
-training, files, deciding on the version that a step made (`recorder.registry`).
+Owns: steps, when one may begin, the groups that a step used and with which score, and taking over from a dead trainer.
+Refuses: training, files, deciding on the version that a step made (`recorder.registry`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the steps on the connection that `recorder.store.bootstrap` gives, inside its transaction."""
+"""Alembic's entry: runs the migrations on the connection of `recorder.store.bootstrap`, inside its transaction."""
 
 from __future__ import annotations
 
