@@ -294,7 +294,7 @@ class Recorder:
                 self._writer.submit(job)
         # A boundary: the watcher must outlive whatever one call holds, or no long call is ever shown again.
         except Exception as e:  # noqa: BLE001
-            self._unseen(logging.WARNING, "call %s runs and is not shown as open: %s", turn.call_id, e)
+            self._unseen(logging.WARNING, "call %s is running but could not be written as open: %s", turn.call_id, e)
 
     # --- look-ups
 

@@ -84,7 +84,7 @@ def require_owner(ref: TrajectoryRef, address: Address) -> TrajectoryRef:
     if not address.whose.may_name(ref.made_by):
         named = f"{ref.group_external_id}/{ref.external_id}" if ref.group_external_id else ref.external_id
         raise NotOwner(
-            f"the run {named} was made with another key: name a run of your own, or use a key minted for this one."
+            f"the trajectory {named} belongs to another key: name one of your own, or use a key created for this one."
         )
     return ref
 

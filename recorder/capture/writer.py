@@ -136,7 +136,7 @@ class Writer:
     def submit(self, job: Job) -> None:
         """Queue a job. Raises StoreUnavailable at once where the queue is full or the writer is not running."""
         if self._task is None or self._task.done() or self._stopping:
-            raise StoreUnavailable("the recorder's writer is not running: the turn is not recorded")
+            raise StoreUnavailable("the recorder's writer is not running: the call is not recorded")
         if self.counts.queued_bytes + job.size_bytes > self._settings.queue_bytes:
             raise StoreUnavailable(
                 f"the recorder's queue is full ({self.counts.queued_bytes} bytes wait, recorder.queue_bytes is "
@@ -232,7 +232,7 @@ class Writer:
             return
         if not isinstance(error, StoreUnavailable):
             cause = error
-            error = StoreUnavailable(f"the store did not take a write: {type(cause).__name__}: {cause}")
+            error = StoreUnavailable(f"the store refused a write: {type(cause).__name__}: {cause}")
             error.__cause__ = cause
         job.done.set_exception(error)
 

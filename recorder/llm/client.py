@@ -149,7 +149,7 @@ class LlmClient:
 
     async def _turn(self, tokens: int) -> RequestSlot:
         if (held_s := self._pace.held_s()) > self._manner.timeout_s:
-            told = self._told(f"asked to be left alone for {held_s:.0f} s more (Retry-After)")
+            told = self._told(f"asked for a pause of {held_s:.0f} s more (Retry-After)")
             raise ModelFailed("busy", told, held_s)
         while isinstance(turn := self._pace.take(tokens), float):  # noqa: ASYNC110 - it says how long, nothing else does
             await asyncio.sleep(turn)

@@ -60,7 +60,7 @@ def find_documents(reply: str) -> ParsedReply:
         raise ReplyUnreadable("the reply is empty")
     found, hopeless = _scan(reply)
     if any("<think>" in text for text in found.around):  # a verdict in there is one that it may have dropped again
-        raise ReplyUnreadable("the reply ends in the middle of its thoughts")
+        raise ReplyUnreadable("the reply ends in the middle of its thinking")
     if hopeless:
         raise ReplyUnreadable("the reply is not JSON: give one JSON object and nothing else")
     return found

@@ -65,7 +65,7 @@ def parse_criteria(value: object) -> list[Criterion]:
             raise RubricInvalid(str(e), place) from e
         found[one.id] = one
     if not any(one.weight > 0 for one in found.values()):
-        raise RubricInvalid("no criterion has a weight above 0, so nothing could be earned")
+        raise RubricInvalid("no criterion has a weight above 0, so no reward is possible")
     return list(found.values())
 
 

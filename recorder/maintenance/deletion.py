@@ -165,9 +165,9 @@ async def _require_free(conn: AsyncConnection, row: Any) -> None:
         locked = select(groups.c.state).where(groups.c.id == row.group_id).with_for_update()
         state = (await conn.execute(locked)).scalar_one()
         if state in HELD:
-            raise Conflict(f"the group of trajectory {row.id} is {state}: a worker has it in hand, try again later")
+            raise Conflict(f"the group of trajectory {row.id} is {state}: a worker holds it; try again later")
     if row.state == TrajectoryState.OPEN:
-        raise Conflict(f"trajectory {row.id} is still open, its next call would record it again: end it first")
+        raise Conflict(f"trajectory {row.id} is still open, and its next call would record it again: end it first")
     if await _first(conn, select(calls.c.id).where(calls.c.trajectory_id == row.id, calls.c.state == CallState.OPEN)):
         raise Conflict(f"a call of trajectory {row.id} is still being answered: try again when it has ended")
 

@@ -227,7 +227,7 @@ async def _delete_old(project: Project, retention_days: float | None) -> int:
     if deleted:
         await IndexMerge(project.store).go_on(MERGE_S)
     if deleted and not await empty_log(project.store):
-        log.warning("readers keep the store's log: what retention deleted is in it until it is next emptied")
+        log.warning("readers keep the store's log open: deleted content stays in it until it is next emptied")
     return deleted
 
 

@@ -69,7 +69,7 @@ class Sweeper:
             try:
                 within_s = await self._look()
             except StoreError as e:
-                log.warning("nothing is swept until the store answers: %s", e)
+                log.warning("the sweep is paused until the store answers: %s", e)
                 within_s = HICCUP_S
             except Exception:  # one object that trips a bug of ours must not keep all others waiting for good
                 log.exception("the sweep failed")

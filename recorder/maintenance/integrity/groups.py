@@ -32,9 +32,9 @@ from recorder.store.sql import now
 
 _HELD: Final = (GroupState.JUDGING, GroupState.TRAINING)
 _SCORED: Final = (GroupState.SCORED, GroupState.TRAINING, GroupState.TRIED, GroupState.TRAINED)
-_SWEEP: Final = "start `hone serve` or `hone up` on this folder: its sweep takes back what a dead worker held"
-_AGAIN: Final = "let it be judged anew: `hone score GROUP --again`"
-_REPORT: Final = "please report it with `hone ledger ID` and `hone groups`: a step wrote half of what it should"
+_SWEEP: Final = "start `hone serve` or `hone up` on this folder: its sweep releases the claims of dead workers"
+_AGAIN: Final = "rescore it: `hone score GROUP --again`"
+_REPORT: Final = "please report it with `hone ledger ID` and `hone groups`: a step was written only in part"
 
 
 async def claimed_groups_have_a_holder(look: CheckReader) -> Violations:
@@ -45,7 +45,7 @@ async def claimed_groups_have_a_holder(look: CheckReader) -> Violations:
     query = select(groups.c.id, groups.c.state, groups.c.lease_owner).where(wrong)
     async for row in look.find(query, groups.c.id):
         whose = f"is held by {row.lease_owner}" if row.lease_owner else "nobody holds it"
-        over = ", whose lease ran out" if row.lease_owner and row.state in _HELD else ""
+        over = ", whose lease expired" if row.lease_owner and row.state in _HELD else ""
         yield Violation("group", row.id, f"it is {row.state} and {whose}{over}", _SWEEP)
 
 
@@ -54,7 +54,7 @@ async def running_attempts_have_a_holder(look: CheckReader) -> Violations:
     running = attempts.c.state == AttemptState.RUNNING
     lost = or_(attempts.c.lease_owner.is_(None), attempts.c.lease_expires_at <= now())
     async for row in look.find(select(attempts.c.id).where(running, lost), attempts.c.id):
-        yield Violation("attempt", row.id, "it is running, and nobody holds it", _SWEEP)
+        yield Violation("attempt", row.id, "it is running, but nobody holds it", _SWEEP)
 
 
 async def scored_groups_have_their_score(look: CheckReader) -> Violations:
@@ -63,7 +63,7 @@ async def scored_groups_have_their_score(look: CheckReader) -> Violations:
     demanded = or_(groups.c.state.in_(_SCORED), groups.c.current_score_id.is_not(None))
     query = select(groups.c.id, groups.c.state).where(demanded, ~own)
     async for row in look.find(query, groups.c.id):
-        yield Violation("group", row.id, f"it is {row.state}, and its current score is not there", _AGAIN)
+        yield Violation("group", row.id, f"it is {row.state}, but its current score does not exist", _AGAIN)
 
 
 async def members_of_closed_groups_have_ended(look: CheckReader) -> Violations:
@@ -74,7 +74,7 @@ async def members_of_closed_groups_have_ended(look: CheckReader) -> Violations:
         .where(trajectories.c.state == TrajectoryState.OPEN, groups.c.state != GroupState.OPEN)
     )
     async for row in look.find(query, trajectories.c.id):
-        what = f"it is open, and its group {row.of} is {row.state}"
+        what = f"it is open, but its group {row.of} is {row.state}"
         yield Violation("trajectory", row.id, what, "end it: `POST …/done`, or `hone delete`")
 
 
@@ -87,8 +87,8 @@ async def excluded_groups_say_why(look: CheckReader) -> Violations:
     )
     query = select(groups.c.id, groups.c.reason).where(groups.c.state == GroupState.LEFT_OUT, ~told)
     async for row in look.find(query, groups.c.id):
-        what = f"it is left out as {row.reason}, which the ledger does not say" if row.reason else "no reason says why"
-        yield Violation("group", row.id, f"left out: {what}" if not row.reason else what, _REPORT)
+        what = f"it is excluded as {row.reason}, but the ledger has no such row" if row.reason else "it has no reason"
+        yield Violation("group", row.id, f"excluded: {what}" if not row.reason else what, _REPORT)
 
 
 async def excluded_members_say_why(look: CheckReader) -> Violations:
@@ -102,12 +102,12 @@ async def excluded_members_say_why(look: CheckReader) -> Violations:
         .where(groups.c.state != GroupState.OPEN, unusable, ~told)
     )
     async for row in look.find(query, t.id):
-        what = f"it was not judged with its group {row.of}, and the ledger does not say why"
+        what = f"it was not judged with its group {row.of}, and the ledger has no reason"
         yield Violation("trajectory", row.id, what, _REPORT)
 
 
 _TRAINED_REPORT: Final = (
-    "please report it with `hone versions` and `hone ledger ID`: the ledger and the line do not agree"
+    "please report it with `hone versions` and `hone ledger ID`: the ledger and the live ancestry disagree"
 )
 _ROLL_BACK: Final = "go back to a version that was not trained on it (`hone rollback`), and report it"
 
@@ -125,11 +125,11 @@ async def trained_trajectories_taught_the_live_ancestry(look: CheckReader) -> Vi
     holds = (ledger_rows.c.object_kind == "trajectory", ledger_rows.c.code == TRAINED, ~revoked)
     called = {row[0] async for row in look.find(select(ledger_rows.c.object_id).where(*holds), ledger_rows.c.id)}
     for run in sorted(called - taught):
-        what = "the ledger calls it trained, and neither the live version nor an ancestor was trained on it"
+        what = "the ledger says trained, but neither the live version nor an ancestor was trained on it"
         yield Violation("trajectory", run, what, _TRAINED_REPORT)
     for run in sorted(taught - called):
         yield Violation(
-            "trajectory", run, "the live line was trained on it, and the ledger does not say so", _TRAINED_REPORT
+            "trajectory", run, "the live ancestry was trained on it, but the ledger does not say so", _TRAINED_REPORT
         )
 
 
@@ -145,15 +145,15 @@ async def groups_are_where_their_versions_are(look: CheckReader) -> Violations:
     for id_, state in found.items():
         if state == GroupState.TRIED and id_ not in waiting:
             yield Violation(
-                "group", id_, "it is tried, and no version that was trained on it is undecided", _TRAINED_REPORT
+                "group", id_, "it is tried, but no version that was trained on it is undecided", _TRAINED_REPORT
             )
         if state == GroupState.TRAINED and id_ not in taught:
-            yield Violation("group", id_, "it is trained, and the live line was not trained on it", _TRAINED_REPORT)
+            yield Violation("group", id_, "it is trained, but the live ancestry was not trained on it", _TRAINED_REPORT)
     for id_, times in taught.items():
         if found.get(id_) != GroupState.TRAINED:
-            yield Violation("group", id_, "the live line was trained on it, and it is not trained", _TRAINED_REPORT)
+            yield Violation("group", id_, "the live ancestry was trained on it, but it is not trained", _TRAINED_REPORT)
         if times > 1:
-            yield Violation("group", id_, "the live line was trained on it twice", _TRAINED_REPORT)
+            yield Violation("group", id_, "the live ancestry was trained on it twice", _TRAINED_REPORT)
 
 
 async def only_training_trajectories_were_trained_on(look: CheckReader) -> Violations:
@@ -166,7 +166,7 @@ async def only_training_trajectories_were_trained_on(look: CheckReader) -> Viola
     )
     async for row in look.find(query, steps.c.id):
         yield Violation(
-            "trajectory", row.trajectory_id, f"its purpose is {row.purpose}, and it was trained on", _ROLL_BACK
+            "trajectory", row.trajectory_id, f"its purpose is {row.purpose}, but it was trained on", _ROLL_BACK
         )
 
 
@@ -186,7 +186,7 @@ async def members_that_taught_nothing_say_why(look: CheckReader) -> Violations:
         .where(steps.c.state == StepState.DONE, t.state == TrajectoryState.COMPLETED, ~own, ~told)
     )
     async for row in look.find(query, steps.c.id):
-        what = f"step {row.number} left it out, and the ledger does not say why"
+        what = f"step {row.number} excluded it, and the ledger has no reason"
         yield Violation("trajectory", row.id, what, _TRAINED_REPORT)
 
 

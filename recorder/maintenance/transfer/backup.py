@@ -40,7 +40,7 @@ def back_up(source: Path, file: Path, heard: Callable[[int, int], None] = lambda
     for ever. Until it is done SQLite's log grows. Raises StoreError where `file` is there, or the copy is not sound.
     """
     if file.exists():
-        raise StoreError(f"{file} is there already, and a backup overwrites nothing: name another file")
+        raise StoreError(f"{file} exists already, and a backup overwrites nothing: name another file")
     try:
         draft = _draft(file)
         try:
@@ -86,4 +86,4 @@ def _require_sound(draft: Path) -> None:
     with contextlib.closing(sqlite3.connect(existing_file_uri(str(draft)), uri=True)) as copy:
         said = [str(row[0]) for row in copy.execute("PRAGMA integrity_check(5)")]
     if said != ["ok"]:
-        raise StoreError(f"the copy is not sound, so the store is probably damaged: {'; '.join(said)}")
+        raise StoreError(f"the copy failed its integrity check, so the store is probably damaged: {'; '.join(said)}")

@@ -56,8 +56,8 @@ async def refuse_in_use(store: Store) -> None:
     if held:
         raise Conflict(
             f"programs of Hone use the store {mask_store_url(store.url)} ({', '.join(held)}): "
-            "stop `hone up`, `hone serve`, `hone judge`, `hone learn` and `hone train` first. After one that died on "
-            "another machine wait a minute."
+            "stop `hone up`, `hone serve`, `hone judge`, `hone learn` and `hone train` first. If one died on "
+            "another machine, wait a minute."
         )
 
 

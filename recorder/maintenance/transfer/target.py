@@ -111,7 +111,7 @@ async def note_position(conn: AsyncConnection, table: Table, was: Position, now_
     after = None if now_at.after is None else _key_text(now_at.after)
     moved = await conn.execute(update(_progress).where(*here).values(rows=now_at.rows, after=after))
     if moved.rowcount != 1:
-        raise Conflict("another `hone db copy` writes into the same database: let one of them go on alone")
+        raise Conflict("another `hone db copy` writes into the same database: let only one of them continue")
 
 
 async def empty_target(target: Store) -> None:

@@ -247,7 +247,7 @@ async def test_of_two_keys_at_one_address_one_has_it(talk: Talk) -> None:
     assert own == [own[0]] * keys.count(owner)
     for other in (one for key, one in zip(keys, both, strict=True) if key != owner):
         assert isinstance(other, NotOwner)
-        assert "the run 1 was made with another key" in str(other)
+        assert "the trajectory 1 belongs to another key" in str(other)
 
 
 async def test_who_is_refused_at_an_ended_run_does_not_keep_its_maker_from_it(talk: Talk) -> None:

@@ -52,7 +52,7 @@ async def test_a_run_that_its_group_closed_without(sound: Sound) -> None:
     run = await sound.rows.trajectory(group, answered=False)
     broken = await sound.broken()
     assert broken.pop("members_of_closed_groups_have_ended") == [f"trajectory {run}"]
-    assert broken == {"members_that_are_left_out_say_why": [f"trajectory {run}"]}
+    assert broken == {"excluded_members_say_why": [f"trajectory {run}"]}
 
 
 @pytest.mark.parametrize("reason", [None, "too_few"])

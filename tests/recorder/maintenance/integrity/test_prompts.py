@@ -41,4 +41,4 @@ async def test_a_prompt_that_is_a_difference_to_itself(sound: Sound) -> None:
     await sound.change(calls, calls.c.id == first.id, prompt_shared=128, parent_call_id=third.id, parent_choice=0)
     broken = await sound.broken()
     assert len(broken.pop(prompts_resolve_and_their_hashes_agree.__name__)) == 3
-    assert list(broken) == ["the_calls_of_a_run_form_a_tree"]
+    assert list(broken) == ["the_calls_of_a_trajectory_form_a_tree"]
