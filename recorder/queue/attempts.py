@@ -215,8 +215,8 @@ async def finish_attempt(
     ending = AttemptEnd(attempt, state, answer, error, trajectory_state, reason, retry)
     if await finish_attempts(store, [ending]):
         raise LeaseLost(
-            f"attempt {attempt.id} is no longer held by {attempt.owner} (epoch {attempt.epoch}): its lease ran out. "
-            "Drop its result: it is made again."
+            f"attempt {attempt.id} is no longer held by {attempt.owner} (epoch {attempt.epoch}): its lease expired. "
+            "Drop its result: it is repeated."
         )
 
 

@@ -301,7 +301,7 @@ async def _bound(
         row = found[binding.group_external_id]
         if (row.campaign_id, row.scenario_id) != (campaign_id, binding.scenario_id):
             raise Conflict(
-                f"group {binding.group_external_id!r} is there already, for {row.campaign_id or 'no campaign'} and "
+                f"group {binding.group_external_id!r} exists already, for {row.campaign_id or 'no campaign'} and "
                 f"{row.scenario_id or 'no scenario'}: use another group id"
             )
     return [str(found[binding.group_external_id].id) for binding in bindings]

@@ -304,6 +304,6 @@ def _held(claim: GroupClaim) -> ColumnElement[bool]:
 
 def _lost(claim: GroupClaim) -> LeaseLost:
     return LeaseLost(
-        f"group {claim.group_id} is no longer held by {claim.owner} (epoch {claim.epoch}): its lease ran out. "
+        f"group {claim.group_id} is no longer held by {claim.owner} (epoch {claim.epoch}): its lease expired. "
         "Drop the work and claim again."
     )

@@ -152,7 +152,7 @@ async def write_choice(project: Project, choice: PairChoice, *, by: str, shown: 
         own, other = groups_of.get(choice.better), groups_of.get(choice.worse)
         if own is None or other is None:
             gone = choice.worse if own is not None else choice.better
-            raise NotFound(f"no run {gone[:200]!r} of a group in project {project.id!r}: nothing was written")
+            raise NotFound(f"no trajectory {gone[:200]!r} of a group in project {project.id!r}: nothing was written")
         tags = {"group": own, "by": by, "shown": shown} | ({} if own == other else {"other_group": other})
         row = _row(project.id, choice, comment, tags)
         await _write(conn, [row], CHOICE_SETTLES_S, scores_group=own == other)
@@ -262,7 +262,7 @@ async def set_tag(project: Project, trajectory_id: str, name: str, value: str | 
         if value is not None:
             tags[name] = value
         if len(tags) > MOST:
-            raise ValueError(f"the run has {len(row.tags)} tags already: remove one first")
+            raise ValueError(f"the trajectory has {len(row.tags)} tags already: remove one first")
         await conn.execute(update(trajectories).where(t.id == trajectory_id).values(tags=tags))
 
 

@@ -130,7 +130,7 @@ async def _touch(conn: AsyncConnection, lease: Lease, **values: Any) -> float:
     expires_at = (await conn.execute(statement)).scalar_one_or_none()
     if expires_at is None:
         raise LeaseLost(
-            f"{lease.owner} no longer holds {lease.name!r} (epoch {lease.epoch}): its lease ran out and was taken. "
+            f"{lease.owner} no longer holds {lease.name!r} (epoch {lease.epoch}): its lease expired and was taken. "
             "Drop the work and acquire it again."
         )
     return float(expires_at)
@@ -218,7 +218,7 @@ async def _keep(show: Callable[[], Awaitable[None]], held: list[Lease], lease_s:
             held.clear()  # it ran out while the store was away
             continue
         except StoreError as e:
-            log.warning("this process cannot show that it runs: %s", e)
+            log.warning("this process cannot renew its lease that shows it is running: %s", e)
         with suppress(TimeoutError):
             async with asyncio.timeout(lease_s / _RENEWALS_A_LEASE):
                 await over.wait()

@@ -231,8 +231,8 @@ async def require_child(conn: AsyncConnection, alias: AliasView, version_id: str
     query = select(versions.c.parent_id).where(versions.c.id == version_id)
     if (await conn.execute(query)).scalar_one() != alias.live_version_id:
         raise Conflict(
-            f"{name} was trained from a version that is not live any more: accepted, it would drop what was learned "
-            "since. It is to be rejected as parent_left."
+            f"{name} was trained from a version that is not live any more: accepting it would drop what was learned "
+            "since. Reject it as parent_left."
         )
 
 

@@ -226,7 +226,7 @@ async def get_alias(project: Project, name: str) -> AliasView:
         if alias.name == name:
             return alias
     there = ", ".join(a.name for a in found) or "none yet"
-    raise NotFound(f"no alias {name!r} in project {project.id!r}; there is: {there}")
+    raise NotFound(f"no alias {name!r} in project {project.id!r}; the project has: {there}")
 
 
 async def lock_alias(conn: AsyncConnection, alias_id: str) -> AliasView:

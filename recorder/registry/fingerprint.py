@@ -76,7 +76,7 @@ def default_cache() -> Path:
 
 def _files(model_dir: Path) -> list[Path]:
     if not model_dir.is_dir():
-        raise NotFound(f"there is no model folder {model_dir}: give the folder that holds config.json and the weights")
+        raise NotFound(f"no model folder {model_dir}: name the folder that holds config.json and the weights")
     weights = next(filter(None, (_matching(model_dir, patterns) for patterns in WEIGHTS)), None)
     if not weights:
         raise NotFound(f"the model folder {model_dir} holds no weights (*.safetensors)")

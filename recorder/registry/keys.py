@@ -200,7 +200,7 @@ async def _in_force(conn: AsyncConnection, project_id: str, key: str) -> Any:
     query = select(keys).where(keys.c.project_id == project_id, named, keys.c.revoked_at.is_(None))
     rows = list(await conn.execute(query))
     if not rows:
-        raise NotFound(f"no key {key!r} in force in project {project_id!r}: `hone keys list` shows them")
+        raise NotFound(f"no valid key {key!r} in project {project_id!r}: `hone keys list` shows them")
     if len(rows) > 1:
         raise Conflict(f"{len(rows)} keys are called {key!r}: name it by its id (`hone keys list`)")
     return rows[0]

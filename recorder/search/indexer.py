@@ -252,7 +252,7 @@ class Indexer:
     async def running(self) -> AsyncIterator[None]:
         """Fill until the block ends."""
         await self._lane.start()
-        task = asyncio.create_task(self._run(), name="index what was said")
+        task = asyncio.create_task(self._run(), name="search index")
         try:
             yield
         finally:
@@ -266,10 +266,10 @@ class Indexer:
             try:
                 rest_s = await self._look()
             except (StoreError, LeaseLost) as e:
-                self._failing(logging.WARNING, "what was said is not indexed, and tried again: %s", e)
+                self._failing(logging.WARNING, "calls could not be indexed; indexing is retried: %s", e)
                 self._lease, rest_s = None, LOOK_S
             except Exception as e:  # noqa: BLE001 - a bug of ours must not end it for good; the log has it
-                self._failing(logging.ERROR, "what was said could not be indexed", error=e)
+                self._failing(logging.ERROR, "indexing failed", error=e)
                 rest_s = LOOK_S
             await self._rest(rest_s)
         if self._lease is not None:

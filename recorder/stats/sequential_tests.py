@@ -60,7 +60,7 @@ def test_mean(values: Sequence[float], *, at_least: float, alpha: float) -> Sequ
 def log_capital(values: Floats, *, at_least: float) -> Floats:
     """The capital's logarithm after each value, along the last axis. Shape as `values`, which lie in 0..1."""
     if not 0 < at_least < 1:
-        raise ValueError(f"a mean of at least {at_least} is not between 0 and 1: nothing could refute or support it")
+        raise ValueError(f"a mean of at least {at_least} is not between 0 and 1: no value could refute or support it")
     if not bool(np.all((values >= 0) & (values <= 1))):  # NaN is neither
         raise ValueError("a value to be tested is not in 0..1")
     won = (at_least - values) / (1 - at_least)  # -1 or more: what the doubter wins for a stake of 1

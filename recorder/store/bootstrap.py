@@ -103,13 +103,13 @@ def _fault(error: BaseException, store: Store) -> str | None:
     if isinstance(error, exc.DBAPIError):
         said = str(error.orig)
         damaged = "not a database" in said or "malformed" in said
-        return f"{said}. Put a copy of it back, or choose another folder with --data." if damaged else said
+        return f"{said}. Restore it from a backup, or choose another folder with --data." if damaged else said
     if isinstance(error, StoreUnavailable):
         return _fault(error.__cause__, store) if error.__cause__ is not None else None
     if isinstance(error, OSError) and not store.is_sqlite and not error.filename:
-        return f"{error}. Start PostgreSQL, or mend the URL."
+        return f"{error}. Start PostgreSQL, or correct the URL."
     if isinstance(error, OSError):
-        return f"{error}. Mend the folder or its disk, or choose another with --data."
+        return f"{error}. Repair the folder or its disk, or choose another with --data."
     return None
 
 
@@ -183,8 +183,8 @@ async def _revision(conn: AsyncConnection) -> str | None:
 def _refuse_unknown(store: Store, found: str | None) -> None:
     if found == UNFINISHED:
         raise SchemaMismatch(
-            f"the store {mask_store_url(store.url)} is an unfinished copy: end it with the `hone db copy` that began "
-            "it, started again, before anything uses it."
+            f"the store {mask_store_url(store.url)} is an unfinished copy: finish it with the `hone db copy` that "
+            "began it, before any program uses it."
         )
     if found is not None and found not in REVISIONS:
         raise SchemaMismatch(
@@ -197,8 +197,8 @@ async def _require_utf8(conn: AsyncConnection, store: Store) -> None:
     encoding = (await conn.execute(text("show server_encoding"))).scalar_one()
     if encoding != "UTF8":
         raise StoreError(
-            f"the database {mask_store_url(store.url)} keeps text as {encoding}, which has not all that people and "
-            "models say: make it anew with ENCODING 'UTF8' TEMPLATE template0."
+            f"the database {mask_store_url(store.url)} keeps text as {encoding}, which cannot store all characters: "
+            "create it again with ENCODING 'UTF8' TEMPLATE template0."
         )
 
 

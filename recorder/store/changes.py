@@ -206,7 +206,7 @@ class ChangeWatcher:
                     failing = False
                 except StoreUnavailable as e:
                     if not failing:
-                        log.warning("the store does not tell what changes, asking on: %s", e)
+                        log.warning("changes in the store cannot be read; retrying: %s", e)
                     failing = True
                     self._counts = None
                 self._resting = True

@@ -77,7 +77,7 @@ def share_adapters(data: Path, group: str | None) -> None:
     except (KeyError, OSError) as e:
         raise StoreError(
             f"the group {group!r} cannot be given the adapters in {adapters}: {e}. Set engine.adapter_group to a group "
-            "that this user is in, or leave it out."
+            "that this user is in, or unset it."
         ) from e
 
 

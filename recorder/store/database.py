@@ -211,7 +211,7 @@ class Store:
     def _refusal(self, what: str, error: Exception, *, committing: bool = False) -> StoreUnavailable | None:
         """What a fault means for who asked; None where the statement is to blame."""
         if self._limit_s is not None and self._took_too_long(error):
-            return TooSlow(f"a {what} of the store was ended, as it took longer than {self._limit_s:g} s")
+            return TooSlow(f"a {what} of the store was cancelled after {self._limit_s:g} s")
         if self.is_sqlite:
             said = error.orig if isinstance(error, exc.OperationalError) else error
             return StoreUnavailable(f"the store {mask_store_url(self.url)} refused a {what}: {said}")

@@ -75,7 +75,7 @@ class _AnswerTimeout:
         self._timer = None
 
     def _end(self, within_s: float) -> None:
-        log.warning("PostgreSQL answered nothing within %g s: this connection to it is given up", within_s)
+        log.warning("PostgreSQL did not answer within %g s: the connection is closed", within_s)
         self._connection.terminate()
 
 
@@ -166,12 +166,12 @@ async def copy_rows(conn: AsyncConnection, table: Table, rows: Iterable[Sequence
         await conn.invalidate(e)
         raise
     except (ValueError, TypeError, ArithmeticError) as e:  # the driver writes no such value
-        raise StoreError(f"a row of the table {table.name} is none that PostgreSQL keeps: {_line(e)}") from e
+        raise StoreError(f"PostgreSQL refused a row of the table {table.name}: {_line(e)}") from e
     except asyncpg.PostgresError as e:
         if _means_away(e.sqlstate):
             raise
         where = f" ({e.context})" if e.context else ""
-        raise StoreError(f"a row of the table {table.name} is none that PostgreSQL keeps: {_line(e)}{where}") from e
+        raise StoreError(f"PostgreSQL refused a row of the table {table.name}: {_line(e)}{where}") from e
     finally:
         patience.answered()
 
@@ -228,7 +228,7 @@ class PostgresChangeListener:
             return await self._look()
         except FAULTS as e:
             self.close()
-            raise StoreUnavailable(f"the database cannot be listened to: {_line(e)}") from e
+            raise StoreUnavailable(f"cannot receive notifications from the database: {_line(e)}") from e
 
     async def rest(self, within_s: float) -> None:
         """Return when something was heard, or the connection ended; after so many seconds at the latest."""

@@ -128,7 +128,7 @@ async def is_committed(conn: AsyncConnection, xid: str) -> bool | None:
     query = text("select pg_xact_status(cast(cast(:xid as text) as xid8))")
     status = (await conn.execute(query, {"xid": xid})).scalar_one()
     if status is None:
-        raise StoreUnavailable(f"the database no longer knows what became of transaction {xid}")
+        raise StoreUnavailable(f"the database no longer knows the outcome of transaction {xid}")
     return None if status == "in progress" else bool(status == "committed")
 
 

@@ -97,7 +97,7 @@ async def _refuse(
     if owner is not None and (row["lease_owner"], row["lease_epoch"]) != (owner, epoch):
         holder = row["lease_owner"] or "nobody"
         raise LeaseLost(
-            f"{what} is no longer held by {owner} (epoch {epoch}): its lease ran out and it is now with {holder} "
+            f"{what} is no longer held by {owner} (epoch {epoch}): its lease expired and {holder} holds it now "
             f"(epoch {row['lease_epoch']}, state {row['state']}). Drop the work and claim again."
         )
     raise Conflict(f"{what} is {row['state']}, from where it cannot become {to}")

@@ -65,7 +65,7 @@ class Checkpointer:
                     await asyncio.to_thread(checkpoint, self._path)
             except (sqlite3.Error, OSError) as e:
                 self._seen_ns = 0  # it is still to be done
-                self._failing(logging.WARNING, "a checkpoint of %s failed (%s); it is tried again", self._path, e)
+                self._failing(logging.WARNING, "a checkpoint of %s failed (%s); it is retried", self._path, e)
 
     def _due(self) -> bool:
         """Whether the log was written since the last checkpoint; a short one has time."""

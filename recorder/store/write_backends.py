@@ -171,7 +171,7 @@ class StoreBackend:
         try:
             return await _again(ask, self._patience_s)
         except RolledBack as e:
-            raise StoreUnavailable(f"{e}: nobody knows whether transaction {xid} was committed") from e
+            raise StoreUnavailable(f"{e}: it is unknown whether transaction {xid} was committed") from e
 
     def trouble(self) -> str | None:
         """Nothing: only the database can tell."""
@@ -270,8 +270,8 @@ class SqliteBackend:
 
     def _lost(self) -> str:
         return (
-            f"the store {self._path} was deleted or replaced while this program had it open: put it back, or start "
-            "this program again"
+            f"the store {self._path} was deleted or replaced while this program had it open: restore it, or restart "
+            "this program"
         )
 
     def _connect(self, *pragmas: str) -> sqlite3.Connection:

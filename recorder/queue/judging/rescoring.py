@@ -116,7 +116,7 @@ async def needs_new_prompt(store: Store, group_id: str) -> bool:
 
 async def _put_before_judge(conn: AsyncConnection, row: Any) -> None:
     if (why_not := refusal_reason(GroupState(row.state), row.reason)) is not None:
-        raise Conflict(f"group {row.id} cannot be scored anew: {why_not}.")
+        raise Conflict(f"group {row.id} cannot be rescored: {why_not}.")
     if row.state in _MARKED:
         await conn.execute(update(groups).where(groups.c.id == row.id).values(try_after=now()))
         return
@@ -129,10 +129,10 @@ def refusal_reason(state: GroupState, reason: str | None) -> str | None:
     if state in _MARKED or (state is GroupState.LEFT_OUT and reason in rescorable_reasons(anew=True)):
         return None
     told = {
-        GroupState.OPEN: "it is still open: close it, and the judge takes it",
+        GroupState.OPEN: "it is still open: close it, and the judge scores it",
         GroupState.READY: "it waits for the judge already",
-        GroupState.JUDGING: "a judge has it in hand",
-        GroupState.LEFT_OUT: f"it is left out for good ({reason})",
+        GroupState.JUDGING: "a judge is scoring it now",
+        GroupState.LEFT_OUT: f"it is excluded for good ({reason})",
     }
     return told.get(state, f"it is {state}, and keeps the score that it was trained on")
 

@@ -125,7 +125,7 @@ class JudgeSwitch:
     def __str__(self) -> str:
         of = f"{self.alias or 'no alias'}, recipe {self.recipe}"
         if self.reason == SET:
-            return f"{of}: {self.judge_model or 'nobody'} scores, as other judges are set"
+            return f"{of}: {self.judge_model or 'no judge'} scores, because the judges' settings changed"
         how = "too little" if self.drifted else "again"
         return (
             f"{of}: the judge and the strong one agree {how} ({self.agreed()}; judge.strong.min_agreement is "

@@ -104,7 +104,7 @@ async def _require_line(conn: AsyncConnection, alias: Any, parent_version_id: st
     if waiting is not None:
         raise VersionPending(
             f"{waiting.name} is {waiting.state} and not decided yet: no step of {alias.name!r} begins before it is "
-            "live or given up. `hone versions` shows it."
+            "live, rejected or abandoned. `hone versions` shows it."
         )
     if parent_version_id != alias.live_version_id:
         raise Conflict(
@@ -201,7 +201,7 @@ async def _require_version(conn: AsyncConnection, step: StepView, version_id: st
 async def _consume(conn: AsyncConnection, step_id: str, claims: Sequence[GroupClaim], trained: Collection[str]) -> None:
     began = set((await conn.execute(_used(step_id))).scalars())
     if began != {claim.group_id for claim in claims}:
-        raise Conflict(f"step {step_id} did not begin with the groups that it is said to have used")
+        raise Conflict(f"step {step_id} did not begin with the groups that its result names")
     for claim in claims:
         await move_state(conn, groups, claim.group_id, GroupState.TRIED, owner=claim.owner, epoch=claim.epoch)
     runs = [{"step_id": step_id, "trajectory_id": id_} for id_ in sorted(trained)]

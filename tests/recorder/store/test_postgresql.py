@@ -475,7 +475,7 @@ async def test_who_listens_to_a_hung_server_is_told(
     assert await heard() is not None
     monkeypatch.setattr(postgresql, "READ_ANYWAY_S", 0.0)
     async with hung(postgres):
-        with pytest.raises(StoreUnavailable, match="cannot be listened to"):
+        with pytest.raises(StoreUnavailable, match="cannot receive notifications"):
             await heard()
     assert await heard() is not None
     heard.close()
@@ -567,7 +567,7 @@ async def test_a_database_of_another_encoding_is_refused_before_it_loses_a_turn(
 ) -> None:
     postgres.run("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
     try:
-        with pytest.raises(StoreError, match=r"keeps text as LATIN1.* make it anew with ENCODING 'UTF8'"):
+        with pytest.raises(StoreError, match=r"keeps text as LATIN1.* create it again with ENCODING 'UTF8'"):
             await open_store(tmp_path, RecorderSettings(url=postgres.url("latin")), migrate=True)
     finally:
         postgres.drop("latin")
