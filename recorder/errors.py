@@ -47,11 +47,11 @@ class StoreUnavailable(StoreError):
 
 
 class RolledBack(StoreUnavailable):
-    """The database was away, or ended a transaction. Nothing of it is committed or will be: it may be run again."""
+    """The database was unavailable or ended a transaction. Nothing is committed or will be: it may be run again."""
 
 
 class TooSlow(StoreUnavailable):
-    """A read that had a limit was ended by it. Asked for less, or at a quieter time, it may end by itself."""
+    """A read exceeded its time limit. A smaller read, or the same at a quieter time, may succeed."""
 
 
 class NotFound(RecorderError):
@@ -59,19 +59,19 @@ class NotFound(RecorderError):
 
 
 class Conflict(RecorderError):
-    """An object was not in the state that the change requires."""
+    """An object is not in the state that the change requires."""
 
 
 class LeaseLost(Conflict):
-    """The lease ran out and another owner holds the object."""
+    """The lease expired and another owner holds the object."""
 
 
 class VersionPending(Conflict):
-    """A version of the alias is made, and neither live nor given up: no step begins before it is."""
+    """A version of the alias exists and is not decided yet, so no step may begin."""
 
 
 class StalePreparation(RecorderError):
-    """What a write was prepared from was deleted meanwhile, or something was: it has to be prepared anew."""
+    """Something was deleted after a write was prepared, so it has to be prepared again."""
 
     def __init__(self, deletions: Mapping[str, int]) -> None:
         super().__init__("something was deleted from the store meanwhile")
@@ -79,7 +79,7 @@ class StalePreparation(RecorderError):
 
 
 class NotOwner(RecorderError):
-    """A run was named that another key made."""
+    """A call named a trajectory that belongs to another key."""
 
 
 class InvalidId(RecorderError):
@@ -87,7 +87,7 @@ class InvalidId(RecorderError):
 
 
 class FilterInvalid(RecorderError):
-    """No list is narrowed by this word, or not by this value of it. `word`: which one."""
+    """A list has no such filter, or the filter does not accept this value. `word`: the filter."""
 
     def __init__(self, message: str, word: str) -> None:
         super().__init__(message)
@@ -95,7 +95,9 @@ class FilterInvalid(RecorderError):
 
 
 class RubricInvalid(RecorderError):
-    """A scenario's criteria cannot be judged, or could earn nothing. `place`: of the one at fault, from 1."""
+    """A scenario's criteria cannot be judged or cannot produce a reward. `place`: the position of the invalid one, from
+    1.
+    """
 
     def __init__(self, message: str, place: int | None = None) -> None:
         super().__init__(message)
@@ -116,7 +118,7 @@ class ModelFailed(RecorderError):
 
 
 class ReplyUnreadable(RecorderError):
-    """A reply is empty, endless, all thoughts, or no JSON anywhere near. Whoever asked may ask again."""
+    """A reply is empty, too long, only thinking, or contains no JSON. The caller may send the request again."""
 
 
 class CorruptRecord(RecorderError):

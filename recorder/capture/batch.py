@@ -27,13 +27,13 @@ AttemptKey = tuple[str, bytes]  # trajectory, hash of the body
 
 @dataclass(frozen=True, slots=True)
 class BatchCall:
-    """A turn of the batch and what the writer knows about it."""
+    """A call of the batch and what the writer knows about it."""
 
     prepared: PreparedCall
     parent_hashes: bytes
     place: RequestedTrajectory | None  # its trajectory has no row yet
     was_open: bool  # its row as an open call may be there
-    retried: bool  # it may be an attempt among several at one turn
+    retried: bool  # it may be one of several retries of one call
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,31 +45,33 @@ class Batch:
     places: Sequence[RequestedTrajectory] = ()  # addressed trajectories that calls are about to use
     moves: Mapping[str, TrajectoryRef] = field(default_factory=dict)  # known continuations of sealed trajectories
     touched: Mapping[str, float] = field(default_factory=dict)  # group → last_call_at as written, where remembered
-    resettle: Iterable[AttemptKey] = ()  # turns whose superseded attempt was gone on with
+    resettle: Iterable[AttemptKey] = ()  # calls whose superseded retry was continued
     tool_calls: Sequence[tuple[Row, str | None]] = ()  # each with its trajectory
-    deletions: Mapping[str, int] = field(default_factory=dict)  # by project, how many the turns were prepared by
-    ending: Collection[str] = ()  # groups whose members end in this transaction, as far as they are known
+    deletions: Mapping[str, int] = field(default_factory=dict)  # by project, the count at which the calls were prepared
+    ending: Collection[str] = ()  # known groups whose members end in this transaction
 
 
 @dataclass(slots=True)
 class BatchOutcome:
-    """What became of it."""
+    """The result of a written batch."""
 
     at: float
     placed: list[TrajectoryRef]
-    refs: dict[str, TrajectoryRef]  # asked-for trajectory id → where the call went, where that is news
+    refs: dict[str, TrajectoryRef]  # requested trajectory id → where the call went, if elsewhere
     moved: dict[str, TrajectoryRef]  # sealed → its continuation
     superseded: dict[str, AttemptKey] = field(default_factory=dict)
     touched: list[str] = field(default_factory=list)  # groups whose last_call_at is now `at`
 
     def ref(self, asked: TrajectoryRef) -> TrajectoryRef:
-        """Where a call that asked for a trajectory went."""
+        """The trajectory to which a call went that requested `asked`."""
         ref = self.refs.get(asked.id, asked)
         return self.moved.get(ref.id, ref)
 
 
 def write_batch(ex: Executor, batch: Batch) -> BatchOutcome:
-    """Write a batch. Raises Stale where something was deleted since its turns were prepared: nothing is written."""
+    """Write a batch. Raises StalePreparation if something was deleted after its calls were prepared; then nothing is
+    written.
+    """
     at = _clock(ex, batch)
     if batch.ending:
         ex.all(sql.LOCK_GROUPS, ids=sorted(batch.ending))
@@ -101,7 +103,7 @@ def _clock(ex: Executor, batch: Batch) -> float:
 def requested_trajectory_of(
     prepared: PreparedCall, implicit_key: str | None, continues: str | None = None
 ) -> RequestedTrajectory:
-    """The row of a trajectory that was made without one, from its first turn."""
+    """The values of a trajectory that was created without a row, from its first call."""
     address, ref = prepared.address, prepared.trajectory
     return RequestedTrajectory(
         trajectory_id=ref.id,
@@ -125,7 +127,7 @@ def requested_trajectory_of(
 
 
 def _touch(ex: Executor, batch: Batch, outcome: BatchOutcome) -> None:
-    """Move the trajectories on, guarded: a call whose trajectory was sealed meanwhile goes to a continuation."""
+    """Update the trajectories, guarded: a call whose trajectory was sealed meanwhile goes to a continuation."""
     turns = batch.turns
     rows = [_touch_row(w, outcome) for w in turns]
     if ex.many(sql.TOUCH_TRAJECTORIES, rows) == len(rows):
@@ -203,7 +205,7 @@ def _insert_tool_calls(ex: Executor, batch: Batch, outcome: BatchOutcome) -> Non
 
 
 def _settle(ex: Executor, batch: Batch, outcome: BatchOutcome) -> dict[str, AttemptKey]:
-    """Of several attempts at one turn, keep one as the turn and mark the others as superseded by it."""
+    """Of several retries of one call, keep one and mark the others as superseded by it."""
     keys = set(batch.resettle)
     for w in batch.turns:
         if w.retried:

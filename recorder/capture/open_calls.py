@@ -14,7 +14,7 @@ from recorder.messages.calls import RecordedCall
 
 
 class OpenCalls:
-    """The calls of this process that were begun. `show` is told of each that runs longer than `after_s`."""
+    """The running calls of this process. `show` is called with each that runs longer than `after_s`."""
 
     def __init__(self, after_s: float, show: Callable[[RecordedCall], Awaitable[None]]) -> None:
         self._after_s = after_s
@@ -39,7 +39,7 @@ class OpenCalls:
                 await self._task
 
     def turns(self) -> Iterator[RecordedCall]:
-        """The turns of the calls that run now, as they began."""
+        """The calls that are running now, as they began."""
         return iter(tuple(self._turns.values()))
 
     def begin(self, turn: RecordedCall) -> None:

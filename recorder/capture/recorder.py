@@ -50,16 +50,15 @@ class RecorderStats:
     commits: int
     committed_turns: int
     failed_commits: int
-    unrecorded_turns: int  # turns that could not be written
+    unrecorded_turns: int  # calls that could not be written
     alarms: int  # times that nothing could be recorded
 
 
 class Recorder:
-    """One a proxy process. `start()` before the first call, `stop()` drains.
+    """One per proxy process. `start()` before the first call, `stop()` drains.
 
-    `lane` is how the store is reached; without it, the fastest that the database allows. `process` names this process
-    where its lease shows that it runs (`recorder.queue.leases`): calls that it leaves open are then closed behind
-    it.
+    `lane` is the write backend; default: the fastest that the database allows. `process` names this process where its
+    lease shows that it is running (`recorder.queue.leases`), so that its open calls are closed after its death.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class Recorder:
         self.tools = ToolCalls(self._lane, self._writer, self._memory, self._key, self.redaction)
 
     async def start(self) -> None:
-        """Start the writer and what runs beside it."""
+        """Start the writer and its background tasks."""
         await self._lane.start()
         self._writer.start()
         self._running.start()
@@ -116,7 +115,7 @@ class Recorder:
         """Why nothing can be recorded now; None where nothing is known to be wrong."""
         return self._standing.why()
 
-    # --- runs
+    # --- trajectories
 
     async def trajectory_at(
         self,
@@ -161,13 +160,14 @@ class Recorder:
         return require_owner(await self._placed(place), address)
 
     def forget_issued(self, project_id: str, issued_id: str) -> None:
-        """Tell this process that an id stands for nothing any more (`answered.forget`)."""
+        """Remove a deleted id from the cache of issued ids."""
         self._memory.issued.drop((project_id, issued_id))
 
     def new_trajectory(
         self, address: Address, offered_version: str | None, session: str | None = None
     ) -> TrajectoryRef:
-        """A new trajectory without an external id, pinned to `offered_version`. Its row is written with its turn."""
+        """A new trajectory without an external id, pinned to `offered_version`; its row is written with its first call.
+        """
         ref = TrajectoryRef(
             new_id("traj"), None, None, address.group, offered_version, address.purpose, session, address.whose.key
         )
@@ -175,13 +175,13 @@ class Recorder:
         return ref
 
     def repinned(self, trajectory_id: str, version_id: str | None) -> None:
-        """Tell this process that a trajectory was pinned anew in the store (`versions.repin`)."""
+        """Update the cached version of a trajectory that was repinned in the store (`versions.repin_trajectory`)."""
         known = self._memory.refs.get(trajectory_id)
         if known is not None:
             project_id, ref = known
             remember_ref(self._memory, project_id, replace(ref, version_id=version_id))
 
-    # --- what a turn goes on from, in tokens
+    # --- token histories
 
     def keep_pasts(self, max_bytes: int) -> None:
         """Keep the tokens of what is sampled from now on in memory, so that `past` seldom asks the store."""
@@ -190,10 +190,10 @@ class Recorder:
     async def past(
         self, project_id: str, parent: ParentCall, messages: Sequence[Message]
     ) -> tuple[TokenHistory, int | None] | None:
-        """The exact tokens up to and including a sampled choice, and where in `messages` its message stands.
+        """The exact tokens up to and including a sampled choice, and the index of its message in `messages`.
 
-        The place is None where the conversation up to there is not the one that was sampled in: it was edited.
-        Returns None where no such choice is stored. Raises StoreUnavailable, CorruptRecord.
+        The index is None if the conversation up to there was edited and is not the one that the choice was sampled in.
+        Returns None if no such choice is stored. Raises StoreUnavailable, CorruptRecord.
         """
         past = self._pasts.get(parent) or await self._lane.read(lambda ex: pasts.load_token_history(ex, parent))
         if past is None:
@@ -204,7 +204,7 @@ class Recorder:
     # --- calls
 
     def begin(self, turn: RecordedCall) -> None:
-        """Note a call (state OPEN) that runs now. It is written where it still runs after `open_row_after_s`."""
+        """Note a running call (state OPEN). It is written if it still runs after `open_row_after_s`."""
         self._running.begin(turn)
         body, where = self.redaction.request(turn.request).body_hash, turn.attribution
         count, confidence = turn.request.retry_count, where.confidence
@@ -212,17 +212,18 @@ class Recorder:
         remember_attempt(self._memory, turn.project_id, body, attempt)
 
     async def commit(self, turn: RecordedCall) -> None:
-        """Write an ended call; returns when it is durable, raises StoreUnavailable where it is not.
+        """Write an ended call. Returns when it is durable; raises StoreUnavailable if it is not.
 
-        How long to wait is the caller's policy (`asyncio.timeout`): the writer goes on and may still commit.
-        `address.done` closes the trajectory in the same transaction, unless the call failed: it may be sent again.
+        How long to wait is the caller's policy (`asyncio.timeout`): the writer continues and may still commit.
+        `address.done` closes the trajectory in the same transaction, unless the call failed, because the client may
+        retry it.
         """
         self._running.end(turn.call_id)
         while not await self._committed(turn):
             pass
 
     async def _committed(self, turn: RecordedCall) -> bool:
-        """Write an ended call; False where something was deleted meanwhile and it must be prepared anew."""
+        """Write an ended call; False if something was deleted meanwhile and the call has to be prepared again."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             job = await self._job(turn, done)
@@ -261,7 +262,7 @@ class Recorder:
         state: TrajectoryState = TrajectoryState.COMPLETED,
         reason: str = "closed",
     ) -> None:
-        """Close a trajectory behind its queued turns. Closing a closed one does nothing. Raises NotFound."""
+        """Close a trajectory behind its queued calls. Closing a closed one does nothing. Raises NotFound."""
         ref = TrajectoryRef(trajectory_id, None)
         if trajectory_id not in self._memory.fresh:
             known = await self._lane.read(lambda ex: recorded_calls.find_trajectory(ex, trajectory_id))
@@ -292,11 +293,11 @@ class Recorder:
             job = await self._job(turn, None)
             if turn.call_id in self._running:
                 self._writer.submit(job)
-        # A boundary: the watcher must outlive whatever one call holds, or no long call is ever shown again.
+        # A boundary: the task must survive any error of one call, or no long call is ever written as open again.
         except Exception as e:  # noqa: BLE001
             self._unseen(logging.WARNING, "call %s is running but could not be written as open: %s", turn.call_id, e)
 
-    # --- look-ups
+    # --- lookups
 
     async def _key(self, project_id: str) -> bytes:
         key = self._keys.get(project_id)
@@ -313,7 +314,7 @@ class Recorder:
     ) -> str | None:
         if address.group is not None or address.purpose is Purpose.NONE:
             return None
-        # another provider's model has no alias: its runs compare among themselves
+        # another provider's model has no alias: its trajectories are compared with one another
         whose = alias_id or f"model:{request.model}"
         return content_hashes.implicit_group_key(
             key, whose, request.messages, request.tools, address.purpose.value, continued=continued, masked=self._masked
@@ -326,7 +327,7 @@ class Recorder:
 
 
 async def _unless_stale(done: asyncio.Future[None]) -> bool:
-    """Wait for a write; False where something was deleted meanwhile, and it must be prepared anew."""
+    """Wait for a write; False if something was deleted meanwhile and it has to be prepared again."""
     try:
         await done
     except StalePreparation:

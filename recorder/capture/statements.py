@@ -97,7 +97,7 @@ TOUCH_TRAJECTORIES: Final = Statement(
     )
     .where(trajectories.c.id == bindparam("trajectory"), equals_literal(trajectories.c.state, "open"))
 )
-# A run whose tools are at work is not idle.
+# A trajectory whose tools are running is not idle.
 TOUCH_BY_TOOLS: Final = Statement(
     update(trajectories)
     .values(last_call_at=bindparam("at"))
@@ -194,7 +194,7 @@ PIN_TRAJECTORIES: Final = Statement(
     .where(trajectories.c.id == bindparam("trajectory"))
 )
 
-# --- attempts at one turn
+# --- retries of one call
 
 _child = calls.alias("child")
 ATTEMPTS: Final = Statement(

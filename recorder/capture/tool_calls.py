@@ -24,7 +24,7 @@ from recorder.messages.redaction import Redactor
 from recorder.states import Confidence, ToolOutcome, TrajectoryState
 from recorder.store.write_backends import Executor, WriteBackend
 
-WINDOW_S: Final = 900.0  # how long a model's request waits for its call: as long as a run may idle by default
+WINDOW_S: Final = 900.0  # how long a model's request waits for its call: the default idle time of a trajectory
 ROW_BYTES: Final = 1024
 
 
@@ -69,7 +69,7 @@ class ToolCall:
 
 
 def choose_request(waiting: Sequence[ToolRequest]) -> tuple[Confidence, ToolRequest | None]:
-    """Which of the requests that wait for this very call is answered by it: the first, unless several runs wait."""
+    """The one of the equal pending requests that a call answers: the first, or None if several trajectories wait."""
     if not waiting:
         return Confidence.NEW, None
     if len({asked.trajectory_id for asked in waiting}) > 1:
@@ -105,9 +105,10 @@ class ToolCalls:
         confidence: Confidence = Confidence.STATED,
         whose: KeyAccess = ANYBODY,
     ) -> ToolCallAttribution:
-        """Find the request that a call answers: in the run `stated` (a trajectory's id), else in any own, where sure.
+        """Find the request that a call answers: in the trajectory `stated` (an id), else in any of the caller's own, if
+        certain.
 
-        The request is taken: no other call of this process gets it, unless `release` gives it back.
+        The request is taken: no other call of this process gets it, unless `release` returns it.
         """
         waiting = await self._waiting(project_id, name, arguments, stated, whose)
         found, asked = choose_request(waiting)

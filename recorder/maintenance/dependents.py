@@ -48,7 +48,7 @@ async def has_dependents(conn: AsyncConnection, row: Any) -> bool:
 
 
 def _leaning(row: Any) -> Select[Any]:
-    """The calls of other trajectories whose prompts are stored as differences to one of this trajectory."""
+    """The calls of other trajectories whose prompts are stored as differences to a call of this trajectory."""
     # a sibling's leaf is a call of another; so is a fork's for a shadow group, which has no part in it
     leaf = (row.leaf_call_id or "") if row.origin != Origin.SHADOW else ""
     own = union(select(calls.c.id).where(calls.c.trajectory_id == row.id), select(literal(leaf)))

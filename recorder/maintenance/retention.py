@@ -39,7 +39,7 @@ class ReleasedFolders:
 
 
 async def release_folders(store: Store, alias_id: str, keep: int) -> list[ReleasedFolders]:
-    """Let go of the folders of an alias's versions that nobody needs, beyond its `keep` newest ones."""
+    """Clear the folders of an alias's versions that nothing needs, beyond its `keep` newest ones."""
     async with store.write() as conn:
         locked = select(aliases).where(aliases.c.id == alias_id).with_for_update()
         alias = (await conn.execute(locked)).one()

@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 BATCH: Final = 32  # objects a transaction
 MERGE_S: Final = 0.2  # for deleted words to leave the index; what takes longer is left to `recorder.search.indexer`
 DAY_S: Final = 86400.0
-STALE_CALL_S: Final = 3600.0  # no answer takes an hour: who should have ended the call, and is not named, is dead
+STALE_CALL_S: Final = 3600.0  # no answer takes an hour: the unnamed process of such a call is dead
 _EXPIRES: Final = {GroupState.JUDGING: GroupState.READY, GroupState.TRAINING: GroupState.SCORED}
 
 
@@ -77,9 +77,9 @@ class SweepReport:
 
 
 def next_due_query(project_id: str, settings: RecorderSettings) -> Select[Any]:
-    """The question when a sweep will next have something to do, for `seconds_until_due`.
+    """The query for the time when a sweep next has something to do, for `seconds_until_due`.
 
-    Retention is not asked about: the oldest of all runs is not found quickly.
+    Retention is not included: the oldest of all trajectories is not found quickly.
     """
     rules = (
         _lost_calls(project_id),
@@ -164,9 +164,9 @@ async def _end_idle(conn: AsyncConnection, idle: Select[Any], trajectory_ids: Se
 
 
 def _due_groups(project_id: str, settings: RecorderSettings) -> DueRule:
-    """Open groups, and the moment that `readiness.close_time` tells of each.
+    """Open groups, and the time that `readiness.close_time` gives for each.
 
-    It may miss no group that is due: tests/recorder/maintenance/test_due_groups.py holds both to one another.
+    It may miss no group that is due: tests/recorder/maintenance/test_due_groups.py holds both to each other.
     """
     member = trajectories.c.group_id == groups.c.id
     running = exists().where(member, trajectories.c.state == TrajectoryState.OPEN)

@@ -27,9 +27,9 @@ from recorder.store.changes import ChangeSignal, Topic
 from recorder.store.database import Project
 
 LEASE: Final = "sweep"
-LEASE_S: Final = 60.0  # a sweep that takes longer is harmless beside another: each of its writes is guarded
+LEASE_S: Final = 60.0  # a longer sweep may overlap another without harm: each of its writes is guarded
 BREATH_S: Final = 0.2  # between two looks, however much happens
-LOOK_S: Final = 20.0  # the longest between two looks: attempts are claimed without anybody being told
+LOOK_S: Final = 20.0  # the longest pause between two queries: claiming an attempt wakes nobody
 RETENTION_EVERY_S: Final = 60.0  # days need no haste, and no index
 HICCUP_S: Final = 1.0
 
@@ -43,7 +43,7 @@ class Sweeper:
         self.sweeps = 0  # done by this process
         self._project = project
         self._settings = settings
-        self._question = next_due_query(project.id, settings)  # made once: making it costs more than asking it
+        self._question = next_due_query(project.id, settings)  # built once: building it costs more than running it
         self._owner = owner
         self._stopping = False
         self._retained_at = float("-inf")
@@ -84,7 +84,7 @@ class Sweeper:
             settings = self._settings
             return min(due_s, settings.answered_idle_s, settings.idle_timeout_s, settings.group_timeout_s, LOOK_S)
         lease = await leases.acquire_lease(self._project, LEASE, self._owner, LEASE_S)
-        if lease is None:  # somebody sweeps now
+        if lease is None:  # another process sweeps now
             await leases.release_all_dead(self._project, LEASE)
             return HICCUP_S
         try:

@@ -42,8 +42,8 @@ from recorder.messages.plain_text import message_text, text_parts
 from recorder.states import Confidence
 from recorder.store.write_backends import Executor
 
-MOST_TITLE_CHARS = 200  # of an errand's answer: more is work that somebody may go on with
-LOOKED_AT = 4  # open runs of a session, the newest, that a conversation without a known past may be part of
+MOST_TITLE_CHARS = 200  # of an auxiliary answer: a longer one may be work that is continued
+LOOKED_AT = 4  # newest open trajectories of a session that a conversation of unknown lineage may join
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ class SessionCall:
     session: str
     group: str  # the group part of its address, or ""
     messages: Sequence[Message]
-    ends: Sequence[bytes]  # the nodes of its assistant turns, the last first
-    told: Sequence[ConversationAnswer]  # the turn that it goes on from
+    ends: Sequence[bytes]  # the nodes of its assistant messages, the last first
+    told: Sequence[ConversationAnswer]  # the answer that it continues
     tools: bytes | None
     sub_agent: bool
     whose: KeyAccess = ANYBODY
@@ -74,7 +74,9 @@ NEW_RUN = SessionPosition()
 
 
 def find_position(ex: Executor, asked: SessionCall, claimed: Lru[ParentCall, bool]) -> SessionPosition | None:
-    """Where a call belongs. None: so many runs share the name that it tells nothing."""
+    """The position of a call in its session. None if so many trajectories share the session's name that it says
+    nothing.
+    """
     runs = recorded_calls.find_session_trajectories(
         ex, asked.project_id, asked.session, asked.group, asked.ends, asked.told, asked.whose
     )
@@ -132,7 +134,9 @@ def _tasks(one: Said) -> list[str]:
 
 
 def _compacted(ex: Executor, asked: SessionCall, said: Iterable[Said]) -> SessionPosition | None:
-    """The run whose answer this conversation quotes, with the same system messages and tools: its summary."""
+    """The trajectory that this conversation summarizes: it quotes one of its answers and has the same system messages
+    and tools.
+    """
     for one in said:
         if one.tools != asked.tools or not partial_match.is_quoted(message_text(one.answer), asked.messages):
             continue
@@ -144,9 +148,10 @@ def _compacted(ex: Executor, asked: SessionCall, said: Iterable[Said]) -> Sessio
 
 
 def _after_an_errand(ex: Executor, asked: SessionCall, said: Sequence[Said]) -> SessionPosition | None:
-    """The run that holds one short answer without tools, to another head, about the words that this one begins with.
+    """The trajectory that holds one short answer without tools, to another system message, about the words that this
+    one begins with.
 
-    What is used further on was no errand: a plan comes back in the work.
+    An answer that is used later was not auxiliary: a plan comes back in the work.
     """
     words = partial_match.first_user_text(asked.messages)
     if asked.tools is None or not words or len(said) >= sql.MOST_ANSWERS:
@@ -170,7 +175,7 @@ def _after_an_errand(ex: Executor, asked: SessionCall, said: Sequence[Said]) -> 
 def find_concurrent_parent(
     running: Iterable[RecordedCall], asked: SessionCall, request: RecordedRequest
 ) -> TrajectoryRef | None:
-    """The run of a call that runs now and that this one is an errand of, or is the main thread to."""
+    """The trajectory of a running call to which this call is auxiliary, or is the main thread."""
     words = partial_match.first_user_text(asked.messages)
     for turn in running:
         ref = turn.attribution.trajectory
@@ -180,7 +185,7 @@ def find_concurrent_parent(
             continue
         other = partial_match.first_user_text(turn.request.messages)
         same_words = bool(words and other) and (words in other or other in words)
-        if not same_words:  # the errand says what it wants before the words that it is about
+        if not same_words:  # an auxiliary call gives its instruction before the words that it is about
             has_tools = bool(request.tools)
             work, errand = (words, turn.request.messages) if has_tools else (other, asked.messages)
             same_words = partial_match.is_about(work, errand)

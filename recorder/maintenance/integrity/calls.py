@@ -70,7 +70,7 @@ def _goes_round(call_id: str, parents: Mapping[str, str | None]) -> bool:
 
 async def every_parent_is_there(look: CheckReader) -> Violations:
     """Every call goes on from a choice that is there, unless its run was deleted."""
-    # a deleted run's children keep the id of what they went on from, with token ids of their own
+    # a deleted trajectory's children keep the id of the call they continued, with token ids of their own
     deleted = exists().where(projects.c.id == calls.c.project_id, projects.c.deletions > 0)
     gone = and_(_parent.c.id.is_(None), or_(func.coalesce(calls.c.prompt_shared, 0) > 0, ~deleted))
     choice = and_(

@@ -204,7 +204,7 @@ async def _taught(look: CheckReader) -> AsyncIterator[str]:
 
 
 def _used(what: Any) -> Select[Any]:
-    """What the steps that are done used, each with the version that came of it and its state."""
+    """What finished steps used, each with the version that the step made and its state."""
     return (
         select(what, steps.c.version_id, versions.c.state)
         .select_from(steps)

@@ -50,7 +50,7 @@ CHECKS: Final[Sequence[Check]] = (
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One invariant that was looked at. `rows` counts what its first look walked through."""
+    """The result of one invariant. `rows` counts the rows that its first run read."""
 
     name: str
     title: str
@@ -61,7 +61,7 @@ class CheckResult:
 async def check_store(
     store: Store, data: Path, heard: Callable[[CheckResult], None] = lambda _: None
 ) -> list[CheckResult]:
-    """Look at every invariant; `heard` is told of each as it is done."""
+    """Check every invariant; `heard` is called with each result."""
     done = []
     for check in CHECKS:
         done.append(await _checked(check, store, data))

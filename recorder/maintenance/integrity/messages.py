@@ -49,7 +49,7 @@ async def blobs_that_are_referred_to_exist(look: CheckReader) -> Violations:
 
 
 async def _dangling(look: CheckReader, column: Column[Any], to: Table, key: Column[Any]) -> Any:
-    """The keys of the rows whose `column` names a row of `to` that is not there."""
+    """The keys of the rows whose `column` names a row of `to` that does not exist."""
     missing = ~exists().where(_other(to).c.id == column).correlate(column.table)
     query = select(key).where(column.is_not(None), missing)
     if column.table is choices:
@@ -126,7 +126,7 @@ async def prompts_resolve_and_their_hashes_agree(look: CheckReader) -> Violation
 
 
 class _Prompts:
-    """Prompts put together, the newest of them remembered."""
+    """Assembled prompts, the newest of them cached."""
 
     def __init__(self, look: CheckReader, keys: dict[str, bytes]) -> None:
         self._look = look

@@ -23,7 +23,7 @@ PAGE: Final = 500  # rows of the table that a check walks, a read
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One thing that is not as it must be: which, what of it, and what to do."""
+    """One violation of an invariant: the object, what is wrong, and what to do."""
 
     kind: str  # call, choice, trajectory, group, version, step, alias, node, blob, folder, attempt
     id: str
@@ -49,7 +49,7 @@ class CheckReader:
             return list(await conn.execute(query))
 
     async def pages(self, query: Select[Any], key: ColumnElement[Any]) -> AsyncIterator[Sequence[Row[Any]]]:
-        """What a query finds, by pages of the table whose unique `key` it walks, in that key's order."""
+        """The rows of a query, by pages of the table whose unique `key` it scans, in that key's order."""
         last: object = None
         while True:
             page = select(key).order_by(key).limit(PAGE)

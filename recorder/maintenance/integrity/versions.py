@@ -114,7 +114,7 @@ def _has_running_step() -> ColumnElement[bool]:
 
 _ADAPTERS: Final = "adapters"
 _MANIFEST: Final = "manifest.json"
-_UNFINISHED: Final = "."  # a trainer writes beside the final name, and its successor removes what it left
+_UNFINISHED: Final = "."  # a trainer writes beside the final name; its successor removes unfinished folders
 _SERVABLE: Final = (*sorted(UNDECIDED - {VersionState.ALLOCATED}), VersionState.LIVE, VersionState.RETIRED)
 
 

@@ -34,10 +34,10 @@ class BackupResult:
 
 
 def back_up(source: Path, file: Path, heard: Callable[[int, int], None] = lambda *_: None) -> BackupResult:
-    """Copy SQLite's file as it is at one moment; `heard` is told pages done and all pages.
+    """Copy SQLite's file as it is at one moment; `heard` is called with pages done and all pages.
 
-    One snapshot is read from the first page to the last: under steady writing the copy would otherwise begin again
-    for ever. Until it is done SQLite's log grows. Raises StoreError where `file` is there, or the copy is not sound.
+    One snapshot is read from the first page to the last, because under steady writing the copy would otherwise restart
+    for ever. Until it is done SQLite's log grows. Raises StoreError if `file` exists or the copy fails its check.
     """
     if file.exists():
         raise StoreError(f"{file} exists already, and a backup overwrites nothing: name another file")
