@@ -166,8 +166,7 @@ class Recorder:
     def new_trajectory(
         self, address: Address, offered_version: str | None, session: str | None = None
     ) -> TrajectoryRef:
-        """A new trajectory without an external id, pinned to `offered_version`; its row is written with its first call.
-        """
+        """A new trajectory without an external id, pinned to `offered_version`. Its first call writes its row."""
         ref = TrajectoryRef(
             new_id("traj"), None, None, address.group, offered_version, address.purpose, session, address.whose.key
         )

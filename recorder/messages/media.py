@@ -11,7 +11,7 @@ from typing import Any
 from recorder.messages.calls import Message
 from recorder.messages.content_hashes import content_id
 
-MIN_CHARS = 4096  # shorter strings cost less in place than a blob's row
+MIN_CHARS = 4096  # shorter strings cost less inline than a blob's row
 _MARK = "hone-blob:"
 
 

@@ -22,7 +22,7 @@ _THINKING: Final = ("reasoning_content", "reasoning")
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool that was asked for. `arguments` as they stand there: mostly a string of JSON."""
+    """A tool that was requested. `arguments` as stored: mostly a string of JSON."""
 
     id: str | None
     name: str
@@ -35,7 +35,7 @@ def thinking_text(message: Message) -> str:
 
 
 def tool_calls(message: Message) -> list[ToolCall]:
-    """The tools that it asked for; a function, as it was called before there were tools, too."""
+    """The tool calls of a message, and its `function_call`, the older form."""
     asked, old = message.get("tool_calls"), message.get("function_call")
     found = [one for one in asked if isinstance(one, Mapping)] if isinstance(asked, list) else []
     return [_tool_call(one) for one in [*found, *([{"function": old}] if isinstance(old, Mapping) else [])]]
@@ -53,7 +53,7 @@ def message_text(
 ) -> str:
     """The text of a message's content (also of an MCP result's): a string, a list of parts, or nothing.
 
-    `label` says what stands for a part that is no text; None: nothing does.
+    `label` gives the text for a part that is no text; None: it is skipped.
     """
     if label is None:
         return separator.join(text_parts(message))
@@ -67,7 +67,7 @@ def text_parts(message: Mapping[str, object]) -> Iterator[str]:
 
 
 def find_texts(content: object) -> Iterator[str]:
-    """The texts in a content, however deep they stand in it."""
+    """All texts in a content, at any depth."""
     if isinstance(content, str):
         yield content
     elif isinstance(content, Mapping):
@@ -116,7 +116,7 @@ def match_key(key: bytes, name: str, arguments: Any) -> bytes:
 
 
 def parse_tool_requests(key: bytes, message: Message | None) -> list[tuple[int, str | None, bytes]]:
-    """(position, tool-call id, match) of each function call in an assistant message whose arguments are JSON."""
+    """(position, tool-call id, match key) of each function call in an assistant message whose arguments are JSON."""
     found = []
     calls = (message or {}).get("tool_calls")
     for position, call in enumerate(calls if isinstance(calls, Sequence) else ()):

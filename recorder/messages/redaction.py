@@ -43,7 +43,7 @@ _UNSEEN: Final = frozenset({"user", "metadata", "safety_identifier", "prompt_cac
 _SPELLING: Final = frozenset(
     {"logprobs", "top_logprobs", "prompt_logprobs", "token_ids", "prompt_token_ids", "tokens", "text_offset"}
 )
-# A prompt that a client gave as token ids is recorded as their list: what they spell cannot be looked at.
+# A prompt that a client gave as token ids is recorded as their list: their text cannot be checked.
 _IDS: Final = re.compile(r"\[[0-9]+(?:,[0-9]+)+\]")
 _REMEMBERED: Final = 64
 
@@ -70,9 +70,10 @@ class Redactor:
         return bool(self._patterns)
 
     def text(self, text: str) -> str:
-        """`text` with a mark in the place of each match; JSON in it is looked at behind its escapes.
+        """`text` with a mark in place of each match; JSON in it is matched behind its escapes.
 
-        JSON with escapes is written anew where anything matched: its spelling would tell how a secret was escaped.
+        JSON with escapes is serialized again if anything matched, because its spelling would reveal how a secret was
+        escaped.
         """
         plain = self._marked(text)
         if "\\" not in plain or plain.lstrip()[:1] not in ("{", "[", '"'):
@@ -85,7 +86,7 @@ class Redactor:
         return plain if kept == inner and plain == text else json.dumps(kept, ensure_ascii=False)
 
     def value(self, value: Any) -> Any:
-        """A JSON value with a mark in the place of each match: in texts, numbers and keys."""
+        """A JSON value with a mark in place of each match: in texts, numbers and keys."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -204,7 +205,7 @@ def _strings(redaction: Redactor, value: Any) -> Any:
 
 
 def _not_spelled_out(value: Any) -> Any:
-    """What an answer says beside its messages, without what spells them out token by token."""
+    """An answer's fields besides its messages, without those that spell the messages token by token."""
     if isinstance(value, Mapping):
         return {k: _not_spelled_out(v) for k, v in value.items() if k not in _SPELLING}
     return [_not_spelled_out(v) for v in value] if isinstance(value, list | tuple) else value
@@ -227,7 +228,7 @@ def _body_hash(kept: RecordedRequest) -> bytes:
 
 
 def _without_ids(turn: RecordedCall, *, everywhere: bool) -> RecordedCall:
-    """`turn` without the ids of what was redacted, and of what no text was there to look at."""
+    """`turn` without the token ids of redacted parts and of parts that have no text to check."""
     unseen = everywhere or not turn.request.messages
     choices = [_blank(c) if everywhere or c.message is None else c for c in turn.choices]
     return replace(turn, choices=choices, prompt_token_ids=None if unseen else turn.prompt_token_ids)

@@ -49,14 +49,14 @@ _KINDS: Final = (
 
 
 def mask_text(text: str) -> str:
-    """A text with a mark in the place of each thing that may differ between tasks that are alike."""
+    """A text with a mark in place of each value that may differ between similar tasks."""
     for kind, pattern in _KINDS:
         text = pattern.sub(f"<{kind}>", text)
     return text
 
 
 def mask_message(message: Message) -> dict[str, Any]:
-    """A message whose texts are masked; all else of it stays."""
+    """A message whose texts are masked; everything else of it stays."""
     return {**message, "content": _masked(message.get("content"))}
 
 

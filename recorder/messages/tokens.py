@@ -30,7 +30,7 @@ def pack_ids(ids: Sequence[int]) -> bytes:
 
 
 def pack_heard_ids(ids: Sequence[int]) -> bytes | None:
-    """What an engine said were token ids, as `pack_ids`; None where one is none, or below zero."""
+    """Token ids of an engine, packed as by `pack_ids`; None if one is no integer or below zero."""
     try:
         packed = pack_ids(ids)
     except (TypeError, ValueError, OverflowError):

@@ -40,7 +40,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def open_log(path: Path) -> BinaryIO:
-    """A log, opened to go on with it."""
+    """A log file, opened for appending."""
     return open(path, "ab", opener=private_opener)
 
 

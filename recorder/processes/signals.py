@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def call_on_stop(stop: Callable[[], object]) -> Iterator[None]:
-    """Call `stop`, in the running event loop, whenever this process is told to stop; until left."""
+    """Call `stop` in the running event loop on each stop signal, until the context is left."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)

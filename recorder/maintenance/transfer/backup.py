@@ -57,7 +57,7 @@ def back_up(source: Path, file: Path, heard: Callable[[int, int], None] = lambda
 
 def backup_command(url: URL, file: Path) -> str:
     """What backs up a PostgreSQL database, without its password."""
-    # A socket's folder, which pg_dump takes in the same place; TLS, in its own word for what asyncpg calls so.
+    # A socket's folder, which pg_dump accepts as the host; TLS by pg_dump's name for asyncpg's option.
     words = {"host": "host", "ssl": "sslmode", "sslmode": "sslmode"}
     query = {words[name]: value for name, value in url.query.items() if name in words}
     plain = URL.create("postgresql", url.username, None, url.host, url.port, url.database, query)
@@ -66,7 +66,7 @@ def backup_command(url: URL, file: Path) -> str:
 
 
 def _draft(file: Path) -> Path:
-    """An empty file beside it, its owner's alone: `mkstemp` sees to that."""
+    """An empty file beside it that only its owner can read, made by `mkstemp`."""
     handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.absolute().parent)
     os.close(handle)
     return Path(name)

@@ -85,7 +85,7 @@ class TableCopyResult:
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """A whole copy. `resumed`: an earlier go had begun it; `anew`: and what it had copied had changed since."""
+    """A complete copy. `resumed`: an earlier run had begun it; `anew`: what that run copied had changed since."""
 
     tables: list[TableCopyResult]
     resumed: bool
@@ -145,7 +145,7 @@ async def _insert(conn: AsyncConnection, table: Table, page: list[Row]) -> None:
 
 
 async def _count_on(target: Store, table: Table) -> None:
-    """Have PostgreSQL number the next row of a table that numbers its rows; SQLite looks at the rows itself."""
+    """Set PostgreSQL's sequence to the next row number of a table; SQLite reads the rows themselves."""
     column = table.autoincrement_column
     if target.is_sqlite or column is None:
         return

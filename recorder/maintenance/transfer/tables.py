@@ -28,14 +28,14 @@ from recorder.store.statement import json_as_text, postgres_json
 Row = tuple[Any, ...]
 Key = tuple[Any, ...]
 
-# The index over what was said is made anew where a copy goes to: each database keeps it in its own way.
+# The search index is rebuilt in the target: each database stores it in its own way.
 MADE_ANEW: Final = (said, unindexed, unmerged)
 # None before a table that it refers to.
 TABLES: Final[Sequence[Table]] = tuple(table for table in metadata.sorted_tables if table not in MADE_ANEW)
 PAGE_ROWS: Final = 1000
 PAGE_BYTES: Final = 8 * 1024 * 1024  # media and tools are kept whole in rows
 _AT_ONCE: Final = 500  # rows a statement
-_BIG: Final = {"blobs": 20}  # of a table whose single rows may have megabytes
+_BIG: Final = {"blobs": 20}  # for tables whose rows may have megabytes each
 
 
 def primary_key(table: Table, row: Row) -> Key:
@@ -134,7 +134,7 @@ def storable_row(row: Row, json_at: Sequence[int] = ()) -> Row:
 
 
 def json_columns(table: Table) -> list[int]:
-    """At which places its rows have JSON."""
+    """The positions of a table's JSON columns in its rows."""
     return [place for place, column in enumerate(table.c) if isinstance(column.type, JSON)]
 
 

@@ -106,7 +106,7 @@ async def load_positions(target: Store) -> dict[str, Position]:
 
 
 async def note_position(conn: AsyncConnection, table: Table, was: Position, now_at: Position) -> None:
-    """Note in the transaction that writes rows how far the table is. Raises Conflict where another copy went on."""
+    """Note a table's position in the transaction that writes its rows. Raises Conflict if another copy advanced it."""
     here = (_progress.c.name == table.name, _progress.c.rows == was.rows)
     after = None if now_at.after is None else _key_text(now_at.after)
     moved = await conn.execute(update(_progress).where(*here).values(rows=now_at.rows, after=after))

@@ -25,7 +25,7 @@ TOOL_FINISHES: Final = ("tool_calls", "function_call")  # why a choice ended tha
 
 
 async def settle_kinds(conn: AsyncConnection, trajectory_ids: Collection[str]) -> None:
-    """Settle the kinds of the turns of runs that end. Runs whose client told a kind itself are left as they are."""
+    """Settle the kinds of the calls of ending trajectories. Trajectories whose client stated a kind are not changed."""
     for trajectory_id in await _with_several_heads(conn, trajectory_ids):
         rows = await _calls(conn, trajectory_id)
         if any((row.response_meta or {}).get(STATED_KIND) for row in rows):
