@@ -30,11 +30,11 @@ _SPOILT: Final = (VersionState.REJECTED, VersionState.ABANDONED)
 
 @dataclass(frozen=True, slots=True)
 class AliasView:
-    """One alias. `generation` counts every move, so that who compares sees a change; `canary_share` is in 0..1.
+    """One alias. `generation` counts every move, so that a comparison shows a change; `canary_share` is in 0..1.
 
-    `baseline`: what its runs' rewards are compared with in training, those of their group or the alias's earlier ones
-    (`recorder.queue.training.baselines`). `watched_until` (unix seconds of the database's clock): until then the live
-    version is compared with the previous one, on which `holdback_share` of new runs stays.
+    `baseline`: what its trajectories' rewards are compared with in training, those of their group or the alias's
+    earlier ones (`recorder.queue.training.baselines`). `watched_until` (unix seconds of the database's clock): until
+    then the live version is compared with the previous one, on which `holdback_share` of new trajectories stays.
     """
 
     id: str
@@ -56,7 +56,7 @@ class AliasView:
 
 @dataclass(frozen=True, slots=True)
 class Holdback:
-    """The share (0..1, 0: none) of new runs that stays on the version before, and for how long."""
+    """The share (0..1, 0: none) of new trajectories that stays on the version before, and for how long."""
 
     share: float
     watch_s: float

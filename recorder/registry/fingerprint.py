@@ -31,7 +31,7 @@ OTHERS: Final = (
     "chat_templates/*",
 )
 _PART: Final = re.compile(r"(.+)-\d{5}-of-(\d{5})(\.\w+)")  # how the parts of large weights are named
-CACHED_FROM_BYTES: Final = 64 * 1024 * 1024  # hashing less takes no time worth a cache
+CACHED_FROM_BYTES: Final = 64 * 1024 * 1024  # hashing less is faster than a cache is useful
 _DTYPES: Final = {"fp32": "float32", "float": "float32", "bf16": "bfloat16", "fp16": "float16", "half": "float16"}
 
 

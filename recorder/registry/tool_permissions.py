@@ -27,9 +27,9 @@ REFUSED: Final = "write_not_allowed"  # what the error of a call that was refuse
 async def find_barred_campaign(
     project: Project, *, group: str | None, trajectory_id: str | None, family: str
 ) -> str | None:
-    """The campaign (or gate) that a caller attempts a scenario of, where its attempts may not write; else None.
+    """The campaign (or gate) whose scenario a caller attempts, if its attempts may not write; else None.
 
-    A caller is known by the group that it named, the run that its call was found to belong to, its key's family.
+    A caller is identified by the group that it named, the trajectory of its call, or its key's family.
     """
     c = campaigns.c
     known = [c.id == family]

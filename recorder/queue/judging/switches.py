@@ -36,7 +36,7 @@ STRONG: Final = "strong"
 Values = Mapping[str, float | None]  # by trajectory id
 
 SURELY: Final = 2.576  # standard errors on either side, of many groups: 99 % at one look
-# Of groups that all agree alike (two runs each, say) a window has no spread, though the next group may be otherwise. So
+# If all groups agree alike (say, two trajectories each), a window has no spread, though the next group may differ. So
 # the spread counts one group more, which is so far from the mean.
 ONE_MORE: Final = 0.5
 
@@ -52,10 +52,10 @@ class Agreement:
 
 
 def group_tau(cheap: Sequence[Values], strong: Sequence[Values]) -> float | None:
-    """How far two judges order the runs of a group alike, over their parts in turn: Kendall's tau-b.
+    """The agreement of two judges on the order of a group's trajectories, over their parts in turn: Kendall's tau-b.
 
-    None: the strong one tells no two runs apart, so there is nothing to agree with. A cheap one that ties all runs
-    which the strong one tells apart agrees by 0: it has lost all order.
+    None: the strong one ties all trajectories, so there is no order to agree with. A cheap one that ties all
+    trajectories which the strong one distinguishes agrees by 0: it has lost all order.
     """
     pairs = sum((compare_rewards(one, other) for one, other in zip(cheap, strong, strict=True)), PairAgreement())
     told_by_strong = pairs.kept + pairs.turned + pairs.tied_before
@@ -82,7 +82,9 @@ def _student(freedom: int) -> float:
 
 
 def next_judge(now: Judge, found: Agreement, bound: float, window: int) -> Judge:
-    """Who scores from here on: the other one where the agreement of a full window is surely beyond the bound."""
+    """The judge that scores from here on: the other one if the agreement's interval over a full window lies beyond the
+    bound.
+    """
     if found.groups < window or found.low is None or found.high is None:
         return now
     if found.high < bound:
@@ -98,8 +100,8 @@ SET: Final = "judges_set"  # other judges are set: the cheap one of these scores
 
 @dataclass(frozen=True, slots=True)
 class JudgeSwitch:
-    """From `at` (unix seconds) on `judge` scores; `judge_model` is its name. `mean` to `high`: the two's agreement over
-    `groups` groups, and `bound` what was asked of it; None: it is not why.
+    """From `at` (unix seconds) on `judge` scores; `judge_model` is its name. `mean` to `high`: the agreement of both
+    over `groups` groups, and `bound` the required agreement; None: agreement is not the reason.
     """
 
     project_id: str
@@ -140,7 +142,7 @@ class JudgeSwitch:
 
 
 async def current_switch(project: Project, alias: str, recipe: str) -> JudgeSwitch | None:
-    """The newest turn of an alias and recipe; None: the cheap judge has always scored."""
+    """The newest switch of an alias and recipe; None: the cheap judge has always scored."""
     async with project.store.read() as conn:
         return await newest_switch(conn, project.id, alias, recipe)
 
@@ -159,7 +161,7 @@ async def newest_switch(conn: AsyncConnection, project_id: str, alias: str, reci
 
 
 async def project_switches(conn: AsyncConnection, project_id: str) -> list[JudgeSwitch]:
-    """The newest turn of each alias and recipe that had any."""
+    """The newest switch of each alias and recipe that had any."""
     t = judge_turns.c
     last = select(t.alias, t.recipe, func.max(t.number).label("number")).where(t.project_id == project_id)
     last_of = last.group_by(t.alias, t.recipe).subquery()
@@ -169,7 +171,7 @@ async def project_switches(conn: AsyncConnection, project_id: str) -> list[Judge
 
 
 async def switches_since(conn: AsyncConnection, project_id: str, first_id: str) -> dict[str, JudgeSwitch]:
-    """The turns from an id on, by their ids, oldest first."""
+    """The switches from an id on, by their ids, oldest first."""
     t = judge_turns.c
     rows = await conn.execute(
         select(judge_turns).where(t.project_id == project_id, t.id >= first_id).order_by(t.at, t.id)
@@ -180,7 +182,7 @@ async def switches_since(conn: AsyncConnection, project_id: str, first_id: str) 
 async def write_switch(
     conn: AsyncConnection, after: JudgeSwitch | None, new: JudgeSwitch, found: Agreement | None = None
 ) -> JudgeSwitch | None:
-    """Write a turn down that follows `after`; None: somebody else wrote one down meanwhile."""
+    """Write a switch that follows `after`; None: another process wrote one meanwhile."""
     figures = asdict(found) if found is not None else {}
     taken = replace(new, number=after.number + 1 if after is not None else 1, at=await sql.format_wait(conn), **figures)
     statement = sql.insert_ignore(conn, judge_turns).values(id=new_id("turn"), **asdict(taken) | {"at": now()})
@@ -189,10 +191,10 @@ async def write_switch(
 
 
 async def end_outdated_switches(project: Project, pairs: Mapping[str, str], model: str) -> list[JudgeSwitch]:
-    """End the turns of strong judges whose settings are in force no more; the turns that are written for that.
+    """End the switches of strong judges whose settings are outdated; returns the switches written for that.
 
-    `pairs`: the hash of both judges' settings, by recipe; a recipe of one judge alone is not in it. `model`: who scores
-    then.
+    `pairs`: the hash of both judges' settings, by recipe; a recipe with one judge is absent. `model`: the judge that
+    scores then.
     """
     async with project.store.write() as conn:
         ended = [

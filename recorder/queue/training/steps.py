@@ -62,9 +62,9 @@ async def begin_step(
     lease: Lease | None = None,
 ) -> StepView:
     """Begin a step on the version that is live now, with these groups. Only one trainer holds an alias, so a step that
-    still runs is an orphan: it and its version are abandoned.
+    is still running is an orphan: it and its version are abandoned.
 
-    Raises Undecided while a version of the alias waits for its decision, Conflict where another version is live.
+    Raises VersionPending while a version of the alias is undecided, Conflict if another version is live.
     """
     async with store.write() as conn:
         alias = await _lock(conn, alias_id, lease)
@@ -90,7 +90,7 @@ async def begin_step(
 
 
 async def _lock(conn: AsyncConnection, alias_id: str, lease: Lease | None) -> Any:
-    """The alias's row, nobody else's until the transaction ends: begun steps and decisions come one after the other."""
+    """The alias's row, locked until the transaction ends: steps and decisions are serialized."""
     if lease is not None:
         await leases.require_lease(conn, lease)
     alias = (await conn.execute(select(aliases).where(aliases.c.id == alias_id).with_for_update())).first()
@@ -122,9 +122,10 @@ async def _note_groups(conn: AsyncConnection, step_id: str, claims: Sequence[Gro
 
 
 async def take_over(store: Store, alias_id: str, *, lease: Lease) -> None:
-    """Give up what an earlier trainer of the alias left when it died, as the one that holds it now (`lease`).
+    """Abandon what an earlier trainer of the alias left when it died, as the trainer that holds the alias now
+    (`lease`).
 
-    Its step and version are abandoned, and its groups given back; those that its step had begun on as often as
+    Its step and version are abandoned and its groups returned, those of its step as often as
     `recorder.registry.ancestry` allows. Raises LeaseLost.
     """
     async with store.write() as conn:
@@ -234,7 +235,7 @@ async def _abandon(conn: AsyncConnection, step_id: str, reason: str) -> None:
 
 
 async def last_step(store: Store, alias_id: str) -> StepView | None:
-    """The newest finished step of an alias: where a resumed trainer goes on from."""
+    """The newest finished step of an alias, from which a resumed trainer continues."""
     found = await list_steps(store, alias_id, state=StepState.DONE, limit=1)
     return found[0] if found else None
 
