@@ -48,7 +48,7 @@ from recorder.store.statement import Statement, insert_into
 from recorder.store.wal_checkpoint import empty_log
 from recorder.store.write_backends import Executor, Row, StoreBackend, WriteBackend, choose_backend
 
-CALLS: Final = 32  # looked at in a step
+CALLS: Final = 32  # read in a step
 # Of the words that one transaction writes, or one long document: it holds SQLite's write lock for some milliseconds.
 MOST_CHARS: Final = 16_384
 
@@ -80,9 +80,9 @@ class _CallWords:
 
 
 async def index_calls(project: Project, lane: WriteBackend | None = None) -> int:
-    """Index the newest calls that wait; returns how many are done. 0: none waits, or another was faster.
+    """Index the newest queued calls; returns how many are done. 0: the queue is empty, or another indexer was faster.
 
-    A program that records beside it writes by a fast `lane`: the write lock is held half as long.
+    A program that also records writes by a fast `lane`, which holds the write lock half as long.
     """
     lane = lane if lane is not None else StoreBackend(project.store)
     deletions, found = await _read(project)
@@ -90,13 +90,13 @@ async def index_calls(project: Project, lane: WriteBackend | None = None) -> int
     for portion in _portions(found):
         try:
             done += await lane.write(partial(_write, project.id, deletions, portion))
-        except IntegrityError:  # PostgreSQL: a program of another project took the same numbers. Look anew
+        except IntegrityError:  # PostgreSQL: a program of another project took the same numbers. Try again
             break
     return done
 
 
 async def _read(project: Project) -> tuple[int, list[_CallWords]]:
-    """The project's count of deletions, and with it what the newest calls that wait say."""
+    """The project's count of deletions, and the documents of the newest queued calls."""
     counted = select(projects.c.deletions).where(projects.c.id == project.id)
     queue = select(unindexed.c.call_id).where(unindexed.c.project_id == project.id)
     async with project.store.read() as conn:
@@ -104,7 +104,7 @@ async def _read(project: Project) -> tuple[int, list[_CallWords]]:
         newest = await conn.execute(queue.order_by(unindexed.c.call_id.desc()).limit(CALLS))
         waiting = list(newest.scalars())
         there = {one.key: one for one in await load_documents(conn, waiting)} if waiting else {}
-    # in a thread: the proxy's event loop has turns to answer, and a long document takes 10 ms
+    # in a thread: the proxy's event loop has calls to answer, and a long document takes 10 ms
     return deletions, await asyncio.to_thread(_all_words, waiting, there, in_a_line=project.store.is_sqlite)
 
 
@@ -139,7 +139,7 @@ def _write(project_id: str, deletions: int, portion: Sequence[_CallWords], ex: E
     if ex.all(_DELETIONS, project=project_id)[0][0] != deletions:
         return 0
     taken = {row[0] for row in ex.all(_TAKE, project=project_id, calls=[one.call_id for one in portion])}
-    ex.many(_UNSAY, [(call_id,) for call_id in taken])  # what was said of it before
+    ex.many(_UNSAY, [(call_id,) for call_id in taken])  # its earlier document
     ex.many(_SAY, _numbered(ex, project_id, [one for one in portion if one.call_id in taken and one.words]))
     return len(taken)
 
@@ -159,19 +159,20 @@ def _numbered(ex: Executor, project_id: str, says: Sequence[_CallWords]) -> Sequ
 
 
 # Of the index, that a step writes: 1 ms of CPU under the write lock, 7 at p99 of 600,000 documents (with 32 pages 19).
-# A word that nearly every document has is merged in one step whatever this is: 45 ms (benchmarks/results/merging.json).
+# A word of nearly every document is merged in one step for any value: 45 ms (benchmarks/results/merging.json).
 PAGES: Final = 8
 PAUSE_S: Final = 0.01  # in which others write
 _PAGE: Final = 500  # marks a statement
 _WRITES: Final = "SELECT total_changes()"
 _NOTHING: Final = 2  # fewer changes than this, and a step merged nothing
-# FTS5 is told what to do by a row: a negative rank begins to merge all segments into one, a positive one goes on.
+# FTS5 takes commands as rows: a negative rank begins to merge all segments into one, a positive one continues.
 _index: Final = table("said_words", column("said_words"), column("rank"))
 
 
 async def forget_calls(conn: AsyncConnection, project_id: str, call_ids: Sequence[str]) -> None:
-    """Take a project's calls out of the index and of its queue. The queue first: who fills holds its rows while it
-    writes."""
+    """Remove a project's calls from the index and its queue. The queue first: an indexer locks its rows while it
+    writes.
+    """
     queued = unindexed.c.project_id == project_id, unindexed.c.call_id.in_(call_ids)
     await conn.execute(delete(unindexed).where(*queued))
     await conn.execute(delete(said).where(said.c.call_id.in_(call_ids)))
@@ -225,8 +226,8 @@ LEASE: Final = "index"
 LEASE_S: Final = 30.0  # two that fill at once do no harm: what one took from the queue the other does not find
 LOOK_S: Final = 1.0
 MERGE_EVERY_S: Final = 60.0
-MERGE_S: Final = 0.5  # at once: what is said meanwhile is found within 2 s all the same
-MERGE_SHARE: Final = 0.02  # of the time: a merge writes the whole index anew, and retention deletes all day
+MERGE_S: Final = 0.5  # at once: calls recorded meanwhile are still found within 2 s
+MERGE_SHARE: Final = 0.02  # of the time: a merge rewrites the whole index, and retention deletes all day
 
 log = logging.getLogger(__name__)
 
@@ -296,7 +297,7 @@ class Indexer:
         return took_s if done >= CALLS or self._merge is not None else LOOK_S
 
     async def _holds(self) -> bool:
-        """Whether the lease is ours; taken where nobody has it."""
+        """Whether this process holds the lease; it is acquired if free."""
         if self._lease is None:
             await leases.release_dead(self._project, LEASE)
             self._lease = await leases.acquire_lease(self._project, LEASE, self._owner, LEASE_S)

@@ -21,10 +21,10 @@ STD_FLOOR: Final = 1e-4  # keeps a nearly equal group from being blown up when t
 
 
 def group_advantages(rewards: Mapping[str, float], *, divide_by_std: bool = False) -> dict[str, float] | None:
-    """Return trajectory id → advantage, or None when the group teaches nothing.
+    """Return trajectory id → advantage, or None if no advantage can be computed.
 
-    A group teaches nothing when it has fewer than two rewards or when they lie within `ZERO_VARIANCE`.
-    `rewards` holds the members that count for the mean: errored and unjudged ones are the caller's to leave out.
+    That is so with fewer than two rewards, or if all lie within `ZERO_VARIANCE`. `rewards` holds the members that count
+    for the mean: the caller omits errored and unjudged ones.
     """
     values = list(rewards.values())
     if len(values) < 2 or max(values) - min(values) <= ZERO_VARIANCE:

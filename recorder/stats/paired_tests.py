@@ -32,7 +32,7 @@ Values = Mapping[str, Sequence[float]]  # by scenario, one an attempt
 DRAWS: Final = 2_000
 _NORMAL: Final = NormalDist()
 _Z: Final = _NORMAL.inv_cdf(0.975)
-_ALIKE: Final = 1e-12  # scenarios whose values differ by less are alike: so much rounding makes of them
+_ALIKE: Final = 1e-12  # scenarios whose values differ by less are equal, up to rounding
 _SHARE: Final = (0.0, 1.0)
 
 
@@ -46,7 +46,7 @@ class PairedEstimate:
 
     @property
     def sign(self) -> int:
-        """1 where it is surely above 0, -1 where it is surely below, else 0."""
+        """1 if its interval lies above 0, -1 if it lies below, else 0."""
         if self.interval is None:
             return 0
         return int(self.interval.low > 0) - int(self.interval.high < 0)

@@ -45,8 +45,8 @@ class SequentialTestResult:
 def test_mean(values: Sequence[float], *, at_least: float, alpha: float) -> SequentialTestResult:
     """Test the claim that values in 0..1 have a mean of `at_least` or more.
 
-    A value's expectation given the ones before must be what the claim is about: a value that was looked at stays as it
-    is, and which ones count is settled before they are seen.
+    The claim must be about a value's expectation given the values before it: an observed value never changes, and which
+    values count is settled before they are observed.
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha {alpha} is not between 0 and 1")

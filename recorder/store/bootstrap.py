@@ -41,7 +41,7 @@ REVISIONS: Final = (
     "0012", "0013", "0014", "0015", "0016", "0017", "0018", "0019", "0020", "0021", "0022",
 )  # fmt: skip
 HEAD: Final = REVISIONS[-1]
-UNFINISHED: Final = "unfinished copy"  # in the place of a revision, while a copy into this database goes on
+UNFINISHED: Final = "unfinished copy"  # in place of a revision, while a copy into this database is unfinished
 LOCK_TIMEOUT_S: Final = 120.0
 _LOCK_POLL_S: Final = 0.05
 _ADVISORY_LOCK: Final = 0x686F6E65  # "hone"
@@ -69,7 +69,7 @@ async def open_store(data: Path, settings: RecorderSettings, *, migrate: bool, p
 
 
 async def open_to_look(data: Path, settings: RecorderSettings) -> Store:
-    """The store as it is, for who writes nothing: nothing is made, mended or added. Raises as `open_store`."""
+    """The store as it is, for read-only programs: nothing is created, repaired or added. Raises as `open_store`."""
     _refuse_absent(data, settings, migrate=False)
     store = Store(settings.url or sqlite_url(data), durability=settings.durability)
     async with _closed_on_error(store):
@@ -78,7 +78,7 @@ async def open_to_look(data: Path, settings: RecorderSettings) -> Store:
 
 
 async def open_bare(url: str) -> Store:
-    """A database by its URL, made where it is a file that is not there, whatever its schema. Raises StoreError."""
+    """A database by its URL, created if its file does not exist, whatever its schema. Raises StoreError."""
     store = Store(url)
     async with _closed_on_error(store):
         _make_file(store)
@@ -88,7 +88,7 @@ async def open_bare(url: str) -> Store:
 
 @asynccontextmanager
 async def _closed_on_error(store: Store) -> AsyncIterator[None]:
-    """Close a store that cannot be opened, and say why in one line."""
+    """Close a store that cannot be opened, with the reason in one line."""
     try:
         yield
     except BaseException as e:
@@ -149,7 +149,7 @@ async def upgrade_schema(store: Store) -> None:
             if not store.is_sqlite:
                 await conn.execute(text(f"set local lock_timeout = '{LOCK_TIMEOUT_S:.0f}s'"))
                 await conn.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
-            # asked again under the lock: another process may have made it meanwhile
+            # read again under the lock: another process may have created it meanwhile
             is_new = await _revision(conn) is None
             if is_new and not store.is_sqlite:
                 await _require_utf8(conn, store)
@@ -203,7 +203,7 @@ async def _require_utf8(conn: AsyncConnection, store: Store) -> None:
 
 
 def _make_schema(connection: Connection) -> None:
-    """Give an empty database today's schema. Tables that are there already are somebody else's: an error."""
+    """Give an empty database today's schema. Existing tables belong to another program: an error."""
     for table in metadata.sorted_tables:
         connection.execute(CreateTable(table))
         for index in sorted(table.indexes, key=lambda each: int(each.info[PLACE])):

@@ -32,7 +32,7 @@ _TOUCH: Final = Statement(update(projects).values(created_at=projects.c.created_
 
 
 class StoreHealthMonitor:
-    """What one process knows of its store. `start()` it after the lane."""
+    """The health of the store as one process observes it. `start()` it after the write backend."""
 
     def __init__(self, lane: WriteBackend, patience_s: float, look_every_s: float = LOOK_EVERY_S) -> None:
         self._lane = lane
@@ -70,7 +70,7 @@ class StoreHealthMonitor:
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[None]:
-        """Around one commit: how long it takes and how it ends is noted. One at a time has the lane."""
+        """A context around one commit: its duration and outcome are noted. Only one commit runs at a time."""
         await self._one.acquire()
         self._writing_since = time.monotonic()
         try:

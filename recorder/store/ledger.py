@@ -17,8 +17,8 @@ from recorder.store import sql
 from recorder.store.database import Project, Store
 from recorder.store.schema import ledger
 
-TRAINED: Final = "trained"  # of a run: the live version or an ancestor of it was trained on it
-UNTRAINED: Final = "untrained"  # of a run: it was so, and the version was taken back
+TRAINED: Final = "trained"  # of a trajectory: the live version or an ancestor was trained on it
+UNTRAINED: Final = "untrained"  # of a trajectory: it was trained on, and the version was rolled back
 _REVOKING: Final = (TRAINED, UNTRAINED)
 
 

@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 
 CONNECT_S = 10.0
 BEGIN_S = 10.0  # a BEGIN waits for no lock: what does not answer it hangs
-ANSWER_S = 300.0  # of any other statement: a store of a million runs needs minutes for its longest
+ANSWER_S = 300.0  # of any other statement: the longest takes minutes in a store of a million trajectories
 POOL_TIMEOUT_S: Final = 30.0  # as SQLAlchemy's own
-READ_ANYWAY_S = 30.0  # the counts are asked for this often, though nothing was heard
+READ_ANYWAY_S = 30.0  # the counts are read this often, even without a notification
 _SETTINGS: Final = {"application_name": "hone", "jit": "off"}  # our statements take less than compiling them would
 FAULTS: Final[tuple[type[Exception], ...]] = (
     exc.DBAPIError,
@@ -52,11 +52,11 @@ _PATIENCE: Final = "patience"  # the same
 
 
 class _AnswerTimeout:
-    """Ends a connection on which a question stays without an answer, as a firewall would.
+    """Ends a connection on which a query stays without an answer, as a firewall would.
 
-    A stopped server takes packets for ever, so neither the driver nor keep-alives know of it. Whoever asked is told
-    what a cut connection tells, COMMIT's unknown end included. The driver's own timeout would leave a connection that
-    waits for a cancellation, and that without end.
+    A stopped server accepts packets for ever, so neither the driver nor keep-alives notice. The caller gets the error
+    of a cut connection, including the unknown outcome of a COMMIT. The driver's own timeout would leave a connection
+    that waits for a cancellation without end.
     """
 
     def __init__(self, connection: asyncpg.Connection[Any]) -> None:
@@ -105,7 +105,7 @@ def create_engine(
 
     @listens_for(made.sync_engine, "checkout")
     def _begin(connection: Any, record: Any, proxy: Any) -> None:
-        # Between the server's last word and the end of the stream asyncpg calls a connection open, and one that nobody
+        # Between the server's last message and the stream's end asyncpg calls a connection open, and one that nobody
         # has read from since it was cut as well. BEGIN is sent here, not with the first statement: its answer tells,
         # and costs no question more, as a ping would.
         patience = record.info.setdefault(_PATIENCE, _AnswerTimeout(record.driver_connection))
@@ -149,10 +149,10 @@ def create_engine(
 
 
 async def copy_rows(conn: AsyncConnection, table: Table, rows: Iterable[Sequence[Any]]) -> None:
-    """Write whole rows in the connection's transaction by COPY, which takes half the time of INSERTs.
+    """Write whole rows in the connection's transaction by COPY, in half the time of INSERTs.
 
-    JSON is given as its text. Nothing is heard of it (`recorder.store.changes`): it is for tables nobody reads yet.
-    Raises StoreError where a row is none that PostgreSQL keeps.
+    JSON is given as its text. No notification is sent (`recorder.store.changes`): it is for tables nobody reads yet.
+    Raises StoreError if PostgreSQL refuses a row.
     """
     raw = await conn.get_raw_connection()
     driver: asyncpg.Connection[Any] | None = raw.driver_connection
@@ -184,7 +184,7 @@ def _without_nul(row: Sequence[Any]) -> Sequence[Any]:
 
 
 def unavailability(error: BaseException) -> str | None:
-    """Why the database could not be asked, in one line; None where it was, and refused what it was asked."""
+    """Why the database could not be reached, in one line; None if it was, and refused the statement."""
     if isinstance(error, exc.DBAPIError):
         # InternalClientError: asyncpg read the server's last word, and not yet the end of the stream
         broken = isinstance(error.driver_exception, asyncpg.InternalClientError)
@@ -206,13 +206,13 @@ def _line(error: BaseException | None) -> str:
 
 
 def was_rolled_back(error: BaseException) -> bool:
-    """Whether the server said, of a COMMIT, that it rolled back instead."""
+    """Whether the server answered a COMMIT by a rollback."""
     state = getattr(error.orig, "sqlstate", None) if isinstance(error, exc.DBAPIError) else None
     return state is not None and state.startswith(_ROLLED_BACK)
 
 
 class PostgresChangeListener:
-    """What changed, heard on a connection that LISTENs (`changes.count_up` notifies). Nothing is asked in between."""
+    """Receives changes on a connection that LISTENs (`changes.count_changes` notifies). It does not poll."""
 
     def __init__(self, made: AsyncEngine) -> None:
         self._engine = made
@@ -223,7 +223,7 @@ class PostgresChangeListener:
         self._read_at = 0.0
 
     async def __call__(self) -> Counts | None:
-        """The counts where anything was heard since the last look. Raises StoreUnavailable."""
+        """The counts if a notification arrived since the last call. Raises StoreUnavailable."""
         try:
             return await self._look()
         except FAULTS as e:
@@ -231,7 +231,7 @@ class PostgresChangeListener:
             raise StoreUnavailable(f"cannot receive notifications from the database: {_line(e)}") from e
 
     async def rest(self, within_s: float) -> None:
-        """Return when something was heard, or the connection ended; after so many seconds at the latest."""
+        """Return when a notification arrived or the connection ended; after so many seconds at the latest."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._heard.wait()

@@ -100,7 +100,7 @@ def _member_sqlite(element: json_member, compiler: Any, **kw: Any) -> str:
 @compiles(json_member, "postgresql")
 def _member_postgresql(element: json_member, compiler: Any, **kw: Any) -> str:
     column, key = element.clauses
-    # blanks in their place, which leave an escaped backslash before them what it was
+    # replaced by blanks, which leave an escaped backslash before them unchanged
     readable = f"regexp_replace(cast({compiler.process(column, **kw)} as text), '{_UNREADABLE}', '\\\\u0020', 'gi')"
     return f"(cast({readable} as json) ->> cast({compiler.process(key, **kw)} as text))"
 
@@ -111,7 +111,7 @@ async def format_wait(conn: AsyncConnection) -> float:
 
 
 def refused_table(error: IntegrityError) -> str | None:
-    """Whose rule PostgreSQL says was broken; of SQLite None, whose errors are words alone."""
+    """The table whose constraint PostgreSQL reports as violated; None on SQLite, whose errors are only text."""
     return getattr(error.driver_exception, "table_name", None)
 
 

@@ -35,8 +35,8 @@ class Statement:
 
     `elsewhere` is the same statement for PostgreSQL, where Core has no common construct (ON CONFLICT).
 
-    It changes nothing that anybody waits for: no state, and what is new falls due a window later at the earliest. So
-    the hot path counts up no topic (`recorder.store.changes`); a test holds every statement to that.
+    Nobody waits for its changes: it changes no state, and new rows are due a window later at the earliest. So the hot
+    path counts up no topic (`recorder.store.changes`); a test holds every statement to that.
     """
 
     __slots__ = ("_cores", "_lists", "names", "text")
@@ -84,7 +84,7 @@ def postgres_json(text: str) -> str:
 
 
 class _RawJson(TypeDecorator[Any]):
-    """JSON that is text already: rows are made once, for every lane."""
+    """JSON that is text already: rows are made once, for every backend."""
 
     impl = JSON
     cache_ok = True

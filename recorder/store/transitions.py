@@ -83,7 +83,7 @@ async def try_move_state(
     to: StrEnum,
     **values: Any,
 ) -> bool:
-    """As `move_state`, but tell by False that the object is in another state (or gone), where that is no error."""
+    """As `move_state`, but returns False if the object is in another state or does not exist."""
     return (await conn.execute(guarded_update(table, to, **values).where(table.c.id == id))).rowcount > 0
 
 

@@ -32,11 +32,11 @@ from recorder.store.statement import Statement
 R = TypeVar("R")
 Row = Sequence[Any]
 
-SLOW_S = 0.05  # a commit that takes longer makes the next ones run in a thread: the event loop must not stand still
+SLOW_S = 0.05  # after a commit that takes longer, the next ones run in a thread: the event loop must not block
 SLOW_FOR_S = 10.0
 _RETRY_S = 0.001
 PATIENCE_S = 60.0  # a database that restarts, or hands over to its standby, is back by then
-READ_PATIENCE_S = 5.0  # who asks where a call belongs has an agent waiting
+READ_PATIENCE_S = 5.0  # attribution has a waiting agent
 _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.5
 FULL_BYTES = 1024 * 1024  # less room than this on a disk is none
@@ -46,14 +46,14 @@ class Executor(Protocol):
     """A connection inside a transaction."""
 
     def many(self, statement: Statement, rows: Sequence[Row]) -> int:
-        """Execute once a row; returns how many rows were changed, or -1 where the driver cannot tell."""
+        """Execute once a row; returns how many rows were changed, or -1 if the driver does not know."""
 
     def all(self, statement: Statement, **values: Any) -> Sequence[Row]:
         """Every row of a SELECT. A parameter of `IN` takes a list."""
 
 
 class WriteBackend(Protocol):
-    """Where the writer's transactions and the recorder's look-ups run."""
+    """Where the writer's transactions and the recorder's lookups run."""
 
     async def start(self) -> None:
         """Open."""
@@ -70,7 +70,7 @@ class WriteBackend(Protocol):
         """Run `work` on committed data."""
 
     def trouble(self) -> str | None:
-        """Why a write would fail, as far as can be told without one."""
+        """Why a write would fail, as far as that is known without one."""
 
 
 class _DirectExecutor:
@@ -106,9 +106,9 @@ class _CoreExecutor:
 class StoreBackend:
     """Any database, through the store's own transactions.
 
-    A transaction that was rolled back for certain, as the database went away or chose it to end a deadlock, is run
-    again for `patience_s`: what waits for it stays in the writer's queue. Whether a COMMIT without an answer was
-    carried out is asked of PostgreSQL itself, so that nothing is written twice.
+    A transaction that was certainly rolled back, because the database went away or ended a deadlock, is run again for
+    `patience_s`; its jobs stay in the writer's queue. PostgreSQL itself is asked whether a COMMIT without an answer was
+    carried out, so that nothing is written twice.
     """
 
     def __init__(self, store: Store, patience_s: float = PATIENCE_S) -> None:
@@ -159,7 +159,7 @@ class StoreBackend:
         return result
 
     async def _was_committed(self, xid: str) -> bool:
-        """What became of a transaction whose COMMIT had no answer. Raises StoreUnavailable where nobody can tell."""
+        """Whether a transaction whose COMMIT had no answer was committed. Raises StoreUnavailable if unknown."""
 
         async def ask() -> bool:
             async with self._store.read() as conn:
@@ -174,7 +174,7 @@ class StoreBackend:
             raise StoreUnavailable(f"{e}: it is unknown whether transaction {xid} was committed") from e
 
     def trouble(self) -> str | None:
-        """Nothing: only the database can tell."""
+        """None: only the database knows."""
         return None
 
 
@@ -322,7 +322,7 @@ class SqliteBackend:
 
 
 def choose_backend(store: Store, durability: Literal["process", "power"]) -> WriteBackend:
-    """The fastest lane that the store's database allows."""
+    """The fastest write backend that the store's database allows."""
     if store.file is not None:
         return SqliteBackend(store, durability)
     return StoreBackend(store)

@@ -28,7 +28,7 @@ _parent = calls.alias("parent")
 
 
 async def no_call_is_open_behind_a_process_that_is_gone(look: CheckReader) -> Violations:
-    """No call is open behind a process that is gone."""
+    """No call is open whose process no longer runs."""
     there = exists().where(
         leases.c.project_id == calls.c.project_id,
         leases.c.name == literal(PROXY) + calls.c.process,
@@ -41,7 +41,7 @@ async def no_call_is_open_behind_a_process_that_is_gone(look: CheckReader) -> Vi
 
 
 async def trajectories_end_once_and_say_when(look: CheckReader) -> Violations:
-    """A run that ended says when, and one that is open does not."""
+    """An ended trajectory has an end time, and an open one has none."""
     t = trajectories.c
     undated = and_(t.state.in_(sorted(TERMINAL_TRAJECTORY)), t.ended_at.is_(None))
     dated = and_(t.state == TrajectoryState.OPEN, t.ended_at.is_not(None))
@@ -51,7 +51,7 @@ async def trajectories_end_once_and_say_when(look: CheckReader) -> Violations:
 
 
 async def the_calls_of_a_trajectory_form_a_tree(look: CheckReader) -> Violations:
-    """The calls of a run form a tree: none goes on from itself."""
+    """The calls of a trajectory form a tree: none is its own ancestor."""
     async for page in look.pages(select(trajectories.c.id), trajectories.c.id):
         query = select(calls.c.id, calls.c.trajectory_id, calls.c.parent_call_id)
         found = await look.rows(query.where(calls.c.trajectory_id.in_([row.id for row in page])))
@@ -69,7 +69,7 @@ def _goes_round(call_id: str, parents: Mapping[str, str | None]) -> bool:
 
 
 async def every_parent_is_there(look: CheckReader) -> Violations:
-    """Every call goes on from a choice that is there, unless its run was deleted."""
+    """Every call continues an existing choice, unless that trajectory was deleted."""
     # a deleted trajectory's children keep the id of the call they continued, with token ids of their own
     deleted = exists().where(projects.c.id == calls.c.project_id, projects.c.deletions > 0)
     gone = and_(_parent.c.id.is_(None), or_(func.coalesce(calls.c.prompt_shared, 0) > 0, ~deleted))
@@ -88,7 +88,7 @@ async def every_parent_is_there(look: CheckReader) -> Violations:
 
 
 async def what_may_be_trained_on_is_whole(look: CheckReader) -> Violations:
-    """What may be trained on has as many finite logprobs as ids, and what may not says why."""
+    """Every trainable choice has as many finite logprobs as token ids, and every other one has a reason."""
     query = select(choices, choices.c["index"].label("choice"), calls.c.state).join(
         calls, calls.c.id == choices.c.call_id
     )

@@ -38,7 +38,7 @@ _REPORT: Final = "please report it with `hone ledger ID` and `hone groups`: a st
 
 
 async def claimed_groups_have_a_holder(look: CheckReader) -> Violations:
-    """A group in hand has an owner whose lease runs, and no other group has one."""
+    """A claimed group has an owner with a valid lease, and no other group has one."""
     leased = and_(groups.c.lease_owner.is_not(None), groups.c.lease_expires_at.is_not(None))
     held = groups.c.state.in_(_HELD)
     wrong = or_(and_(held, or_(~leased, groups.c.lease_expires_at <= now())), and_(~held, groups.c.lease_owner != ""))
@@ -50,7 +50,7 @@ async def claimed_groups_have_a_holder(look: CheckReader) -> Violations:
 
 
 async def running_attempts_have_a_holder(look: CheckReader) -> Violations:
-    """An attempt that runs has an owner whose lease runs."""
+    """A running attempt has an owner with a valid lease."""
     running = attempts.c.state == AttemptState.RUNNING
     lost = or_(attempts.c.lease_owner.is_(None), attempts.c.lease_expires_at <= now())
     async for row in look.find(select(attempts.c.id).where(running, lost), attempts.c.id):
@@ -67,7 +67,7 @@ async def scored_groups_have_their_score(look: CheckReader) -> Violations:
 
 
 async def members_of_closed_groups_have_ended(look: CheckReader) -> Violations:
-    """No run of a group that was closed is open."""
+    """No trajectory of a closed group is open."""
     query = (
         select(trajectories.c.id, groups.c.id.label("of"), groups.c.state)
         .join(groups, groups.c.id == trajectories.c.group_id)
@@ -79,7 +79,7 @@ async def members_of_closed_groups_have_ended(look: CheckReader) -> Violations:
 
 
 async def excluded_groups_say_why(look: CheckReader) -> Violations:
-    """A group that was left out has a reason, in its row and in the ledger."""
+    """An excluded group has a reason, in its row and in the ledger."""
     told = exists().where(
         ledger_rows.c.object_kind == "group",
         ledger_rows.c.object_id == groups.c.id,
@@ -92,7 +92,7 @@ async def excluded_groups_say_why(look: CheckReader) -> Violations:
 
 
 async def excluded_members_say_why(look: CheckReader) -> Violations:
-    """A run that was not judged with its group has its reason in the ledger."""
+    """A trajectory that was not judged with its group has its reason in the ledger."""
     t = trajectories.c
     unusable = or_(t.state != TrajectoryState.COMPLETED, t.selection.is_not(None), t.purpose == Purpose.NONE)
     told = exists().where(ledger_rows.c.object_kind == "trajectory", ledger_rows.c.object_id == t.id)
@@ -113,7 +113,7 @@ _ROLL_BACK: Final = "go back to a version that was not trained on it (`hone roll
 
 
 async def trained_trajectories_taught_the_live_ancestry(look: CheckReader) -> Violations:
-    """What the ledger calls trained is what the live version and its ancestors were trained on, and all of it."""
+    """The ledger calls exactly those trajectories trained that the live version and its ancestors were trained on."""
     taught = {run async for run in _taught(look)}
     newer = ledger_rows.alias("newer")
     revoked = exists().where(
@@ -134,7 +134,7 @@ async def trained_trajectories_taught_the_live_ancestry(look: CheckReader) -> Vi
 
 
 async def groups_are_where_their_versions_are(look: CheckReader) -> Violations:
-    """A group is `tried` while its version waits for a decision, and `trained` where the live line learnt from it."""
+    """A group is `tried` while its version is undecided, and `trained` if the live ancestry was trained on it."""
     used = [row async for row in look.find(_used(step_groups.c.group_id), steps.c.id)]
     line = await _line(look)
     taught = Counter(row.group_id for row in used if row.version_id in line)
@@ -157,7 +157,7 @@ async def groups_are_where_their_versions_are(look: CheckReader) -> Violations:
 
 
 async def only_training_trajectories_were_trained_on(look: CheckReader) -> Violations:
-    """Nothing whose purpose is not `train` was trained on."""
+    """Only trajectories with purpose `train` were trained on."""
     query = (
         select(step_trajectories.c.trajectory_id, trajectories.c.purpose)
         .join(steps, steps.c.id == step_trajectories.c.step_id)
@@ -171,7 +171,7 @@ async def only_training_trajectories_were_trained_on(look: CheckReader) -> Viola
 
 
 async def members_that_taught_nothing_say_why(look: CheckReader) -> Violations:
-    """A run whose group was trained on was trained on too, or the ledger says why not."""
+    """A trajectory whose group was trained on was trained on too, or the ledger has the reason."""
     t = trajectories.c
     own = exists().where(step_trajectories.c.step_id == steps.c.id, step_trajectories.c.trajectory_id == t.id)
     told = exists().where(

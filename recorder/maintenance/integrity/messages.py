@@ -29,7 +29,7 @@ _under = nodes.alias("under")
 
 
 async def messages_that_are_referred_to_exist(look: CheckReader) -> Violations:
-    """Every message that a call, a choice or a later message refers to is there."""
+    """Every message that a call, a choice or a later message refers to exists."""
     for column, kind, key in (
         (calls.c.prompt_node_id, "call", calls.c.id),
         (choices.c.node_id, "call", calls.c.id),
@@ -40,7 +40,7 @@ async def messages_that_are_referred_to_exist(look: CheckReader) -> Violations:
 
 
 async def blobs_that_are_referred_to_exist(look: CheckReader) -> Violations:
-    """Every blob that a call or a message refers to is there."""
+    """Every blob that a call or a message refers to exists."""
     for column in _BLOBS:
         async for id_ in _dangling(look, column, blobs, calls.c.id):
             yield Violation("call", id_, f"its {column.name.removesuffix('_blob_id')} are missing", _DAMAGED)
@@ -65,7 +65,7 @@ def _other(table: Table) -> Any:
 
 
 async def what_is_searched_was_said_in_a_call(look: CheckReader) -> Violations:
-    """Every row of the index over what was said is of a call that is there, and of its run, or of a sibling."""
+    """Every row of the search index belongs to an existing call of its trajectory, or to a sibling."""
     there = exists().where(calls.c.id == said.c.call_id, calls.c.trajectory_id == said.c.trajectory_id)
     run = trajectories.c
     shares = exists().where(run.id == said.c.call_id, run.id == said.c.trajectory_id, run.leaf_call_id.is_not(None))
@@ -114,7 +114,7 @@ _COLUMNS: Final = (
 
 
 async def prompts_resolve_and_their_hashes_agree(look: CheckReader) -> Violations:
-    """Every prompt can be put together from its differences, and its hashes are those of its ids."""
+    """Every prompt can be assembled from its differences, and its hashes match its token ids."""
     prompts = _Prompts(look, {row.id: row.node_key for row in await look.rows(select(projects))})
     async for page in look.pages(select(*_COLUMNS).where(calls.c.prompt_len.is_not(None)), calls.c.id):
         sampled = await prompts.choices_of([row.id for row in page])

@@ -44,7 +44,7 @@ async def aliases_point_at_the_versions_that_say_so(look: CheckReader) -> Violat
 
 
 async def versions_descend_from_the_base(look: CheckReader) -> Violations:
-    """Every version's parents lead down to version 0 of its alias."""
+    """The ancestry of every version ends at version 0 of its alias."""
     by_id = {row.id: row async for row in look.find(select(versions), versions.c.id)}
     for row in by_id.values():
         parent = by_id.get(row.parent_id)
@@ -54,7 +54,7 @@ async def versions_descend_from_the_base(look: CheckReader) -> Violations:
 
 
 async def one_version_at_a_time_waits_for_its_decision(look: CheckReader) -> Violations:
-    """At most one version of an alias is made and not decided: accepted versions form one line."""
+    """At most one version of an alias is undecided: accepted versions form one line."""
     waiting = versions.c.state.in_(sorted(UNDECIDED - {VersionState.ALLOCATED}))
     query = select(versions.c.alias_id).where(waiting)
     count = Counter([row.alias_id async for row in look.find(query, versions.c.id)])
@@ -64,7 +64,7 @@ async def one_version_at_a_time_waits_for_its_decision(look: CheckReader) -> Vio
 
 
 async def what_the_gate_accepted_came_from_the_version_it_replaced(look: CheckReader) -> Violations:
-    """A version that passed its gate was trained from the version whose place it took."""
+    """A version that passed its gate was trained from the version that it replaced."""
     parents = {row.id: row.parent_id async for row in look.find(select(versions), versions.c.id)}
     rows = select(ledger_rows.c.object_id, ledger_rows.c.detail)
     passed = rows.where(ledger_rows.c.object_kind == "version", ledger_rows.c.code == "gate")
@@ -74,7 +74,7 @@ async def what_the_gate_accepted_came_from_the_version_it_replaced(look: CheckRe
 
 
 async def written_versions_were_made_by_a_step(look: CheckReader) -> Violations:
-    """A version and the step that made it became visible together, with the version's folder and manifest."""
+    """A version and its step became visible together, with the version's folder and manifest."""
     made = (versions.c.number > 0, versions.c.state.in_(_MADE))
     by = exists().where(steps.c.version_id == versions.c.id, steps.c.state == StepState.DONE)
     query = select(versions.c.id, versions.c.state).where(*made, or_(~by, versions.c.manifest_sha256.is_(None)))
@@ -87,7 +87,7 @@ async def written_versions_were_made_by_a_step(look: CheckReader) -> Violations:
 
 
 async def versions_in_the_making_have_a_trainer(look: CheckReader) -> Violations:
-    """A step that runs has a trainer that holds its alias, and a version that is being written has such a step."""
+    """A running step has a trainer that holds its alias, and a version being written has such a step."""
     held = await _held(look)
     names = {row.id: row.name for row in await look.rows(select(aliases.c.id, aliases.c.name))}
     running = select(steps.c.id, steps.c.alias_id).where(steps.c.state == StepState.RUNNING)
@@ -119,7 +119,7 @@ _SERVABLE: Final = (*sorted(UNDECIDED - {VersionState.ALLOCATED}), VersionState.
 
 
 async def adapters_of_versions_that_may_serve_are_there(look: CheckReader) -> Violations:
-    """The folder of every version that may serve is there, with the manifest that the store knows."""
+    """The folder of every version that may serve exists, with the manifest that the store records."""
     query = select(versions).where(versions.c.number > 0, versions.c.state.in_(_SERVABLE), versions.c.path.is_not(None))
     async for row in look.find(query, versions.c.id):
         what = _wrong_with(Path(row.path), row.manifest_sha256)
@@ -137,7 +137,7 @@ def _wrong_with(folder: Path, manifest_sha256: str | None) -> str | None:
 
 
 async def every_folder_has_a_version(look: CheckReader) -> Violations:
-    """Every folder among the adapters is that of a version which the store knows."""
+    """Every folder among the adapters belongs to a version in the store."""
     known = {
         Path(row.path).name
         async for row in look.find(select(versions.c.id, versions.c.path), versions.c.id)

@@ -9,7 +9,7 @@ from recorder.store.schema import metadata
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=metadata,
-    render_as_batch=True,  # SQLite cannot alter a column in place
+    render_as_batch=True,  # SQLite cannot alter a column
     transaction_per_migration=False,
 )
 context.run_migrations()
