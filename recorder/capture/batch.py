@@ -38,13 +38,13 @@ class BatchCall:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one transaction writes. `group_size` as `joining.enter` has it."""
+    """The rows of one transaction. `group_size` as in `assign_groups`."""
 
     group_size: int
-    turns: Sequence[BatchCall] = ()
-    places: Sequence[RequestedTrajectory] = ()  # addressed trajectories that calls are about to use
+    calls: Sequence[BatchCall] = ()
+    trajectories: Sequence[RequestedTrajectory] = ()  # addressed trajectories that calls are about to use
     moves: Mapping[str, TrajectoryRef] = field(default_factory=dict)  # known continuations of sealed trajectories
-    touched: Mapping[str, float] = field(default_factory=dict)  # group → last_call_at as written, where remembered
+    touched: Mapping[str, float] = field(default_factory=dict)  # group → last_call_at as written, if cached
     resettle: Iterable[AttemptKey] = ()  # calls whose superseded retry was continued
     tool_calls: Sequence[tuple[Row, str | None]] = ()  # each with its trajectory
     deletions: Mapping[str, int] = field(default_factory=dict)  # by project, the count at which the calls were prepared
@@ -75,15 +75,15 @@ def write_batch(ex: Executor, batch: Batch) -> BatchOutcome:
     at = _clock(ex, batch)
     if batch.ending:
         ex.all(sql.LOCK_GROUPS, ids=sorted(batch.ending))
-    wanted = {w.prepared.trajectory.id: w.place for w in batch.turns if w.place is not None}
+    wanted = {w.prepared.trajectory.id: w.place for w in batch.calls if w.place is not None}
     refs = resolve_trajectories(
-        ex, at, [*batch.places, *(p for p in wanted.values() if p is not None)], batch.group_size
+        ex, at, [*batch.trajectories, *(p for p in wanted.values() if p is not None)], batch.group_size
     )
-    made = dict(zip(wanted, refs[len(batch.places) :], strict=True))
-    outcome = BatchOutcome(at, refs[: len(batch.places)], {**batch.moves, **made}, {})
+    made = dict(zip(wanted, refs[len(batch.trajectories) :], strict=True))
+    outcome = BatchOutcome(at, refs[: len(batch.trajectories)], {**batch.moves, **made}, {})
     _touch_groups(ex, batch, outcome, joined={ref.group_id for ref in refs})  # groups are locked before their members
     _touch(ex, batch, outcome)
-    _insert(ex, batch.turns, outcome)
+    _insert(ex, batch.calls, outcome)
     _insert_tool_calls(ex, batch, outcome)
     outcome.superseded = _settle(ex, batch, outcome)
     return outcome
@@ -128,11 +128,11 @@ def requested_trajectory_of(
 
 def _touch(ex: Executor, batch: Batch, outcome: BatchOutcome) -> None:
     """Update the trajectories, guarded: a call whose trajectory was sealed meanwhile goes to a continuation."""
-    turns = batch.turns
-    rows = [_touch_row(w, outcome) for w in turns]
+    calls = batch.calls
+    rows = [_touch_row(w, outcome) for w in calls]
     if ex.many(sql.TOUCH_TRAJECTORIES, rows) == len(rows):
         return
-    asked = {row[-1]: w for row, w in zip(rows, turns, strict=True)}
+    asked = {row[-1]: w for row, w in zip(rows, calls, strict=True)}
     states = dict(map(tuple, ex.all(sql.TRAJECTORY_STATES, ids=list(asked))))
     sealed = [id_ for id_ in asked if states.get(id_) != TrajectoryState.OPEN]
     if not sealed:
@@ -153,7 +153,7 @@ def _touch(ex: Executor, batch: Batch, outcome: BatchOutcome) -> None:
     )
     ex.many(
         sql.TOUCH_TRAJECTORIES,
-        [_touch_row(w, outcome) for row, w in zip(rows, turns, strict=True) if row[-1] in outcome.moved],
+        [_touch_row(w, outcome) for row, w in zip(rows, calls, strict=True) if row[-1] in outcome.moved],
     )
 
 
@@ -167,7 +167,7 @@ def _touch_row(written: BatchCall, outcome: BatchOutcome) -> tuple[float, str | 
 
 def _touch_groups(ex: Executor, batch: Batch, outcome: BatchOutcome, joined: Set[str | None]) -> None:
     # Their timeouts are minutes: a row that all members share is not written for every call of each.
-    ids = {outcome.ref(w.prepared.trajectory).group_id for w in batch.turns} - joined
+    ids = {outcome.ref(w.prepared.trajectory).group_id for w in batch.calls} - joined
     outcome.touched = sorted(
         id_ for id_ in ids if id_ is not None and outcome.at - batch.touched.get(id_, 0.0) >= GROUP_TOUCH_S
     )
@@ -207,7 +207,7 @@ def _insert_tool_calls(ex: Executor, batch: Batch, outcome: BatchOutcome) -> Non
 def _settle(ex: Executor, batch: Batch, outcome: BatchOutcome) -> dict[str, AttemptKey]:
     """Of several retries of one call, keep one and mark the others as superseded by it."""
     keys = set(batch.resettle)
-    for w in batch.turns:
+    for w in batch.calls:
         if w.retried:
             keys.add((outcome.ref(w.prepared.trajectory).id, w.prepared.body_hash))
     superseded: dict[str, AttemptKey] = {}

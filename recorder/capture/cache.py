@@ -42,7 +42,7 @@ _NODES, _BLOBS, _TRAJECTORIES, _LEAVES, _ISSUED, _ATTEMPTS = 200_000, 10_000, 50
 _TRACES = 40_000  # a call brings a span and a trace
 
 
-_NOT_OF_THE_STORE = frozenset({"fresh", "_chains", "deletions"})
+_NOT_OF_THE_STORE = frozenset({"unwritten", "_chains", "deletions"})
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class CaptureCache:
     blobs: Lru[bytes, bool] = field(default_factory=lambda: Lru(_BLOBS))  # written
     addresses: Lru[Address, TrajectoryRef] = field(default_factory=lambda: Lru(_TRAJECTORIES))
     refs: Lru[str, tuple[str, TrajectoryRef]] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # id → project, ref
-    fresh: Lru[str, UnwrittenTrajectory] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # by trajectory id
+    unwritten: Lru[str, UnwrittenTrajectory] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # by trajectory id
     moved: Lru[str, TrajectoryRef] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # sealed → its continuation
     leaves: Lru[tuple[str, bytes], ParentCall] = field(default_factory=lambda: Lru(_LEAVES))  # (trajectory, node)
     hashes: Lru[ParentCall, bytes] = field(default_factory=lambda: Lru(_LEAVES))  # blocks of prompt + sampled ids

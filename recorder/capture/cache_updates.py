@@ -73,7 +73,7 @@ def _remember_turn(memory: CaptureCache, prepared: PreparedCall, outcome: BatchO
     for issued_id, _, choice in prepared.issued_ids if prepared.confidence is not Confidence.HINT else ():
         what = (ParentCall(prepared.call_id, choice), ref.id, ref.made_by)
         _remember_issued(memory, prepared.project_id, issued_id, what)
-    memory.fresh.drop(prepared.trajectory.id)
+    memory.unwritten.drop(prepared.trajectory.id)
     if ref.id not in memory.refs:  # a cached one may have been repinned since this call began
         remember_ref(memory, prepared.project_id, ref)
     complete = prepared.state is CallState.COMPLETE

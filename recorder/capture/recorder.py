@@ -57,32 +57,32 @@ class RecorderStats:
 class Recorder:
     """One per proxy process. `start()` before the first call, `stop()` drains.
 
-    `lane` is the write backend; default: the fastest that the database allows. `process` names this process where its
+    `backend`: the write backend; default: the fastest that the database allows. `process`: this process's name, if a
     lease shows that it is running (`recorder.queue.leases`), so that its open calls are closed after its death.
     """
 
     def __init__(
-        self, store: Store, settings: RecorderSettings, lane: WriteBackend | None = None, process: str | None = None
+        self, store: Store, settings: RecorderSettings, backend: WriteBackend | None = None, process: str | None = None
     ) -> None:
         self.settings = settings
         self.redaction = Redactor(settings.redact)
         self._masked = settings.same_task == "normalised"
         self._memory = CaptureCache(process)
         self._pasts = RecentTokenHistories()
-        self._lane = lane if lane is not None else choose_backend(store, settings.durability)
-        self._standing = StoreHealthMonitor(self._lane, settings.commit_timeout_s)
-        self._writer = Writer(self._lane, self._standing, settings, self._memory)
+        self._backend = backend if backend is not None else choose_backend(store, settings.durability)
+        self._standing = StoreHealthMonitor(self._backend, settings.commit_timeout_s)
+        self._writer = Writer(self._backend, self._standing, settings, self._memory)
         self._running = OpenCalls(settings.open_row_after_s, self._show)
         database = store.url.database if store.is_sqlite else None
         self._checkpoints = Checkpointer(database) if database and database != ":memory:" else None
         self._keys: dict[str, bytes] = {}
         self._unseen = RateLimitedLog(log)
-        self.find = TrajectoryResolver(self._lane, self._memory, self._key, self._running, self.redaction)
-        self.tools = ToolCalls(self._lane, self._writer, self._memory, self._key, self.redaction)
+        self.find = TrajectoryResolver(self._backend, self._memory, self._key, self._running, self.redaction)
+        self.tools = ToolCalls(self._backend, self._writer, self._memory, self._key, self.redaction)
 
     async def start(self) -> None:
         """Start the writer and its background tasks."""
-        await self._lane.start()
+        await self._backend.start()
         self._writer.start()
         self._running.start()
         self._standing.start()
@@ -96,7 +96,7 @@ class Recorder:
         await self._standing.stop()
         if self._checkpoints is not None:
             await self._checkpoints.stop()
-        await self._lane.stop()
+        await self._backend.stop()
 
     def stats(self) -> RecorderStats:
         """For /metrics."""
@@ -170,7 +170,7 @@ class Recorder:
         ref = TrajectoryRef(
             new_id("traj"), None, None, address.group, offered_version, address.purpose, session, address.whose.key
         )
-        self._memory.fresh.put(ref.id, UnwrittenTrajectory())
+        self._memory.unwritten.put(ref.id, UnwrittenTrajectory())
         return ref
 
     def repinned(self, trajectory_id: str, version_id: str | None) -> None:
@@ -194,7 +194,7 @@ class Recorder:
         The index is None if the conversation up to there was edited and is not the one that the choice was sampled in.
         Returns None if no such choice is stored. Raises StoreUnavailable, CorruptRecord.
         """
-        past = self._pasts.get(parent) or await self._lane.read(lambda ex: pasts.load_token_history(ex, parent))
+        past = self._pasts.get(parent) or await self._backend.read(lambda ex: pasts.load_token_history(ex, parent))
         if past is None:
             return None
         chain = self._memory.known_chain(await self._key(project_id), self.redaction.messages(messages))
@@ -263,8 +263,8 @@ class Recorder:
     ) -> None:
         """Close a trajectory behind its queued calls. Closing a closed one does nothing. Raises NotFound."""
         ref = TrajectoryRef(trajectory_id, None)
-        if trajectory_id not in self._memory.fresh:
-            known = await self._lane.read(lambda ex: recorded_calls.find_trajectory(ex, trajectory_id))
+        if trajectory_id not in self._memory.unwritten:
+            known = await self._backend.read(lambda ex: recorded_calls.find_trajectory(ex, trajectory_id))
             if known is None or known.project_id != project_id:
                 raise NotFound(f"no trajectory {trajectory_id!r} in project {project_id!r}")
             if known.state is not TrajectoryState.OPEN:
@@ -279,7 +279,7 @@ class Recorder:
         key = self._keys.get(turn.project_id) or await self._key(turn.project_id)
         turn = self.redaction.turn(turn)
         prepared = rows.prepare_call(turn, key, self._memory)
-        fresh = self._memory.fresh.get(prepared.trajectory.id)
+        fresh = self._memory.unwritten.get(prepared.trajectory.id)
         place = None
         if fresh is not None:
             continued = fresh.continues is not None
@@ -301,7 +301,7 @@ class Recorder:
     async def _key(self, project_id: str) -> bytes:
         key = self._keys.get(project_id)
         if key is None:
-            found = await self._lane.read(lambda ex: ex.all(sql.NODE_KEY, project=project_id))
+            found = await self._backend.read(lambda ex: ex.all(sql.NODE_KEY, project=project_id))
             if not found:
                 raise NotFound(f"no project {project_id!r} in the store")
             key = self._keys[project_id] = bytes(found[0][0])

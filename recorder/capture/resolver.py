@@ -44,13 +44,13 @@ class TrajectoryResolver:
 
     def __init__(
         self,
-        lane: WriteBackend,
+        backend: WriteBackend,
         memory: CaptureCache,
         key_of: Callable[[str], Awaitable[bytes]],
         running: OpenCalls,
         redaction: Redactor,
     ) -> None:
-        self._lane = lane
+        self._backend = backend
         self._memory = memory
         self._key_of = key_of
         self._running = running
@@ -126,7 +126,7 @@ class TrajectoryResolver:
         told = await self._told(project_id, messages) if ends else []
         asked = SessionCall(project_id, session, group, messages, ends, told, tools, sub_agent, whose)
         claimed = self._memory.claimed
-        seat = await self._lane.read(lambda ex: client_sessions.find_position(ex, asked, claimed))
+        seat = await self._backend.read(lambda ex: client_sessions.find_position(ex, asked, claimed))
         if seat is None:
             return None
         if seat.trajectory_id is not None:
@@ -161,7 +161,7 @@ class TrajectoryResolver:
     def run_of_trace(self, project_id: str, trace: str, whose: KeyAccess = ANYBODY) -> str | None:
         """The id of the one trajectory that all attributed calls of a trace or span belong to, once it has a row."""
         home = self._memory.traces.get((project_id, whose.key, trace))
-        return home if home and home not in self._memory.fresh else None
+        return home if home and home not in self._memory.unwritten else None
 
     def note_traces(
         self, project_id: str, traces: Iterable[str], trajectory_id: str, whose: KeyAccess = ANYBODY
@@ -189,7 +189,7 @@ class TrajectoryResolver:
         parent = next((i.choice for i in issued if i.trajectory_id == trajectory.id), None)
         if parent is not None:
             return parent
-        said = await self._lane.read(lambda ex: recorded_calls.find_answers_in(ex, [trajectory.id]))
+        said = await self._backend.read(lambda ex: recorded_calls.find_answers_in(ex, [trajectory.id]))
         return next((s.choice for s in partial_match.matching_exchanges(messages, said)), None)
 
     async def answered(
@@ -249,7 +249,7 @@ class TrajectoryResolver:
         traces: Iterable[str],
         whose: KeyAccess,
     ) -> Resolution:
-        deepest = await self._lane.read(lambda ex: recorded_calls.find_sampled_before(ex, project_id, told, whose))
+        deepest = await self._backend.read(lambda ex: recorded_calls.find_sampled_before(ex, project_id, told, whose))
         claimed = self._memory.claimed
         matches = [replace(m, continued=m.continued or ParentCall(m.call_id, m.choice) in claimed) for m in deepest]
         named = [m for m in matches if m.session in names]
@@ -278,7 +278,9 @@ class TrajectoryResolver:
 
     async def _is_sampled(self, project_id: str, messages: Sequence[Message], whose: KeyAccess) -> bool:
         nodes = [turn.node for turn in await self._told(project_id, messages)]
-        return bool(await self._lane.read(lambda ex: recorded_calls.find_deepest_sampled(ex, project_id, nodes, whose)))
+        return bool(
+            await self._backend.read(lambda ex: recorded_calls.find_deepest_sampled(ex, project_id, nodes, whose))
+        )
 
     async def _stand_for(self, project_id: str, ids: Sequence[str], whose: KeyAccess = ANYBODY) -> list[IssuedId]:
         """The caller's own sampled choices (and their trajectories) that issued ids stand for, where there are any."""
@@ -287,7 +289,7 @@ class TrajectoryResolver:
         known = {id_: IssuedId(*what) for id_, what in remembered.items() if what is not None}
         missing = [id_ for id_ in ids if id_ not in known]
         if missing:
-            known |= await self._lane.read(lambda ex: recorded_calls.find_issued_ids(ex, project_id, missing))
+            known |= await self._backend.read(lambda ex: recorded_calls.find_issued_ids(ex, project_id, missing))
         return [known[id_] for id_ in ids if id_ in known and whose.owns(known[id_].made_by)]
 
     async def _told_in(
@@ -308,7 +310,7 @@ class TrajectoryResolver:
         return await self._leaf_in(trajectory_id, ends[len(told) :])
 
     async def _retold_in(self, project_id: str, trajectory_id: str, turn: ConversationAnswer) -> ParentCall | None:
-        retold = await self._lane.read(
+        retold = await self._backend.read(
             lambda ex: recorded_calls.find_retold_in(ex, project_id, turn, [trajectory_id], ANYBODY)
         )
         best = continuation.decide_parent(retold).match
@@ -319,18 +321,18 @@ class TrajectoryResolver:
         known = self._memory.leaves.get((trajectory_id, ends[0])) if ends else None
         if known is not None or not ends:
             return known
-        return await self._lane.read(lambda ex: recorded_calls.find_leaf_in(ex, trajectory_id, ends))
+        return await self._backend.read(lambda ex: recorded_calls.find_leaf_in(ex, trajectory_id, ends))
 
     async def _project_of(self, ref: TrajectoryRef) -> str | None:
         known = self._memory.refs.get(ref.id)
         if known is not None:
             return known[0]
-        found = await self._lane.read(lambda ex: recorded_calls.find_trajectory(ex, ref.id))
+        found = await self._backend.read(lambda ex: recorded_calls.find_trajectory(ex, ref.id))
         return found.project_id if found is not None else None
 
     async def _current(self, ref: TrajectoryRef, whose: KeyAccess) -> TrajectoryRef:
         """`_going_on` for a trajectory that may have no row yet."""
-        return ref if ref.id in self._memory.fresh else await self._going_on(ref.id, whose)
+        return ref if ref.id in self._memory.unwritten else await self._going_on(ref.id, whose)
 
     async def _going_on(self, trajectory_id: str, whose: KeyAccess) -> TrajectoryRef:
         """The trajectory in which calls of this one continue now: itself while it is open, else its continuation."""
@@ -340,10 +342,10 @@ class TrajectoryResolver:
             return known[1]
         if moved is not None:
             return moved
-        found = await self._lane.read(lambda ex: recorded_calls.find_trajectory(ex, trajectory_id))
+        found = await self._backend.read(lambda ex: recorded_calls.find_trajectory(ex, trajectory_id))
         if found is None:  # deleted since this process cached it
             gone = TrajectoryRef(new_id("traj"), None, made_by=whose.key)
-            self._memory.fresh.put(gone.id, UnwrittenTrajectory())
+            self._memory.unwritten.put(gone.id, UnwrittenTrajectory())
             return gone
         if found.state is TrajectoryState.OPEN:
             remember_ref(self._memory, found.project_id, found.ref)
@@ -352,7 +354,7 @@ class TrajectoryResolver:
         if found.ref.external_id is not None:
             return found.ref
         ref = replace(found.ref, id=new_id("traj"), group_id=None, version_id=None)
-        self._memory.fresh.put(ref.id, UnwrittenTrajectory(continues=trajectory_id))
+        self._memory.unwritten.put(ref.id, UnwrittenTrajectory(continues=trajectory_id))
         self._memory.moved.put(trajectory_id, ref)
         return ref
 

@@ -82,13 +82,13 @@ class ToolCalls:
 
     def __init__(
         self,
-        lane: WriteBackend,
+        backend: WriteBackend,
         writer: Writer,
         memory: CaptureCache,
         key_of: Callable[[str], Awaitable[bytes]],
         redaction: Redactor,
     ) -> None:
-        self._lane = lane
+        self._backend = backend
         self._writer = writer
         self._memory = memory
         self._key_of = key_of
@@ -135,7 +135,7 @@ class ToolCalls:
         if known is not None:
             return require_owner(known, address).id
         place = _place(project_id, address)
-        found = await self._lane.read(lambda ex: _newest(ex, place))
+        found = await self._backend.read(lambda ex: _newest(ex, place))
         if found is not None:
             return require_owner(_ref(found), address).id
         done: asyncio.Future[TrajectoryRef] = asyncio.get_running_loop().create_future()
@@ -147,7 +147,7 @@ class ToolCalls:
         """Those of these addresses (group or "", trajectory) whose newest trajectory has ended."""
         groups, ids = {group for group, _ in addresses}, {trajectory for _, trajectory in addresses}
         values = {"project": project_id, "groups": sorted(groups), "ids": sorted(ids)}
-        found = await self._lane.read(lambda ex: ex.all(AT_ADDRESSES, **values))
+        found = await self._backend.read(lambda ex: ex.all(AT_ADDRESSES, **values))
         states = {(row[2], row[3]): row[5] for row in sorted(found, key=lambda row: row[4])}  # by sequence
         return {a for a in addresses if states.get(a, TrajectoryState.OPEN) != TrajectoryState.OPEN}
 
@@ -177,7 +177,7 @@ class ToolCalls:
         # requests are kept as they were redacted, so a call is looked for in the same words
         wanted = match_key(await self._key_of(project_id), name, self._redaction.value(arguments))
         since = first_id_at("call", time.time() - WINDOW_S)
-        found = await self._lane.read(
+        found = await self._backend.read(
             lambda ex: ex.all(TOOL_REQUESTS, match=wanted, since=since, whose=whose.key if home is None else "")
         )
         waiting = [ToolRequest(*row) for row in found if row[4] == home or home is None]

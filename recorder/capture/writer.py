@@ -107,9 +107,9 @@ class Writer:
     """The queue and the task that empties it."""
 
     def __init__(
-        self, lane: WriteBackend, standing: StoreHealthMonitor, settings: RecorderSettings, memory: CaptureCache
+        self, backend: WriteBackend, standing: StoreHealthMonitor, settings: RecorderSettings, memory: CaptureCache
     ) -> None:
-        self._lane = lane
+        self._backend = backend
         self._standing = standing
         self._settings = settings
         self._memory = memory
@@ -245,8 +245,8 @@ class Writer:
         written = [self._written(job, hashes) for job in turns]
         batch = Batch(
             group_size=self._settings.group_size,
-            turns=written,
-            places=[j.place for j in places],
+            calls=written,
+            trajectories=[j.place for j in places],
             moves=self._moves(turns),
             touched=self._touched(turns),
             resettle=self._resettle(turns),
@@ -266,7 +266,7 @@ class Writer:
             await close_trajectories(conn, list((asked | ended).values()))
 
         ends = bool(closing) or any(_ends(w.prepared) for w in written)
-        outcome = await self._lane.write(work, close if ends else None)
+        outcome = await self._backend.write(work, close if ends else None)
         remember_batch(self._memory, written, outcome)
         self._ended.difference_update(j.prepared.call_id for j in turns)
         self._note_shown(turns)
@@ -287,7 +287,7 @@ class Writer:
             if parent is not None and job.prepared.prompt_hashes:
                 known = self._memory.hashes.get(parent)
                 hashes[parent] = (
-                    known if known is not None else await self._lane.read(partial(block_hashes_of, parent=parent))
+                    known if known is not None else await self._backend.read(partial(block_hashes_of, parent=parent))
                 )
         return hashes
 
@@ -298,7 +298,7 @@ class Writer:
         return BatchCall(
             prepared=turn,
             parent_hashes=hashes.get(parent, b"") if parent is not None else b"",
-            place=job.place if asked.id in self._memory.fresh else None,
+            place=job.place if asked.id in self._memory.unwritten else None,
             was_open=turn.call_id in self._shown,
             retried=turn.retry_count > 0 or (home.id, turn.body_hash) in self._memory.retried,
         )

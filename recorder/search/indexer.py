@@ -79,17 +79,17 @@ class _CallWords:
     words: str | None
 
 
-async def index_calls(project: Project, lane: WriteBackend | None = None) -> int:
+async def index_calls(project: Project, backend: WriteBackend | None = None) -> int:
     """Index the newest queued calls; returns how many are done. 0: the queue is empty, or another indexer was faster.
 
-    A program that also records writes by a fast `lane`, which holds the write lock half as long.
+    A program that also records writes by a fast `backend`, which holds the write lock half as long.
     """
-    lane = lane if lane is not None else StoreBackend(project.store)
+    backend = backend if backend is not None else StoreBackend(project.store)
     deletions, found = await _read(project)
     done = 0
     for portion in _portions(found):
         try:
-            done += await lane.write(partial(_write, project.id, deletions, portion))
+            done += await backend.write(partial(_write, project.id, deletions, portion))
         except IntegrityError:  # PostgreSQL: a program of another project took the same numbers. Try again
             break
     return done
@@ -238,7 +238,7 @@ class Indexer:
     def __init__(self, project: Project, owner: str) -> None:
         self._project = project
         self._owner = owner
-        self._lane = choose_backend(
+        self._backend = choose_backend(
             project.store, "process"
         )  # a power cut takes both, what was indexed and that it was
         self._lease: Lease | None = None
@@ -252,14 +252,14 @@ class Indexer:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Fill until the block ends."""
-        await self._lane.start()
+        await self._backend.start()
         task = asyncio.create_task(self._run(), name="search index")
         try:
             yield
         finally:
             self._stop.set()
             await task  # not cancelled: a statement that is cut off leaves its connection's thread behind
-            await self._lane.stop()
+            await self._backend.stop()
 
     async def _run(self) -> None:
         rest_s = 0.0
@@ -290,7 +290,7 @@ class Indexer:
             return LOOK_S
         if not await self._holds():
             return LOOK_S
-        done = await index_calls(self._project, self._lane)
+        done = await index_calls(self._project, self._backend)
         took_s = time.monotonic() - began
         if merge:
             await self._merge_some()

@@ -34,8 +34,8 @@ _TOUCH: Final = Statement(update(projects).values(created_at=projects.c.created_
 class StoreHealthMonitor:
     """The health of the store as one process observes it. `start()` it after the write backend."""
 
-    def __init__(self, lane: WriteBackend, patience_s: float, look_every_s: float = LOOK_EVERY_S) -> None:
-        self._lane = lane
+    def __init__(self, backend: WriteBackend, patience_s: float, look_every_s: float = LOOK_EVERY_S) -> None:
+        self._backend = backend
         self._patience_s = patience_s
         self._look_every_s = look_every_s
         self._failed: str | None = None
@@ -59,7 +59,7 @@ class StoreHealthMonitor:
 
     def why(self) -> str | None:
         """Why nothing can be recorded now; None where nothing is known to be wrong."""
-        gone = self._lane.trouble()
+        gone = self._backend.trouble()
         if gone is not None:
             return gone
         if self._writing_since is not None:
@@ -106,7 +106,7 @@ class StoreHealthMonitor:
     async def _ask_again(self) -> None:
         with contextlib.suppress(StoreUnavailable):
             async with self.writing():
-                await self._lane.write(_touch)
+                await self._backend.write(_touch)
 
 
 def _touch(ex: Executor) -> None:

@@ -274,7 +274,7 @@ async def test_a_known_run_is_found_without_asking_the_store_whosever_it_is(
 ) -> None:
     known = await at(talk, by("key_1", trajectory="1"))
     for way in ("read", "write"):
-        monkeypatch.setattr(talk.recorder._lane, way, None)
+        monkeypatch.setattr(talk.recorder._backend, way, None)
     assert await at(talk, by("key_1", trajectory="1")) == known
     with pytest.raises(NotOwner):
         await at(talk, by("key_2", trajectory="1"))
