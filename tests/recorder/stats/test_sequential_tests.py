@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.stats.sequential_tests import log_capital, test_mean
+from recorder.stats import sequential_tests
+from recorder.stats.sequential_tests import log_capital
 
 VALUES = st.floats(0, 1)
 CLAIMS = st.floats(0.05, 0.95)
@@ -50,38 +51,38 @@ def test_the_capital_in_the_end_does_not_depend_on_the_order(
 def test_a_lower_value_never_lessens_the_doubt(values: list[float], claim: float, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(values) - 1))
     lower = [*values[:at], data.draw(st.floats(0, values[at])), *values[at + 1 :]]
-    alike = [test_mean(v, at_least=claim, alpha=0.05).capital for v in (values, lower)]
+    alike = [sequential_tests.test_mean(v, at_least=claim, alpha=0.05).capital for v in (values, lower)]
     assert alike[1] >= alike[0] * (1 - 1e-9)
 
 
 @given(st.lists(VALUES, max_size=40), st.lists(VALUES, max_size=40), CLAIMS)
 def test_a_verdict_is_never_taken_back(earlier: list[float], later: list[float], claim: float) -> None:
-    if test_mean(earlier, at_least=claim, alpha=0.05).shown_worse:
-        assert test_mean(earlier + later, at_least=claim, alpha=0.05).shown_worse
+    if sequential_tests.test_mean(earlier, at_least=claim, alpha=0.05).shown_worse:
+        assert sequential_tests.test_mean(earlier + later, at_least=claim, alpha=0.05).shown_worse
 
 
 def test_a_side_that_always_loses_is_found_within_twelve_pairs_and_one_that_draws_never() -> None:
-    assert test_mean([0.0] * 12, at_least=0.4, alpha=0.05).shown_worse
-    assert not test_mean([0.5] * 10_000, at_least=0.4, alpha=0.05).shown_worse
+    assert sequential_tests.test_mean([0.0] * 12, at_least=0.4, alpha=0.05).shown_worse
+    assert not sequential_tests.test_mean([0.5] * 10_000, at_least=0.4, alpha=0.05).shown_worse
 
 
 def test_nothing_seen_decides_nothing() -> None:
-    nothing = test_mean([], at_least=0.5, alpha=0.05)
+    nothing = sequential_tests.test_mean([], at_least=0.5, alpha=0.05)
     assert (nothing.samples, nothing.capital, nothing.shown_worse) == (0, 1.0, False)
     assert math.isnan(nothing.mean)
 
 
 def test_capital_beyond_all_numbers_is_still_a_number() -> None:
-    assert math.isfinite(test_mean([0.0] * 100_000, at_least=0.5, alpha=0.05).capital)
+    assert math.isfinite(sequential_tests.test_mean([0.0] * 100_000, at_least=0.5, alpha=0.05).capital)
 
 
 @pytest.mark.parametrize("value", [-0.01, 1.01, math.nan, math.inf])
 def test_a_value_out_of_bounds_is_refused(value: float) -> None:
     with pytest.raises(ValueError, match=r"not in 0\.\.1"):
-        test_mean([0.5, value], at_least=0.5, alpha=0.05)
+        sequential_tests.test_mean([0.5, value], at_least=0.5, alpha=0.05)
 
 
 @pytest.mark.parametrize(("claim", "alpha"), [(0.0, 0.05), (1.0, 0.05), (0.5, 0.0), (0.5, 1.0)])
 def test_a_claim_or_an_alpha_that_says_nothing_is_refused(claim: float, alpha: float) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
-        test_mean([0.5], at_least=claim, alpha=alpha)
+        sequential_tests.test_mean([0.5], at_least=claim, alpha=alpha)
