@@ -16,7 +16,9 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "reasons.md"
 _HEAD = """\
 # Reasons
 
-Whatever is left out, put off or refused says why, by a code: in `hone ledger`, in the *why* of `hone groups` and
+**For:** operators who see a reason code. **You will have:** its meaning in one sentence.
+
+Whatever Hone excludes, postpones or refuses has a reason code: in `hone ledger`, in the *why* of `hone groups` and
 `hone trajectories`, in `hone show`. `hone ledger --counts` counts them. (Made from `recorder/reasons.py` by
 `python -m scripts.reasons --write`.)
 """

@@ -2,11 +2,11 @@
 
     PYTHON user_code_host.py --fd N
 
-Owns: the wire, importing `module:function`, running agents and reward functions, and what of their results goes back.
-A script for the user's own Python (3.9 or later, standard library only). Refuses: anything of Hone; it imports none.
+Owns: the wire, importing `module:function`, running agents and reward functions, and which results go back. A script
+for the user's own Python (3.9 or later, standard library only). Refuses: anything of Hone; it imports none.
 
-Agents run many attempts at a time. Async functions share one event loop: an attempt costs a task. A sync function runs
-in a process forked for the attempt, after the import: it has its own environment, may block, and can be killed. A
+Agents run many attempts concurrently. Async functions share one event loop: an attempt costs a task. A sync function
+runs in a process forked for the attempt, after the import: it has its own environment, may block, and can be killed. A
 command is a process group of its own. Reward functions are called one after the other, in the main thread and outside
 any running loop: they may keep state and start a loop of their own.
 
@@ -18,8 +18,8 @@ Out:  {"id", "ready": {...}} or {"id", "failed": why} once; then for each id {"i
       group that was started for it, and one {"id", "reply": {...}}:
       agent, measure, command: {"ending": "done", "answer"}, {"ending": "error", "error"} or {"ending": "timeout"}
       functions: {"score", "explanation", "extra"} or {"error"}
-Nobody can guess an id. What user code prints goes to standard error: standard output leads there too. When the socket
-closes, everything is killed and the process ends, even in the middle of a call.
+Ids cannot be guessed. Output of user code goes to standard error; standard output leads there too. When the socket
+closes, all started processes are killed and this process ends, even in the middle of a call.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ MAX_EXTRAS = 100
 MAX_NAME_CHARS = 100
 # How long a cancelled attempt may clean up before it is left behind.
 CANCEL_GRACE_S = 1.0
-FORK_GRACE_S = 0.2  # what was forked and ends, or comes back, does so by then; a pool of workers goes on
-# An agent that reads OPENAI_BASE_URL once, at import, would send every attempt to one place: it gets a refusal instead.
+FORK_GRACE_S = 0.2  # a fork that ends or returns does so by then; a pool of workers continues
+# An agent that reads OPENAI_BASE_URL once, at import, would send every attempt to one address: it is refused instead.
 NO_ADDRESS = "http://127.0.0.1:9/hone-read-OPENAI_BASE_URL-inside-the-function-or-use-task.base_url/v1"
 
 Json = dict[str, Any]
@@ -150,7 +150,7 @@ def ending_with(messages: Iterator[Json]) -> Iterator[Json]:
 
 
 def look_in_working_directory() -> None:
-    """Put the working directory first on the path; take the folder of this script, whose modules are Hone's, off it."""
+    """Put the working directory first on the path; remove the folder of this script, whose modules are Hone's."""
     own = str(Path(__file__).parent)
     sys.path[:] = [str(Path.cwd()), *(folder for folder in sys.path if folder != own)]
 
@@ -180,7 +180,7 @@ class AttemptEnviron(os._Environ):  # type: ignore[type-arg]  # not subscriptabl
 
 
 def install_environ() -> None:
-    """Put an `AttemptEnviron` in the place of `os.environ`, before the user's modules take a reference to it."""
+    """Replace `os.environ` by an `AttemptEnviron` before the user's modules take a reference to it."""
     old = os.environ
     new = AttemptEnviron(old._data, old.encodekey, old.decodekey, old.encodevalue, old.decodevalue)  # type: ignore[attr-defined]
     os.environ = new  # noqa: B003 - shares its data with the old one
@@ -190,7 +190,7 @@ def install_environ() -> None:
 
 
 def plain(answer: Any) -> Any:
-    """`answer` as JSON can say it; what JSON cannot say becomes its repr, what is too long is cut."""
+    """`answer` as JSON values; other values become their repr, and long ones are cut."""
     try:
         text = json.dumps(answer, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -224,7 +224,7 @@ def is_network_fault(error: BaseException | None) -> bool:
 
 
 def describe(error: BaseException) -> str:
-    """An exception in one line, with the place in the user's code where it came from."""
+    """An exception in one line, with its position in the user's code."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     text = " ".join(str(error).split())[:MAX_TEXT_CHARS]
@@ -258,7 +258,7 @@ async def call_forked(function: Function, host_socket: int, request: Json, repor
         os.close(host_socket)  # held here, it would hide the host's end from Hone
         _in_child(function, request, write_end)
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.setpgid(pid, pid)  # here as in the child: whoever comes first, a kill finds the group
+        os.setpgid(pid, pid)  # here as in the child: whichever is first, a kill finds the group
     os.close(write_end)
     report(pid)
     try:
@@ -335,7 +335,7 @@ async def _end_of(pid: int) -> str:
 
 
 def _reap(pid: int) -> None:
-    with contextlib.suppress(ChildProcessError):  # reaped when its end was looked at
+    with contextlib.suppress(ChildProcessError):  # reaped when its end was read
         os.waitpid(pid, 0)
 
 
@@ -423,7 +423,7 @@ class Attempts:
         self._groups: dict[str, int] = {}
 
     async def serve(self) -> None:
-        """Start an attempt for each line; when the lines end, kill what runs."""
+        """Start an attempt for each line; when the lines end, kill what is running."""
         async for line in self._reader:
             attempt = asyncio.ensure_future(self._attempt(json.loads(line)))
             self._running.add(attempt)
@@ -480,7 +480,7 @@ def runner(start: Json, host_socket: int) -> Runner:
 
 
 def serve_attempts(connection: Connection, message: Json) -> None:
-    """Import the agent, say whether that went well, and run attempts if so."""
+    """Import the agent, report whether that succeeded, and run attempts if so."""
     start = message["start"]
     die_with(start["parent"], signal.SIGTERM)
     if start["kind"] != "command":
@@ -562,7 +562,7 @@ class _Forks:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Around one call. A process that comes back out of it, and is not this one, tells so and ends."""
+        """A context around one call. A process that returns out of it and is not this one reports that and ends."""
         self._count, self._news = 0, os.pipe()
         yield
         if os.getpid() != self._me:
@@ -589,7 +589,7 @@ def _comes(reader: int) -> bool:
 
 
 def _raising(error: BaseException) -> Function:
-    """What stands in the place of a function that could not be imported."""
+    """A replacement for a function that could not be imported."""
 
     def fail(trajectory: Any) -> Any:
         raise error
@@ -600,7 +600,7 @@ def _raising(error: BaseException) -> Function:
 def own_files(functions: Mapping[str, Function]) -> list[str]:
     """The functions' modules, wherever they lie, and the source files in the working directory that are loaded by now.
 
-    Of these, installed packages and this script are left out.
+    Installed packages and this script are omitted.
     """
     named = {path.partition(":")[0] for path in functions} | {str(f.__module__) for f in functions.values()}
     modules = (getattr(sys.modules.get(name), "__file__", None) for name in named)
@@ -613,7 +613,7 @@ def own_files(functions: Mapping[str, Function]) -> list[str]:
 
 
 def number(result: Any) -> Json:
-    """What a function returned, as score, explanation and named numbers beside them."""
+    """A function's result as score, explanation and the named numbers besides them."""
     if not isinstance(result, dict):
         return {"score": _finite(result, "the result"), "explanation": None, "extra": {}}
     if "score" not in result:
@@ -627,7 +627,7 @@ def number(result: Any) -> Json:
 
 
 def _extra(values: Mapping[Any, Any]) -> Json:
-    """The named numbers beside the score."""
+    """The named numbers besides the score."""
     if len(values) > MAX_EXTRAS:
         raise ValueError(f"the returned dict has {len(values)} values beside 'score': at most {MAX_EXTRAS}")
     for name in map(str, values):
@@ -664,7 +664,7 @@ def main() -> None:
         serve_attempts(connection, first)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # the user's threads and exit handlers have no say any more
+    os._exit(0)  # without the user's threads and exit handlers
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""What a version's gate asks of the learner: held-out scenarios, attempted as the version and as the live one.
+"""Requests of a version's gate to the learner: attempt held-out scenarios with the version and with the live one.
 
-Owns: the wish (a row of `campaigns` that names the version, one at most), which side an attempt is of, what it was
-worth, and the pairs that follow from that. Refuses: running attempts (trainer), and what pairs decide (`proxy.gate`).
+Owns: the request (a row of `campaigns` that names the version, at most one), the arm of an attempt, its measured value,
+and the pairs that follow. Refuses: running attempts (trainer), and the decision over pairs (`proxy.gate`).
 
-Rounds count from 1 (`attempts.step_number`); `campaigns.steps_done` counts those that are measured, and only their
-pairs are shown: which attempts count is then settled before anybody has seen what they were worth.
+Rounds count from 1 (`attempts.step_number`). `campaigns.steps_done` counts the measured rounds, and only their pairs
+are shown. So which attempts count is settled before anybody sees their values.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from recorder.store.transitions import try_move_state
 
 # Why a gate's row is over, where nothing failed.
 DECIDED = "decided"  # its pairs decide, or the version is decided about otherwise
-ATTEMPTED = "attempted"  # the learner made as many pairs as were asked for
+ATTEMPTED = "attempted"  # the learner made as many pairs as requested
 LATE = "late"  # the gate waited no longer
-# Why its groups are left out: no run is lost by that, and nobody needs to be told.
+# Why its groups are excluded: no trajectory is lost by that, so no ledger row is needed.
 NO_LOSS: Final = GroupCode.MEASURED
 
 
@@ -52,7 +52,7 @@ class GateArm(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class GateRequest:
-    """Attempt the alias's held-out scenarios as `version` and as `beside`, at most `pairs` times each."""
+    """A request to attempt the alias's held-out scenarios as `version` and as `beside`, at most `pairs` times each."""
 
     row: CampaignView
     version: str  # names that a proxy answers to: `helpdesk@3`
@@ -62,7 +62,7 @@ class GateRequest:
 
 @dataclass(frozen=True, slots=True)
 class GatePair:
-    """One scenario, attempted as both; what the two were worth, 0 or 1."""
+    """One scenario, attempted with both versions; their measured values, 0 or 1."""
 
     candidate: float
     live: float
@@ -78,7 +78,7 @@ class GateResult:
 
 
 async def request_gate(store: Store, version: VersionView, beside: VersionView, pairs: int) -> str:
-    """Ask for a version's scenarios, beside the live version's; the wish's id. Who asks again finds what was asked."""
+    """Request a version's scenarios, with the live version beside it; returns the id. An equal request exists once."""
     row = {
         "id": new_id("gate"),
         "project_id": version.project_id,
@@ -95,7 +95,7 @@ async def request_gate(store: Store, version: VersionView, beside: VersionView, 
 
 
 async def next_request(store: Store, alias_id: str) -> GateRequest | None:
-    """The oldest wish for an alias's scenarios that nobody has answered yet, while its version is undecided."""
+    """The oldest open request for an alias's scenarios, while its version is undecided."""
     query = select(campaigns).where(campaigns.c.alias_id == alias_id, _OPEN).order_by(campaigns.c.id)
     async with store.read() as conn:
         row = (await conn.execute(query)).first()
@@ -126,7 +126,7 @@ async def end_request(store: Store, wish_id: str, state: CampaignState, reason: 
 
 
 async def write_round(store: Store, wish_id: str, number: int, worth: Mapping[str, float]) -> None:
-    """Write what a round's attempts were worth, by the external ids of their groups; absent: nobody can tell."""
+    """Write the measured values of a round's attempts, by the external ids of their groups; absent: not measurable."""
     of_group = update(attempts).where(
         attempts.c.campaign_id == wish_id, attempts.c.group_external_id == bindparam("of_group")
     )
@@ -163,7 +163,7 @@ def _pairs(rows: Sequence[Any]) -> list[GatePair]:
 
 @dataclass(frozen=True, slots=True)
 class GateProgress:
-    """A gate whose scenarios are attempted now: `ended` of at most `most` attempts, in so many measured `rounds`."""
+    """A gate whose scenarios are being attempted: `ended` of at most `most` attempts, in `rounds` measured rounds."""
 
     version: str  # its name
     ended: int

@@ -1,9 +1,10 @@
-"""Moving an alias from one version to another: promote, roll back, gate, canary, and the watch after a promotion.
+"""Move an alias from one version to another: promote, roll back, gate, canary, and the watch after a promotion.
 
-Owns: these moves, each one transaction; what a version must be for its alias to move to it (its own, through its gate,
-with a folder, in the line); after which promotions a share of new runs is held back on the version before, and the
-alias is watched. Refuses: drawing runs (`proxy.versions.pins`), comparing them (`proxy.gate`), loading and draining
-versions (the proxy's controller), what was trained as the alias moves (`recorder.registry.ancestry`).
+Owns: these moves, each one transaction; what a version needs so that its alias can move to it (of the alias, passed by
+its gate, with a folder, a descendant of the live one); and after which promotions the alias is watched and a share of
+new trajectories is held back on the version before. Refuses: drawing trajectories (`proxy.versions.pins`), comparing
+them (`proxy.gate`), loading and draining versions (the proxy's controller), and what counts as trained after a move
+(`recorder.registry.ancestry`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from recorder.store.sql import now
 from recorder.store.transitions import move_state
 
 Why = Literal["promote", "rollback", "gate"]
-BY_HAND: Final = "hand"  # who moved an alias: a person, by whatever way
+BY_HAND: Final = "hand"  # the mover of an alias: a person
 ROLLED_BACK: Final = "rollback"  # reason of a retired version: its pins are void at once
 _SERVABLE: Final = (VersionState.GATED, VersionState.CANARY, VersionState.RETIRED)
 
@@ -41,12 +42,12 @@ async def set_live(
     reason: str | None = None,
     figures: Mapping[str, Any] | None = None,
 ) -> AliasView:
-    """Make a version live: the old one retires, the generation counts up, what is trained changes with the line, and
-    it is watched where the alias says so.
+    """Make a version live: the old one retires, the generation increments, what counts as trained follows the ancestry,
+    and the alias is watched if its settings say so.
 
-    The ledger says why (`reason`: in words), who and by which figures. All of it is one transaction. Making the live
-    version live again changes nothing. Raises Conflict for a version that is not fit to serve, and for one that the
-    gate passed (`why`) and whose parent is not live any more: it would leave the line.
+    The ledger records why (`reason`, in words), by whom and by which figures. All of it is one transaction. Making the
+    live version live again changes nothing. Raises Conflict for a version that is not fit to serve, and for one that
+    the gate passed (`why`) and whose parent is no longer live: its ancestry would lack what was learned since.
     """
     async with store.write() as conn:
         alias = await lock_alias(conn, alias_id)
@@ -110,11 +111,10 @@ async def set_canary(
     reason: str | None = None,
     figures: Mapping[str, Any] | None = None,
 ) -> AliasView:
-    """Give a gated version, or the canary, a share (0..1) of new groups; None takes the canary out (retired).
+    """Give a gated version, or the canary, a share (0..1) of new groups; None ends the canary (retired).
 
-    The ledger says who did it and by which figures. What a canary that is taken away was trained on is left out: it was
-    rolled back. Raises Conflict for a version whose
-    parent is not live.
+    The ledger records by whom and by which figures. What an ended canary was trained on is excluded: it was rolled
+    back. Raises Conflict for a version whose parent is not live.
     """
     if not 0.0 <= share <= 1.0:
         raise ValueError(f"canary share {share} is not in 0..1")
@@ -223,23 +223,23 @@ async def _require_folder(conn: AsyncConnection, version_id: str, name: str) -> 
 
 
 async def require_child(conn: AsyncConnection, alias: AliasView, version_id: str) -> None:
-    """Raise Conflict for a version that was not trained from the live one: it would leave the line."""
+    """Raise Conflict for a version that was not trained from the live one."""
     name, state, _ = await _require_own(conn, alias, version_id)
     if state == VersionState.RETIRED:
         raise Conflict(f"{name} was taken out of service in the meantime: only a person makes it live again")
     query = select(versions.c.parent_id).where(versions.c.id == version_id)
     if (await conn.execute(query)).scalar_one() != alias.live_version_id:
         raise Conflict(
-            f"{name} was trained from a version that is not live any more: accepted, it would drop what was learned "
-            "since. It is to be rejected as parent_left."
+            f"{name} was trained from a version that is not live any more: accepting it would drop what was learned "
+            "since. Reject it as parent_left."
         )
 
 
 async def is_held(conn: AsyncConnection, alias: AliasView, version_id: str) -> bool:
-    """Whether runs are held back from a version that takes the place of the alias's live one.
+    """Whether a share of new trajectories is held back when a version replaces the alias's live one.
 
-    None are where it goes back to an earlier version: what is left then is what somebody wants nobody to meet. And none
-    from one of a campaign, which was validated on scenarios of its own.
+    None when the alias goes back to an earlier version, because the operator wants nobody to meet the later one. And
+    none for a campaign's version, which was validated on scenarios of its own.
     """
     if alias.holdback_share <= 0 or alias.live_version_id is None:
         return False

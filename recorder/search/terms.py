@@ -1,19 +1,15 @@
-"""A text as the words by which it is found, the same for both databases.
+"""Split text into search words, the same for both databases, and parse search queries.
 
-Owns: where a word begins and ends, and when two are one. Refuses: what is searched, and how a database keeps it.
+Owns: where a word begins and ends, when two words are equal, and the spelling of a query for either database. Any input
+is a valid query. Refuses: which text is searched, and running queries.
 
-A word is a row of letters and digits; upper and lower case are one, as are the widths and forms of a letter (NFKC).
-Accents tell words apart. What is written without spaces between words (Chinese, Japanese, Korean, Thai, Lao, Khmer,
-Burmese) is searched by its characters: each is a word of its own, and what a person types together is a phrase.
-
-What a person types into a search, read: words, "a phrase", a beginning*, and -what must not be there.
-
-Owns: that anything can be typed and nothing is a mistake; how a question is spelled for either database. Refuses:
-asking it.
+A word is a sequence of letters and digits. Case, width and form of a letter do not matter (NFKC); accents do. Scripts
+without spaces between words (Chinese, Japanese, Korean, Thai, Lao, Khmer, Burmese) are searched by character: each is a
+word, and what a person types together is a phrase.
 
     timeout refund          both words
     "was not found"         these words in a row
-    refun*                  a word that begins like this (three characters at least, else the word itself)
+    refun*                  a word that begins like this (at least three characters, else the word itself)
     refund -order -"a b"    without these
 """
 
@@ -26,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 LONGEST: Final = 64  # characters of a word that count: what is longer is no word, and two such that begin alike are one
-# Between two messages of a document, so that no phrase runs from one into the next. No query can name it.
+# Between two messages of a document, so that no phrase spans both. No query can name it.
 _BREAK: Final = "\N{MIDDLE DOT}"
 _MOST_PLACES: Final = 16_383  # PostgreSQL counts no further
 
@@ -39,7 +35,7 @@ _WORD: Final = re.compile(f"[{_SPACELESS}]|[^\\W_{_SPACELESS}]+")
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of a text: by what it is found, and where it stands."""
+    """A word of a text: its search key and its position."""
 
     key: str
     start: int
@@ -70,7 +66,7 @@ def fts5_line(texts: Sequence[Sequence[str]]) -> str:
 
 
 def tsvector_text(texts: Sequence[Sequence[str]]) -> str:
-    """The words of some texts as PostgreSQL reads a tsvector: each with its places."""
+    """The words of some texts as PostgreSQL parses a tsvector: each with its positions."""
     places: dict[str, list[str]] = {}
     place = 0
     for words in texts:
@@ -88,14 +84,14 @@ def _key(word: str) -> str:
     return "".join(c for c in folded if c.isalnum())[:LONGEST]
 
 
-MOST_TERMS: Final = 32  # what comes behind them is not asked: nobody types more
+MOST_TERMS: Final = 32  # further terms are ignored: nobody types more
 LEAST_BEGINNING: Final = 3  # what begins with one letter is a large part of all words, and takes seconds to find
 _TYPED: Final = re.compile(r'(?P<without>(?<!\S)-)?(?:"(?P<phrase>[^"]*)"?(?P<star>\*)?|(?P<plain>[^\s"]+))')
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Words in a row; with `begins` the last of them may go on."""
+    """Consecutive words; with `begins` the last of them is a prefix."""
 
     words: tuple[str, ...]
     begins: bool = False
@@ -103,7 +99,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What must be there, all of it in one turn, and what must not. Without a wanted term it finds nothing."""
+    """The terms that one call must all contain, and those that it must not. Without a wanted term it finds nothing."""
 
     wanted: tuple[Term, ...]
     unwanted: tuple[Term, ...]

@@ -1,9 +1,8 @@
-"""What SQLite and PostgreSQL spell differently, and rows as views. The only place that asks which database it is.
+"""Where SQLite and PostgreSQL differ, and rows as dataclasses. The only place that asks which database it is.
 
-Owns: insert-or-ignore, insert-or-update, text that both take, a member of stored JSON, a condition kept from the
-indexes, the database's clock, what became of a PostgreSQL transaction, which table refused a row,
-rows → dataclasses.
-Refuses: any table's meaning.
+Owns: insert-or-ignore, upsert, text that both accept, members of stored JSON, keeping a condition from the indexes, the
+database's clock, the outcome of a PostgreSQL transaction, and which table refused a row. Refuses: the meaning of any
+table.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ def _member_sqlite(element: json_member, compiler: Any, **kw: Any) -> str:
 @compiles(json_member, "postgresql")
 def _member_postgresql(element: json_member, compiler: Any, **kw: Any) -> str:
     column, key = element.clauses
-    # blanks in their place, which leave an escaped backslash before them what it was
+    # replaced by blanks, which leave an escaped backslash before them unchanged
     readable = f"regexp_replace(cast({compiler.process(column, **kw)} as text), '{_UNREADABLE}', '\\\\u0020', 'gi')"
     return f"(cast({readable} as json) ->> cast({compiler.process(key, **kw)} as text))"
 
@@ -112,7 +111,7 @@ async def format_wait(conn: AsyncConnection) -> float:
 
 
 def refused_table(error: IntegrityError) -> str | None:
-    """Whose rule PostgreSQL says was broken; of SQLite None, whose errors are words alone."""
+    """The table whose constraint PostgreSQL reports as violated; None on SQLite, whose errors are only text."""
     return getattr(error.driver_exception, "table_name", None)
 
 
@@ -129,7 +128,7 @@ async def is_committed(conn: AsyncConnection, xid: str) -> bool | None:
     query = text("select pg_xact_status(cast(cast(:xid as text) as xid8))")
     status = (await conn.execute(query, {"xid": xid})).scalar_one()
     if status is None:
-        raise StoreUnavailable(f"the database no longer knows what became of transaction {xid}")
+        raise StoreUnavailable(f"the database no longer knows the outcome of transaction {xid}")
     return None if status == "in progress" else bool(status == "committed")
 
 

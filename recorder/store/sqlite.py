@@ -1,18 +1,11 @@
-"""Waits that are cancelled, and end no earlier for it.
+"""SQLite's driver, made safe for cancellation, and the identity of a database file.
 
-Owns: seeing what was begun to its end before a cancellation goes on. Refuses: knowing what it was.
+Owns: finishing begun work before a cancellation continues, connections that a cancelled task leaves without a lock, and
+telling whether a path still holds the same file. Refuses: transactions (`recorder.store.database`).
 
-SQLite's driver under SQLAlchemy, so that a wait that is cancelled leaves no lock behind.
-
-Owns: what aiosqlite and SQLAlchemy leave to chance there. A task that is cancelled leaves its statement to the
-connection's thread, and SQLAlchemy closes the connection meanwhile. Without this file the transaction can stay open
-behind it, and with it SQLite's only write lock: nobody writes until Python finds the connection among its garbage.
-With tasks that are cancelled at random moments that happens within a second. Refuses: transactions
-(`recorder.store.database`).
-
-A database that is a file: another one may lie at its path later, or none.
-
-Owns: telling which one it is. Refuses: opening it.
+Why: a cancelled task leaves its statement to the connection's thread (aiosqlite), and SQLAlchemy closes the connection
+meanwhile. Without this module the transaction can stay open, and with it SQLite's only write lock, until Python
+collects the connection as garbage. With tasks cancelled at random moments, this happens within a second.
 """
 
 from __future__ import annotations
@@ -34,7 +27,7 @@ R = TypeVar("R")
 async def finish(awaitable: Awaitable[R]) -> R:
     """Wait for the end, however often this is cancelled meanwhile; then let the cancellation through.
 
-    What the awaitable raises then is told nobody.
+    An exception of the awaitable is dropped then.
     """
     task = asyncio.ensure_future(awaitable)
     try:
@@ -50,13 +43,13 @@ async def finish(awaitable: Awaitable[R]) -> R:
         raise
 
 
-_CHUNK: Final = 64  # rows, as `aiosqlite.connect` has it: nobody here reads a cursor row by row
+_CHUNK: Final = 64  # rows, as in `aiosqlite.connect`: no code here reads a cursor row by row
 
 
 class RollbackPending(sqlite3.Connection):
     """A connection whose end is its transaction's too.
 
-    SQLite keeps a connection that is closed while a statement is half read, with all its locks.
+    SQLite keeps a connection open that is closed while a statement is half read, with all its locks.
     """
 
     def close(self) -> None:
@@ -77,12 +70,12 @@ class CancelSafeConnection(aiosqlite.Connection):
         return await finish(super()._execute(fn, *args, **kwargs))  # type: ignore[no-untyped-call]
 
     async def close(self) -> None:
-        """Close behind what runs."""
+        """Close after the running statement."""
         if (stopped := self.stop()) is not None:
             await asyncio.wait([stopped])  # which a cancelled wait does not cancel
 
     def stop(self) -> asyncio.Future[Any] | None:
-        """Close behind what runs, and end the thread: once, as what is asked of an ended thread is never answered."""
+        """Close after the running statement, and end the thread: once, because an ended thread answers nothing."""
         if self._stopped is None:
             self._stopped = super().stop()
         return self._stopped
@@ -96,7 +89,7 @@ def connect(database: str, **given: Any) -> CancelSafeConnection:
 
 
 def existing_file_uri(path: str) -> str:
-    """SQLite's URI of a file that must be there: one that was deleted under us must not be made anew, empty."""
+    """SQLite's URI of a file that must exist: a file deleted meanwhile must not be created again, empty."""
     return f"file:{quote(path)}?mode=rw"
 
 

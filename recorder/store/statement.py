@@ -1,7 +1,7 @@
-"""A statement compiled once, and the pieces that such statements are made of.
+"""A statement compiled once, and the parts of which such statements are made.
 
-Owns: the text for SQLite and how its parameters are spelled out; JSON as text. Refuses: running one
-(`recorder.store.write_backends`), and knowing any (each room has its own).
+Owns: the text for SQLite and how its parameters are spelled out; JSON as text. Refuses: running a statement
+(`recorder.store.write_backends`), and the statements themselves (each folder has its own).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Statement:
 
     `elsewhere` is the same statement for PostgreSQL, where Core has no common construct (ON CONFLICT).
 
-    It changes nothing that anybody waits for: no state, and what is new falls due a window later at the earliest. So
-    the hot path counts up no topic (`recorder.store.changes`); a test holds every statement to that.
+    Nobody waits for its changes: it changes no state, and new rows are due a window later at the earliest. So the hot
+    path counts up no topic (`recorder.store.changes`); a test holds every statement to that.
     """
 
     __slots__ = ("_cores", "_lists", "names", "text")
@@ -84,7 +84,7 @@ def postgres_json(text: str) -> str:
 
 
 class _RawJson(TypeDecorator[Any]):
-    """JSON that is text already: rows are made once, for every lane."""
+    """JSON that is text already: rows are made once, for every backend."""
 
     impl = JSON
     cache_ok = True

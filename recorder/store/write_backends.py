@@ -1,13 +1,13 @@
-"""How the writer's statements reach the database: a lane runs a function inside one writing transaction.
+"""Write backends: how the writer's statements reach the database, one function per writing transaction.
 
-Owns: the direct lane for SQLite, the lane through SQLAlchemy for any database, checkpoints kept off the commit path.
-Refuses: what is written (`recorder.capture.batch`), and how a statement is spelled (`recorder.store.statement`).
+Owns: the direct backend for SQLite, the backend through SQLAlchemy for any database, and checkpoints off the commit
+path. Refuses: what is written (`recorder.capture.batch`), and how a statement is spelled (`recorder.store.statement`).
 
-Why a direct lane: SQLAlchemy's async layer hands every statement to a thread three times. Measured on 2 cores, a batch
-of 32 calls costs 83 µs a call through it and 39 µs on the connection itself, one call alone 1,280 µs and 90 µs. The
-direct lane works in the event loop's own thread: SQLite in WAL mode commits to the page cache, and a hand-over costs
-more than the commit. It never waits there: a locked store is asked again from a timer, and while commits are slow
-(`SLOW_S`), or are to survive a power cut, they run in a thread.
+Why a direct backend: SQLAlchemy's async layer hands every statement to a thread three times. Measured on 2 cores, a
+batch of 32 calls costs 83 µs a call through it and 39 µs on the connection itself; one call alone 1,280 µs and 90 µs.
+The direct backend works in the event loop's own thread, because SQLite in WAL mode commits to the page cache, and a
+hand-over costs more than the commit. It never blocks the loop: a locked store is retried from a timer. While commits
+are slow (`SLOW_S`), or have to survive a power cut, they run in a thread.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from recorder.store.statement import Statement
 R = TypeVar("R")
 Row = Sequence[Any]
 
-SLOW_S = 0.05  # a commit that takes longer makes the next ones run in a thread: the event loop must not stand still
+SLOW_S = 0.05  # after a commit that takes longer, the next ones run in a thread: the event loop must not block
 SLOW_FOR_S = 10.0
 _RETRY_S = 0.001
 PATIENCE_S = 60.0  # a database that restarts, or hands over to its standby, is back by then
-READ_PATIENCE_S = 5.0  # who asks where a call belongs has an agent waiting
+READ_PATIENCE_S = 5.0  # attribution has a waiting agent
 _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.5
 FULL_BYTES = 1024 * 1024  # less room than this on a disk is none
@@ -46,14 +46,14 @@ class Executor(Protocol):
     """A connection inside a transaction."""
 
     def many(self, statement: Statement, rows: Sequence[Row]) -> int:
-        """Execute once a row; returns how many rows were changed, or -1 where the driver cannot tell."""
+        """Execute once a row; returns how many rows were changed, or -1 if the driver does not know."""
 
     def all(self, statement: Statement, **values: Any) -> Sequence[Row]:
         """Every row of a SELECT. A parameter of `IN` takes a list."""
 
 
 class WriteBackend(Protocol):
-    """Where the writer's transactions and the recorder's look-ups run."""
+    """Where the writer's transactions and the recorder's lookups run."""
 
     async def start(self) -> None:
         """Open."""
@@ -70,7 +70,7 @@ class WriteBackend(Protocol):
         """Run `work` on committed data."""
 
     def trouble(self) -> str | None:
-        """Why a write would fail, as far as can be told without one."""
+        """Why a write would fail, as far as that is known without one."""
 
 
 class _DirectExecutor:
@@ -106,9 +106,9 @@ class _CoreExecutor:
 class StoreBackend:
     """Any database, through the store's own transactions.
 
-    A transaction that was rolled back for certain, as the database went away or chose it to end a deadlock, is run
-    again for `patience_s`: what waits for it stays in the writer's queue. Whether a COMMIT without an answer was
-    carried out is asked of PostgreSQL itself, so that nothing is written twice.
+    A transaction that was certainly rolled back, because the database went away or ended a deadlock, is run again for
+    `patience_s`; its jobs stay in the writer's queue. PostgreSQL itself is asked whether a COMMIT without an answer was
+    carried out, so that nothing is written twice.
     """
 
     def __init__(self, store: Store, patience_s: float = PATIENCE_S) -> None:
@@ -159,7 +159,7 @@ class StoreBackend:
         return result
 
     async def _was_committed(self, xid: str) -> bool:
-        """What became of a transaction whose COMMIT had no answer. Raises StoreUnavailable where nobody can tell."""
+        """Whether a transaction whose COMMIT had no answer was committed. Raises StoreUnavailable if unknown."""
 
         async def ask() -> bool:
             async with self._store.read() as conn:
@@ -171,10 +171,10 @@ class StoreBackend:
         try:
             return await _again(ask, self._patience_s)
         except RolledBack as e:
-            raise StoreUnavailable(f"{e}: nobody knows whether transaction {xid} was committed") from e
+            raise StoreUnavailable(f"{e}: it is unknown whether transaction {xid} was committed") from e
 
     def trouble(self) -> str | None:
-        """Nothing: only the database can tell."""
+        """None: only the database knows."""
         return None
 
 
@@ -270,8 +270,8 @@ class SqliteBackend:
 
     def _lost(self) -> str:
         return (
-            f"the store {self._path} was deleted or replaced while this program had it open: put it back, or start "
-            "this program again"
+            f"the store {self._path} was deleted or replaced while this program had it open: restore it, or restart "
+            "this program"
         )
 
     def _connect(self, *pragmas: str) -> sqlite3.Connection:
@@ -322,7 +322,7 @@ class SqliteBackend:
 
 
 def choose_backend(store: Store, durability: Literal["process", "power"]) -> WriteBackend:
-    """The fastest lane that the store's database allows."""
+    """The fastest write backend that the store's database allows."""
     if store.file is not None:
         return SqliteBackend(store, durability)
     return StoreBackend(store)

@@ -1,19 +1,20 @@
-"""Where in a session a call belongs: a client named the conversation, and the run is to be found in it.
+"""Find the place of a call in a client session: the client named the conversation, and this module finds the
+trajectory.
 
-Owns: that decision, over what the store holds of the session. Refuses: other sessions' runs, other keys' under the same
-name, and making new ones.
+Owns: that decision, over the session's calls in the store. Refuses: trajectories of other sessions, those of other keys
+under the same session name, and creating trajectories.
 
-A session holds runs, one after the other or side by side. A call belongs to the run that it goes on from: by ids that
-we issued, by its whole history, else by an exchange of the run that comes back behind an edited or shortened one. A
-conversation that goes on from none begins a new run of the session, unless it can be shown to be part of one:
+A session holds trajectories, one after the other or in parallel. A call belongs to the trajectory that it continues: by
+ids that Hone issued, by its whole history, or by an exchange of the trajectory that comes back behind an edited or
+shortened history. A conversation that continues none begins a new trajectory of the session, except for:
 
-- a sub-agent's, where its client says so, or where the run waits for a tool that was given this very text;
-- what remains of a compacted history, where it quotes an answer of the run and has its system messages and tools;
-- an errand beside a call that runs now and is about the same words, where one of the two has tools;
-- what follows an errand with which the session began: a title, asked for first (opencode does).
+- a sub-agent, where the client says so, or where the trajectory waits for a tool that was given this very text;
+- a compacted history that quotes an answer of the trajectory and has its system messages and tools;
+- an auxiliary call beside a running call about the same words, where one of the two has tools;
+- the calls after an auxiliary call with which the session began: a title, requested first (opencode does this).
 
-For the judge sees the path to a run's last main leaf: a second task in the same run would hide the first one. What a
-run's errands are is settled when it ends (`recorder.messages.call_tree`).
+The judge sees the path to a trajectory's last main leaf, so a second task in the same trajectory would hide the first.
+Which calls are auxiliary is settled when the trajectory ends (`recorder.messages.call_tree`).
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ from recorder.messages.plain_text import message_text, text_parts
 from recorder.states import Confidence
 from recorder.store.write_backends import Executor
 
-MOST_TITLE_CHARS = 200  # of an errand's answer: more is work that somebody may go on with
-LOOKED_AT = 4  # open runs of a session, the newest, that a conversation without a known past may be part of
+MOST_TITLE_CHARS = 200  # of an auxiliary answer: a longer one may be work that is continued
+LOOKED_AT = 4  # newest open trajectories of a session that a conversation of unknown lineage may join
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,8 @@ class SessionCall:
     session: str
     group: str  # the group part of its address, or ""
     messages: Sequence[Message]
-    ends: Sequence[bytes]  # the nodes of its assistant turns, the last first
-    told: Sequence[ConversationAnswer]  # the turn that it goes on from
+    ends: Sequence[bytes]  # the nodes of its assistant messages, the last first
+    told: Sequence[ConversationAnswer]  # the answer that it continues
     tools: bytes | None
     sub_agent: bool
     whose: KeyAccess = ANYBODY
@@ -73,7 +74,9 @@ NEW_RUN = SessionPosition()
 
 
 def find_position(ex: Executor, asked: SessionCall, claimed: Lru[ParentCall, bool]) -> SessionPosition | None:
-    """Where a call belongs. None: so many runs share the name that it tells nothing."""
+    """The position of a call in its session. None if so many trajectories share the session's name that it says
+    nothing.
+    """
     runs = recorded_calls.find_session_trajectories(
         ex, asked.project_id, asked.session, asked.group, asked.ends, asked.told, asked.whose
     )
@@ -130,8 +133,10 @@ def _tasks(one: RecordedAnswer) -> list[str]:
     return [text for text in partial_match.asked_of_tools(one.answer) if len(text) >= partial_match.MIN_QUOTED_CHARS]
 
 
-def _compacted(ex: Executor, asked: SessionCall, said: Iterable[RecordedAnswer]) -> SessionPosition | None:
-    """The run whose answer this conversation quotes, with the same system messages and tools: its summary."""
+def _compacted(ex: Executor, asked: SessionCall, said: Iterable[Said]) -> SessionPosition | None:
+    """The trajectory that this conversation summarizes: it quotes one of its answers and has the same system messages
+    and tools.
+    """
     for one in said:
         if one.tools != asked.tools or not partial_match.is_quoted(message_text(one.answer), asked.messages):
             continue
@@ -142,10 +147,11 @@ def _compacted(ex: Executor, asked: SessionCall, said: Iterable[RecordedAnswer])
     return None
 
 
-def _after_an_errand(ex: Executor, asked: SessionCall, said: Sequence[RecordedAnswer]) -> SessionPosition | None:
-    """The run that holds one short answer without tools, to another head, about the words that this one begins with.
+def _after_an_errand(ex: Executor, asked: SessionCall, said: Sequence[Said]) -> SessionPosition | None:
+    """The trajectory that holds one short answer without tools, to another system message, about the words that this
+    one begins with.
 
-    What is used further on was no errand: a plan comes back in the work.
+    An answer that is used later was not auxiliary: a plan comes back in the work.
     """
     words = partial_match.first_user_text(asked.messages)
     if asked.tools is None or not words or len(said) >= sql.MOST_ANSWERS:
@@ -169,7 +175,7 @@ def _after_an_errand(ex: Executor, asked: SessionCall, said: Sequence[RecordedAn
 def find_concurrent_parent(
     running: Iterable[RecordedCall], asked: SessionCall, request: RecordedRequest
 ) -> TrajectoryRef | None:
-    """The run of a call that runs now and that this one is an errand of, or is the main thread to."""
+    """The trajectory of a running call to which this call is auxiliary, or is the main thread."""
     words = partial_match.first_user_text(asked.messages)
     for turn in running:
         ref = turn.attribution.trajectory
@@ -179,7 +185,7 @@ def find_concurrent_parent(
             continue
         other = partial_match.first_user_text(turn.request.messages)
         same_words = bool(words and other) and (words in other or other in words)
-        if not same_words:  # the errand says what it wants before the words that it is about
+        if not same_words:  # an auxiliary call gives its instruction before the words that it is about
             has_tools = bool(request.tools)
             work, errand = (words, turn.request.messages) if has_tools else (other, asked.messages)
             same_words = partial_match.is_about(work, errand)

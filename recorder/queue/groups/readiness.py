@@ -1,8 +1,8 @@
-"""When a group is ready to be judged: contracts.md, 6, as pure functions.
+"""When a group is ready to be judged, as pure functions (contracts.md, 6).
 
-Owns: the rule, and what becomes of a group that is due. Refuses: storage. `recorder.queue.groups.closure` applies the
-rule, `recorder.views.status.forecast` forecasts by it, and the query of `recorder.maintenance.sweep` finds the groups
-that are due by it.
+Owns: the rule, and what happens to a group that is due. Refuses: storage. `recorder.queue.groups.closure` applies the
+rule, `recorder.views.status.forecast` predicts by it, and the query of `recorder.maintenance.sweep` finds due groups by
+it.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ class GroupVerdict(StrEnum):
 
 
 class GroupCode(StrEnum):
-    """Why a group is left out, or what else the ledger says about it."""
+    """Why a group is excluded, or what else the ledger says about it."""
 
     TOO_FEW = "too_few"  # fewer than two members that can be compared
     TOO_OLD = "too_old"  # complete for longer than `learn.max_age_s`
     NO_COMPLETE_CALL = "no_complete_call"  # of a trajectory: no model ever answered it
     PURPOSE_NONE = "purpose_none"  # recorded, but its caller wanted it neither measured nor trained
-    MEASURED = "measured"  # of a gate or an evaluation: a function tells what they are worth, no judge is asked
+    MEASURED = "measured"  # of a gate or an evaluation: a function measures them, no judge is asked
     MIXED_PURPOSE = "mixed_purpose"  # judged, but never trained: not every member is there for training
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """What readiness needs to know of a group. Times are unix seconds.
+    """What the readiness rule needs to know of a group. Times are unix seconds.
 
-    `measured`: a function alone tells what its attempts are worth.
+    `measured`: a function alone measures its attempts.
     """
 
     declared_size: int | None
@@ -63,7 +63,7 @@ class ReadinessMember:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """The verdict; `code` says why a group is left out."""
+    """The verdict; `code` says why a group is excluded."""
 
     verdict: GroupVerdict
     code: GroupCode | None = None
@@ -81,7 +81,7 @@ class MemberCounts:
 
 
 def is_usable(state: str, purpose: str, selection: str | None) -> bool:
-    """Whether a member can be judged: it ended by itself, nobody chose another in its place, and it may be measured."""
+    """Whether a member can be judged: it ended by itself, no other was selected instead, and it may be measured."""
     return state == TrajectoryState.COMPLETED and selection is None and purpose != Purpose.NONE
 
 
@@ -91,17 +91,17 @@ def counts_toward_size(member: ReadinessMember) -> bool:
 
 
 def is_one_enough(baseline: str | None, campaign_id: str | None) -> bool:
-    """Whether a group's runs are not compared with each other, but with earlier ones of its alias.
+    """Whether a group's trajectories are compared with earlier ones of its alias and not with each other.
 
-    Campaigns compare the attempts at one scenario, whatever their alias does with its traffic.
+    Campaigns compare the attempts at one scenario, whatever the alias's baseline is.
     """
     return baseline == "running" and campaign_id is None
 
 
 def closing_verdict(members: Sequence[ReadinessMember], *, one: bool = False) -> Readiness:
-    """What a group that waits for nobody becomes: two can be compared, one that is only measured can be scored.
+    """What happens to a complete group: two members can be compared, one that is only measured can be scored.
 
-    `one`: one is enough in any case.
+    `one`: one member is enough in any case.
     """
     able = [m for m in members if is_usable(m.state, m.purpose, m.selection)]
     needed = 1 if one or (able and all(m.purpose in MEASURED for m in able)) else 2
@@ -112,7 +112,7 @@ def closing_verdict(members: Sequence[ReadinessMember], *, one: bool = False) ->
 
 
 def closing_verdict_for(group: GroupFacts, members: Sequence[ReadinessMember]) -> Readiness:
-    """What a group that waits for nobody becomes, by what it is for: what a function alone measures is never judged."""
+    """What happens to a complete group, by its purpose: a group measured by a function alone is never judged."""
     if group.measured:
         return Readiness(GroupVerdict.LEFT_OUT, GroupCode.MEASURED)
     return closing_verdict(members, one=is_one_enough(group.baseline, group.campaign_id))
@@ -130,10 +130,11 @@ def is_full(counts: MemberCounts, size: int) -> bool:
 
 
 def close_time(group: GroupFacts, counts: MemberCounts, settings: RecorderSettings) -> float | None:
-    """The moment (unix seconds) from which an open group waits no longer, by contracts.md, 6 (a), (c) and the timeout.
+    """The time (unix seconds) from which an open group no longer waits, by contracts.md, 6 (a), (c) and the timeout.
 
-    None: it waits for a member to end. A group without a declared size is full at `settings.group_size`, since nobody
-    joins it any more. A full group closes at once, so its moment is in the past: when its newest member joined.
+    None: it waits for a member to end. A group without a declared size is full at `settings.group_size`, since no
+    trajectory joins it any more. A full group closes at once, so its time is in the past: when its newest member
+    joined.
     """
     if is_full(counts, settings.group_size if group.declared_size is None else group.declared_size):
         return group.joined_at

@@ -1,7 +1,7 @@
-"""Scores: immutable rows of what a judge said about a group, and moving the group by them.
+"""Scores: immutable rows with a judge's verdict on a group, and the state changes that follow.
 
-Owns: score rows, their parts, the cache by prompt hash, scored / unscored / left out. Refuses: asking a judge, and the
-form of what was asked and replied (`recorder.queue.judging`).
+Owns: score rows, their parts, the cache by prompt hash, and the states scored, unscored and excluded. Refuses: asking a
+judge, and the form of prompts and replies (`recorder.queue.judging`).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ REWARD: Final = "reward"  # the part that is the combination of the others, and 
 
 @dataclass(frozen=True, slots=True)
 class NewPart:
-    """One number about one trajectory; `value` None: it could not be had, and `explanation` says why.
+    """One number about one trajectory; `value` None: it is missing, and `explanation` says why.
 
-    `unasked`: the value stands for nobody having been asked, as runs that are one and the same compare with nothing. It
-    ties its group, and says nothing beside other groups: no mean over runs counts it.
+    `unasked`: no judge was asked for the value, because identical trajectories compare with nothing. It ties its group
+    and has no meaning beside other groups: no mean over trajectories counts it.
     """
 
     trajectory_id: str
@@ -54,10 +54,10 @@ class NewPart:
 
 @dataclass(frozen=True, slots=True)
 class ScoreRow:
-    """What a judgement of a group came to: its recipe and judge, the replies, and what they cost.
+    """The result of judging a group: its recipe and judge, the replies, and their cost.
 
-    `prompt_hash` None: nothing was asked (checks alone). Where several requests made the score, `replies` has each of
-    them and `reply` is None. `tokens_cached`: of those in, what the provider had read before, and charges less for.
+    `prompt_hash` None: no request was sent (checks alone). If several requests made the score, `replies` has each of
+    them and `reply` is None. `tokens_cached`: the input tokens that the provider read from its cache at a lower price.
     `agreement`: of several replies, the mean of Kendall's tau-b over each two.
     """
 
@@ -84,11 +84,11 @@ class ScoreRow:
 class NewScore(ScoreRow):
     """A judgement of a group, to be written."""
 
-    absolute: bool = False  # the rewards say something outside the group: no ranking moved them
+    absolute: bool = False  # the rewards have a meaning outside the group: no ranking moved them
     parts: Sequence[NewPart] = ()
-    prompt: Messages | None = None  # what the reply answers, where somebody was asked just now
+    prompt: Messages | None = None  # the prompt of the reply, if the request was sent just now
     prompts: Sequence[JudgePrompt] = ()  # the same of each of several requests; `prompt` is None then
-    run_prompts: Mapping[str, Messages] = field(default_factory=dict)  # by trajectory id: what was asked of it alone
+    run_prompts: Mapping[str, Messages] = field(default_factory=dict)  # by trajectory id: the prompt about it alone
     disputed: str | None = None  # why it does not count: the replies disagree, and the group waits for a person
 
 
@@ -130,8 +130,8 @@ async def record_score(store: Store, claim: GroupClaim, score: NewScore) -> str:
 
 
 async def _dispute(conn: AsyncConnection, claim: GroupClaim, score_id: str, score: NewScore) -> None:
-    """Leave a group to a person. What its score cost stands in the score's row, so the ledger does not count it."""
-    # try_after stays as it is: feedback that came while the group was judged has it looked at once more.
+    """Leave a group to a person. The score's row has its cost, so the ledger does not count it."""
+    # try_after stays as it is: feedback during the judging makes the group due for another one.
     await move_state(
         conn, groups, claim.group_id, GroupState.UNSCORED, expect=GroupState.JUDGING,
         owner=claim.owner, epoch=claim.epoch, reason=DISPUTED, tries=groups.c.tries + 1, current_score_id=None,
@@ -142,7 +142,7 @@ async def _dispute(conn: AsyncConnection, claim: GroupClaim, score_id: str, scor
 
 
 async def record_history(store: Store, group_id: str, score: NewScore, states: Collection[GroupState]) -> str | None:
-    """Write a score beside the group's current one, which stays. Returns its id; None: the group is in no such state.
+    """Write a score beside the group's current one, which stays. Returns its id; None: the group is in another state.
 
     Raises Conflict as `record_score` does.
     """
@@ -190,7 +190,7 @@ async def _insert(
 
 
 def _storable(value: Any) -> Any:
-    """What models and reward functions say may be any text."""
+    """Texts of models and reward functions in a form that every database can store."""
     return sql.storable_text(value) if isinstance(value, str) else value
 
 
@@ -222,10 +222,10 @@ async def exclude_group_in(conn: AsyncConnection, claim: GroupClaim, code: str, 
 async def exclude_lone_groups(
     project: Project, code: str, detail: dict[str, Any], within_s: float | None = None
 ) -> int:
-    """Leave ready groups of one trajectory out for good, a page a transaction; returns how many. Nobody holds them.
+    """Exclude ready groups of one trajectory for good, a page a transaction; returns how many. No judge claims them.
 
-    Not those whose campaign names a recipe: whoever judges them looks whether it knows that one. `within_s`: only of
-    those that became ready so many seconds ago at most.
+    Except those whose campaign names a recipe: their judge checks whether it knows that one. `within_s`: only of those
+    that became ready at most so many seconds ago.
     """
     by_own = select(campaigns.c.id).where(
         campaigns.c.id == groups.c.campaign_id, campaigns.c.settings["reward_recipe"].as_string().is_not(None)
@@ -283,7 +283,7 @@ async def _page_of(store: Store, query: Select[str]) -> list[str]:
 
 
 async def find_cached_score(project: Project, recipe_hash: str, prompt_hash: str) -> StoredScore | None:
-    """The newest score that answered the same prompt under the same recipe."""
+    """The newest score for the same prompt under the same recipe."""
     query = (
         select(scores)
         .where(
@@ -308,7 +308,7 @@ async def get_score(store: Store, score_id: str) -> StoredScore:
 
 
 async def get_scores(store: Store, score_ids: Collection[str]) -> dict[str, StoredScore]:
-    """Scores by their ids, in two SELECTs a page; those that are not there are left out."""
+    """Scores by their ids, in two SELECTs a page; missing ones are omitted."""
     found: dict[str, StoredScore] = {}
     ids = list(score_ids)
     for page in (ids[at : at + PAGE] for at in range(0, len(ids), PAGE)):
@@ -352,7 +352,7 @@ def split_reward(parts: Iterable[NewPart]) -> tuple[NewPart | None, list[NewPart
 
 
 def unasked_trajectories(parts: Iterable[NewPart]) -> set[str]:
-    """The trajectories whose reward holds a part that nobody was asked for."""
+    """The trajectories whose reward has a part for which no judge was asked."""
     return {part.trajectory_id for part in parts if part.part == REWARD and part.unasked}
 
 

@@ -337,7 +337,7 @@ async def test_a_tool_call_belongs_to_its_own_keys_runs_alone(store: Store) -> N
 
         engine.next = [Script([tool_call("e__find_order", arguments, "call-1")])]
         home = (await proxy.chat(path="/t/1", headers=one)).headers["x-hone-trajectory"]
-        assert "the run 1 was made with another key" in await call(two, "/t/1")
+        assert "the trajectory 1 belongs to another key" in await call(two, "/t/1")
         assert [s for s in everything.seen if "find_order" in str(s)] == []
         for headers in (two, one):
             assert (await call(headers)).startswith("order 1")

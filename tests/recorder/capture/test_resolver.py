@@ -330,7 +330,9 @@ async def test_a_retry_of_what_broke_in_a_closed_run_is_told_the_run_it_is_recor
 async def test_of_very_many_equal_runs_the_newest_are_looked_at(talk: Talk) -> None:
     runs = await asyncio.gather(*(talk.call([user("ping")], "pong") for _ in range(MOST_EQUAL + 20)))
     ends = content_hashes.chain_node_ids(await talk.recorder._key(PROJECT), [user("ping"), assistant("pong")])[1:]
-    found = await talk.recorder._lane.read(lambda ex: recorded_calls.find_deepest_sampled(ex, PROJECT, ends, ANYBODY))
+    found = await talk.recorder._backend.read(
+        lambda ex: recorded_calls.find_deepest_sampled(ex, PROJECT, ends, ANYBODY)
+    )
     assert [m.call_id for m in found] == sorted((run.call_id for run in runs), reverse=True)[:MOST_EQUAL]
     parent = await talk.recorder.find.parent_in(
         runs[0].attribution.trajectory, [user("ping"), assistant("pong"), user("!")]

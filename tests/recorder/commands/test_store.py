@@ -25,7 +25,7 @@ def test_a_key_is_printed_once_and_can_be_revoked(hone: Hone) -> None:
     assert secret not in hone("keys", "list").stdout
     assert hone("keys", "revoke", "ci").stdout == f"Key {listed['id']} is revoked.\n"
     assert "revoked" in hone("keys", "list").stdout
-    assert "no key 'ci' in force" in hone("keys", "revoke", "ci", fails=True).stderr
+    assert "no valid key 'ci'" in hone("keys", "revoke", "ci", fails=True).stderr
     assert hone.json("keys", "create", "web")["scopes"] == ["infer"]
 
 

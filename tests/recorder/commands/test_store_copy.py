@@ -44,7 +44,7 @@ def test_a_copy_into_a_store_is_refused(hone: Hone, tmp_path: Path, stores: Stor
 def test_a_database_that_is_not_there_is_told_without_the_password(hone: Hone) -> None:
     refused = hone("db", "copy", "--to", "postgresql+asyncpg://me:secret@127.0.0.1:1/hone", fails=True)
     assert "postgresql+asyncpg://me:***@127.0.0.1:1/hone cannot be opened" in refused.stderr
-    assert "Start PostgreSQL, or mend the URL." in refused.stderr
+    assert "Start PostgreSQL, or correct the URL." in refused.stderr
     assert "secret" not in refused.output
 
 

@@ -239,7 +239,7 @@ def test_the_ledger_says_what_codes_mean_and_shows_what_was_trained_only_when_as
 
     hone.do(written)
     assert [e["code"] for e in hone.json("ledger")] == ["zero_variance"]
-    assert "zero_variance: All runs of the group did equally well" in hone("ledger").stdout
+    assert "zero_variance: All trajectories of the group have the same reward" in hone("ledger").stdout
     for asked in (["--trained"], ["--code", "trained"], ["traj_trained"]):
         assert "trained" in [e["code"] for e in hone.json("ledger", *asked)]
     assert hone.json("ledger", "--counts")["trajectory"]["trained"] == 1

@@ -158,7 +158,7 @@ async def test_one_group_that_is_taken_leaves_the_others_unbound(rows: Rows) -> 
     [scenario] = await campaigns.list_scenarios(rows.store, campaign.id, "train")
     await rows.group(external_id="live")
     bindings = [GroupBinding("free", scenario.id, 2), GroupBinding("live", scenario.id, 2)]
-    with pytest.raises(Conflict, match="'live' is there already"):
+    with pytest.raises(Conflict, match="'live' exists already"):
         await campaigns.bind_groups(Project(rows.store, PROJECT), campaign.id, campaign.alias_id, bindings)
     with pytest.raises(NotFound):
         await find_group(Project(rows.store, PROJECT), "free")

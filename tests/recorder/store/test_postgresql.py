@@ -109,8 +109,8 @@ async def store(url: str, tmp_path: Path) -> AsyncIterator[Store]:
 
 
 @asynccontextmanager
-async def recording(store: Store, lane: StoreBackend | None = None) -> AsyncIterator[Recorder]:
-    recorder = Recorder(store, RecorderSettings(), lane)
+async def recording(store: Store, backend: StoreBackend | None = None) -> AsyncIterator[Recorder]:
+    recorder = Recorder(store, RecorderSettings(), backend)
     await recorder.start()
     try:
         yield recorder
@@ -201,7 +201,7 @@ async def test_a_transaction_that_is_cut_midway_is_nothing_at_all_and_says_so(st
 
 
 async def test_a_turn_whose_transaction_was_cut_is_written_once(store: Store, postgres: Postgres) -> None:
-    lane = StoreBackend(store)
+    backend = StoreBackend(store)
     tries = 0
 
     def work(ex: Executor) -> int:
@@ -212,7 +212,7 @@ async def test_a_turn_whose_transaction_was_cut_is_written_once(store: Store, po
             postgres.cut(name_of(store))
         return len(ex.all(NOW))
 
-    assert await lane.write(work) == 1
+    assert await backend.write(work) == 1
     assert tries == 2
     assert len(await Rows(store).all(blobs)) == 1
 
@@ -221,7 +221,7 @@ async def test_a_turn_whose_transaction_was_cut_is_written_once(store: Store, po
 async def test_a_commit_without_an_answer_is_looked_up_and_not_repeated_blindly(
     store: Store, monkeypatch: pytest.MonkeyPatch, arrives: bool
 ) -> None:
-    lane = StoreBackend(store)
+    backend = StoreBackend(store)
     tries = 0
 
     def work(ex: Executor) -> int:
@@ -231,7 +231,7 @@ async def test_a_commit_without_an_answer_is_looked_up_and_not_repeated_blindly(
         return tries
 
     lose_the_next_answer(monkeypatch, arrives)
-    assert await lane.write(work) == tries == (1 if arrives else 2)
+    assert await backend.write(work) == tries == (1 if arrives else 2)
     assert len(await Rows(store).all(trajectories)) == 1
 
 
@@ -260,7 +260,7 @@ def lose_the_next_answer(monkeypatch: pytest.MonkeyPatch, arrives: bool) -> None
 
 
 async def test_of_two_that_wait_for_each_other_one_is_run_again(store: Store) -> None:
-    rows, lane = Rows(store), StoreBackend(store)
+    rows, backend = Rows(store), StoreBackend(store)
     both = [await rows.group(), await rows.group()]
     first_locks = [asyncio.Event(), asyncio.Event()]
     tries = [0, 0]
@@ -273,7 +273,7 @@ async def test_of_two_that_wait_for_each_other_one_is_run_again(store: Store) ->
             await first_locks[1 - mine].wait()
             await conn.execute(update(groups).where(groups.c.id == both[1 - mine]).values(tries=groups.c.tries + 1))
 
-        await lane.write(lambda ex: None, then)
+        await backend.write(lambda ex: None, then)
 
     await asyncio.gather(cross(0), cross(1))
     assert sorted(tries) == [1, 2]
@@ -475,7 +475,7 @@ async def test_who_listens_to_a_hung_server_is_told(
     assert await heard() is not None
     monkeypatch.setattr(postgresql, "READ_ANYWAY_S", 0.0)
     async with hung(postgres):
-        with pytest.raises(StoreUnavailable, match="cannot be listened to"):
+        with pytest.raises(StoreUnavailable, match="cannot receive notifications"):
             await heard()
     assert await heard() is not None
     heard.close()
@@ -567,7 +567,7 @@ async def test_a_database_of_another_encoding_is_refused_before_it_loses_a_turn(
 ) -> None:
     postgres.run("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
     try:
-        with pytest.raises(StoreError, match=r"keeps text as LATIN1.* make it anew with ENCODING 'UTF8'"):
+        with pytest.raises(StoreError, match=r"keeps text as LATIN1.* create it again with ENCODING 'UTF8'"):
             await open_store(tmp_path, RecorderSettings(url=postgres.url("latin")), migrate=True)
     finally:
         postgres.drop("latin")

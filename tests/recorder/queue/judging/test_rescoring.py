@@ -127,7 +127,7 @@ async def test_a_group_that_was_left_out_for_its_score_waits_for_the_judge_again
         ("open", None, "still open"),
         ("ready", None, "waits for the judge already"),
         ("trained", None, "keeps the score that it was trained on"),
-        ("left_out", "deleted", "left out for good"),
+        ("left_out", "deleted", "excluded for good"),
     ],
 )
 async def test_a_group_that_cannot_be_scored_again_says_why(
