@@ -15,7 +15,7 @@ TURNS = st.builds(
     role=st.sampled_from(["user", "assistant"]),
     text=st.sampled_from(["", "yes", "no"]),
     thinking=st.sampled_from(["", "hm"]),
-    asked=st.lists(
+    tool_calls=st.lists(
         st.builds(
             ToolExchange,
             name=st.sampled_from(["find", "read"]),
