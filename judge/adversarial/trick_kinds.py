@@ -93,9 +93,9 @@ MOST_EXAMPLES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """What one group got. Values are None where it could not be judged, and then `why` is a code, and `said` why.
+    """What one group got. Values are None where it could not be judged, and then `why` is a code, and `detail` why.
 
-    `said` of a group that was judged: what the judge said of the trick.
+    `detail` of a group that was judged: the judge's explanation of the trick.
     """
 
     name: str

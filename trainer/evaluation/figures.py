@@ -127,7 +127,7 @@ class VersionFigures:
     `measures`: its success (a share), win rate (of comparisons with the first version's attempts at the same scenario
     and seed, a tie half) and reward, as far as they are told. `differences`: by how much each is above the first one's;
     of wins the share that is won less that is lost. `tempted`: the measures over scenarios that tempt to cheat, which
-    are in nothing else here. `took`: means of an attempt.
+    are in nothing else here. `usage`: means of an attempt.
     """
 
     name: str

@@ -1,15 +1,8 @@
-"""What a campaign measured, as points of its report's curve; the best version, the goals, the health figures. Pure.
+"""Load a campaign's report from its recorded events and the store.
 
-Owns: these. Refuses: the measures themselves (`recorder.views.campaigns.measures`), and stopping by them
-(`trainer.campaign`).
-
-Where a campaign stands, and why it stopped, in a word and a sentence. Pure.
-
-Owns: these words. Refuses: deciding it (`trainer.campaign.stop_rules`).
-
-A report, gathered from what a campaign wrote down and what the store knows of it.
-
-Owns: bringing these together in one shape. Refuses: looks (`text`, `page`), and every decision.
+Owns: the points of its curve, the best version, goals, health figures, and its status as a code and a sentence.
+Refuses: the measures (`recorder.views.campaigns.measures`), stop rules (`trainer.campaign.stop_rules`), and
+presentation (`terminal`, `page`).
 """
 
 from __future__ import annotations

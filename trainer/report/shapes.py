@@ -1,7 +1,6 @@
-"""What a report says, as plain data.
+"""Shapes of a report, which are also its JSON.
 
-Owns: the shapes that are shown and printed as JSON. Refuses: where they come from (`trainer.report.contents`), and how
-they look (`text`, `page`).
+Refuses: loading them (`trainer.report.contents`), and presentation (`terminal`, `page`).
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class GoalResult:
 
 @dataclass(frozen=True, slots=True)
 class ReportMessage:
-    """One message of a conversation. `cut`: how many characters are left out at its end."""
+    """One message of a conversation. `cut`: how many characters are cut off its end."""
 
     role: str
     text: str
@@ -62,7 +61,7 @@ class ReportMessage:
 
 @dataclass(frozen=True, slots=True)
 class ReportConversation:
-    """One run. `skipped`: how many messages are left out, behind the first `head`."""
+    """One trajectory. `skipped`: how many messages are omitted, after the first `head`."""
 
     trajectory: str
     version: str
@@ -74,7 +73,7 @@ class ReportConversation:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioPair:
-    """One scenario by the first version and by the best: of each the run nearest to its mean reward.
+    """One scenario by the first version and by the best: of each the trajectory nearest to its mean reward.
 
     `rise`: by how much the mean reward rose; None where rewards of different groups cannot be compared.
     """
@@ -96,7 +95,7 @@ class AlarmEvidence:
 
 @dataclass(frozen=True, slots=True)
 class ExcludedTrajectories:
-    """Runs that were not trained on, with the reason's sentence."""
+    """Trajectories that were excluded by one reason, with its sentence."""
 
     code: str
     trajectories: int

@@ -41,7 +41,7 @@ _STATES: Final = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED, Grou
 class RescoreCandidate:
     """One group. `recipe_hash`: of its current score, or where that stays as it is, of its newest; None: it has none.
 
-    `reason`: why it is left out. `alias` and `reward_recipe` (its campaign's) say by which recipe it is judged now.
+    `reason`: why it is left out. `alias` and `judge_recipe` (its campaign's) say by which recipe it is judged now.
     """
 
     id: str

@@ -99,8 +99,8 @@ class ComparisonCell:
     """What an attempt did in one row.
 
     `state`: `shared` (all columns did the same, and the first alone carries it), `same` (as the attempt numbered
-    `against` on its left, which carries it), `differs` (by `words`, from `against`, the most alike on its left; None:
-    it is the leftmost one here), `missing` (it has no turn here). `words` says in words what differs.
+    `against` on its left, which carries it), `differs` (from `against`, the most alike on its left; None:
+    it is the leftmost one here), `missing` (it has no turn here). `differences` names what differs.
     """
 
     state: Literal["shared", "same", "differs", "missing"]
@@ -149,7 +149,7 @@ class Comparison:
     """Attempts side by side. `attempts` are all, best first; `columns` the numbers of those whose turns are compared.
 
     `rule` says how the advantages come about. `beginning` is what all columns begin with, `rows` what comes then, a
-    cell a column; `turns_left`: of a longer column, how many turns are not compared.
+    cell a column; `turns_not_shown`: of a longer column, how many turns are not compared.
     """
 
     group: GroupHead

@@ -54,11 +54,10 @@ class TrajectoryPrompt:
 class ScoreRecord(ScoreRow):
     """One score. `current`: it is the group's. `reply`: what the judge model said, None where none was asked.
 
-    `beside`: of the current score, what another judge said of the group, which moved nothing.
+    `cross_checks`: of the current score, the verdicts of the other judge, which change no state.
 
-    `asked`: what it was asked about the group (of several requests, by the one that was named), and `run_prompts` about
-    single runs, told of the one score whose prompt was wanted; `prompt_kept`: whether there is any. `prompt_hash`: of
-    that about the group, but for order and ids; `order_seed`: of the order in which it saw the runs.
+    `prompt`: what the judge was asked about the group (of several replies, for the chosen one); `trajectory_prompts`:
+    what it was asked about single trajectories. Both are loaded for one score only.
     """
 
     id: str

@@ -87,7 +87,7 @@ class PendingVersion:
 
 @dataclass(frozen=True, slots=True)
 class JudgingTrouble:
-    """Groups that could not be judged, by why. `said`: the newest words about it."""
+    """Groups that could not be judged, by reason code. `detail`: the newest error text."""
 
     code: str
     groups: int
@@ -97,7 +97,7 @@ class JudgingTrouble:
 
 @dataclass(frozen=True, slots=True)
 class MissingPart:
-    """A part of the reward that some of the newest runs have no value of. `said`: why, of one of them."""
+    """A part of the reward that some of the newest trajectories lack. `detail`: why, for one of them."""
 
     part: str
     trajectories: int

@@ -22,7 +22,7 @@ class JudgeAgreement:
     """Two judges of an alias's groups by one recipe, as of the newest group that both were to judge.
 
     `scores`: which of them does. `groups`, and the mean tau-b with where it is: over the newest that both judged.
-    `turn`: the newest change of who scores, in words. `failed`: why nothing came of asking the other one. `alarms`:
+    `switch`: the newest change of who scores, in words. `failed`: why nothing came of asking the other one. `alarms`:
     what somebody should look at, as sentences.
     """
 

@@ -45,7 +45,7 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class ToolError:
-    """A tool call that went wrong. `said`: the beginning of what the tool, or its server's fault, said."""
+    """A failed tool call. `detail`: the beginning of the tool's result or of its server's error."""
 
     id: str
     server: str | None
@@ -59,7 +59,7 @@ class ToolError:
 
 @dataclass(frozen=True, slots=True)
 class ToolUsage:
-    """All of it. `calls`: how many were looked at; `whole`: whether these are all."""
+    """Usage by tool. `calls`: how many calls were read; `is_complete`: whether these are all."""
 
     calls: int
     is_complete: bool

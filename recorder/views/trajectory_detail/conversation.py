@@ -83,7 +83,7 @@ class ConversationMessage:
     thinking: str | None = None
     media: tuple[str, ...] = ()
     tool_calls: tuple[ToolRequest, ...] = ()
-    gateway_calls: tuple[ToolCallView, ...] = ()  # of the gateway's, which answer none of `asked` for sure
+    gateway_calls: tuple[ToolCallView, ...] = ()  # that execute none of `tool_calls` for certain
     sampled: SampledAnswer | None = None
     unselected_choices: tuple[ConversationMessage, ...] = ()  # the choices that the agent did not go on with
     branches: tuple[ConversationBranch, ...] = ()  # what begins behind this turn
@@ -101,7 +101,7 @@ class ConversationBranch:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A run's conversation; `apart` is what has no turn to begin behind."""
+    """A trajectory's conversation. `unplaced_branches`: branches that begin at none of its messages."""
 
     messages: tuple[ConversationMessage, ...]
     unplaced_branches: tuple[ConversationBranch, ...] = ()

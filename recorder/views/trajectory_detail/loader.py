@@ -1,6 +1,6 @@
 """One run, all that a page shows of it.
 
-Owns: putting it together. Refuses: its pieces (`turns`, `load_outcome`, `build_timeline`), pages and printing.
+Owns: loading it as a whole. Refuses: its parts (`conversation`, `outcome`, `timeline`), pages and printing.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class JudgeExplanation:
 class JudgeScore:
     """The current score of the run's group, and its parts about the run: the reward first.
 
-    `words`: what each of several replies says of the run.
+    `explanation_by_judge`: the explanation of each of several replies.
     """
 
     score: StoredScore

@@ -50,7 +50,7 @@ _EACH: Final = 6  # groups of one task and version that are told
 
 @dataclass(frozen=True, slots=True)
 class TaskGroup:
-    """One group. `reward`: the mean of its runs, if it was judged; `runs`: how many have one."""
+    """One group. `reward`: the mean of its runs, if it was judged; `trajectories`: how many have one."""
 
     id: str
     external_id: str | None

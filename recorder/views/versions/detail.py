@@ -39,7 +39,7 @@ class TrainedGroup:
 
 @dataclass(frozen=True, slots=True)
 class VersionDetail:
-    """`beside`: the name of the version whose tasks are set beside this one's: its parent, if no other is named."""
+    """One version. `compared_with`: the version whose tasks are compared with its own; by default its parent."""
 
     version: AncestryVersion
     moves: Sequence[VersionMove]
