@@ -57,7 +57,8 @@ class ScoreRecord(ScoreRow):
     `cross_checks`: of the current score, the verdicts of the other judge, which change no state.
 
     `prompt`: what the judge was asked about the group (of several replies, for the chosen one); `trajectory_prompts`:
-    what it was asked about single trajectories. Both are loaded for one score only.
+    what it was asked about single trajectories. Both are loaded for one score only. `prompt_kept`: whether a prompt is
+    stored. `prompt_hash`: of the group's prompt without order and ids; `order_seed`: of the trajectories' order in it.
     """
 
     id: str
