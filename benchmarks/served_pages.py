@@ -43,8 +43,8 @@ _NO_PAGES: Final = ("/static/", "/charts/", "/sign-")
 # A list with what people narrow it by, besides its first page.
 _NARROWED: Final = {
     "/runs": (
-        "?said=order",
-        '?said="arrives in 3 days"',
+        "?search=order",
+        '?search="arrives in 3 days"',
         "?state=completed&purpose=train",
         "?tool_error=yes",
         "?reward_from=0.9",

@@ -36,7 +36,7 @@ WAITING: Final = "waiting"
 SAID_EVERY_S: Final = 15.0  # in a log, what is waited for is not said more often
 _STYLES: Final = {
     "up": "green", "ready": "bold green", "swap": "bold green", "step": "cyan", "judged": "cyan", "gate": "cyan",
-    "fine": "green", "note": "yellow", "restarting": "yellow", "rollback": "yellow", "left out": "yellow",
+    "fine": "green", "note": "yellow", "restarting": "yellow", "rollback": "yellow", "excluded": "yellow",
     "fault": "red", "failed": "red", "wrong": "red", "starting": "dim", "stopped": "dim", "waiting": "dim",
 }  # fmt: skip
 _NOTHING: Final[Mapping[str, Any]] = {}
@@ -170,7 +170,7 @@ class JsonOutput:
         said = "\n".join([text, *_sentences(stages)])
         if said != self._said:
             self._said = said
-            facts: dict[str, Any] = {"groups": dict(waiting.groups), "runs_open": waiting.runs_open}
+            facts: dict[str, Any] = {"groups": dict(waiting.groups), "open_trajectories": waiting.open_trajectories}
             facts["due_in_s"] = {state: waiting.in_s(state, at) for state in waiting.due}
             self.tell(WAITING, text, facts | {"stages": [asdict(one) for one in stages]})
 

@@ -35,7 +35,7 @@ OPENED: Final[Sequence[Where]] = (
     Where("/runs/{run:str}", "open", lambda rich: f"/runs/{rich.open_run}"),
     Where("/runs/{run:str}/calls/{call:str}", "tokens", lambda rich: f"/runs/{rich.run}/calls/{rich.call}"),
     Where("/runs/{run:str}/delete", "asked", lambda rich: f"/runs/{rich.run}/delete"),
-    Where("/runs", "search", lambda _: "/runs?said=depot&alias=helpdesk"),
+    Where("/runs", "search", lambda _: "/runs?search=depot&alias=helpdesk"),
     Where("/runs", "nothing found", lambda _: "/runs?state=abandoned"),
     Where("/versions/{name:path}", "trained", lambda rich: f"/versions/{rich.canary}"),
     Where("/versions/{name:path}", "the base", lambda _: "/versions/helpdesk@0"),

@@ -63,21 +63,21 @@ class FilterForm:
     @property
     def used(self) -> bool:
         """Whether the list is narrowed at all."""
-        return bool(self.asked.said)
+        return bool(self.asked.filters)
 
     @property
     def folded(self) -> bool:
         """Whether none of the fields below the search is used."""
-        return all(name == "said" for name, _ in self.asked.said)
+        return all(name == "search" for name, _ in self.asked.filters)
 
     @property
-    def said(self) -> str:
+    def search(self) -> str:
         """What is searched for."""
-        return next((value for name, value in self.asked.said if name == "said"), "")
+        return next((value for name, value in self.asked.filters if name == "search"), "")
 
     def address(self, before: str | None = None) -> str:
         """The page of these filters that begins before an id; without one, the newest."""
-        said = [*self.asked.said, *([] if before is None else [("before", before)])]
+        said = [*self.asked.filters, *([] if before is None else [("before", before)])]
         return f"{self.path}?{urlencode(said)}" if said else self.path
 
 
@@ -85,12 +85,12 @@ def build_filter_form(
     path: str, asked: ListQuery, words: Mapping[str, FilterParam], offered: Mapping[str, Sequence[str]]
 ) -> FilterForm:
     """The form of a list; `offered`: the values that there are, by word."""
-    fields = [_field(word, asked, offered.get(word.name, ())) for word in words.values() if word.name != "said"]
+    fields = [_field(word, asked, offered.get(word.name, ())) for word in words.values() if word.name != "search"]
     return FilterForm(path, asked, sorted(fields, key=lambda field: not (field.several and field.options)))
 
 
 def _field(word: FilterParam, asked: ListQuery, offered: Sequence[str]) -> FilterField:
-    values = [value for name, value in asked.said if name == word.name]
+    values = [value for name, value in asked.filters if name == word.name]
     options = word.takes or offered
     missing = [value for value in values if options and value not in options]  # asked for, and there is none now
     label = _LABELS.get(word.name) or word.name.replace("_", " ")

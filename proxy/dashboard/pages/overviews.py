@@ -50,7 +50,7 @@ async def judge_page(shown: ForPages, request: AnyRequest) -> Response[str]:
 async def tools_page(shown: ForPages, request: AnyRequest) -> Response[str]:
     """The page."""
     found = await shown.stands.tools()
-    return render_page(request, "tools.html", servers=found.servers, used=found.used)
+    return render_page(request, "tools.html", servers=found.servers, used=found.usage)
 
 
 _LEARN: Final = "learn."  # the settings of budgets and hours
@@ -79,5 +79,5 @@ async def training_page(
         aliases=await get_aliases(shown.project),
         limits=[one for one in shown.stands.settings if one.key.startswith(_LEARN) and one.value is not None],
         charts_of=step_charts(stand.steps),
-        lessons=outcome_chart(stand.lessons),
+        lessons=outcome_chart(stand.outcomes),
     )

@@ -46,7 +46,7 @@ _STATES: Final = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED, Grou
 class RescoreCandidate:
     """One group. `recipe_hash`: of its current score, or of its newest if the current one stays; None: it has none.
 
-    `reason`: why it is excluded. `alias` and `reward_recipe` (its campaign's) determine its current judge recipe.
+    `reason`: why it is excluded. `alias` and `judge_recipe` (its campaign's) determine its current judge recipe.
     """
 
     id: str
@@ -55,7 +55,7 @@ class RescoreCandidate:
     alias_id: str | None
     alias: str | None
     campaign_id: str | None
-    reward_recipe: str | None
+    judge_recipe: str | None
     scenario_id: str | None
     recipe_hash: str | None
 

@@ -56,7 +56,7 @@ class Attempt:
     """
 
     number: int
-    run: Member
+    trajectory: Member
     reward: float | None
     explanation: str | None
     parts: tuple[Part, ...]
@@ -87,7 +87,7 @@ class Preference:
     at: float
     tie: bool = False
 
-    def told(self) -> str:
+    def sentence(self) -> str:
         """What was said, in words."""
         if self.tie:
             return f"attempts {self.winner} and {self.loser} are as good as each other"
@@ -99,13 +99,13 @@ class ComparisonCell:
     """What an attempt did in one row.
 
     `state`: `shared` (all columns did the same, and the first alone carries it), `same` (as the attempt numbered
-    `against` on its left, which carries it), `differs` (by `words`, from `against`, the most alike on its left; None:
-    it is the leftmost one here), `missing` (it has no turn here). `words` says in words what differs.
+    `against` on its left, which carries it), `differs` (from `against`, the most alike on its left; None:
+    it is the leftmost one here), `missing` (it has no turn here). `differences` names what differs.
     """
 
     state: Literal["shared", "same", "differs", "missing"]
     against: int | None = None
-    words: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
     role: str | None = None
     text: str = ""
     thinking: str = ""
@@ -149,7 +149,7 @@ class Comparison:
     """Attempts side by side. `attempts` are all, best first; `columns` the numbers of those whose turns are compared.
 
     `rule` says how the advantages come about. `beginning` is what all columns begin with, `rows` what comes then, a
-    cell a column; `turns_left`: of a longer column, how many turns are not compared.
+    cell a column; `turns_not_shown`: of a longer column, how many turns are not compared.
     """
 
     group: GroupHead
@@ -159,7 +159,7 @@ class Comparison:
     columns: tuple[int, ...]
     beginning: tuple[ComparisonCell, ...]
     rows: tuple[tuple[ComparisonCell, ...], ...]
-    turns_left: tuple[int, ...]
+    turns_not_shown: tuple[int, ...]
 
     def attempt(self, number: int) -> Attempt:
         """One attempt by its number."""

@@ -1,16 +1,8 @@
-"""Runs that can be shown to a person, by their groups, and what people chose between them.
+"""Trajectories that reviewers may see, the stable random draw, and the blind view of a pair.
 
-Owns: these queries. Refuses: which groups are worth a look (`recorder.views.review.candidates`, `gains`).
-
-What is drawn for people: which pairs, and which run stands first.
-
-Owns: the draw, by a keyed hash. Refuses: what is drawn from. The key is the project's own, so a draw is the same
-whenever it is looked at, and nobody foresees it.
-
-Two runs as a person sees them who is to choose: what they did, turn by turn, and nothing that was made of it.
-
-Owns: what is shown of a pair. Refuses: versions, models, rewards and judges' words: none of it is read here. What the
-agents themselves wrote is shown as it is, also where it names a model.
+Owns: these queries, and the order of a pair, by a hash with the project's own key: it is the same at every look, and
+nobody can predict it. Refuses: which groups are worth a review (`recorder.views.review.candidates`). A blind pair shows
+no version, model, reward or judge's explanation; agents' own texts are shown unchanged, even if they name a model.
 """
 
 from __future__ import annotations
@@ -152,12 +144,13 @@ NAMES = ("A", "B")
 
 @dataclass(frozen=True, slots=True)
 class BlindPair:
-    """`beginning` is what both begin with, `rows` what comes then, a cell a run; `turns_left`: of each, how many turns
-    are not shown."""
+    """`beginning`: the shared first turns. `rows`: the turns after them, one cell a trajectory. `turns_not_shown`: how
+    many turns of each are not shown.
+    """
 
     beginning: Sequence[ComparisonCell]
     rows: Sequence[Sequence[ComparisonCell]]
-    turns_left: Sequence[int]
+    turns_not_shown: Sequence[int]
 
 
 async def load_blind_pair(store: Store, first: str, second: str) -> BlindPair:

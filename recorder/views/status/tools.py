@@ -45,7 +45,7 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class ToolError:
-    """A tool call that went wrong. `said`: the beginning of what the tool, or its server's fault, said."""
+    """A failed tool call. `detail`: the beginning of the tool's result or of its server's error."""
 
     id: str
     server: str | None
@@ -54,15 +54,15 @@ class ToolError:
     trajectory_id: str | None
     at: float
     seconds: float
-    said: str
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUsage:
-    """All of it. `calls`: how many were looked at; `whole`: whether these are all."""
+    """Usage by tool. `calls`: how many calls were read; `is_complete`: whether these are all."""
 
     calls: int
-    whole: bool
+    is_complete: bool
     tools: Sequence[ToolUse]
     errors: Sequence[ToolError]
 

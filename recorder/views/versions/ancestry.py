@@ -1,5 +1,4 @@
-"""The line of descent of an alias: each version with what it was trained on, what it was measured at, and what was
-decided about it.
+"""The ancestry of an alias: each version with its training data, its measure and the decisions about it.
 
 Owns: these views. Refuses: deciding (`recorder.registry`), and drawing them.
 
@@ -40,7 +39,7 @@ class TrainingSource:
     step: int
     campaign_id: str | None
     groups: int
-    runs: int
+    trajectories: int
     metrics: Mapping[str, Any]
 
 

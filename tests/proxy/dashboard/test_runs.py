@@ -66,14 +66,14 @@ async def test_a_search_finds_runs_by_what_was_said_and_shows_the_words_around_i
     await proxy.chat("Where is the lamp?", path="/t/lamp")
     while await index_calls(Project(proxy.store, PROJECT)):
         pass
-    found = await page(proxy, "/hone/runs?said=blue+kettle&state=open")
+    found = await page(proxy, "/hone/runs?search=blue+kettle&state=open")
     assert len(found.lines) == 1
     assert found.marked == ["blue", "kettle"]
     assert "the <i>blue</i> kettle?" in found.lines[0]
-    told = (await proxy.http.get("/hone/v1/trajectories?said=kettle")).json()
+    told = (await proxy.http.get("/hone/v1/trajectories?search=kettle")).json()
     [run] = told["trajectories"]
     assert told["snippets"][run["id"]]["text"].startswith("Where is the")
-    assert (await page(proxy, "/hone/runs?said=blue+lamp")).lines == []
+    assert (await page(proxy, "/hone/runs?search=blue+lamp")).lines == []
 
 
 async def test_older_and_newest_lead_through_the_list_with_its_filters(proxy: Proxy) -> None:
