@@ -48,7 +48,7 @@ async def test_the_page_goes_on_while_somebody_trains_and_stands_when_nobody_doe
     await expect(table).to_have_attribute("open", "")
     await nobody_trains(own)
     await page.clock.run_for(_MS)
-    await expect(learner).to_contain_text("none runs")
+    await expect(learner).to_contain_text("not running")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     await page.clock.run_for(5 * _MS)
