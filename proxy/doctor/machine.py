@@ -101,7 +101,7 @@ def check_base(settings: HoneSettings) -> Finding:
         return Finding(
             "base",
             FindingLevel.NOTE,
-            "the engine is configured by URL only: Hone will record and judge, but never train.",
+            "the engine is given by its URL alone: Hone will record and judge, but never train.",
             "To train, set `base` in [engine] or [trainer] to the weights that it serves (docs/your-vllm.md).",
         )
     folder = base_folder(settings.engine)
