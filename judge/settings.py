@@ -248,7 +248,7 @@ class JudgeSettings(BaseModel):
     the run was at fault (a function failed on it): then the run has no reward. `hold`: its group waits, and is tried
     again. Default: `exclude`; for feedback that enters the mean `drop_part`."""
     recipes: dict[str, RecipeSettings] = {}
-    """Further recipes, by name: an alias or a campaign says with `reward_recipe` which its runs are judged by. The top
+    """Further recipes, by name: an alias or a campaign says with `judge_recipe` which its runs are judged by. The top
     of [judge] is the recipe `default`."""
     feedback: FeedbackSettings = Field(default_factory=FeedbackSettings)
     """How long feedback is waited for."""
@@ -373,7 +373,7 @@ class JudgeSettings(BaseModel):
         )
 
     def for_aliases(self, recipes: Mapping[str, str]) -> JudgeSettings:
-        """These settings, told by which recipe the runs of an alias are judged (`aliases.NAME.reward_recipe`)."""
+        """These settings, told by which recipe the runs of an alias are judged (`aliases.NAME.judge_recipe`)."""
         told = self.model_copy()
         told._of_aliases = dict(recipes)
         return told

@@ -55,6 +55,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "completion": ("proxy.commands.completion:completion", "Print what makes a shell complete these commands."),
 }
 
+# Flags that have another name today, by command. The error for an old flag names the new one.
+RENAMED_FLAGS: dict[tuple[str, str], str] = {
+    ("trajectories", "--said"): "--search",
+    ("train", "--reward-recipe"): "--judge-recipe",
+    ("eval", "--reward-recipe"): "--judge-recipe",
+    ("scenarios from-traffic", "--runs"): "--trajectories",
+}
+
 
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called."""
@@ -98,7 +106,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except click.ClickException as e:
-            print_click_error(e)
+            print_click_error(_with_new_flag(e))
             ctx.exit(e.exit_code)
         except Exception as e:  # the boundary to the terminal: what is not ours is raised again
             explained = explain(e)
@@ -107,6 +115,15 @@ class LazyGroup(click.Group):
             message, exit_code = explained
             print_error(message)
             ctx.exit(exit_code)
+
+
+def _with_new_flag(error: click.ClickException) -> click.ClickException:
+    """For an unknown flag of `RENAMED_FLAGS`, an error that names today's; any other error unchanged."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return error
+    command = error.ctx.command_path.partition(" ")[2]
+    new = RENAMED_FLAGS.get((command, error.option_name))
+    return error if new is None else click.UsageError(f"{error.option_name} is now called {new}.", error.ctx)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -25,7 +25,7 @@ class RecorderSettings(BaseModel):
     """What happens to the answer when the store cannot commit: serve it unrecorded (and alarm), or refuse it."""
     queue_bytes: int = Field(256 * 1024 * 1024, gt=0)
     """Bound of the writer's queue."""
-    batch_turns: int = Field(64, gt=0)
+    batch_calls: int = Field(64, gt=0)
     """Most turns in one commit."""
     open_row_after_s: float = Field(1.0, ge=0)
     """A call that is still running after this time is shown as open in the store."""

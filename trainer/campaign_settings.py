@@ -178,7 +178,7 @@ class CampaignSettings(BaseModel):
     success_threshold: float = 0.5
     """A value of at least this is a success."""
 
-    reward_recipe: str | None = None
+    judge_recipe: str | None = None
     """The recipe of [judge.recipes] by which its runs are judged. Default: its alias's, else `default`."""
     judge_timeout_s: float = Field(600.0, gt=0)
     """How long the scores of a step may take; a step goes on without groups that have none by then."""

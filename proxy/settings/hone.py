@@ -112,10 +112,10 @@ class HoneSettings(BaseSettings):
 
     def _know_recipes(self) -> None:
         """Refuse recipes that are not there; the judge is told which alias names which."""
-        of_aliases = {name: alias.reward_recipe for name, alias in self.aliases.items() if alias.reward_recipe}
-        said = {f"aliases.{name}.reward_recipe": recipe for name, recipe in of_aliases.items()}
-        if self.campaign.reward_recipe:
-            said["campaign.reward_recipe"] = self.campaign.reward_recipe
+        of_aliases = {name: alias.judge_recipe for name, alias in self.aliases.items() if alias.judge_recipe}
+        said = {f"aliases.{name}.judge_recipe": recipe for name, recipe in of_aliases.items()}
+        if self.campaign.judge_recipe:
+            said["campaign.judge_recipe"] = self.campaign.judge_recipe
         known = self.judge.known_recipes()
         for key, recipe in said.items():
             if recipe not in known:

@@ -18,7 +18,7 @@ import errno
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, get_args, get_origin
@@ -55,6 +55,14 @@ PRESETS: Final[Mapping[str, Mapping[str, Any]]] = {
 FILE_NAME = "hone.toml"
 # Variables that Hone reads or gives to agents, and that are no settings.
 NOT_SETTINGS = frozenset({"HONE_CONFIG", "HONE_DEBUG", "HONE_MODEL", "HONE_TASK_ID", "HONE_TASK_INPUT"})
+
+# Settings that have another name today; `*` is a name of the user's own. The error for an old key names the new one.
+RENAMED_SETTINGS: Final[Mapping[str, str]] = {
+    "recorder.batch_turns": "recorder.batch_calls",
+    "campaign.reward_recipe": "campaign.judge_recipe",
+    "aliases.*.reward_recipe": "aliases.*.judge_recipe",
+    "aliases.*.recipe": "aliases.*.notes",
+}
 
 Raw = dict[str, Any]
 
@@ -276,9 +284,26 @@ def _explain(error: ErrorDetails, origin: Mapping[str, str]) -> str:
         return f"{source}: {key}: {error['msg'].removeprefix('Value error, ')}"
     if error["type"] != "extra_forbidden":
         return f"{source}: {key}: {error['msg']} (got {str(display_value(key, error['input']))[:200]!r})"
+    if (new_key := _renamed(loc)) is not None:
+        spelt = f" (variable {_variable(new_key)})" if source.startswith("env ") else ""
+        return f"{source}: {key!r} is now called {new_key!r}{spelt}. Rename it."
     near = _nearest(loc)
     hint = f" Did you mean {near!r}?" if near else " `hone config` lists the known ones."
     return f"{source}: unknown key {key!r}.{hint}"
+
+
+def _renamed(loc: Sequence[str]) -> str | None:
+    """Today's key of a setting that was renamed; None for any other."""
+    for old, new in RENAMED_SETTINGS.items():
+        parts = old.split(".")
+        if len(parts) == len(loc) and all(part in ("*", name) for part, name in zip(parts, loc, strict=True)):
+            own = next((name for part, name in zip(parts, loc, strict=True) if part == "*"), "")
+            return new.replace("*", own)
+    return None
+
+
+def _variable(key: str) -> str:
+    return ENV_PREFIX + key.replace(".", NESTED).upper()
 
 
 def _nearest(loc: list[str]) -> str | None:

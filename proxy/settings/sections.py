@@ -381,7 +381,7 @@ class AliasSettings(BaseModel):
     alias goes back by itself."""
     baseline: Literal["group", "running"] | None = None
     """What its runs' rewards are compared with in training. Default: `trainer.baseline`."""
-    reward_recipe: str | None = None
+    judge_recipe: str | None = None
     """The recipe of [judge.recipes] by which its runs are judged. Default: `default`, the top of [judge]. A campaign
     that names one goes before it."""
     fallback: str | None = None
@@ -390,5 +390,5 @@ class AliasSettings(BaseModel):
     """How its calls are sampled."""
     shadow: ShadowSettings = ShadowSettings()
     """Which turns of its live runs are answered again, to learn from."""
-    recipe: dict[str, Any] = {}
+    notes: dict[str, Any] = {}
     """Free-form notes kept with the alias and shown with its versions."""

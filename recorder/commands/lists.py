@@ -131,10 +131,17 @@ def _narrowed(words: Mapping[str, FilterParam]) -> Callable[[F], F]:
     return add
 
 
+# Where a flag is not called as its parameter of pages and `/hone/v1`.
+_FLAG_NAMES: Final = {"said": "search"}
+
+
+def _flag(parameter: str) -> str:
+    return f"--{_FLAG_NAMES.get(parameter, parameter).replace('_', '-')}"
+
+
 def _option(word: FilterParam) -> Callable[[F], F]:
-    flag = f"--{word.name.replace('_', '-')}"
     kind = click.Choice(word.takes) if word.takes else click.STRING
-    return click.option(flag, word.name, multiple=word.many, type=kind, help=word.about)
+    return click.option(_flag(word.name), word.name, multiple=word.many, type=kind, help=word.about)
 
 
 @click.command()
@@ -176,7 +183,7 @@ def _read(filter_of: Callable[[Sequence[tuple[str, str]]], R], said: Mapping[str
     try:
         return filter_of([(name, one) for name, several in values for one in several])
     except FilterInvalid as e:
-        raise click.BadParameter(str(e), param_hint=f"--{e.word.replace('_', '-')}") from e
+        raise click.BadParameter(str(e), param_hint=_flag(e.word)) from e
 
 
 async def _named(project: Project, wanted: TrajectoryFilter) -> TrajectoryFilter:

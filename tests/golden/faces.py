@@ -30,7 +30,7 @@ from tests.proxy.running import Proxy, serving
 COMMANDS: Final[Sequence[str]] = (
     "status",
     "trajectories --limit 12",
-    "trajectories --said depot --limit 3",
+    "trajectories --search depot --limit 3",
     "trajectories --state abandoned",
     "groups",
     "groups --state unscored",

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @path_option("--python", "The Python that runs the agent [Hone's].")
 @path_option("--cwd", "The folder the agent runs in [this one].")
-@click.option("--reward-recipe", metavar="NAME", help="The recipe that its runs are judged by [the alias's].")
+@click.option("--judge-recipe", metavar="NAME", help="The recipe that its runs are judged by [the alias's].")
 @click.option("--concurrency", type=int, help="Most attempts at one time [64].")
 @click.option("--proxy", "proxy_url", metavar="URL", help="A proxy that runs; nothing is started in its place.")
 @click.option("--new", "fresh", is_flag=True, help="Begin another, even if the same evaluation is unfinished.")

@@ -139,12 +139,20 @@ def _show_generated(made: GenerationOutcome, out: Path | None, *, as_json: bool)
     help="Of such runs only: reward<0.5, calls>=3, version=NAME@2, tag.team=billing. Repeatable: all must hold.",
 )  # fmt: skip
 @click.option("--replay", is_flag=True, help="With the run's own tools and their results, for `hone train --replay`.")
-@click.option("--runs", default=2000, show_default=True, type=click.IntRange(1), help="Newest runs that are looked at.")
+@click.option(
+    "--trajectories", default=2000, show_default=True, type=click.IntRange(1), help="How many of the newest are read."
+)
 @path_option("--out", "JSONL file to write [they are only shown].")
 @click.option("--yes", is_flag=True, help="Write without asking.")
 @click.pass_obj
 def from_traffic(
-    context: Context, alias: str, conditions: tuple[str, ...], replay: bool, runs: int, out: Path | None, yes: bool
+    context: Context,
+    alias: str,
+    conditions: tuple[str, ...],
+    replay: bool,
+    trajectories: int,
+    out: Path | None,
+    yes: bool,
 ) -> None:
     """Show what agents were first asked, as scenarios, and write them to a file for `hone train`.
 
@@ -159,7 +167,7 @@ def from_traffic(
     settings = context.settings()
     redaction = Redactor(settings.recorder.redact)
     opening = traffic.opening_key if replay else traffic.opening_text
-    tasks = asyncio.run(_tasks(settings, alias, conditions, redaction, opening, runs))
+    tasks = asyncio.run(_tasks(settings, alias, conditions, redaction, opening, trajectories))
     found = traffic.replay_scenarios(tasks.found, redaction) if replay else traffic.task_scenarios(tasks.found)
     if not context.json:
         _show_tasks(tasks)

@@ -48,7 +48,7 @@ def require_judge_model(plan: CampaignPlan, settings: HoneSettings) -> None:
 
     judge, declared = settings.judge, list(settings.declared_aliases())
     alias = plan.settings.alias or (declared[0] if len(declared) == 1 else None)
-    recipe = judge.by_recipe(judge.recipe_of(alias, plan.settings.reward_recipe))
+    recipe = judge.by_recipe(judge.recipe_of(alias, plan.settings.judge_recipe))
     if recipe.model or not any(reward.kind == "rubric" for reward in recipe.in_force()):
         return
     for scenario in (one for part in plan.parts.values() for one in part):
@@ -65,7 +65,7 @@ def require_recipe(begun_with: str | None, settings: HoneSettings) -> None:
     known = settings.judge.known_recipes()
     if begun_with is not None and begun_with not in known:
         raise click.UsageError(
-            f"the campaign was begun with the recipe {begun_with!r} (campaign.reward_recipe), which [judge.recipes] "
+            f"the campaign was begun with the recipe {begun_with!r} (campaign.judge_recipe), which [judge.recipes] "
             f"does not have any more (known: {', '.join(known)}): add it again, or begin another campaign."
         )
 
@@ -155,7 +155,7 @@ def _listed(_context: click.Context, _option: click.Parameter, names: tuple[str,
 @path_option("--python", "The Python that runs the agent [Hone's].")
 @path_option("--cwd", "The folder the agent runs in [this one].")
 @click.option("--alias", metavar="NAME", help="The alias to train [the only one].")
-@click.option("--reward-recipe", metavar="NAME", help="The recipe that its runs are judged by [the alias's].")
+@click.option("--judge-recipe", metavar="NAME", help="The recipe that its runs are judged by [the alias's].")
 @click.option("--name", help="Name of the campaign [the scenario file's].")
 @click.option("--steps", type=int, help="Most steps [20].")
 @click.option("--scenarios-per-step", type=int, help="Scenarios in a step [8].")
@@ -218,7 +218,7 @@ async def _train(context: Context, proxy_url: str | None, resume: str | None, *,
             key.removeprefix("campaign."): v for key, v in context.overrides.items() if key.startswith("campaign.")
         }
         plan = await setup.load_plan(settings.data, settings.recorder, settings.project, resume, given)
-        require_recipe(plan.settings.reward_recipe, settings)
+        require_recipe(plan.settings.judge_recipe, settings)
     env = {"HONE_CAMPAIGN__PRESET": preset} if preset else {}  # the judge's defaults are the recipe's too
     wanted = wanted_services(context, settings, proxy_url, env)
     with choose_progress(as_json=context.json) as shown:

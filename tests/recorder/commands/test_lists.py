@@ -49,7 +49,7 @@ def test_a_watched_list_that_nobody_would_see_is_refused(hone: Hone) -> None:
         ("trajectories", ("--reward-from", "much"), "'much' is no number"),
         ("trajectories", ("--tag", "=x"), "names no tag"),
         ("groups", ("--spread-to", "wide"), "--spread-to"),
-        ("groups", ("--said", "x"), "No such option"),
+        ("groups", ("--search", "x"), "No such option"),
     ],
 )
 def test_a_bad_value_is_told_with_its_option(hone: Hone, command: str, options: tuple[str, ...], says: str) -> None:

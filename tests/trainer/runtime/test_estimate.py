@@ -92,7 +92,7 @@ def test_without_a_store_it_tells_by_lengths_and_makes_nothing(folder: Path) -> 
 
 
 def test_the_recipe_of_the_campaign_is_counted(folder: Path) -> None:
-    found = as_json("--reward-recipe", "strict")
+    found = as_json("--judge-recipe", "strict")
     assert (found["recipe"], found["counts"]["ruler"], found["counts"]["rubric"]) == ("strict", 0, 8)
 
 
@@ -134,7 +134,7 @@ def test_a_strong_judge_is_not_asked_for_what_moves_no_reward(folder: Path) -> N
     (folder / "hone.toml").write_text(TOML.replace('model = "openai/judge"', strong))
     found = as_json()
     assert (found["counts"]["rubric"], found["strong"]["rubric"], found["strong"]["ruler"]) == (8, 0, 2)
-    assert as_json("--reward-recipe", "strict")["strong"]["rubric"] == 8
+    assert as_json("--judge-recipe", "strict")["strong"]["rubric"] == 8
 
 
 async def test_what_the_strong_judge_took_lately_tells_what_it_will(folder: Path) -> None:
@@ -184,9 +184,9 @@ def test_people_read_a_table(folder: Path) -> None:
     [
         (["--resume", "tasks"], "", "leave --resume out"),
         (
-            ["--reward-recipe", "lax"],
+            ["--judge-recipe", "lax"],
             "",
-            "campaign.reward_recipe is 'lax', no recipe of [judge.recipes] (known: default, strict)",
+            "campaign.judge_recipe is 'lax', no recipe of [judge.recipes] (known: default, strict)",
         ),
         ([], "[aliases.other]\n", "say which to train with --alias"),
         (["--agent", ""], "", "no agent"),
