@@ -39,7 +39,7 @@ async def test_what_comes_and_what_changes_is_told(store: Store, rows: Rows, tal
 
 
 def test_a_watched_list_that_nobody_would_see_is_refused(hone: Hone) -> None:
-    assert "with --json" in hone("trajectories", "--watch", fails=True).output
+    assert "Add --json" in hone("trajectories", "--watch", fails=True).output
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,12 @@ async def test_the_current_scores_recipe_counts_and_the_newest_where_the_score_s
 
 async def test_a_group_says_by_which_recipe_it_is_judged(rows: Rows) -> None:
     alias = await rows.alias()
-    named_in = ({"judge_recipe": "strict"}, {"reward_recipe": "older"}, {"judge_recipe": None}, {"reward_recipe": None})
+    named_in: tuple[dict[str, str | None], ...] = (
+        {"judge_recipe": "strict"},
+        {"reward_recipe": "older"},
+        {"judge_recipe": None},
+        {"reward_recipe": None},
+    )
     begun = [
         await campaigns.create_campaign(Project(rows.store, PROJECT), alias.id, f"c{n}", settings)
         for n, settings in enumerate(named_in)
