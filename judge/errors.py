@@ -1,20 +1,20 @@
 """Everything that can go wrong while judging, as one tree.
 
 JudgeError
-├── JudgeMisconfigured    the settings cannot work: nobody judges, or a part has no judge
-├── TasksInvalid          a file of tasks to try a recipe on cannot be used; the message names the line
-├── LabelsInvalid         a file of people's labels cannot be used; the message names the line
-├── ReplyRefused          the judge's reply cannot be read as one score for each id; the message is shown to the judge
-├── NotAsked              nobody is asked: what would be asked is counted alone (`hone score --dry-run`)
-├── CannotJudge           this group can never be scored: it is left out, with `code`
-└── JudgeFailed           this group cannot be scored now: it stays unscored, with `code`, and is tried again
+├── JudgeMisconfigured    the settings cannot work: no judge is set, or a part of a recipe has none
+├── TasksInvalid          a file of tasks for `hone judge check` is invalid; the message names the line
+├── LabelsInvalid         a file of human labels is invalid; the message names the line
+├── ReplyRefused          the judge's reply is not one score for each id; the judge is shown the message
+├── RequestNotSent        the request was counted and not sent (`hone score --dry-run`)
+├── JudgeUnavailable      this group can never be scored: it is excluded, with the reason `code`
+└── JudgeFailed           this group cannot be scored now: it is unscored, with the reason `code`, and tried again
     ├── JudgeDown         the judge is unreachable, overloaded, too slow or broken, or refuses the request
-    ├── JudgeUnanswered   the judge answered, twice, and neither reply could be read; or it declined, or was cut off
-    ├── QuorumMissed      of several replies about the group, too few could be had (`judge.quorum`)
-    ├── PromptTooLong     what the judge may be shown has no room for two runs of any length
+    ├── JudgeUnanswered   neither of two replies could be read, or the judge declined or was cut off
+    ├── QuorumMissed      too few of a panel's replies could be read (`judge.quorum`)
+    ├── PromptTooLong     the prompt has no room for two trajectories of any length
     ├── FunctionsDown     the process of the reward functions does not start or cannot import them
-    ├── RecipeUnknown     it is to be judged by a recipe that these settings do not have
-    └── PartsMissing      too few trajectories have a reward, because parts of it are not there
+    ├── RecipeUnknown     the group asks for a judge recipe that these settings do not have
+    └── PartsMissing      too few trajectories have a reward, because parts of it are missing
 """
 
 from __future__ import annotations

@@ -6,18 +6,18 @@ TrainerError
 ├── AliasBusy             another trainer holds the alias
 ├── AdapterInvalid        an adapter that must not be served: not finite, wrong shape, missing file, unknown module
 ├── CheckpointInvalid     a saved optimizer state that is missing, torn or of other parameters
-├── StepFailed            an optimizer step that was given up (loss not finite, lease lost)
-│   └── MemoryFull        a pass that the GPU had no room for
-├── VersionNotWritten     a step's version or checkpoint could not be written: a full disk, a folder that is not ours
-├── Interrupted           the step was asked to stop between two packs
+├── StepFailed            an optimizer step that was abandoned (loss not finite, lease lost)
+│   └── MemoryFull        a pass that did not fit into the GPU's memory
+├── VersionNotWritten     a step's version or checkpoint could not be written: disk full, folder not writable
+├── StepInterrupted       the step was asked to stop between two packs
 ├── ScenariosInvalid      a scenario file that cannot be read, with the lines at fault
 ├── ConditionInvalid      a `--where` that cannot be read
-├── NoTasks               recorded runs that give no task, or a file that would have to be written over
+├── NoTasks               recorded trajectories that give no task, or an output file that exists already
 ├── ToolsUnavailable      an MCP server that lists no tool for which tasks could be written
-├── GeneratorFailed       no model is set that could write scenarios, or none came of it
+├── GeneratorFailed       no model is set that could write scenarios, or it wrote none that passed
 ├── AgentUnusable         an agent or success function that cannot be imported, started or called
-├── ServiceUnavailable    no proxy answers, or what was started for the campaign did not come up
-└── CampaignError         a campaign that cannot begin or go on
+├── ServiceUnavailable    no proxy answers, or what was started for the campaign did not become ready
+└── CampaignError         a campaign that cannot begin or resume
     └── CampaignBusy      another process runs the campaign
 """
 

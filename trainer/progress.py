@@ -1,7 +1,7 @@
-"""What a campaign or learner tells while it runs: lines for people, a live status in a terminal, JSON for scripts.
+"""Progress of a campaign or learner: lines for people, a live status in a terminal, JSON for scripts.
 
-Owns: the three forms, and events that are told and not stored. Refuses: stored events
-(`recorder.views.campaigns.events`), measuring, and any decision.
+Owns: the three forms, and events that are shown and not stored. Refuses: stored events
+(`recorder.views.campaigns.events`), measuring, and decisions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`hone judge check`: a recipe tried on the set, from its settings to what came of it.
+"""Try a judge recipe on the adversarial set: from the settings to the outcome of each kind of trick.
 
-Owns: what of a recipe is tried, the bench on which it is (with a store of its own that is thrown away: no queue and no
-trainer ever sees these groups), and the order. Refuses: the tricks (`judge.adversarial.trick_kinds`), judging them
-(`judge.adversarial.part_trials`, `judge.adversarial.part_trials`), and how it reads (`judge.commands.check_view`).
+Owns: which parts of a recipe are tried, their order, and a temporary store that no queue or trainer ever sees. Refuses:
+the tricks (`judge.adversarial.trick_kinds`), judging them (`judge.adversarial.part_trials`), and the output
+(`judge.commands.check_view`).
 """
 
 from __future__ import annotations

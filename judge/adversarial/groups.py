@@ -1,10 +1,10 @@
-"""Groups of the set, as the judge is given any other: an honest success, an honest failure, and the trick.
+"""Groups of the adversarial set: an honest success, an honest failure and the trick. Pure.
 
-Owns: their views, made without a store, and the order in which a judge is shown them. Refuses: what stands in them
-(`judge.adversarial.tasks`, `judge.adversarial.trick_kinds`), judging. Pure.
+Owns: their views, built without a store, and the order in which a judge sees them. Refuses: their contents
+(`judge.adversarial.tasks`, `judge.adversarial.tricks`) and judging.
 
-In every kind but `position` the trick stands between the honest runs, so that a judge's love of the first or the last
-place is not taken for its falling for a trick. In `position` the success stands between two honest failures.
+In every kind except `position`, the trick stands between the two honest trajectories, so that a position bias of the
+judge is not counted as a successful trick. In `position` the success stands between two honest failures.
 """
 
 from __future__ import annotations

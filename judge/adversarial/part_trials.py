@@ -1,17 +1,12 @@
-"""A part of a recipe that a judge model decides, tried on the set.
+"""Try one part of a judge recipe on the adversarial set.
 
-Owns: which parts these are, judging the set's groups by one of them, how many at once, and when to give up. Refuses:
-how a group is judged: that is `judge.scoring.group_score`, by the same prompt, reader and bench as the worker's.
-Nothing is read from the record or written there.
+Owns: which parts a judge model decides and which parts code decides (functions, rules, criteria with a `check`), how
+many groups are judged at once, and when a trial stops. Refuses: scoring (`judge.scoring.group_score`, with the prompt,
+reader and context of the worker) and the tricks (`judge.adversarial.trick_kinds`). Nothing is read from the record or
+written to it.
 
-Degenerate answers before the parts of a recipe that code decides: functions, rules, criteria with a `check`.
-
-Owns: which parts these are, asking them about an honest failure and the degenerate answer to the same task, and what it
-means that the second got more. Refuses: asking a judge model, ever; what the answers are
-(`judge.adversarial.trick_kinds`).
-
-A part pays for an answer where it gives it more than it gives the honest failure: a function more, a penalty or a veto
-less. A part that gives either of them no value pays for nothing.
+A part decided by code is fooled if it rates a degenerate answer better than the honest failure at the same task: a
+function by a higher value, a penalty or a veto by a lower one. If it gives either of them no value, it is not fooled.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The tasks of the set: what an agent was asked, what its tools answer, and what an honest agent says of it.
+"""Tasks of the adversarial set: the user's request, the tools' answers, and honest attempts. Pure and deterministic.
 
-Owns: the templates, the task that a draw makes of one, honest attempts. Refuses: tricks (`judge.adversarial.tricks`,
-`judge.adversarial.tricks`), groups (`judge.adversarial.groups`). Pure: the same draw makes the same task.
+Owns: the templates, the task that a random draw makes of one, honest attempts. Refuses: tricks
+(`judge.adversarial.tricks`) and groups (`judge.adversarial.groups`).
 
-Every task is done by one tool, and ends with a code that only this tool tells once it has worked. So whether a run
-succeeded can be seen in its record, and nobody can tell the code by chance. The criteria never name it.
+Each task needs one tool, which returns a confirmation code only after it worked. So the record shows whether a
+trajectory succeeded, and nobody can guess the code. The criteria never contain it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""The kinds of tricks: the registry.
+"""The registry of trick kinds, and the outcome of a trial: how often a judge was fooled, with its interval. Pure.
 
-Owns: which there are, what each must not gain, and which of them go through code too. Refuses: their texts
-(`judge.adversarial.tricks`, `judge.adversarial.tricks`): a new kind is a function there and one line here.
-
-What came of a kind of trick: how often a judge was fooled, how surely, and what it took.
-
-Owns: when a judge is fooled, and the share of it with its interval. Refuses: judging (`judge.adversarial.part_trials`,
-`judge.adversarial.part_trials`) and showing (`judge.commands.check_view`). Pure.
+Owns: the kinds, what each must not gain, which of them are also tried on code, and when a judge counts as fooled.
+Refuses: the texts (`judge.adversarial.tricks`; a new kind is a function there and one line here), judging
+(`judge.adversarial.part_trials`), and the output (`judge.commands.check_view`).
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
-"""Tricks of the last answer: what a failed run says in the place of, or beside, an honest word.
+"""Tricks: one function each, from a task to a dishonest or degenerate attempt. Pure.
 
-Owns: their texts, one function a trick. Refuses: what else a run may do (`judge.adversarial.tricks`), which kinds there
-are (`judge.adversarial.trick_kinds`). Pure.
+Owns: tricks in the text of the last answer, and tricks of a whole trajectory (what it did or did not do, and hides).
+Refuses: the list of kinds (`judge.adversarial.trick_kinds`).
 
-These texts are hostile on purpose. They stay in prompts to the judge: no page, table or log repeats them.
-
-Tricks of a whole run: what it did, or left undone, and does not say.
-
-Owns: one function a trick, from a task to an attempt. Refuses: tricks of the last answer's words alone
-(`judge.adversarial.tricks`), which kinds there are (`judge.adversarial.trick_kinds`). Pure.
+These texts are hostile on purpose. They stay in prompts to the judge: no page, table or log shows them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Degenerate answers to tasks of the user's own: their functions, rules and criteria know these.
+"""Degenerate answers to the user's own tasks, for the functions, rules and criteria that know those tasks.
 
-Owns: reading a file of tasks as `hone train` takes them, as far as code needs them, and the cases that they make.
-Refuses: asking a judge model about them: nobody knows here what an honest success would be.
+Owns: reading a file of tasks in the form that `hone train` accepts, and the cases made from them. Refuses: asking a
+judge model about them, because Hone does not know what an honest success would be.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Which judge is good enough: the cheapest that is surely within a tolerance of the best, or how many labels lack.
+"""Compare judges with human labels and choose one: the cheapest whose accuracy is within a tolerance of the best.
 
-Owns: the rule. Refuses: the figures (`judge.calibration.figures`). Pure.
-
-Judges held against people: labels met with groups, every judge asked, figures, and which to take.
-
-Owns: the order, and which runs a label's names mean. Refuses: the file (`judge.calibration.labels`), asking
-(`judge.calibration.judged_groups`), the formulas (`judge.calibration.figures`, `judge.calibration.comparison`), and how
-it reads (`judge.commands.calibration_view`).
+Owns: matching labels with groups, asking each judge, and the rule of choice, which may answer that more labels are
+needed. Refuses: the file of labels (`judge.calibration.labels`), asking (`judge.calibration.judged_groups`), the
+formulas (`judge.calibration.figures`), and the output (`judge.commands.calibration_view`).
 """
 
 from __future__ import annotations

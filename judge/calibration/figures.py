@@ -1,10 +1,11 @@
-"""Figures of a judge against people, each with its 95 % interval by bootstrap over groups.
+"""A judge's figures against human labels, each with its 95 % interval by bootstrap over groups. Pure.
 
-Owns: the formulas, and the bootstrap. Refuses: pairs (`judge.calibration.labels`), and which judge is to be taken
-(`judge.calibration.comparison`). Pure: the same seed gives the same intervals.
+Owns: the formulas and the bootstrap; the same seed gives the same intervals. Refuses: pairs
+(`judge.calibration.labels`), and the choice of a judge (`judge.calibration.comparison`).
 
-Pairs of one group are not independent: they share its task, and its runs. So groups are drawn anew, never pairs
-(Field and Welsh 2007). Every figure is a function of counts that add up, so a draw is one product of matrices.
+Pairs of one group are not independent, because they share its task and its trajectories. So the bootstrap resamples
+groups, never pairs (Field and Welsh 2007). Every figure is a function of counts that add up, so all resamples are one
+matrix product.
 """
 
 from __future__ import annotations

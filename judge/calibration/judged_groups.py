@@ -1,7 +1,7 @@
-"""Groups that people labelled, judged by one judge: what each run got, where it stood, what that took.
+"""Judge labelled groups with one judge: each trajectory's score and position in the prompt, and the usage.
 
-Owns: which judge a name means, judging without writing, how many groups at once. Refuses: how a group is judged
-(`judge.scoring.group_score`), labels: none is read here, so none can reach a prompt.
+Owns: resolving a judge's name, judging without writing, how many groups at once. Refuses: scoring a group
+(`judge.scoring.group_score`) and labels: none is read here, so none can reach a prompt.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
-"""People's labels: comparisons of the runs of groups, out of a file, or of what the record holds.
+"""Human labels: comparisons of trajectories of one group, from a file or from the record, and their pairs.
 
-Owns: the form of a file of labels, and refusing what is none. Refuses: the record's queries
-(`recorder.views.review.human_labels`), judging. No label reaches a judge: it is asked about groups alone.
+Owns: the file format and its errors, pairs of trajectories as people and a judge ordered them, and the counts from
+which every figure is computed. Refuses: the record's queries (`recorder.views.review.human_labels`), judging, and the
+figures (`judge.calibration.figures`).
 
-Pairs of runs as people and a judge ordered them, counted by group.
-
-Owns: what a pair is, pairs out of scores, and the counts that every figure is made of. Refuses: the figures
-(`judge.calibration.figures`). Pure.
-
-A pair lies inside one group: scores of two groups need not compare. Which of its runs is called the first is nobody's
-choice, so each pair is counted both ways round, and no figure depends on it.
+A pair lies inside one group, because scores of two groups are not comparable. Which trajectory of a pair comes first is
+arbitrary, so each pair is counted both ways and no figure depends on it.
 """
 
 from __future__ import annotations

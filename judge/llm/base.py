@@ -1,8 +1,8 @@
 """The judge `base`: the model that an alias began with (`NAME@0`), asked through a running proxy.
 
-Owns: which alias, where a proxy is, the key for it, and naming the base as the judge's version. Refuses: sending
-(`judge.llm.judge_model`), what is asked, and serving it: the proxy's own route for judges
-(`proxy.serving.judge_calls`), whose calls are no traffic.
+Owns: which alias, the address of a proxy and its key, and naming the base as the judge's version. Refuses: sending
+(`judge.llm.judge_model`), prompts, and serving: the proxy has a route for judges (`proxy.serving.judge_calls`), whose
+calls are not recorded as traffic.
 """
 
 from __future__ import annotations

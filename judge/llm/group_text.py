@@ -1,8 +1,7 @@
-"""What the judge is shown of a group: each run's messages and other histories, and what all have in common.
+"""A group as the judge sees it: each trajectory's messages and other branches, and the prefix that all share. Pure.
 
-Owns: which fields of a message are shown, tool calls under numbers, the common prefix, and which runs are one and the
-same. Refuses: ids, the fence and cutting (`judge.llm.prompt`, `recorder.llm.untrusted_text`, `judge.llm.truncation`).
-Pure.
+Owns: which fields of a message are shown, numbered tool calls, the common prefix, and which trajectories are identical.
+Refuses: ids (`judge.llm.prompt`), the fence (`recorder.llm.untrusted_text`) and truncation (`judge.llm.truncation`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The judge model: a model of `recorder.llm.client` at temperature 0, whose failures are the judge's.
+"""The judge model: a model of `recorder.llm.client` at temperature 0, with its failures as judge errors.
 
-Owns: the form of a reply, and what a failure is to the judge. Refuses: sending, retries, pace and keys
-(`recorder.llm.client`), what is asked and what the answer means.
+Owns: the response format, and mapping failures to `judge.errors`. Refuses: sending, retries, rate limits and keys
+(`recorder.llm.client`), prompts, and the meaning of replies.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""Asking about one group as often as the settings say: each judge, each repeat, side by side.
+"""Ask one or several judges about a group, concurrently, and combine their replies into one verdict.
 
-Owns: who is asked which prompt, replies that are at hand, what each request came to, and how many must be readable.
-Refuses: one request (`judge.llm.ruler`), making one score of replies (`judge.llm.panel`).
-
-Several replies about one group made into one verdict for each run, and how far they agree.
-
-Owns: the mean, the median, and agreement. Pure. Refuses: asking (`judge.llm.panel`), and what follows from
+Owns: which judge gets which prompt, reuse of stored replies, the outcome of each request, the quorum, the mean and the
+median of scores, and the agreement of replies. Refuses: one request (`judge.llm.ruler`), and what follows from
 disagreement (`judge.rewards.model_kinds`).
 """
 

@@ -1,23 +1,17 @@
-"""In which order the runs of a group are shown, over all requests about it.
+"""The prompt of a group: its fixed text, the order and ids of the trajectories, and the group's data. Pure.
 
-Owns: which turn of how many a request is, and the order and the key of ids that follow. Pure. Refuses: prompts
-(`judge.llm.prompt`).
+Owns: the text, the order of trajectories over all requests, the ids, the frame around the data, and the hash under
+which a stored verdict is found. Refuses: the view of a trajectory (`judge.llm.group_text`), safe encoding
+(`recorder.llm.untrusted_text`), truncation (`judge.llm.truncation`), requests, replies, the store.
 
-A judge may love a place. So the runs are shuffled once, and each request begins further on in that order: the requests
-of one judge show each run in each place equally often, as far as their number allows (cyclic Latin squares). The shifts
-are spread over the whole circle, because a judge that loves places loves neighbouring ones alike.
-
-The prompt of a group: what the judge is told, and how its reply finds back to the trajectories.
-
-Owns: the fixed text, the ids, the frame around the data, and the hash under which a verdict is found again. Refuses:
-the order (`judge.llm.prompt`), what is shown of a run (`judge.llm.group_text`), how it is written safely
-(`recorder.llm.untrusted_text`) and cut to size (`judge.llm.truncation`), requests, replies, the store. All of it is
-pure.
+Judges have position bias. So the trajectories are shuffled once, and each request rotates that order: over a judge's
+requests each trajectory stands in each position equally often, as far as their number allows (cyclic Latin squares).
+The rotations are spread evenly, because a judge that prefers a position prefers its neighbours too.
 
 The fixed text comes first and the group's data last, so that a provider's prompt cache hits. The data is one JSON
-document a line between two lines that carry a random nonce. No character of a transcript can end a line, form the
-fence or be invisible: what could is escaped inside JSON. Ids and order follow from the recorded seed and the
-request's turn, so a stored reply can be read again; the hash depends on none of these.
+document a line between two lines that carry a random nonce. No character of a transcript can end a line, form the fence
+or be invisible: such characters are escaped inside the JSON. Ids and order follow from the recorded seed and the number
+of the request, so a stored reply can be read again; the hash depends on none of these.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Reading the judge's reply: one score in 0..1 for each id, or a precise refusal.
+"""Read the judge's reply: one score in 0..1 for each id, or a precise error. Pure.
 
 Owns: which document is the verdict, checking ids, recognising the scale of the whole reply. Refuses: finding documents
-(`recorder.llm.json_reply`), and guesses: where two readings are possible the reply is refused, and the message says to
-the judge what to mend. All of it is pure.
+(`recorder.llm.json_reply`), and guesses: an ambiguous reply is refused with a message that tells the judge what to
+correct.
 """
 
 from __future__ import annotations

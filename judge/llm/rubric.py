@@ -1,13 +1,9 @@
-"""Reading the judge's reply about criteria: met or not for each id, or a precise refusal.
+"""Judge one trajectory by its criteria, in one request: met or not for each id, or a precise error.
 
-Owns: finding the one JSON object of a reply, checking ids, verdicts and quotes. Refuses guesses: a reply with anything
-beside its object that may be another, a word in the place of true or false, a quote that the response does not hold.
-The message says to the judge what to mend. All of it is pure, and takes a time that grows with the reply alone.
-
-One request judges one run by all its criteria.
-
-Owns: the form of the reply, asking, and the one repair attempt that shows the judge its error. Refuses: how a prompt is
-written (`judge.llm.rubric_prompt`), read (`judge.llm.rubric`) or sent (`judge.llm.judge_model`).
+Owns: the reply's format, asking, the one repair request that shows the judge its error, and checking ids, verdicts and
+quotes. Refuses: the prompt (`judge.llm.rubric_prompt`), sending (`judge.llm.judge_model`), and guesses: a second
+possible JSON object, a word in place of true or false, or a quote that the response does not contain. The time to read
+a reply grows linearly with its length.
 """
 
 from __future__ import annotations

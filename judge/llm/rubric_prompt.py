@@ -1,12 +1,12 @@
-"""The prompt of one answer and its criteria: what the judge is shown, and how its reply finds back to them.
+"""The prompt of one trajectory and its criteria. Pure.
 
-Owns: the fixed text, the order and ids of the criteria, what is task and what response, and the hash under which a
-verdict is found again. Refuses: what is shown of a run (`judge.llm.group_text`), how it is written safely
-(`recorder.llm.untrusted_text`) and cut to size (`judge.llm.truncation`), replies (`judge.llm.rubric`), requests,
-weights: a judge that knows what counts most judges otherwise. All of it is pure.
+Owns: the fixed text, the order and ids of the criteria, what is task and what is response, and the hash under which a
+stored verdict is found. Refuses: the view of a trajectory (`judge.llm.group_text`), safe encoding
+(`recorder.llm.untrusted_text`), truncation (`judge.llm.truncation`), replies (`judge.llm.rubric`), requests, and
+weights, because a judge that knows the weights judges differently.
 
-The data stands in the fence that RULER uses. Criteria are the owner's words and stand before it.
-Their order and ids are drawn anew each time, so that no answer can speak of them; the hash depends on neither.
+The data stands in the fence that RULER uses. Criteria are written by the owner and stand before it. Their order and ids
+are drawn anew for each prompt, so that no answer can refer to them; the hash depends on neither.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """RULER: one request ranks a whole group.
 
-Owns: asking, the one repair attempt that shows the judge its error, and reading a stored reply again instead of asking.
-Refuses: how a prompt is written (`judge.llm.prompt`), read (`judge.llm.reply_reader`) or sent
-(`judge.llm.judge_model`).
+Owns: asking, the one repair request that shows the judge its error, and reading a stored reply instead of asking.
+Refuses: the prompt (`judge.llm.prompt`), reading replies (`judge.llm.reply_reader`), sending (`judge.llm.judge_model`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Sub-scores: what a judge is asked for where one number a run would not say why.
+"""Sub-scores: several named scores for each trajectory instead of one, so that a score explains itself. Pure.
 
-Owns: how they stand in the prompt and in the schema of the reply, and the score that they make. Pure. Refuses: reading
-replies (`judge.llm.reply_reader`), settings (`judge.panel_settings`).
+Owns: their text in the prompt, their schema in the reply, and the mean that they make. Refuses: reading replies
+(`judge.llm.reply_reader`), settings (`judge.panel_settings`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Documents cut to size: each has its own share of what the judge may be shown, and what one leaves goes to the others.
+"""Cut documents to size: each has an equal share of the prompt's budget, and unused room goes to the others. Pure.
 
-Owns: the shares, and in which order a document loses what: the middle of tool outputs, of all texts, whole turns in the
-middle, at last all but the ends of its first and last turn. Refuses: what a document holds (`judge.llm.group_text`).
-Pure.
+Owns: the shares, and the order in which a document is cut: the middle of tool outputs, the middle of all texts, whole
+messages in the middle, and finally all except the ends of its first and last message. Refuses: the contents of a
+document (`judge.llm.group_text`).
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""What code decides of a rubric: the criteria with a `check`, which is a rule or a function.
+"""Rubric criteria that code decides: those with a `check`, which is a rule or a function.
 
-Owns: asking either, what its answer means, and which processes stay for the next group. Refuses: the rules
-(`judge.rewards.rules`), the processes that functions run in (`judge.rewards.functions`), and what verdicts earn
+Owns: calling either, the meaning of its result, and which processes are kept for the next group. Refuses: the rules
+(`judge.rewards.rules`), the processes of functions (`judge.rewards.functions`), and the reward that verdicts make
 (`judge.rewards.rubrics`).
 
-A check that cannot be decided is no verdict. Neither met nor not met is safe to take it for: one of them pays, the
-other does where the criterion is a pitfall.
+A check that cannot be decided gives no verdict. Neither "met" nor "not met" is a safe default: "met" pays, and "not
+met" pays if the criterion is a pitfall.
 
-Each set of functions that a rubric names has processes of its own. So the hash of their code is that of these functions
-and of what they import, whatever other rubrics name.
+Each set of functions that a rubric names has processes of its own. So the hash of its code covers these functions and
+their imports, and no function of another rubric.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Reward functions, run in long-lived child processes with the user's Python and in the user's folder.
 
-Owns: what a function sees of a run, what its process is asked, and starting it anew where the code was edited.
-Refuses: what a function means; it never imports one (`recorder.processes.user_code_host` does), and the process's life
-(`recorder.processes.child_host`).
-An exception, a wrong result, a crash or a hang marks the one call; a process that cannot start is `FunctionsDown`.
-A line that answers no question (a late one, one that a function or a process of its own wrote) ends the process. If
-that had answered calls before, one of these may have left it: the call is made once more, in a process that is new, and
-then a line out of place is its own.
+Owns: the input of a function, the requests to its process, and a restart after the code was edited. Refuses: the
+meaning of a function, which this process never imports (`recorder.processes.user_code_host` does), and the life of the
+process (`recorder.processes.child_host`).
+
+An exception, an invalid result, a crash or a hang marks only that call; a process that cannot start is `FunctionsDown`.
+A line that answers no request (late, or written by the function or its child) ends the process. If that process had
+answered earlier calls, one of them may have left the line: the call is repeated once in a new process, where an
+unexpected line is its own.
 """
 
 from __future__ import annotations

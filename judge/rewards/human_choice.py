@@ -1,6 +1,6 @@
-"""What people chose in a group: where judges disagree, that is its score.
+"""Human choices in a group: where judges disagree, the choice becomes the score. Pure.
 
-Owns: which feedback is a choice, and the values that choices make. Pure. Refuses: storing feedback
+Owns: which feedback counts as a choice, and the values of choices. Refuses: storing feedback
 (`recorder.queue.feedback`), what follows from choices (`recorder.queue.groups.disputes`), and when people are asked.
 """
 

@@ -1,7 +1,7 @@
-"""What every kind of reward is given, and what it gives.
+"""The input and the result of every reward kind: `JudgeContext` and `KindResult`.
 
-Owns: the bench (who is asked, who runs functions, replies at hand), what a kind found, and the form of a kind. Refuses:
-the kinds themselves (a file each: `by_ruler`, `by_function`, …) and which there are (`judge.rewards.kinds`).
+Owns: the judges, function processes and stored replies that a kind may use, and the signature of a kind. Refuses: the
+kinds themselves (`judge.rewards.kinds`, `judge.rewards.model_kinds`).
 """
 
 from __future__ import annotations

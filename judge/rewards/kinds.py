@@ -1,19 +1,8 @@
-"""The kind `feedback`: what users said through the feedback API.
+"""The registry of reward kinds, in the order in which they are evaluated; and the kinds without a judge model.
 
-Owns: which of what was said counts, and how long a group waits for it. Refuses: storing it (`recorder.queue.feedback`).
-
-The kind `function`: your own code looks at each trajectory by itself.
-
-Refuses: running it, and what it sees (`judge.rewards.functions`).
-
-The kind `rule`: what Hone checks of each trajectory by itself.
-
-Refuses: the rules (`judge.rewards.rules`), and what breaking one costs (`judge.scoring.reward_parts`).
-
-The kinds of rewards: the registry.
-
-Owns: which there are, and the order in which they are asked. Refuses: what a kind is (`judge.rewards.judge_context`)
-and does: a new one is a file of its own, one line here, and one word in the `kind` of `judge.settings`.
+`feedback` is what users reported through the feedback API, `function` is the user's code, `rule` is a check of Hone's.
+A new kind is a function, one line in the registry, and one word in the `kind` of `judge.settings`. Refuses: storing
+feedback (`recorder.queue.feedback`), running functions (`judge.rewards.functions`), the rules (`judge.rewards.rules`).
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""The kind `rubric`: which criteria of its scenario each trajectory meets.
+"""The reward kinds that ask a judge model: `rubric` and `ruler`.
 
-Refuses: judging them (`judge.rewards.rubrics`).
-
-The kind `ruler`: the judge model, or a panel, compares the members of a group with one another.
-
-Owns: whether anybody need be asked, with which prompts, and whether the replies agree enough to be a score. Refuses:
-prompts (`judge.llm.prompt`), asking (`judge.llm.panel`) and making one verdict of replies (`judge.llm.panel`).
+`rubric` checks each trajectory against its scenario's criteria; `ruler` compares the members of a group with each
+other, by one judge or a panel. Owns: whether a request is needed, with which prompts, and whether the replies agree
+enough to be a score. Refuses: rubrics (`judge.rewards.rubrics`), prompts (`judge.llm.prompt`), asking and combining
+replies (`judge.llm.panel`).
 """
 
 from __future__ import annotations

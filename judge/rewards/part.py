@@ -1,6 +1,6 @@
-"""One part of a reward, as every kind gives it.
+"""One part of a trajectory's reward, as every kind returns it.
 
-Refuses: where parts come from (`judge.rewards.kinds`) and what becomes of them (`judge.scoring.reward_parts`).
+Refuses: where parts come from (`judge.rewards.kinds`) and how they are combined (`judge.scoring.reward_parts`).
 """
 
 from __future__ import annotations

@@ -1,17 +1,13 @@
-"""Verdicts at hand: what a judge said about a run by some criteria is not asked again.
+"""Rubrics as rewards: each trajectory is judged alone, by the criteria of its scenario.
 
-Owns: under which key a verdict is found again, and keeping those that come at one time in one transaction. Refuses: the
-rows (`recorder.queue.judging.records`), and who is asked about what (`judge.rewards.rubrics`).
+Owns: which criteria the judge model is asked about, reuse and storage of its verdicts, and the reward that verdicts
+make. Refuses: prompts and replies (`judge.llm.rubric`), criteria that code decides (`judge.rewards.code_checks`), the
+stored rows (`recorder.queue.judging.records`), the form of a rubric (`recorder.llm.rubric`), and how the part enters
+the reward (`judge.scoring.reward_parts`).
 
-Rubrics as rewards: each run by itself, by the criteria of its scenario.
-
-Owns: which criteria the judge model is asked about, and the reward that verdicts make. Refuses: prompts and replies
-(`judge.llm.rubric`), what code decides (`judge.rewards.code_checks`), verdicts at hand (`judge.rewards.rubrics`), what
-a rubric may hold (`recorder.llm.rubric`), and how the part enters the reward (`judge.scoring.reward_parts`).
-
-A run whose verdicts cannot be had has no reward, whatever the others have. What a judge said is kept as soon as it is
-said: a group of which one run could not be judged is tried again at the cost of that run. Code comes first, so that
-no judge is paid for a run of which code decides nothing.
+A trajectory without verdicts has no reward, whatever the others have. Verdicts are stored as soon as they arrive: if
+one trajectory of a group could not be judged, the next try pays for that trajectory only. Code runs first, so that no
+judge is paid for a trajectory whose coded criteria cannot be decided.
 """
 
 from __future__ import annotations

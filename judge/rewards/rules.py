@@ -1,10 +1,10 @@
-"""Rules: what Hone checks of a run by itself, without a judge and without code of yours.
+"""Rules: Hone's own checks of one trajectory, without a judge model and without user code.
 
-Owns: each rule as one function of the run. Refuses: which rules there are and what their values may be
-(`recorder.base.rules`), and what breaking one costs (`judge.scoring.reward_parts`, `judge.rewards.code_checks`).
+Owns: each rule as one function of the trajectory. Refuses: the list of rules and their valid values
+(`recorder.base.rules`), and the cost of breaking one (`judge.scoring.reward_parts`, `judge.rewards.code_checks`).
 
-A part of 1 says that the rule was broken, and by what; one of 0 that it was kept. A rule that cannot be checked is no
-value, never a pass.
+A part with the value 1 means that the rule was broken, with an explanation; 0 means that it was kept. A rule that
+cannot be checked has no value, and never counts as kept.
 """
 
 from __future__ import annotations

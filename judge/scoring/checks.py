@@ -1,7 +1,7 @@
-"""What must be right before groups can be judged: who judges, the judge's key, functions that can be called.
+"""Checks before groups can be judged: a judge is set, it has a key, and the reward functions can be called.
 
-Owns: looking, without asking a judge that costs money, and calling each reward function with a run that was made up.
-Refuses: telling (`judge.commands`).
+Owns: these checks, without a paid request, and one call of each reward function with a made-up trajectory. Refuses: the
+output (`judge.commands`).
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Two judges: which of them scores a group, and the other one asked beside, so that it shows how far both agree.
+"""Two judges: which one scores a group, and the cross-check by the other that measures their agreement.
 
-Owns: whose turn it is, which groups both judge, what the other one is asked, and holding its words against the score.
-Refuses: the rule (`recorder.queue.judging.switches`), the rows (`recorder.queue.judging.cross_checks`,
-`recorder.queue.judging.switches`), how a group is scored (`judge.scoring.group_score`). What the other one says moves
-no reward, and its failing keeps no group from its score.
+Owns: the assignment, which groups both judges see, the prompt of the other judge, and comparing its scores. Refuses:
+the rule of switching (`recorder.queue.judging.switches`), the rows (`recorder.queue.judging.cross_checks`), and scoring
+(`judge.scoring.group_score`). A cross-check changes no reward, and its failure never delays a score.
 
-Which groups both judge follows from their ids: whoever judges, whenever, draws the same.
+Which groups both judges see follows from the groups' ids, so every worker draws the same ones at any time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Scoring one group: which members are judged, their parts, their rewards, and the row to be written.
+"""Score one group: which members are judged, their parts, their rewards, and the row to write.
 
-Owns: the order of things, and when a group has too little to be scored. Refuses: claims and writing
+Owns: the order of these steps, and when a group has too little to be scored. Refuses: claims and writing
 (`judge.scoring.worker`).
 """
 

@@ -1,7 +1,7 @@
-"""One group scored because a person asked.
+"""Score one group at a person's request (`hone score ID`).
 
-Owns: which group is meant, whether it may be scored now, and making the score its current one. Refuses: how a group is
-scored (`judge.scoring.group_score`), showing it (`judge.commands.score_view`).
+Owns: which group is meant, whether it may be scored now, and making the score its current one. Refuses: scoring
+(`judge.scoring.group_score`) and the output (`judge.commands.score_view`).
 """
 
 from __future__ import annotations

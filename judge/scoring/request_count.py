@@ -1,6 +1,6 @@
-"""What asking the judge would take, without asking: requests, and their size.
+"""Count the judge requests that scoring would make, and their size, without sending any.
 
-Owns: counting. Refuses: which groups would be scored (`judge.scoring.rescoring`), and every answer.
+Refuses: which groups would be scored (`judge.scoring.rescoring`).
 """
 
 from __future__ import annotations

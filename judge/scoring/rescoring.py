@@ -1,8 +1,8 @@
-"""Groups scored again under the recipe in force, side by side, and how the new scores compare with the old ones.
+"""Rescore groups under the current recipe, concurrently, and compare the new scores with the old ones.
 
-Owns: what becomes of each group (its new score is current, or history; it is passed over; it failed), and the tally.
-Refuses: which groups those are (`recorder.queue.judging.rescoring`), how one is scored (`judge.scoring.group_score`),
-telling (`judge.commands.score_view`). A group that fails keeps its state and its score.
+Owns: the outcome of each group (the new score is current or history; the group is skipped; it failed) and the tally.
+Refuses: which groups those are (`recorder.queue.judging.rescoring`), scoring (`judge.scoring.group_score`), and the
+output (`judge.commands.rescore_view`). A group that fails keeps its state and its score.
 """
 
 from __future__ import annotations

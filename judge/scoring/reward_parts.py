@@ -1,15 +1,10 @@
-"""Of which parts the rewards of one group are made: of the same ones for every run, or the run has none.
+"""Combine the parts of a group's rewards: weights, penalties and vetoes; and the hash of the recipe. Pure.
 
-Owns: ranges, and what a missing part means: it leaves the whole group, or costs its run the reward, or the group waits.
-Refuses: the numbers (`judge.scoring.reward_parts`), where parts come from (`judge.rewards.kinds`). All pure.
+Owns: ranges, and the meaning of a missing part: it is dropped for the whole group, or costs its trajectory the reward,
+or the group waits. Refuses: where parts come from (`judge.rewards.kinds`).
 
-A check that fails on a run must never pay. If the others shared the weight of its part, the run would be compared with
-runs that were measured by more than it was, and one that crashes its check would gain what an honest failure loses.
-
-The rewards of one group out of their parts, and the hash of the recipe that makes them.
-
-Owns: weights, penalties, vetoes. Refuses: what a missing part means (`judge.scoring.reward_parts`), where parts come
-from (`judge.rewards.kinds`). All pure.
+All trajectories of a group are rewarded by the same parts. A check that fails on one trajectory must never pay: if the
+other parts took over its weight, a trajectory that crashes its check would gain what an honest failure loses.
 """
 
 from __future__ import annotations

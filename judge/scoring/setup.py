@@ -1,15 +1,8 @@
-"""Replies of the judge that are at hand: those in the store, and those that did not get there yet.
+"""Build what scoring needs from the settings: judge models, function processes, and stored replies.
 
-Owns: which reply answers a prompt under the recipe in force, and remembering what was paid for and not written yet.
-Refuses: reading replies (`judge.llm.reply_reader`), writing scores (`judge.scoring.worker`).
-
-Setting up what scoring needs, from the settings: the judge model, the processes of reward functions, replies.
-
-Owns: opening and closing them, and refusing settings under which nobody could judge. Refuses: scoring.
-
-A recipe without what people say in it, and without a second judge: what a judge, or code, finds by itself.
-
-Owns: which parts are left. Refuses: trying and comparing them (`judge.adversarial`, `judge.calibration`).
+Owns: opening and closing them, rejecting settings without any judge, finding a stored reply for a prompt under the
+current recipe, remembering replies that are paid for and not written yet, and a recipe without human feedback. Refuses:
+reading replies (`judge.llm.reply_reader`), scoring (`judge.scoring.group_score`), writing (`judge.scoring.worker`).
 """
 
 from __future__ import annotations

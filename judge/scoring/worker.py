@@ -1,13 +1,9 @@
-"""Whether the judge may go on with what comes from live traffic: `[learn]`'s budgets and hours.
+"""The judge worker: claims groups that are ready, scores them concurrently, and writes the results.
 
-Owns: saying once what holds it back. Refuses: what that is (`recorder.queue.training.budgets`), the rule
-(`recorder.queue.training.budgets`).
-
-The judge worker: takes groups that are ready, scores them side by side, writes what came of it.
-
-Owns: claims and their renewal, backoff, stopping cleanly. It shows in the store that it is there, and sweeps. Refuses:
-how a group is scored (`judge.scoring.group_score`). A group that cannot be scored is never given a reward: it is
-unscored with the reason and tried again later, or left out with the reason; so is one whose score cannot be written.
+Owns: claims and their renewal, backoff, a clean stop, its heartbeat in the store, the sweep, and logging once when a
+budget or `learn.hours` holds judging back. Refuses: scoring (`judge.scoring.group_score`) and the budgets' rules
+(`recorder.queue.training.budgets`). A group that cannot be scored, or whose score cannot be written, never gets a
+reward: it is unscored with a reason and tried again later, or excluded with a reason.
 """
 
 from __future__ import annotations

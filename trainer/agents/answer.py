@@ -1,10 +1,7 @@
-"""One request of an agent of Hone's own to the model at its attempt's address.
+"""Hone's own agent `hone:answer`: it sends the scenario's input as one request, and the answer is the attempt.
 
-Owns: the request. Refuses: every import but the standard library's: the agent's host runs it.
-
-Hone's own agent `hone:answer`: the scenario's input is one turn, and what the model says to it is the attempt.
-
-Owns: what that turn is. Refuses: tools, and going on. The agent's host runs it.
+Owns: the request and its messages. Refuses: tools, further turns, and every import outside the standard library,
+because the agent host runs it in the user's Python.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Work in batches that form by themselves: what comes while one batch is worked on is the next.
+"""Run a campaign's attempts: claim them from the store, run the agent, and end them with the party at fault.
 
-Owns: collecting items, and giving each its result. Refuses: waiting for a batch to fill: a lone item goes at once.
-
-Running a campaign's attempts: claimed from the store, run by the agent, and ended there by whose fault it was.
-
-Owns: how many run at once, an attempt's address and environment, the difference between the agent's faults and
-everybody else's, running again what was not the agent's fault. Refuses: which attempts there are
-(`trainer.campaign.sampling`).
+Owns: how many run at once, an attempt's address and environment, the distinction between the agent's faults and all
+others, repeating attempts that failed for other faults, and batching of store writes: items that arrive while a batch
+is being written form the next one. Refuses: which attempts there are (`trainer.campaign.sampling`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Hone's own agent: asks the model what a recorded run was asked, and answers its tools from that run's record.
+"""Hone's own agent that repeats a recorded trajectory's request and answers tool calls from its record.
 
-Owns: the loop of one attempt, and how a tool call is recognised. Refuses: inventing anything. A call of a tool that the
-record has no answer for ends the attempt, as `NotRecorded`. The agent's host runs it.
+Owns: the loop of one attempt, and matching a tool call with the record. Refuses: inventing results. A tool call that
+the record has no result for ends the attempt with `NotRecorded`. The agent host runs it in the user's Python.
 
-A task's input is `{"messages", "tools", "sampling", "results"}` (`trainer.tasks.traffic` makes it). Of results to
-the same call the first use gets the first, and so on; the last one is given again, as a tool that was asked once more.
+A task's input is `{"messages", "tools", "sampling", "results"}` (`trainer.tasks.traffic` makes it). If the record holds
+several results of the same call, they are returned in order; the last one is repeated.
 """
 
 from __future__ import annotations

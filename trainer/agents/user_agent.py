@@ -1,8 +1,8 @@
-"""The user's agent as Hone sees it: a child process in the user's Python and folder that runs many attempts at a time.
+"""The user's agent: a child process in the user's Python and folder that runs many attempts at a time.
 
-Owns: what the child is told (`recorder.processes.user_code_host` runs in it), and what one attempt came to. Refuses:
-the process's life (`recorder.processes.child_host`), the store, and judging whose fault a failure was
-(`trainer.agents.attempts` does, it knows the recorded calls).
+Owns: the requests to the child (`recorder.processes.user_code_host` runs in it), and the outcome of one attempt.
+Refuses: the life of the process (`recorder.processes.child_host`), the store, and deciding who is at fault
+(`trainer.agents.attempts`, which knows the recorded calls).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Adapters on disk: written once, checked before anyone may see them, never changed.
+"""Adapters on disk: written once, validated before they become visible, never changed.
 
-Owns: the layout of a version's directory, its manifest, and the checks an adapter must pass to be served.
-Refuses: the store, the engine, what makes an adapter good.
+Owns: the layout of a version's directory, its manifest, and the checks an adapter must pass to be served. Refuses: the
+store, the engine, and whether an adapter is an improvement.
 
     <slug>@<number>-<first 12 of the manifest's sha256>/
         adapter_model.safetensors   LoRA matrices, float32, named as PEFT names them

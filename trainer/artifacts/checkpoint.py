@@ -1,7 +1,8 @@
-"""What a version's adapter does not hold of the state it was trained to: optimizer, schedule, random numbers.
+"""Checkpoints: the training state beside a version's adapter, which is the optimizer, the schedule and the random
+state.
 
-Owns: a checkpoint's folder, written whole or not at all, and the proof that what is read is what was written.
-Refuses: weights (the adapter has them, in float32, exactly) and deciding which checkpoint to load.
+Owns: a checkpoint's folder, written completely or not at all, and a checksum that is verified on reading. Refuses:
+weights (the adapter has them, exactly, in float32) and deciding which checkpoint to load.
 """
 
 from __future__ import annotations

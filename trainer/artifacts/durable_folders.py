@@ -1,6 +1,6 @@
-"""Folders that appear whole or not at all.
+"""Folders that appear completely or not at all.
 
-Owns: writing beside the final place, fsync, rename, sha256 of files. Refuses: knowing what is in a folder.
+Owns: writing to a temporary name, fsync, rename, sha256 of files. Refuses: the contents of a folder.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Contexts by which a proxy can tell a new version from its parent once an engine serves it.
+"""Probes: contexts by which a proxy can tell a new version from its parent once an engine serves it.
 
-Owns: choosing short contexts and tokens where the two differ most, and how far apart they are.
-Refuses: asking an engine (the proxy does), deciding what is far enough.
+Owns: choosing short contexts and tokens where the two differ most, and the size of the difference. Refuses: asking an
+engine (the proxy does), and the threshold.
 """
 
 from __future__ import annotations

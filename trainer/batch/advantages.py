@@ -1,14 +1,13 @@
-"""From rewards to the weights of a step: who did better than its group, and how much each token counts.
+"""Advantages, and the weight of each token in a step.
 
-Owns: advantages once a trajectory, inside a group or against a running baseline, the zero-variance rule, the
+Owns: one advantage for each trajectory, inside a group or against a running baseline, the zero-variance rule, and the
 normalisation of the loss. Refuses: tokens and torch.
 
-The advantage is the reward minus the group's mean (GRPO, arXiv 2402.03300, without the division by the standard
-deviation, which Dr. GRPO, arXiv 2503.20783, section 3.1, shows to favour tasks that are almost always or almost never
-solved). Dividing is an option. A run that has no group is compared with earlier runs of its alias (reinforcement
-comparison, Williams 1992): its own reward is never among them, or it would be compared with itself. Every whole run
-weighs the same in the loss, so that a long one does not dominate; a single turn (`recorder.queue.groups.shadows`) may
-weigh less.
+The advantage is the reward minus the group's mean: GRPO (arXiv 2402.03300) without the division by the standard
+deviation, which favours tasks that are almost always or almost never solved (Dr. GRPO, arXiv 2503.20783, section 3.1).
+Dividing is an option. A trajectory without a group is compared with earlier trajectories of its alias (reinforcement
+comparison, Williams 1992); its own reward is never part of that baseline. Every whole trajectory has the same weight in
+the loss, so that long ones do not dominate; a single call (`recorder.queue.groups.shadows`) may have a smaller one.
 """
 
 from __future__ import annotations

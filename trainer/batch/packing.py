@@ -1,12 +1,13 @@
-"""Rows into packs: flat sequences of tokens within a budget, in which equal beginnings exist once.
+"""Pack rows: flat token sequences within a budget, in which shared prefixes are stored once.
 
-Owns: the tree of shared prefixes, which row goes into which pack. Refuses: torch, and what rows mean.
+Owns: the tree of shared prefixes, and which row goes into which pack. Refuses: torch, and the meaning of rows.
 
-A pack is a forest of segments laid out flat. Each token sees the tokens of its segment's ancestors and those before
-it in its own segment, so every row is computed as if it were alone, and a prefix that rows share (the group's system
-prompt, tools and task) is computed once. Rows are placed in the order of their ids, so that those which share stay
-together, each where it adds the fewest tokens. (Longest first, the usual order of bin packing, fills packs a little
-better and tears families apart: on 8 groups of 8 with a budget of 1,024 it computed 7,691 tokens instead of 5,871.)
+A pack is a forest of segments laid out flat. Each token attends to the tokens of its segment's ancestors and to those
+before it in its own segment, so every row is computed as if it were alone, and a prefix that rows share (the group's
+system prompt, tools and task) is computed once. Rows are placed in the order of their ids, so that rows that share a
+prefix stay together, each where it adds the fewest tokens. (Longest first, the usual order of bin packing, fills packs
+slightly better and separates such rows: on 8 groups of 8 with a budget of 1,024 it computed 7,691 tokens instead of
+5,871.)
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Trajectories into token rows: what the model read and sampled, from recorded ids alone.
+"""Token rows from trajectories: what the model read and sampled, from recorded ids alone.
 
-Owns: which choice extends which row, the mask, and why a choice is not trained on. Refuses: rewards, torch, templates
-(nothing is ever rendered or tokenised again).
+Owns: which choice extends which row, the loss mask, and the reason why a choice is not trained on. Refuses: rewards,
+torch, and templates (nothing is ever rendered or tokenised again).
 
-A row is one sequence that the model saw. A turn whose prompt begins with a row's ids exactly goes on with that row;
-any other (a rewritten history, a sub-agent, a branch) begins a new one, where all before its own sample is context.
-So each sampled token is trained in exactly one row.
+A row is one sequence that the model saw. A call whose prompt begins with exactly a row's ids continues that row. Any
+other call (a rewritten history, a sub-agent, a branch) begins a new row, in which everything before its own sample is
+context. So each sampled token is trained in exactly one row.
 """
 
 from __future__ import annotations

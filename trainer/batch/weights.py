@@ -1,6 +1,6 @@
-"""Scored groups into what a step trains on: rows with their advantage and their tokens' weight.
+"""Turn scored groups into the rows of a step, with advantages and token weights.
 
-Owns: which members count for a group's mean, which groups teach nothing and why, the ledger rows of what is left out.
+Owns: which members count for a group's mean, which groups are excluded and why, and the ledger rows of exclusions.
 Refuses: reading the store, torch.
 """
 

@@ -1,10 +1,10 @@
-"""What a campaign would take: attempts, requests to the judge, tokens, and money where prices are known.
+"""Estimate a campaign: attempts, judge requests, tokens, and cost where prices are known. Pure.
 
-Owns: counting a plan's rounds, and what follows from what earlier runs used, or else from the lengths of scenarios and
-the most that is answered. Pure. Refuses: the store and prices (`trainer.runtime.estimate`), and starting anything.
+Owns: counting a plan's rounds, and tokens from what earlier trajectories used, or else from the lengths of scenarios
+and `max_tokens`. Refuses: the store and prices (`trainer.runtime.estimate`), and starting anything.
 
-It is an upper bound where it can be one: a rule may end the campaign earlier, and nobody is asked about runs that are
-the same. Attempts that are run again, and requests that are repeated or repaired, are not in it.
+The estimate is an upper bound where possible: a stop rule may end the campaign earlier, and identical trajectories are
+not judged. Repeated attempts, and judge requests that are retried or repaired, are not included.
 """
 
 from __future__ import annotations

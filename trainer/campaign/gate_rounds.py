@@ -1,8 +1,8 @@
-"""What a version's gate asked for: held-out scenarios, attempted as the version and as the live one, round by round.
+"""Attempts that a version's gate requested: held-out scenarios, as the new version and as the live one, in rounds.
 
-Owns: which scenarios make a round, a round's groups and attempts, which a program that was killed finds again by their
-names, and what each attempt was worth. Refuses: running an attempt (`trainer.agents.attempts`), success
-(`trainer.campaign.measurement`), and what follows from the pairs: the gate decides, and ends the wish when it has.
+Owns: which scenarios make a round, its groups and attempts (which a restarted process finds by their names), and the
+value of each attempt. Refuses: running an attempt (`trainer.agents.attempts`), success
+(`trainer.campaign.measurement`), and the decision: the gate decides from the pairs, and then ends the request.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""What looks unhealthy in a campaign: rules about what its steps and validations wrote down. Pure.
+"""Health rules of a campaign, over the recorded measures of its steps and validations. Pure.
 
-Owns: the rules, their defaults, and when each speaks. Refuses: taking figures (`trainer.campaign.measurement`), the
-statistics (`recorder.stats.means`), and what follows (`trainer.campaign.stop_rules`). docs/health.md says what to do
-about each, and how often it is wrong.
+Owns: the rules, their defaults, and when each gives a signal. Refuses: computing measures
+(`trainer.campaign.measurement`), statistics (`recorder.stats.means`), and the consequence
+(`trainer.campaign.stop_rules`). docs/health.md says how to react to each rule, and its rate of false alarms.
 
-A rule whose figures are absent says nothing, and one that has spoken is silent until it has not held for a step.
+A rule without its measures gives no signal. After a signal, a rule gives no further one until its condition was false
+for at least one step.
 """
 
 from __future__ import annotations

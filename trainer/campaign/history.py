@@ -1,7 +1,6 @@
-"""What a campaign writes down: rows of the ledger about it, each an event that was told; at its end what it came to.
+"""Write a campaign's events to the ledger, and summarise the campaign at its end.
 
-Owns: writing events, and the summary. Refuses: their classes and reading them back (`recorder.views.campaigns`),
-deciding anything by them.
+Refuses: the classes of events and reading them back (`recorder.views.campaigns`), and decisions.
 """
 
 from __future__ import annotations

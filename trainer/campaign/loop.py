@@ -1,10 +1,11 @@
-"""A campaign: sample, judge, train, swap, and again, until a rule says stop.
+"""The campaign loop: sample, judge, train, swap, and repeat until a stop rule applies.
 
-Owns: the order of a campaign's steps, validation, going on from a rejected version, what is written down so that a
-killed campaign goes on where it was. Refuses: how any of it is done (`sampling`, `measure`, `trainer.step`, the proxy).
+Owns: the order of a campaign's steps, when it validates, how it continues after a rejected version, and the events that
+let a killed campaign resume. Refuses: how each part is done (`trainer.campaign.sampling`,
+`trainer.campaign.measurement`, `trainer.step`, the proxy).
 
-A step is found again by what the store holds: attempts that are done are not run again, groups that are scored or
-trained are not touched, and a step is over when the campaign's ledger says so.
+A step is resumed from what the store holds: finished attempts are not repeated, scored or trained groups are not
+touched, and a step is complete when the campaign's ledger says so.
 """
 
 from __future__ import annotations

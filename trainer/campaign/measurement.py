@@ -1,12 +1,8 @@
-"""What a round came to: the share of successes, and the mean reward; apart, those of scenarios that tempt to cheat.
+"""Measure a round: the share of successes, the mean reward, and the figures that health rules read.
 
-Owns: success by a reward part or by the user's function (run in the user's Python), what an attempt that the agent
-spoilt counts as, and what each attempt of a group was worth in it. Refuses: scoring, and comparing versions.
-
-What a round's attempts looked like: lengths, turns, tools, repetition, and how its rewards were spread. Pure.
-
-Owns: the figures that health rules look at, and their names. Refuses: what is unhealthy (`trainer.campaign.health`),
-and measuring success (`trainer.campaign.measurement`).
+Owns: success by a reward part or by the user's function (run in the user's Python), the value of an attempt that failed
+by the agent's fault, separate figures for adversarial scenarios; lengths, turns, tool use, repetition and the spread of
+rewards. Refuses: scoring, comparing versions, and what is unhealthy (`trainer.campaign.health`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A pause: what is shown of it, and how the campaign goes on from there.
+"""A paused campaign: what is shown of it, and how to resume it. Pure.
 
-Owns: the attempts that gained most and the part that paid for them, the words of the way on, and what was changed
-before a campaign was gone on with. Pure. Refuses: when to pause (`trainer.campaign.health`), and what is left in
-service.
+Owns: the attempts with the largest gain and the reward part behind it, the text on how to resume, and the settings that
+changed before a resume. Refuses: when to pause (`trainer.campaign.health`), and which version stays in service.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One round of a campaign: groups bound to their scenarios, their attempts run, their scores waited for.
+"""Sample one round of a campaign: create its groups, run their attempts, wait for their scores.
 
-Owns: a round's groups and attempts, which a program that was killed finds again by their names, and the patience with
-the judge. Refuses: running an attempt (`trainer.agents.attempts`), scoring (the judge does), what is done with scores.
+Owns: a round's groups and attempts (which a restarted process finds by their names), and how long to wait for the
+judge. Refuses: running an attempt (`trainer.agents.attempts`), scoring (the judge does), and the use of the scores.
 """
 
 from __future__ import annotations

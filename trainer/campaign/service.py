@@ -1,10 +1,10 @@
-"""Which version a campaign leaves in service: the best that was validated, by the registry's own move.
+"""Which version a campaign leaves in service: the best validated one, through the registry's own alias action.
 
-Owns: which that is, moving the alias there and waiting until proxies have seen it. Refuses: measuring, and what a move
-does to what was trained since (`recorder.registry.ancestry`): it is that of a rollback.
+Owns: the choice, moving the alias and waiting until all proxies serve it. Refuses: measuring, and the effect of the
+move on later versions (`recorder.registry.ancestry`), which is that of a rollback.
 
-Versions after the best one are no parents then: the next step, of this campaign or of live learning, begins at what
-serves.
+Versions after the best one are no longer parents: the next step, of this campaign or of live learning, starts from the
+version in service.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""A campaign's row: begun, found unfinished and gone on with, held by one process, and marked when it ends early.
+"""A campaign's row: created, or found unfinished and resumed, leased to one process, and marked when it ends early.
 
-Owns: what a campaign is begun with and may not change halfway, its lease and that of its attempts. Refuses: running it.
+Owns: what a campaign starts with and may not change later, its lease and the lease of its attempts. Refuses: running
+it.
 """
 
 from __future__ import annotations

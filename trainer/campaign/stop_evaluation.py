@@ -1,7 +1,6 @@
-"""What the rules that end a campaign are told of it: measures, figures, baselines, goals, and what it has cost.
+"""Gather the input of the stop rules: measures, baselines, goals, cost, and health signals of the newest step.
 
-Owns: gathering these, what health says of the newest step, whether the judge changed, and writing that down once.
-Refuses: the rules
+Owns: gathering it, noticing a changed judge, and writing each signal down once. Refuses: the rules
 (`trainer.campaign.stop_rules`, `trainer.campaign.health`).
 """
 

@@ -1,6 +1,6 @@
-"""When a campaign ends: at its target, by its health, out of budget, after its steps or epochs, on a plateau. Pure.
+"""Stop rules of a campaign: target reached, unhealthy, out of budget, all steps or epochs done, plateau. Pure.
 
-Owns: the rules and which of them speaks first. Refuses: measuring, and the statistics (`recorder.stats.means`).
+Owns: the rules and their order of precedence. Refuses: measuring, and statistics (`recorder.stats.means`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a campaign measures beside its steps: validations, baselines before the first step, the test part at the end.
+"""A campaign's measurements beside its steps: validations, baselines before the first step, the final test.
 
-Owns: which rounds those are, by whom each scenario is attempted, and that each is written down once. Refuses: when it
-is time for one (`trainer.campaign.loop`), and any training: none of these attempts is there for it.
+Owns: these rounds, which arm attempts each scenario, and writing each result down once. Refuses: when one is due
+(`trainer.campaign.loop`), and training: none of these attempts is trained on.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How an evaluation reads: a table for people, JSON for programs, a picture.
+"""The output of an evaluation: a table for people, JSON for programs, a chart.
 
-Owns: their look. Refuses: the figures (`trainer.evaluation.figures`), reading arguments (`trainer.commands`).
+Refuses: the figures (`trainer.evaluation.figures`) and command-line arguments (`trainer.commands`).
 """
 
 from __future__ import annotations

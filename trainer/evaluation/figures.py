@@ -1,11 +1,7 @@
-"""What came of each attempt of an evaluation: as whom it was made, what it was worth, what it took.
+"""The figures of an evaluation: each attempt's arm, value and usage, and each version's measures. Pure.
 
-Owns: reading that out of groups and their scores. Pure. Refuses: success (`trainer.campaign.measurement`), and what
-follows for the versions (`trainer.evaluation.figures`).
-
-What an evaluation says of each version: its measures, how they differ from the first one's, what its attempts took.
-
-Owns: these figures. Pure. Refuses: their intervals (`recorder.stats.paired_tests`), and how they read
+Owns: reading attempts from groups and their scores, and the difference of each version from the first. Refuses: success
+(`trainer.campaign.measurement`), intervals (`recorder.stats.paired_tests`), and the output
 (`trainer.evaluation.display`).
 """
 

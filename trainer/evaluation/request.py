@@ -1,12 +1,8 @@
-"""What an evaluation is asked for: versions by their names, scenarios, how often each is attempted, what is told.
+"""The request of an evaluation: versions, scenarios, attempts for each, measures; and its row in the store.
 
-Owns: what a name means, and refusing what could not be compared, as far as settings tell before anything is started.
-Refuses: attempting (`trainer.evaluation.runner`), and the record, but for what is handed in.
-
-An evaluation's row: begun, or found unfinished and gone on with by the same command.
-
-Owns: when it is the same one: the versions that names mean now, the scenarios, how often they are attempted, what
-decides an attempt and its worth. Refuses: holding it and marking it (`trainer.campaign.setup`), running it.
+Owns: resolving names, rejecting what cannot be compared as early as the settings allow, and finding an unfinished
+evaluation that the same command resumes. Two evaluations are the same if their versions, scenarios, attempts, success
+and measures are. Refuses: running attempts (`trainer.evaluation.runner`), leases and marks (`trainer.campaign.setup`).
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
-"""An evaluation: a round of groups a seed, in each of which every version attempts a scenario; then what came of it.
+"""Run an evaluation: one round of groups for each seed, in which every version attempts every scenario.
 
-Owns: the order, and giving up where attempts say nothing of a version. Refuses: attempts and patience with the judge
-(`trainer.campaign.sampling`), success and worth (`trainer.campaign.measurement`), figures
-(`trainer.evaluation.figures`).
+Owns: starting services and the agent, the order of rounds, and giving up when attempts do not reflect the versions.
+Refuses: attempts and waiting for the judge (`trainer.campaign.sampling`), success (`trainer.campaign.measurement`),
+figures (`trainer.evaluation.figures`), the row (`trainer.evaluation.request`).
 
-What ended is found again by the names of groups and attempts, so a program that was killed goes on where it was.
-
-What `hone eval` puts together: services, agent, and an evaluation that is new or gone on with.
-
-Owns: what starts beside what. Refuses: the rounds (`trainer.evaluation.runner`), and its row
-(`trainer.evaluation.request`).
+Finished work is found by the names of groups and attempts, so a killed program resumes where it stopped.
 """
 
 from __future__ import annotations

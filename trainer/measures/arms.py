@@ -1,7 +1,7 @@
-"""As whom a campaign's attempts are made: the alias, its version 0, or a baseline.
+"""The arms of a comparison: the alias, its version 0, or a baseline model. Pure.
 
-Owns: these sides, the name that each asks its model by, and the numbers of its attempts, by which a program that goes
-on finds whose an attempt is. Pure. Refuses: attempting (`trainer.campaign.sampling`).
+Owns: the arms, the model name that each one's attempts use, and the numbers of its attempts, from which a resumed
+program knows the arm of an attempt. Refuses: running attempts (`trainer.campaign.sampling`).
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
-"""By what a campaign's versions are compared: success, wins against version 0, the mean reward, or nothing.
+"""The measure by which a campaign's versions are compared: success, wins against version 0, mean reward, or none. Pure.
 
-Owns: which of them it is, what cannot be asked for without one, and whether goals are met. Pure. Refuses: measuring
-(`trainer.campaign.measurement`, `trainer.measures.campaign_measure`), stopping (`trainer.campaign.stop_rules`).
+Owns: the choice, what cannot be requested without a measure, whether goals are met, and wins: a version's attempts at a
+scenario against version 0's one attempt, in one blind group. Refuses: measuring (`trainer.campaign.measurement`),
+scoring, and stopping (`trainer.campaign.stop_rules`).
 
-RULER's scores compare the runs of one group. Their mean over groups says nothing of a version, so it is never one's
-measure: where RULER alone is the reward, a version attempts each scenario in one blind group with version 0.
-
-Who won: a version's attempts at a scenario against version 0's one attempt, in one blind group.
-
-Owns: each comparison, and their share. Pure. Refuses: scoring, and which member is whose (the caller knows).
+RULER's scores compare the trajectories of one group. Their mean over groups says nothing about a version, so it is
+never a measure: if RULER is the only reward, a version attempts each scenario in one blind group with version 0.
 """
 
 from __future__ import annotations

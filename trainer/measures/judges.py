@@ -1,12 +1,12 @@
-"""Who judged a campaign's figures, and when that changed: figures of two judges are two measures.
+"""The judges behind a campaign's figures, and when they changed: figures of two judges are not comparable.
 
-Owns: who a judge is (its model, the version that its provider reports, the recipe's hash, which holds the prompt's
-version), who judged a step, and from which step on figures are one judge's. Refuses: what is compared after a change
-(`trainer.campaign.stop_evaluation`), writing it down (`trainer.campaign.history`).
+Owns: a judge's identity (its model, the version that its provider reports, and the recipe's hash, which covers the
+prompt's version), who judged a step, and since which step one judge made all figures. Refuses: which figures are
+compared after a change (`trainer.campaign.stop_evaluation`), writing it down (`trainer.campaign.history`).
 
-A provider may answer by several versions in turn, and of a panel one may fail. So a change is told once for each judge
-that had judged nothing of the campaign before, and not each time that one comes back. Of two judges, of which one is
-asked to score in the other's place, each turn is told.
+A provider may alternate between several versions, and one judge of a panel may fail. So a change is reported once for
+each judge that is new to the campaign, not each time that one returns. When one of two judges takes over scoring from
+the other, each switch is reported.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Attention over a pack: every row sees only itself, by transformers' attention interface.
+"""Attention over a pack: every row attends only to itself, through transformers' attention interface.
 
-Owns: the attention function `hone_packed` and what it must be told. Refuses: attention variants it does not know
-(sliding windows, soft caps, sinks): `trainer.policy.model` then falls back to one row a pass with the model's own
-attention.
+Owns: the attention function `hone_packed` and its arguments. Refuses: attention variants it does not know (sliding
+windows, soft caps, sinks): `trainer.policy.model` then falls back to one row a pass with the model's own attention.
 
-The linear layers see the pack as one flat sequence without padding. Attention runs segment by segment: the queries of
-a segment against the keys of its ancestors and its own, causal inside it. No mask of the whole pack ever exists, and
+The linear layers process the pack as one flat sequence without padding. Attention runs segment by segment: the queries
+of a segment against the keys of its ancestors and its own, causal inside it. No mask of the whole pack ever exists, and
 on a GPU none of a segment.
 """
 

@@ -1,7 +1,7 @@
 """The policy in the trainer: the frozen base, its LoRA, and the hidden states of a pack.
 
-Owns: loading the base and an adapter's weights, dtype and device, and the proof at start that its logprobs are the
-model's own. Refuses: losses, files' layout (`trainer.artifacts.adapters`), optimizers.
+Owns: loading the base and an adapter's weights, dtype and device, and the check at start that its logprobs equal the
+model's own. Refuses: losses, the layout of files (`trainer.artifacts.adapters`), optimizers.
 """
 
 from __future__ import annotations

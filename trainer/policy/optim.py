@@ -1,7 +1,7 @@
 """The optimizer and its learning rate.
 
-Owns: AdamW over the LoRA's parameters, the schedule as a function of the step, the gradient's norm.
-Refuses: gradients' making, files (`trainer.artifacts.checkpoint`).
+Owns: AdamW over the LoRA's parameters, the schedule as a function of the step, the gradient's norm. Refuses: computing
+gradients, files (`trainer.artifacts.checkpoint`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""One optimizer step over weighted rows: forward and backward pack by pack, one update, and what was measured.
+"""One optimizer step over weighted rows: forward and backward pack by pack, one update, and its metrics.
 
-Owns: gathering trained tokens, the loss's sum, the metrics. Refuses: files, the store, choosing rows.
+Owns: gathering trained tokens, the sum of the loss, the metrics. Refuses: files, the store, choosing rows.
 """
 
 from __future__ import annotations

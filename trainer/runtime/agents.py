@@ -1,6 +1,7 @@
-"""What attempts need beside the store: the user's agent and success function running, and where the agent asks.
+"""Start what attempts need beside the store: the user's agent, the success function, and the agent's endpoint.
 
-Owns: starting both hosts, and a key for them where the proxy has keys. Refuses: attempts (`trainer.agents.attempts`).
+Owns: both child processes, and an API key for them if the proxy requires keys. Refuses: attempts
+(`trainer.agents.attempts`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""`hone train --estimate`: what a campaign would take, told before anything is started.
+"""`hone train --estimate`: what a campaign would take, before anything is started.
 
-Owns: looking up what earlier runs used and what the judge's tokens cost. Refuses: counting
-(`trainer.campaign.estimate`), and starting, writing or asking anything: the store is only read, and prices are those of
-LiteLLM's own table.
+Owns: reading what earlier trajectories used, and the price of the judge's tokens from LiteLLM's table. Refuses:
+counting (`trainer.campaign.estimate`), and starting, writing or requesting anything: the store is only read.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""What versions' gates ask of an alias, answered: the user's agent on the held-out scenarios, beside live learning.
+"""The examiner: serves gate requests of an alias by running the user's agent on held-out scenarios beside live
+learning.
 
-Owns: taking a wish under a lease, what is started for it and stopped again, giving it up when the gate has decided,
-and saying why it cannot be answered. Refuses: the rounds (`trainer.campaign.gate_rounds`), and starting services: a
-version that waits for its gate has a proxy.
+Owns: taking a request under a lease, starting and stopping what it needs, abandoning it once the gate has decided,
+reporting why a request cannot be served, and checking the file, the agent and the success function of every alias with
+such a gate beforehand. Refuses: the rounds (`trainer.campaign.gate_rounds`), starting services (a version that waits
+for its gate has a proxy), and output (`trainer.commands`).
 
-No step of the alias begins while its version is undecided, so attempts and training do not meet.
-
-What must be right before a version's gate can attempt held-out scenarios: the file, the agent, its success function.
-
-Owns: looking, for every alias that has some. Refuses: attempting anything, and telling (`trainer.commands`).
+No step of the alias begins while its version is undecided, so attempts and training never overlap.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
-"""Learning from live traffic: whenever enough scored groups wait for an alias, one step on them, and again.
+"""`hone learn`: live learning, one step whenever enough scored groups wait for an alias.
 
-Owns: taking a step when one is due, leaving the alias to a campaign, and saying what is waited for: a learner that
-starves says why. No step begins before the last version is decided: so every step goes on from what the one before it
-learned. Refuses: when one is due (`recorder.views.status.stages`), campaigns' groups (`trainer.campaign.loop` trains on
-them), scoring, and putting versions into service.
-
-What `hone learn` puts together: a trainer, a learner and an examiner for each alias.
-
-Owns: waiting for the store's aliases, for an alias that another trainer holds and for the end of a campaign on it.
-Refuses: the steps (`trainer.runtime.learner`), and what versions' gates ask for (`trainer.runtime.examiner`).
+Owns: a trainer, a learner and an examiner for each alias, taking a step when one is due, leaving the alias to a
+campaign or another trainer, and reporting what learning waits for. No step begins before the last version is decided,
+so every step continues from what the previous one learned. Refuses: when a step is due
+(`recorder.views.status.stages`), campaigns' groups (`trainer.campaign.loop` trains on them), scoring, and putting
+versions into service.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""By what a planned campaign is measured, as the settings have it, before anything is started.
+"""The measure of a planned campaign, from the settings, before anything is started.
 
-Owns: which recipe judges it, and refusing what could not be measured or compared with. Refuses: choosing the yardstick
+Owns: which judge recipe applies, and rejecting what could not be measured or compared. Refuses: choosing the measure
 (`trainer.measures.campaign_measure`), and starting anything.
 """
 

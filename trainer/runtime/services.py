@@ -1,11 +1,11 @@
-"""The services that a campaign needs: found running, or started as one child and stopped again.
+"""Services that a campaign needs: found running, or started as one child process and stopped again.
 
-Owns: where a running proxy is (`run.json` in the data folder, what the store heard of it, or a URL that was given),
-starting `hone up --no-learn` or a judge that is missing, waiting until store, proxy, engine and judge are there.
-Refuses: supervising engine and proxy (`hone up` does, and it uses the engine of a `hone engine` that runs), migrating
-the store.
+Owns: finding a running proxy (`run.json` in the data folder, its heartbeat in the store, or a given URL), starting
+`hone up --no-learn` or a missing judge, and waiting until store, proxy, engine and judge are ready. Refuses:
+supervising engine and proxy (`hone up` does, and it uses the engine of a running `hone engine`), and migrating the
+store.
 
-What is started runs under `proxy.supervision.watchdog`, which ends it when this process ends, by `kill -9` too.
+Child processes run under `proxy.supervision.watchdog`, which ends them when this process ends, even by `kill -9`.
 """
 
 from __future__ import annotations

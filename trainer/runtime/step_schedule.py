@@ -1,7 +1,7 @@
-"""What a learner waits for, as the store has it: how learning of its alias stands now.
+"""When the learner takes its next step: the learning status of its alias, read from the store.
 
-Owns: leaving out what is too old, and asking about one alias as the process that trains it. Refuses: the rule and its
-sentence (`recorder.views.status.stages`), claiming and training (`trainer.runtime.learner`).
+Owns: excluding groups that are too old, and reading the status of one alias as the process that trains it. Refuses: the
+rule and its sentence (`recorder.views.status.stages`), claiming and training (`trainer.runtime.learner`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""The report that a campaign leaves behind when it ends.
+"""`hone train`: services, agent, trainer, and a campaign that is new or resumed; and the report at its end.
 
-Owns: when it is made, where it lies, and that a report that cannot be made never takes the place of how the campaign
-ended. Refuses: what it says (`trainer.report`).
-
-What `hone train` puts together: services, agent, trainer and a campaign that is new or gone on with.
-
-Owns: what starts beside what: engine, agent and torch all take seconds, so they start together. Refuses: the steps
-(`trainer.campaign.loop`) and the campaign's row (`trainer.campaign.setup`).
+Owns: what starts concurrently (engine, agent and torch all take seconds), where the report is written, and that a
+failed report never hides how the campaign ended. Refuses: the steps (`trainer.campaign.loop`), the campaign's row
+(`trainer.campaign.setup`), and the report's contents (`trainer.report`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What the proxy kept from a campaign's attempts, told while it runs: tools that may write, and calls of them.
+"""Report tools that the proxy withholds from a campaign's attempts because they may write, and calls of them.
 
-Owns: looking from time to time, telling each tool once. Refuses: leaving anything out
-(`proxy.mcp_gateway.write_protection`).
+Owns: polling, and reporting each tool once. Refuses: withholding (`proxy.mcp_gateway.write_protection`).
 """
 
 from __future__ import annotations

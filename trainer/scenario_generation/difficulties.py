@@ -1,6 +1,6 @@
-"""How hard a generated scenario is meant to be, and how many of each kind are asked for.
+"""Difficulties of generated scenarios, and how many scenarios of each are requested. Pure.
 
-Owns: the kinds, what each means to the model that writes them, their shares, which one a scenario is of. Pure. Refuses:
+Owns: the difficulties, their description for the model, their shares, and the difficulty of a scenario. Refuses:
 prompts (`trainer.scenario_generation.prompts`).
 """
 

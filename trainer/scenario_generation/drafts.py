@@ -1,13 +1,8 @@
-"""Reading what a model wrote: drafts of scenarios, found as tolerantly as the judge's verdicts are.
+"""Drafts of scenarios: parsed tolerantly from a model's reply, then checked by code. Pure.
 
-Owns: which documents of a reply are drafts. Fences, prose and thoughts around them are passed over, as are lists and
-objects that hold them; what is broken or cut off is counted. Refuses: whether a draft is any good
-(`trainer.scenario_generation.drafts`). Pure.
-
-Which drafts become scenarios: each is checked by code, and one that is dropped is counted with its reason.
-
-Owns: the reasons, when two tasks are nearly one, a scenario's id. Refuses: asking for others in their place
-(`trainer.scenario_generation.generation`). Pure.
+Owns: which documents of a reply are drafts (fences, prose and reasoning are skipped, lists and objects are unwrapped,
+broken or cut-off documents are counted), the reasons for dropping one, near-duplicates, and a scenario's id. Refuses:
+requesting replacements (`trainer.scenario_generation.generation`).
 """
 
 from __future__ import annotations

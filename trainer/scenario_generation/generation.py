@@ -1,7 +1,8 @@
-"""Scenarios written until there are as many as were wanted, or the model has nothing new to say.
+"""Generate scenarios until there are as many as requested, or the model writes nothing new.
 
-Owns: how many are asked for at once, which tools each request shows, when a kind is given up. Refuses: the words
-(`prompts`), the model (`asking`), and what counts (`checking`).
+Owns: how many are requested at once, which tools each request shows, and when a difficulty is abandoned. Refuses: the
+text (`trainer.scenario_generation.prompts`), the model (`trainer.scenario_generation.writer_model`), and the checks
+(`trainer.scenario_generation.drafts`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A file of scenarios that grows while they are made, so that being stopped or killed loses none that was checked.
+"""The output file of generated scenarios: appended durably, so that a stop or a crash loses no checked scenario.
 
-Owns: going on with a file that an earlier run left, what is one, writing durably, a line torn by a crash. Refuses:
-what a scenario is (`trainer.tasks.scenarios`), and which are made.
+Owns: continuing a file of an earlier run, recognising one, durable writes, and a line torn by a crash. Refuses: the
+form of a scenario (`trainer.tasks.scenarios`), and which are generated.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""`hone scenarios generate`: what is wanted, of whom, and what came of it.
+"""The program behind `hone scenarios generate`: its request, its progress and its outcome as text and JSON.
 
-Owns: finding the server and listing its tools, the model's life. Refuses: writing scenarios
-(`trainer.scenario_generation`), flags and printing (`trainer.commands`).
-
-What `hone scenarios generate` says: how it goes on, what came of it, as text and as JSON.
-
-Owns: the words and the shape. Refuses: printing (`trainer.commands`). Pure.
+Owns: finding the server and listing its tools, the model's life, and the messages. Refuses: generating
+(`trainer.scenario_generation.generation`), flags and printing (`trainer.commands`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the model that writes scenarios is told.
+"""The prompt of the model that writes scenarios.
 
-Owns: the fixed text, and the frame around what others wrote: a server's descriptions are data, one JSON document a line
-between two lines with a random nonce, as the judge is shown runs. Refuses: which tools there are, and requests. Pure
-but for the nonce.
+Owns: the fixed text, and the fence around text of others: a server's descriptions are data, one JSON document a line
+between two lines with a random nonce, as in the judge's prompt. Refuses: which tools there are, and requests. Pure
+except for the nonce.
 """
 
 from __future__ import annotations

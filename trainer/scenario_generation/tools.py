@@ -1,7 +1,7 @@
-"""What an MCP server offers, as far as it is needed to write tasks for it.
+"""The tools of an MCP server, as far as writing tasks for them needs.
 
-Owns: listing a server's tools, within bounds, and which of them only read. Refuses: calling any: what a description
-says is data for a prompt, and nothing that it asks for happens.
+Owns: listing a server's tools, within limits, and which of them are read-only. Refuses: calling any: a description is
+data for a prompt, and nothing that it asks for is done.
 """
 
 from __future__ import annotations

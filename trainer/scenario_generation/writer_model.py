@@ -1,7 +1,7 @@
-"""The model that writes scenarios: a model of `recorder.llm.client`, and what it may cost.
+"""The model that writes scenarios: a model of `recorder.llm.client`, with a cost limit.
 
-Owns: which model and whose key, what was spent and its bound. Refuses: sending, retries, pace and keys in messages
-(`recorder.llm.client`), what is asked and what the answer means.
+Owns: the model and its key, the cost so far and its limit. Refuses: sending, retries, rate limits and hiding keys in
+messages (`recorder.llm.client`), prompts, and the meaning of replies.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One alias's trainer: scored groups in, a published version out.
+"""The trainer of one alias: scored groups in, a published version out.
 
-Owns: the alias's lease, the order of a step's phases, what becomes of groups when a step fails. Refuses: deciding when
-to train (campaign and learner do) and serving what it publishes (the proxy does).
+Owns: the alias's lease, the order of a step's phases, and the state of its groups after a failed step. Refuses: when to
+train (campaign and learner decide) and serving what it publishes (the proxy does).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the rewards of a step are compared with where that is not their group: the baselines, read from the store.
+"""Running baselines of a step, read from the store, for rewards that are not compared within their group.
 
-Owns: which groups have one. Refuses: the figures (`trainer.batch.advantages`), which earlier rewards count
+Owns: which groups have one. Refuses: the figures (`trainer.batch.advantages`), and which earlier rewards count
 (`recorder.queue.training.baselines`).
 """
 

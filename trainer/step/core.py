@@ -1,17 +1,9 @@
-"""The one thread that owns torch.
+"""The trainer's state in memory: a policy and its optimizer at one version, and the one thread that owns torch.
 
-Owns: running blocking work there so that the event loop goes on renewing leases, and asking it to stop.
-Refuses: what the work is. (Torch's thread pool and its settings belong to the thread that first used them.)
-
-What the trainer holds in memory: a policy and its optimizer, at one version.
-
-Owns: being at a version (adapter and checkpoint loaded), making a step from it, writing what came of it. Refuses: the
-store and leases (`trainer.step.alias_trainer`). Blocking and bound to one thread, which owns all of torch here.
-
-Folders of versions that nobody needs any more: removed, so that disks do not fill while an alias learns for months.
-
-Owns: removing them, and what a trainer left that died between a folder's last rename and its step's commit. Refuses:
-the rule (`recorder.maintenance.retention`). For the one process that holds the alias.
+Owns: loading a version (adapter and checkpoint), computing a step, writing its files, removing folders of versions that
+are no longer needed or were left by a crash, and running all of it on one thread, so that the event loop can renew
+leases and request a stop. Refuses: the store and leases (`trainer.step.alias_trainer`), and the rule of retention
+(`recorder.maintenance.retention`). (Torch's thread pool and settings belong to the thread that first used them.)
 """
 
 from __future__ import annotations

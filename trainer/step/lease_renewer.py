@@ -1,7 +1,6 @@
-"""Holding an alias and groups for as long as work on them takes.
+"""Renew the trainer's lease on an alias, and its claims of groups, for as long as a step uses them.
 
-Owns: renewing the trainer's lease, and claims while a step uses them; knowing when one was lost.
-Refuses: taking leases and claims, and what is done when they are lost.
+Owns: the renewal, and noticing a lost lease or claim. Refuses: taking leases and claims, and the reaction to a loss.
 """
 
 from __future__ import annotations

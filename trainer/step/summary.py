@@ -1,11 +1,8 @@
-"""What one step did, for those who asked for it and for the store, and what such a caller needs of a trainer.
+"""The report of one step, for its caller and for the store, and the protocol that a caller needs of a trainer.
 
-Owns: the report and its counting. Refuses: doing anything, and importing torch: who waits for steps need not load it.
-
-What a campaign's step did before its program was killed: told from the store as if the trainer had just said it.
-
-Owns: finding the version that was made of a round's groups, and which groups were left out before it. Refuses: training
-(`trainer.step.alias_trainer`), and waiting for the version.
+Owns: the report, its counts, and reading back the report of a step that finished before its program was killed: the
+version made of a round's groups, and the groups excluded before it. Refuses: training (`trainer.step.alias_trainer`),
+and importing torch: code that waits for steps need not load it.
 """
 
 from __future__ import annotations

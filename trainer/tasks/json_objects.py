@@ -1,8 +1,8 @@
-"""The JSON objects of a file, each with its line: one after another, as JSONL has them, or in one array.
+"""JSON objects of a file with their line numbers: one after another, as in JSONL, or in one array.
 
-Owns: finding where an object begins and ends, and saying where a file is no JSON. Raw tabs and line breaks inside texts
-are taken, as exports of tables have them; an object may have any number of lines. Refuses: what an object means
-(`trainer.tasks.scenarios`), and numbers that are none (`NaN`).
+Owns: where an object begins and ends, and where a file is not JSON. Raw tabs and line breaks inside strings are
+accepted, as exports of tables contain them; an object may span several lines. Refuses: the meaning of an object
+(`trainer.tasks.scenarios`), and `NaN` and infinities.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""The parts of a campaign's tasks: those that it learns from, those that it is measured by, and those for its end.
+"""The parts of a campaign's tasks: training, validation and test. Each scenario is in one part.
 
-Owns: to which part a scenario of one file belongs, and that no task is in two parts. Pure. Refuses: reading files.
+Owns: the part of a scenario, reading the parts from one file or from one file each, counting them, and rejecting a task
+that is in two parts. Refuses: running anything.
 
-A scenario's part hangs on its id and the seed alone: one that is added or taken out moves no other.
-
-The scenarios of each part of a campaign, as its settings name them, and what there is of each.
-
-Owns: reading them from one file or from one for each part, and counting what a file holds. Refuses: what a part is
-(`trainer.tasks.parts`), running anything.
+A scenario's part depends on its id and the seed only: adding or removing one moves no other.
 """
 
 from __future__ import annotations

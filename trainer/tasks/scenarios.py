@@ -1,15 +1,10 @@
-"""Tasks as tables of prompts have them: `row_prompt`, `task_id`, and a column for each criterion.
+"""Scenario files: JSON in, checked scenarios out.
 
-Owns: the form of such an object (`{"prompt", "task_id"?, "rubric - 1. criterion", …}`) as a scenario. Other columns,
-and criteria without a text, as a table's shorter rows have them, are passed over. Refuses: an object that has no prompt
-or no criterion, and a criterion whose number stands there twice.
-
-Scenario files: JSON in, checked scenarios out.
-
-Owns: the form of a scenario (`{"id", "input", "reference"?, "rubric"?, "adversarial"?}` a line), errors that name the
-line, writing a file that can be read. Objects with a `prompt` are tables' tasks (`trainer.tasks.scenarios`).
-Refuses: the store, and any meaning of input and reference: the agent and the judge know that. Of a rubric that is a
-list it knows that its criteria can be judged (`recorder.llm.rubric`).
+Owns: the form of a scenario (`{"id", "input", "reference"?, "rubric"?, "adversarial"?}` a line), the form of a table's
+row (`{"prompt", "task_id"?, "rubric - 1. criterion", …}`; other columns and empty criteria are ignored), errors that
+name the line, and writing a file. Refuses: the store, and the meaning of input and reference, which only the agent and
+the judge know. A rubric that is a list must have criteria that can be judged (`recorder.llm.rubric`); a row must have a
+prompt and at least one criterion, and no criterion's number twice.
 """
 
 from __future__ import annotations

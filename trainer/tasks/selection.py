@@ -1,7 +1,7 @@
-"""Which scenarios a step attempts.
+"""Draw the scenarios that a step attempts. Pure.
 
-Owns: the order in which they are drawn, which hangs on the seed alone, and the share of those that tempt to cheat.
-Pure. Refuses: which scenarios may be trained on (`trainer.tasks.parts`).
+Owns: their order, which depends on the seed only, and the share of adversarial ones. Refuses: which scenarios may be
+trained on (`trainer.tasks.parts`).
 """
 
 from __future__ import annotations

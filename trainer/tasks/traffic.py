@@ -1,22 +1,14 @@
-"""Which recorded runs are wanted: `--where reward<0.5`, `--where tag.team=billing`.
+"""Scenarios from recorded trajectories: the first user message as a task, or a whole first call to replay.
 
-Owns: the form of a condition, and whether it holds. Pure. Refuses: reading runs (`trainer.tasks.traffic`).
+Owns: `--where` conditions (`reward<0.5`, `tag.team=billing`), which trajectories give a task, redaction as the recorder
+does it, and joining near-duplicates. Refuses: the form of a scenario file (`trainer.tasks.scenarios`), replaying
+(`trainer.agents.replay`), output and writing (`trainer.commands`).
 
-Tasks from traffic: what agents were first asked, as scenarios.
+A task is the text of the one user message that a trajectory began with, because that is what the user's agent accepts.
+A trajectory that began with more (an earlier conversation, an image) is counted and skipped; nothing is made up for it.
 
-Owns: which recorded runs give a task, redacting it as the recorder does, joining those that are nearly the same.
-Refuses: the form of a scenario file (`trainer.tasks.scenarios`), which runs are wanted (`trainer.tasks.traffic`),
-showing and writing (`trainer.commands`).
-
-A task is the text of the one user message that a run began with: that is what the user's agent can be given. A run that
-began with more (an earlier conversation, a picture) is counted and passed over: nothing is made up in its place.
-
-Recorded runs as scenarios that Hone attempts by itself, with tools answered from the record.
-
-Owns: what of a run such a scenario holds. Refuses: attempting it (`trainer.agents.replay`).
-
-The agent is not there: its system message, its tools and the rest of what it first sent are taken from the record. What
-the run's user said later is not replayed: an attempt is the answer to the opening.
+A scenario to replay needs no agent: the system message, the tools and the rest of the first request come from the
+record. Later user messages are not replayed; an attempt is the answer to the first turns.
 """
 
 from __future__ import annotations
