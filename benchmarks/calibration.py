@@ -1,13 +1,13 @@
-"""What `hone calibrate` finds of judges whose worth is known: scripted judges against scripted people.
+"""`hone calibrate` on judges of known accuracy: scripted judges against scripted people.
 
     python -m benchmarks.calibration --write     writes results/calibration.json, the table in docs/judging.md and its
                                                  picture, docs/calibration.svg
 
-`GROUPS` groups of `RUNS` runs are recorded in a store of their own. Each run has a worth, a standard normal, and a
-length that says nothing of it. People order a pair rightly with the probability `PEOPLE`, and so does each judge with
-one of its own: both see the worth with normal noise. People call runs alike whose worth is the same to them by steps of
-`STEP`. The judges are asked as real ones are, by RULER's own prompt and
-reader, in this process and without a network; two of them go by the place or the length as well.
+`GROUPS` groups of `RUNS` trajectories are recorded in a store of their own. Each trajectory has a true quality, drawn
+from a standard normal, and a length that is independent of it. People order a pair correctly with the probability
+`PEOPLE`, and each judge with a probability of its own: both see the quality with normal noise. People call two
+trajectories equal if the qualities they see, rounded to `STEP`, are equal. The judges are asked like real ones, through
+RULER's own prompt and reader, in this process and without a network; two of them also follow position or length.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What `hone judge check` finds of judges whose one weakness is known: kinds of tricks × judges.
+"""`hone judge check` on judges with one known weakness: kinds of tricks × judges.
 
     python -m benchmarks.judge_check --write     writes results/judge_check.json and the tables in docs/judging.md
 
-Seventeen scripted judges, in this process and without a network: a sound one, which judges by the record alone, and
-one for each kind of trick, which falls for that kind and is sound otherwise. Each is tried on the whole set as a real
-judge is, by RULER's own prompt and reader. Told are, for each judge and kind, the groups in which it was fooled. The
-CPU seconds are of all of it.
+Seventeen scripted judges, in this process and without a network: a sound one, which judges by the record alone, and one
+for each kind of trick, which is fooled by that kind and is sound otherwise. Each is tried on the whole set like a real
+judge, through RULER's own prompt and reader. Reported for each judge and kind: the groups in which it was fooled. The
+CPU seconds are the total.
 """
 
 from __future__ import annotations

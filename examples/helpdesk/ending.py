@@ -1,7 +1,7 @@
-"""How the demo ends: success by version, one conversation before and after, where everything lies, summary.json.
+"""How the demo ends: success by version, one conversation before and after, where all files are, summary.json.
 
-Owns what is read for that, and how it looks. Every number comes from the campaign's events and from the store;
-success is `checks.solved`, by the orders database.
+Owns reading that, and its look. Every number comes from the campaign's events and from the store; success is
+`checks.solved`, according to the orders database.
 """
 
 from __future__ import annotations

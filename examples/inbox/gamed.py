@@ -1,9 +1,9 @@
-"""A campaign whose judge can be gamed: it pauses by itself; then a rule is added, and it goes on and recovers.
+"""A campaign with a judge that can be gamed: it pauses by itself; then a rule is added, and it resumes and recovers.
 
     python -m examples.inbox.gamed [--seed 7] [--out FOLDER] [--write]
 
 Owns the order (`hone train` with exploitable.toml until it pauses; `hone score --all` and `hone train --resume` with
-fixed.toml over the same data folder), what is told of it, and what counts as recovery. Refuses to help: nothing but the
+fixed.toml over the same data folder), what is reported of it, and the definition of recovery. Refuses to help: only the
 settings file differs between the two.
 """
 

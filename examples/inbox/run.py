@@ -1,8 +1,8 @@
-"""Runs the example: a mailbox, its tools, a judge and a baseline around `hone train`, and what came of it.
+"""Runs the example: a mailbox, its tools, a judge and a baseline around `hone train`, and the summary.
 
     python -m examples.inbox.run [--seed 7] [--short] [--out FOLDER] [--config hone.toml]
 
-Owns what surrounds Hone here.
+Owns the programs around Hone.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""`make live`: users ask, Hone learns from what happened, and users are answered better, all on this machine.
+"""`make live`: users ask, Hone learns from the traffic, and users get better answers, all on this machine.
 
     python -m examples.live.live [--minutes M] [--seed S] [--traffic repeats|unique|swapped-judge] [--out FOLDER]
 
-Owns the order of things: what surrounds Hone, `hone up`, the users, and the ending (summary.json, a picture). Refuses
-to do Hone's work: engine, proxy, judge and learner are the real programs, as anybody would start them.
+Owns the order: the programs around Hone, `hone up`, the users, and the ending (summary.json, a picture). Refuses to do
+Hone's work: engine, proxy, judge and learner are the real programs, started as a user would start them.
 """
 
 from __future__ import annotations

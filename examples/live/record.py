@@ -1,6 +1,6 @@
-"""What Hone wrote down of a run of live traffic: decisions about versions, what was trained and left out, steps.
+"""What Hone recorded of live traffic: decisions about versions, what was trained and excluded, steps.
 
-Owns: reading that from the store once it is over. Refuses: minutes and figures (`examples.live.summary`).
+Owns: reading that from the store at the end. Refuses: minutes and figures (`examples.live.summary`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a run of live traffic came to: success by minute and by version, what was learned from, what was decided.
+"""The summary of live traffic: success by minute and by version, what was trained on, the decisions.
 
-Owns: the figures of summary.json. Pure: everything is in what users saw (`examples.live.users`) and in what Hone wrote
-down (`examples.live.record`). Refuses: smoothing, and leaving any run out.
+Owns: the figures of summary.json. Pure: its input is what users saw (`examples.live.users`) and what Hone recorded
+(`examples.live.record`). Refuses: smoothing, and omitting any trajectory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What is said while live traffic runs: a line a happening, and how each minute went.
+"""Output while live traffic runs: a line for each event, and one for each minute.
 
-Owns: which of Hone's lines are repeated, which are faults, and the minute's line. Refuses: figures of the whole
+Owns: which of Hone's lines are repeated, which are faults, and the minute's line. Refuses: figures of the whole session
 (`examples.live.summary`).
 """
 

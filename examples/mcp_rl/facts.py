@@ -1,6 +1,6 @@
-"""Whether an attempt was right, by the committed warehouse: a check beside the campaign, which never sees it.
+"""Whether an attempt was right, according to the committed warehouse: a check beside the campaign, which never sees it.
 
-Owns: what is compared. Refuses: how the answer was found, but for one thing: small talk needs no tool. Pure.
+Owns: the comparison. Refuses: how the answer was found, except that small talk must use no tool. Pure.
 """
 
 from __future__ import annotations

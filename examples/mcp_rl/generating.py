@@ -1,8 +1,8 @@
-"""The scripted generator: writes scenario lines from its prompt alone, in the place of a model that writes tasks.
+"""The scripted generator: writes scenario lines from its prompt alone, in place of a model that writes tasks.
 
-It reads what a model would read: the kind of task that is asked for, how many, the tools and their descriptions. It
-can do that for one server's tools only, those of `tools_server`, and says so of others. Owns: what it writes. Refuses:
-every other source: the items are those that a description names. Pure: the same prompt is answered alike.
+It reads what a model would read: the difficulty requested, how many, the tools and their descriptions. It can do that
+for the tools of `tools_server` only, and says so of others. Owns: what it writes. Refuses: every other source: the
+items are those that a description names. Pure: the same prompt gives the same reply.
 """
 
 from __future__ import annotations

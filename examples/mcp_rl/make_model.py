@@ -2,9 +2,9 @@
 
     python -m examples.mcp_rl.make_model
 
-Its result is committed, so nobody has to. Owns the order of things, and the measuring: attempts at tasks about the
-committed server's items, with plain transformers and the tools imitated in Python. Refuses a model that misses its
-marks: one that is right in less than 20 % of attempts (there is little to reinforce) or in more than 45 %.
+Its result is committed, so nobody has to run it. Owns the order, and the measuring: attempts at tasks about the
+committed server's items, with plain transformers and the tools imitated in Python. Refuses a model outside its bounds:
+one that is right in less than 20 % of attempts (there is little to reinforce) or in more than 45 %.
 """
 
 from __future__ import annotations

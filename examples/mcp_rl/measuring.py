@@ -1,7 +1,7 @@
-"""The check beside the campaign: which of its recorded attempts were right, by the committed warehouse.
+"""The check beside the campaign: which of its recorded attempts were right, according to the committed warehouse.
 
-Owns: reading a finished campaign's attempts from the store, and counting. Refuses: having any part in the campaign,
-which is over by then and was measured by wins alone.
+Owns: reading a finished campaign's attempts from the store, and counting. Refuses: any influence on the campaign, which
+is over by then and was measured by wins alone.
 """
 
 from __future__ import annotations

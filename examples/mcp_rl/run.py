@@ -3,9 +3,9 @@
     python -m examples.mcp_rl.run                                  # the committed server
     python -m examples.mcp_rl.run --url http://127.0.0.1:9000/mcp  # another; then name a judge: HONE_JUDGE__MODEL
 
-`hone scenarios generate` writes the tasks from what the server lists, `hone train` attempts them, has them judged,
-trains, and compares with version 0 at the end. Owns: this order, and what the summary has beside the others'. Refuses:
-to tell the campaign what is right: of the committed server that is looked up behind it.
+`hone scenarios generate` writes the tasks from the server's list of tools. `hone train` attempts them, has them judged,
+trains, and compares with version 0 at the end. Owns: this order, and what the summary adds to the other examples'.
+Refuses: giving the campaign the right answers, which for the committed server are checked afterwards.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the tiny model was taught: conversations with such tools, good and flawed on purpose.
+"""The tiny model's training data: conversations with such tools, good and flawed on purpose.
 
-Owns: the mixture of behaviours, over items of the making's own, in OpenAI's message format. Refuses: tokens and
-tensors, and every name that the committed server has (`examples.mcp_rl.names`).
+Owns: the mixture of behaviours, over items of its own, in OpenAI's message format. Refuses: tokens and tensors, and
+every name that the committed server has (`examples.mcp_rl.names`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The sentences that the tasks, the tools and the making of the model must say alike.
+"""The sentences that the tasks, the tools and the making of the model share.
 
-Owns: how a user asks, what the tools say, what a right answer looks like, and what a question in these words asks for.
-The tiny model has read nothing else in its life, so a word changed here needs a new model. Pure.
+Owns: how a user asks, what the tools answer, what a right answer looks like, and what a question in these words asks
+for. The tiny model was trained on nothing else, so a word changed here needs a new model. Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The example as one command: `python -m examples.rlvr.run [--seed 7] [--short] [--out FOLDER] [--config hone.toml]`.
 
-Owns: what surrounds Hone (the prompts of a seed; a judge, where none is named), and what the short form leaves out.
-Refuses: the order of a run (`examples.running.command`).
+Owns: the programs and files around Hone (the prompts of a seed; a judge, if none is configured), and what the short
+form omits. Refuses: the order (`examples.running.command`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The command line that the examples share: `python -m examples.NAME.run [--seed 7] [--short] [--out FOLDER]`.
 
-Owns: the flags, the order of a run (what surrounds Hone, `hone train`, its report, summary.json and the picture), and
-the exit status. Refuses: what an example's world is: each gives that as `Example.surroundings`.
+Owns: the flags, the order (the programs around Hone, `hone train`, its report, summary.json and the picture), and the
+exit status. Refuses: an example's own programs: each gives these as `Example.surroundings`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m examples.twenty48.run [--seed 7] [--short] [--out FOLDER] [--config hone.toml]
 
-Owns what surrounds Hone here, which is only the boards' files. Refuses the order of a run (examples/running/).
+Owns the files of boards, which is all that this example needs around Hone. Refuses the order (examples/running/).
 """
 
 from __future__ import annotations
