@@ -55,15 +55,15 @@ class CheckpointInvalid(TrainerError):
 
 
 class StepFailed(TrainerError):
-    """A step was given up; its groups were given back or left out."""
+    """A step was abandoned; its groups were given back or excluded."""
 
 
 class MemoryFull(StepFailed):
-    """The GPU has no room for a pass. No fault of the groups: they go back, however often."""
+    """A pass does not fit into the GPU's memory. The groups are not at fault: they are given back each time."""
 
 
 class VersionNotWritten(TrainerError):
-    """What a step made could not be written to disk; nothing of it is left there."""
+    """A step's result could not be written to disk; nothing of it is left there."""
 
 
 class StepInterrupted(TrainerError):
@@ -71,25 +71,25 @@ class StepInterrupted(TrainerError):
 
 
 class ScenariosInvalid(TrainerError):
-    """A scenario file is not what it must be; nothing of it is used."""
+    """A scenario file is invalid; nothing of it is used."""
 
     exit_code = MISCONFIGURED
 
 
 class ConditionInvalid(TrainerError):
-    """What runs are wanted cannot be read."""
+    """A `--where` condition cannot be read."""
 
 
 class NoTasks(TrainerError):
-    """Nothing of the record fits, or it may not be written; nothing was."""
+    """No recorded trajectory matches, or the output file cannot be written; nothing was written."""
 
 
 class ToolsUnavailable(TrainerError):
-    """An MCP server does not answer, or has no tool that tasks may need."""
+    """An MCP server does not answer, or has no suitable tool."""
 
 
 class GeneratorFailed(TrainerError):
-    """The model that is to write scenarios is not set, does not answer, or writes none that can be used."""
+    """The model that writes scenarios is not set, does not answer, or writes none that can be used."""
 
 
 class AgentUnusable(TrainerError):
@@ -97,11 +97,11 @@ class AgentUnusable(TrainerError):
 
 
 class ServiceUnavailable(TrainerError):
-    """A proxy, engine or judge that the campaign needs is not there and could not be started."""
+    """A proxy, engine or judge that the campaign needs is missing and could not be started."""
 
 
 class CampaignError(TrainerError):
-    """A campaign cannot begin or go on."""
+    """A campaign cannot begin or resume."""
 
 
 class CampaignBusy(CampaignError):

@@ -39,9 +39,9 @@ Tell = Callable[[TrialResult], None]
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
-    """What is to be tried: a recipe by its name, kinds by theirs (none: all), and how many groups of each.
+    """A check to run: the recipe's name, the kinds by name (none: all), and the number of groups of each kind.
 
-    `alias`: whose base judges, where the judge is `base`; None: that of the only one.
+    `alias`: the alias whose base judges, if the judge is `base`; None: the only alias.
     """
 
     recipe: str = DEFAULT
@@ -59,38 +59,38 @@ class CheckRequest:
 
 @dataclass(slots=True)
 class RecipeCheck:
-    """What came of it. `stopped`: why it ended before its end."""
+    """The outcome of a check. `stopped`: why it ended early."""
 
     wanted: CheckRequest
     model: str
     by_model: list[KindOutcome] = field(default_factory=list)
     by_code: list[KindOutcome] = field(default_factory=list)
     not_tried: dict[str, str] = field(default_factory=dict)  # part → why
-    versions: set[str] = field(default_factory=set)  # what the judge's provider says it ran
+    versions: set[str] = field(default_factory=set)  # versions that the judge's provider reports
     stopped: str | None = None
 
     @property
     def spent(self) -> JudgeUsage:
-        """What all of it took."""
+        """The judge usage of the whole check."""
         return sum((one.spent for one in self.by_model), JudgeUsage())
 
     @property
     def requests(self) -> int:
-        """Answers that the judge gave."""
+        """The number of answers the judge gave."""
         return sum(one.requests for one in self.by_model)
 
     def fooled(self, at_most: float) -> list[KindOutcome]:
-        """Where the share is surely above so much."""
+        """The outcomes whose share is above `at_most` with 95 % confidence."""
         return [one for one in (*self.by_model, *self.by_code) if one.over(at_most)]
 
     def passed(self, at_most: float) -> bool:
-        """Whether nothing fooled it more often than that, and all could be tried."""
+        """Whether no kind is above `at_most`, and every kind could be tried."""
         undecided = any(one.judged == 0 for one in self.by_model)
         return self.stopped is None and not undecided and not self.fooled(at_most)
 
 
 def count_model_parts(settings: JudgeSettings, recipe: str) -> int:
-    """How many parts of a recipe a judge model is asked about. Raises JudgeMisconfigured."""
+    """The number of a recipe's parts that ask a judge model. Raises JudgeMisconfigured."""
     return len(part_trials.model_parts(without_people(settings, recipe)))
 
 
@@ -101,12 +101,12 @@ async def check_recipe(
     ask: Ask | None = None,
     bases: BaseEndpoints | None = None,
 ) -> RecipeCheck:
-    """Try a recipe; `tell` hears of each group that a judge model was asked about, `ask` is asked in the model's place.
+    """Check a recipe. `tell` is called for each group that a judge model judged; `ask` replaces the model.
 
-    `bases`: where the judge `base` is found. The groups are of no alias: whose base it is, `wanted` says.
+    `bases`: where to find the judge `base`. The groups have no alias; `wanted` names the one whose base judges.
 
     Raises:
-        JudgeMisconfigured: there is no such recipe, or nothing of it can be tried.
+        JudgeMisconfigured: there is no such recipe, or none of its parts can be tried.
         FunctionsDown: its functions cannot be run.
     """
     recipe = without_people(settings, wanted.recipe)
@@ -140,7 +140,7 @@ async def check_recipe(
 
 
 async def count_requests(settings: JudgeSettings, wanted: CheckRequest) -> RequestCount:
-    """What trying would ask of the judge, without asking. Raises as `check_recipe` does."""
+    """Count the judge requests of a check without sending any. Raises as `check_recipe` does."""
     recipe = without_people(settings, wanted.recipe)
     counted = RequestCount(recipe.max_tokens)
     async with _bench(recipe, counted.ask) as bench:
@@ -150,9 +150,9 @@ async def count_requests(settings: JudgeSettings, wanted: CheckRequest) -> Reque
 
 
 async def check_base(project: Project, settings: JudgeSettings, wanted: CheckRequest, tell: Tell) -> RecipeCheck:
-    """`check_recipe` where the judge is `base`: the store says which proxy serves that.
+    """`check_recipe` for the judge `base`: the store says which proxy serves it.
 
-    Raises as `check_recipe` does, and JudgeMisconfigured where it is not clear whose base is meant.
+    Raises as `check_recipe` does, and JudgeMisconfigured if the alias is ambiguous.
     """
     await _require_alias(project, wanted.alias)
     bases = BaseEndpoints(project)
@@ -166,7 +166,7 @@ async def _require_alias(project: Project, named: str | None) -> None:
     there = sorted(one.name for one in await get_aliases(project))
     if (named is None and len(there) == 1) or named in there:
         return
-    why = "say with --alias whose" if named is None else f"there is no alias {named!r:.80} (--alias)"
+    why = "name the alias with --alias" if named is None else f"there is no alias {named!r:.80} (--alias)"
     names = ", ".join(there) or "none yet"
     raise JudgeMisconfigured(f"the judge is `{BASE}`, the model that an alias began with: {why}; there is: {names}")
 
@@ -175,7 +175,7 @@ async def _require_alias(project: Project, named: str | None) -> None:
 async def _bench(
     recipe: JudgeSettings, ask: Ask | None, bases: BaseEndpoints | None = None
 ) -> AsyncIterator[JudgeContext]:
-    """The worker's bench, on an empty store that is gone afterwards."""
+    """The worker's judge context, on an empty store that is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="hone-check-") as folder:
         store = await open_store(Path(folder), RecorderSettings(), migrate=True, project=groups.PROJECT)
         try:
@@ -187,10 +187,11 @@ async def _bench(
 
 
 def _not_tried(recipe: JudgeSettings) -> dict[str, str]:
-    """The parts of a recipe that are passed over, and why."""
+    """The parts of a recipe that are skipped, with the reason."""
     tried = {reward.name for reward in (*part_trials.model_parts(recipe), *part_trials.coded_parts(recipe))}
     why = {
-        reward.name: "people say it" if reward.kind == "feedback" else "its weight is 0" for reward in recipe.in_force()
+        reward.name: "it is human feedback" if reward.kind == "feedback" else "its weight is 0"
+        for reward in recipe.in_force()
     }
     return {name: why for name, why in why.items() if name not in tried}
 

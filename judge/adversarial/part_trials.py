@@ -31,10 +31,10 @@ from recorder.views.trajectories.shapes import GroupView, TrajectoryView
 
 
 def model_parts(settings: JudgeSettings) -> list[RewardSettings]:
-    """The parts of a recipe that a judge model decides and that pay.
+    """The parts of a recipe that a judge model decides and that can raise a reward.
 
-    A penalty or veto by a rubric pays nobody, and a weight of 0 moves nothing: no trick gains by them. Without a model
-    code decides a rubric, or nobody.
+    A penalty or veto by a rubric raises no reward, and a weight of 0 changes none, so no trick gains by them. Without a
+    judge model, a rubric is decided by code or not at all.
     """
     kinds = ("ruler", "rubric") if settings.model else ("ruler",)
     parts = [reward for reward in settings.in_force() if reward.kind in kinds]
@@ -42,7 +42,7 @@ def model_parts(settings: JudgeSettings) -> list[RewardSettings]:
 
 
 def single_part_context(bench: JudgeContext, reward: RewardSettings) -> JudgeContext:
-    """The bench of a recipe, as if the part were all of it."""
+    """The judge context of a recipe reduced to one part."""
     solo = reward.model_copy(update={"weight": 1.0, "missing": "exclude"})
     settings = bench.settings.model_copy(update={"rewards": [solo], "missing": None})
     return replace(bench, settings=settings, asked_of=None)
@@ -55,10 +55,10 @@ async def try_part(
     seed: int,
     tell: Callable[[TrialResult], None],
 ) -> AsyncIterator[KindOutcome]:
-    """What came of each kind (its trials), as it comes; `tell` hears of each group.
+    """Yield the outcome of each kind (given by its trials) as it is complete; `tell` is called for each group.
 
     Raises:
-        JudgeDown: of a whole kind no group could be judged, and the judge was down each time.
+        JudgeDown: no group of a kind could be judged, because the judge was down each time.
     """
     solo = single_part_context(bench, reward)
     room = asyncio.Semaphore(bench.settings.concurrency)
@@ -77,7 +77,7 @@ async def try_part(
 
 
 async def foresee_part(reward: RewardSettings, trials: Iterable[GroupTrial], bench: JudgeContext) -> None:
-    """Go as far as trying goes without an answer: whoever is asked counts."""
+    """Go through a trial without any answer, so that a counting judge sees each request."""
     solo = single_part_context(bench, reward)
     for one in trials:
         await foresee_score(one.group, solo)
@@ -132,7 +132,7 @@ BY_CODE = ("function", "rule", "rubric")
 
 @dataclass(frozen=True, slots=True)
 class CodeCase:
-    """One task with a degenerate answer to it, and the honest failure, by their runs' ids."""
+    """One task with a degenerate answer and an honest failure, by the ids of their trajectories."""
 
     kind: str
     name: str
@@ -142,19 +142,19 @@ class CodeCase:
 
 
 def coded_parts(settings: JudgeSettings) -> list[RewardSettings]:
-    """The parts of a recipe that code decides, or may: that depends on a rubric's criteria."""
+    """The parts of a recipe that code decides, or may decide, depending on a rubric's criteria."""
     return [reward for reward in settings.in_force() if reward.kind in BY_CODE and reward.weight > 0]
 
 
 def code_cases(trials: Iterable[GroupTrial]) -> Iterator[CodeCase]:
-    """Those of the set's own groups."""
+    """The cases of the set's own groups."""
     for one in trials:
         if one.kind.degenerate is not None:
             yield CodeCase(one.kind.name, one.name, one.group, one.failure, one.trick)
 
 
 async def try_code(reward: RewardSettings, cases: Sequence[CodeCase], bench: JudgeContext) -> list[KindOutcome]:
-    """What came of each kind of degenerate answer; none where no code decides any of its tasks.
+    """The outcome of each kind of degenerate answer; empty if code decides none of its tasks.
 
     Raises:
         FunctionsDown: the recipe's functions cannot be run.
@@ -186,7 +186,7 @@ def _seen(one: CodeCase, reward: RewardSettings, parts: Mapping[str, RewardPart]
 
 
 def _without_model(group: GroupView) -> GroupView | None:
-    """The group with those criteria alone that code decides; None: there is none that could be earned."""
+    """The group reduced to criteria that code decides; None if none of them can be earned."""
     assert group.scenario is not None
     coded = [entry for entry in group.scenario.rubric or () if _is_coded(entry)]
     if not any(one.weight > 0 for one in rubric.parse_criteria(coded)) if coded else True:

@@ -37,17 +37,17 @@ class UserTask:
 
     @property
     def ask(self) -> str:
-        """What an agent is asked."""
+        """The agent's request."""
         return self.input if isinstance(self.input, str) else json.dumps(self.input, ensure_ascii=False)
 
     @property
     def failed(self) -> str:
-        """An honest answer of who could not do it."""
+        """The honest answer of an agent that could not do it."""
         return FAILED
 
     @property
     def wanted(self) -> Sequence[str]:
-        """Its criteria, in words."""
+        """Its criteria, as text."""
         return [one.text for one in rubric.parse_criteria(self.rubric) if one.weight > 0] if self.rubric else []
 
 
@@ -70,7 +70,7 @@ def _task(where: str, number: int, line: str) -> UserTask:
     try:
         one = json.loads(line)
     except (ValueError, RecursionError) as e:
-        raise TasksInvalid(f"{where}: no JSON: {e}") from e
+        raise TasksInvalid(f"{where}: not JSON: {e}") from e
     asked = one.get("input", one.get("prompt")) if isinstance(one, Mapping) else None
     if not isinstance(one, Mapping) or asked is None:
         raise TasksInvalid(f"{where}: it must be an object with `input` (or `prompt`)")

@@ -30,12 +30,12 @@ from recorder.views.trajectories.transcripts import load_group
 async def score_one(
     project: Project, settings: JudgeSettings, group: str, *, lease_s: float, save: bool, again: bool
 ) -> tuple[GroupView, GroupScore]:
-    """Score a group by its internal or external id; with `save` the score becomes its current one.
+    """Score a group by its id or external id; with `save` the score becomes its current one.
 
-    With `again` its judge is asked in spite of what it said before, and it is saved also where it was left out because
-    of a version that was trained on it: it may be trained on anew.
+    With `again`, the judge is asked although a stored reply exists, and the score is saved even if the group was
+    excluded because its version was rejected: it may be trained on again.
 
-    Raises JudgeError, NotFound, and Conflict where it is still open, or is to be saved and cannot be claimed.
+    Raises JudgeError, NotFound, and Conflict if the group is open, or is to be saved and cannot be claimed.
     """
     found = await load_group(project.store, await _named(project, group))
     if open_ := open_group_note(found):
@@ -44,8 +44,8 @@ async def score_one(
         scored = await score_group(found, (await assign_judge(project.store, found, bench)).scores)
     if save and not await make_current(project.store, found.id, scored.new, lease_s, again=again):
         raise Conflict(
-            f"group {found.id} cannot be given a score: it is not ready, unscored or scored, or somebody works on it. "
-            "Nothing was saved. One that was left out for its version takes --again."
+            f"group {found.id} cannot be given a score: it is not ready, unscored or scored, or another process works "
+            "on it. Nothing was saved. If it was excluded because its version was rejected, add --again."
         )
     return found, scored
 
@@ -53,9 +53,9 @@ async def score_one(
 async def score_open(
     project: Project, settings: JudgeSettings, group: str | None
 ) -> list[tuple[GroupView, GroupScore | str]]:
-    """Score an open group, or the newest of all that are, as if what still runs had ended now; nothing is written.
+    """Score an open group, or the newest open groups, as if their trajectories ended now; nothing is written.
 
-    Where one cannot be judged, the reason stands in its score's place. Raises NotFound, Conflict for a closed one.
+    If one cannot be judged, the reason takes the place of its score. Raises NotFound, and Conflict for a closed group.
     """
     judged: list[tuple[GroupView, GroupScore | str]] = []
     async with open_bench(settings, project, keep=False) as bench:
@@ -70,9 +70,9 @@ async def score_open(
 
 
 async def make_current(store: Store, group_id: str, score: NewScore, lease_s: float, *, again: bool) -> bool:
-    """Make a score its group's current one; False, and nothing is written, where the group is not free.
+    """Make a score its group's current one; False, and nothing is written, if the group is not free.
 
-    `again`: also where it was left out because of its version.
+    `again`: also if it was excluded because its version was rejected.
     """
     # Claimed only now: a judge that fails must not cost the group the score it has.
     claim = await claims.claim_one_for_judging(
@@ -84,11 +84,15 @@ async def make_current(store: Store, group_id: str, score: NewScore, lease_s: fl
 
 
 def open_group_note(group: GroupView) -> str | None:
-    """That a group is still open, and what it waits for; None where it is not."""
+    """That a group is still open, and what it waits for; None if it is not open."""
     if group.state != GroupState.OPEN:
         return None
     running = sum(member.state == TrajectoryState.OPEN for member in group.members)
-    waits = f"{running} of its {len(group.members)} runs have not ended" if running else "more runs may join it"
+    waits = (
+        f"{running} of its {len(group.members)} trajectories have not ended"
+        if running
+        else "more trajectories may join it"
+    )
     return f"group {group.id} is still open: {waits}."
 
 

@@ -40,15 +40,15 @@ from recorder.views.trajectories.transcripts import load_group
 
 log = logging.getLogger(__name__)
 
-IN_HAND = "a judge has it in hand"
-CHANGED = "somebody took it, or it was left out, while it was judged"
+IN_HAND = "a judge is scoring it"
+CHANGED = "it was claimed or excluded while it was judged"
 DELETED = "it was deleted meanwhile"
 _WAITING: Final = (GroupState.READY, GroupState.UNSCORED)  # any running judge may take these
 
 
 @dataclass(frozen=True, slots=True)
 class RescoreOutcome:
-    """What became of one group. `current`: the score is its current one; `history`: it keeps the one it had."""
+    """The outcome of one group. `current`: the new score is its current one; `history`: it keeps its old one."""
 
     group_id: str
     done: Literal["current", "history", "passed", "failed"]
@@ -63,7 +63,7 @@ Tell = Callable[[RescoreOutcome], None]
 
 @dataclass(slots=True)
 class RescoreTally:
-    """What became of all of `groups`; `stopped`: not all were come to."""
+    """The outcomes of `groups`; `stopped`: not all were processed."""
 
     groups: int = 0
     stopped: bool = False
@@ -77,7 +77,7 @@ class RescoreTally:
 
     @contextmanager
     def until_stopped(self) -> Iterator[None]:
-        """Take being cut off (Ctrl-C) for the end: what was saved is saved, and is told."""
+        """Treat an interruption (Ctrl-C) as the end: what was saved stays saved and is reported."""
         try:
             yield
         except asyncio.CancelledError:
@@ -85,7 +85,7 @@ class RescoreTally:
 
     @property
     def over(self) -> int:
-        """How many groups are done with."""
+        """The number of processed groups."""
         return sum(map(len, self.done.values()))
 
     @property
@@ -95,11 +95,11 @@ class RescoreTally:
 
     @property
     def pairs(self) -> PairAgreement:
-        """Old against new, over all groups that had a score."""
+        """The agreement of old and new scores, over all groups that had a score."""
         return sum((one.pairs for one in self.scored if one.pairs), PairAgreement())
 
     def failed(self) -> dict[str, list[RescoreOutcome]]:
-        """The groups that failed, by reason, the commonest first."""
+        """The failed groups by reason, the most frequent first."""
         by_code: dict[str, list[RescoreOutcome]] = defaultdict(list)
         for one in self.done["failed"]:
             by_code[one.code].append(one)
@@ -115,10 +115,10 @@ async def choose_groups(
     only_stale: bool = False,
     anew: bool = False,
 ) -> list[RescoreCandidate]:
-    """The groups that are meant: all, or a campaign's (by its name or id), or an alias's.
+    """The groups to rescore: all, or those of a campaign (by name or id) or an alias.
 
-    `only_stale`: those that were scored, and not by the recipe in force for them. `anew`: also those that were left out
-    for their version. Raises NotFound, FunctionsDown.
+    `only_stale`: only those scored by another recipe than the current one. `anew`: also those excluded because their
+    version was rejected. Raises NotFound, FunctionsDown.
     """
     alias_id = (await get_alias(project, alias)).id if alias is not None else None
     campaign_id = await _campaign(project, campaign) if campaign is not None else None
@@ -137,7 +137,7 @@ async def _checks(store: Store, groups: Sequence[RescoreCandidate]) -> dict[str,
 
 
 class _CurrentRecipe:
-    """The recipes in force for groups; each is looked at once. `checks`: functions in rubrics, by scenario."""
+    """The current recipes of groups, each computed once. `checks`: functions in rubrics, by scenario."""
 
     def __init__(self, bench: JudgeContext, checks: Mapping[str, frozenset[str]]) -> None:
         self._bench = bench
@@ -145,10 +145,10 @@ class _CurrentRecipe:
         self._hashes: dict[tuple[str, str | None, frozenset[str]], set[str]] = {}
 
     async def differs(self, one: RescoreCandidate) -> bool:
-        """Whether a group was scored by another recipe than it would be now, by either judge. Raises FunctionsDown."""
+        """Whether a group was scored by another recipe than the current one, by either judge. Raises FunctionsDown."""
         try:
             bench = self._bench.of(one)
-        except RecipeUnknown:  # it is told when it is to be scored
+        except RecipeUnknown:  # reported when it is scored
             return True
         checks = self._checks.get(one.scenario_id or "", frozenset[str]())
         key = bench.recipe, one.alias, checks
@@ -178,13 +178,13 @@ async def rescore_groups(
     lease_s: float,
     anew: bool = False,
 ) -> None:
-    """Score groups and save, `at_once` side by side. `anew`: also those left out for their version.
+    """Score groups and save, `at_once` concurrently. `anew`: also those excluded because of their version.
 
-    One that waits for any judge is taken before it is judged, so that nobody pays for it twice; what has a score is
-    taken when there is another, so that a judge that fails costs it nothing.
+    A group that waits for a judge is claimed before it is judged, so that nobody pays twice. A group with a score is
+    claimed once a new score exists, so that a failing judge does not cost it the old one.
 
-    Cut off in the middle, it leaves what was saved and told; a score that is being written is written to its end.
-    Raises StoreError, JudgeMisconfigured.
+    After an interruption, saved scores stay; a score that is being written is completed. Raises StoreError,
+    JudgeMisconfigured.
     """
 
     async def one(group: GroupView, of: RescoreCandidate) -> None:
@@ -205,7 +205,7 @@ async def rescore_groups(
 async def count_requests(
     store: Store, groups: Sequence[RescoreCandidate], bench: JudgeContext, tell: Tell, *, at_once: int
 ) -> None:
-    """What `rescore_groups` would do, as far as can be told without the judge, who counts in `bench`."""
+    """Count what `rescore_groups` would request, as far as foreseeable; the judges in `bench` count."""
 
     async def one(group: GroupView, of: RescoreCandidate) -> None:
         await foresee_score(group, bench)
@@ -239,7 +239,7 @@ async def _side_by_side(
 async def _guarded(
     store: Store, of: RescoreCandidate, do: Callable[[GroupView, RescoreCandidate], Awaitable[None]]
 ) -> RescoreOutcome | None:
-    """Do it with one group; what kept it from being done, if anything did."""
+    """Process one group; return what prevented it, if anything did."""
     try:
         group = await load_group(store, of.id)
         if group.state is GroupState.JUDGING:
@@ -266,9 +266,9 @@ async def _guarded(
 
 @asynccontextmanager
 async def _taken(store: Store, group: GroupView, lease_s: float) -> AsyncIterator[GroupClaim | None]:
-    """A group that waits, held until the end of the block and put back as it was if it has no score then.
+    """A waiting group, claimed until the end of the block and put back unchanged if it has no score then.
 
-    None: it is not free, or is no more what it was.
+    None: it is not free, or has changed.
     """
     due_at = await claims.judging_due_at(store, group.id)
     claim = await claims.claim_one_for_judging(store, group.id, holder_name(), lease_s, free=(group.state,))
@@ -281,7 +281,7 @@ async def _taken(store: Store, group: GroupView, lease_s: float) -> AsyncIterato
     finally:
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)
-        with suppress(Conflict):  # it is scored, or somebody else's by now
+        with suppress(Conflict):  # it is scored, or claimed by another process
             await _to_its_end(_put_back(store, claim, group.state, due_at))
 
 
@@ -295,7 +295,7 @@ async def _put_back(store: Store, claim: GroupClaim, was: GroupState, due_at: fl
 async def _kept(store: Store, claim: GroupClaim, lease_s: float) -> None:
     while True:
         await asyncio.sleep(lease_s / RENEWALS_A_LEASE)
-        with suppress(StoreError):  # the next time, or it is told when the score is written
+        with suppress(StoreError):  # retried, or reported when the score is written
             await claims.renew_claim(store, claim, lease_s)
 
 
@@ -306,7 +306,7 @@ async def _hand_in(store: Store, claim: GroupClaim, scored: GroupScore, tell: Te
 
 
 def _became(group_id: str, scored: GroupScore, pairs: PairAgreement | None) -> RescoreOutcome:
-    """What becomes of a group that was free: it has the score, or waits for a person."""
+    """The outcome for a free group: it has the score, or waits for a person."""
     if scored.new.disputed is not None:
         return RescoreOutcome(group_id, "failed", DISPUTED, scored.new.disputed, _spent(scored))
     return RescoreOutcome(group_id, "current", spent=_spent(scored), pairs=pairs)
@@ -334,7 +334,7 @@ async def _save(store: Store, group: GroupView, scored: GroupScore, tell: Tell, 
 
 
 async def _to_its_end(writing: Awaitable[None]) -> None:
-    """Await it, and where that is cut off, its end nevertheless: half of it would leave a group in our hand."""
+    """Await it to its end even when cancelled: half a write would leave a group claimed."""
     task = asyncio.ensure_future(writing)
     try:
         await asyncio.shield(task)

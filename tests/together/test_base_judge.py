@@ -155,7 +155,7 @@ async def test_of_several_aliases_the_one_is_tried_that_is_named(store: Store, g
     await ensure_alias(Project(store, PROJECT), "other", "base", None)
     engine.default = lambda body: Script([words(json.dumps({"trajectories": entries(body, lambda _: 0.5)}))])
     settings, wanted = JudgeSettings.model_validate(SETTINGS), CheckRequest(kinds=("longer",), groups=2)
-    with pytest.raises(JudgeMisconfigured, match="say with --alias whose; there is: helpdesk, other"):
+    with pytest.raises(JudgeMisconfigured, match="name the alias with --alias; there is: helpdesk, other"):
         await check_base(Project(store, PROJECT), settings, wanted, lambda _: None)
     with pytest.raises(JudgeMisconfigured, match=r"no alias 'nobody' \(--alias\); there is: helpdesk, other"):
         await check_base(Project(store, PROJECT), settings, replace(wanted, alias="nobody"), lambda _: None)

@@ -379,7 +379,7 @@ class ScriptedTrainer:
                 await scores.exclude_group(self._store, claim, "zero_variance")
         left_out = {"zero_variance": left} if left else {}
         if not teaching:
-            return StepReport(None, None, "no group teaches anything", left_out=left_out)
+            return StepReport(None, None, "no group can be trained on", left_out=left_out)
         alias = await aliases.get_alias(Project(self._store, self._alias.project_id), self._alias.name)
         assert alias.live_version_id is not None
         step = await steps.begin_step(self._store, alias.id, alias.live_version_id, campaign_id, groups=teaching)

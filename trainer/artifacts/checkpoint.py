@@ -30,7 +30,7 @@ def save_checkpoint(checkpoints: Path, name: str, optimizer: Optimizer) -> Path:
 
 
 def load_checkpoint(folder: Path, optimizer: Optimizer) -> None:
-    """Go on from a checkpoint: optimizer, schedule and random numbers. Raises `CheckpointInvalid`."""
+    """Restore optimizer, schedule and random state from a checkpoint. Raises `CheckpointInvalid`."""
     try:
         expected = json.loads((folder / SUMS).read_text(encoding="utf-8"))[STATE]
         if durable_folders.file_sha256(folder / STATE) != expected:
@@ -42,7 +42,7 @@ def load_checkpoint(folder: Path, optimizer: Optimizer) -> None:
     _set_rng(state["rng"])
 
 
-_REMEDY = "Remove {} to go on with a fresh optimizer."
+_REMEDY = "Remove {} to continue with a fresh optimizer."
 
 
 def _rng() -> dict[str, Any]:

@@ -63,7 +63,7 @@ def pack(rows: Sequence[Ids], budget: int, *, alone: bool = False) -> list[Pack]
 
 
 def _place(trees: list[_Tree], index: int, row: Ids, budget: int) -> None:
-    """Best fit: among the packs with room, the one that already holds most of the row; the first of equals."""
+    """Best fit: among the packs with room, the one that already holds most of the row; the first if equal."""
     fitting = [(len(row) - tree.shared(row), tree) for tree in trees if tree.tokens < budget]
     fitting = [(added, tree) for added, tree in fitting if tree.tokens + added <= budget]
     if not fitting:
@@ -86,7 +86,7 @@ class _Node:
 
 @dataclass(slots=True)
 class _Tree:
-    """A pack in the making: a trie whose edges are runs of ids."""
+    """A pack under construction: a trie with sequences of ids on its edges."""
 
     roots: list[_Node] = field(default_factory=list)
     tokens: int = 0
@@ -108,7 +108,7 @@ class _Tree:
             path[-1][0].rows.append(index)
 
     def _descend(self, row: Ids) -> list[tuple[_Node, int]]:
-        """The nodes that `row` runs through, with how many tokens it shares with each."""
+        """The nodes on the path of `row`, with the number of tokens it shares with each."""
         path: list[tuple[_Node, int]] = []
         siblings = self.roots
         while siblings and len(row):
@@ -157,7 +157,7 @@ class _Layout:
 
 
 def _common(a: Ids, b: Ids) -> int:
-    """Length of the common beginning; 0 soon where the first ids differ, which is what most comparisons find."""
+    """The length of the common prefix; returns 0 early if the first ids differ, the most frequent case."""
     if a[0] != b[0]:
         return 0
     length = min(len(a), len(b))

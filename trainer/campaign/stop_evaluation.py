@@ -36,12 +36,12 @@ from trainer.measures.campaign_measure import unmet_goals
 from trainer.progress import Progress
 from trainer.tasks.selection import steps_of_a_pass
 
-PLATEAU_STEPS: Final = 10  # where there is validation and nothing else was said
-_SURELY: Final = 10**9  # comparisons of version 0 with itself: half of them are won, whoever counts
+PLATEAU_STEPS: Final = 10  # the default, with validations
+_SURELY: Final = 10**9  # comparisons of version 0 with itself: half of them are won by definition
 
 
 class StopEvaluator:
-    """Decides for one run of a campaign's program; its minutes count from when this is made."""
+    """Decides after each step whether the campaign stops; its minutes count from its creation."""
 
     def __init__(
         self,
@@ -64,8 +64,8 @@ class StopEvaluator:
         self._minutes_before: float | None = None
 
     def begun(self, step: int, recipe: Mapping[str, Any], *, paused: bool) -> CampaignBegun:
-        """That a run of the program begins after `step` steps, with what the rules go by and the settings alone do not
-        say: which measure, the plateau, how long an epoch is.
+        """The event that a run of the program begins after `step` steps, with the parameters of the rules that the
+        settings alone do not hold: the measure, the plateau, the length of an epoch.
         """
         return CampaignBegun(step, paused, recipe, self._yardstick, self._plateau_steps, self._epoch_steps)
 
@@ -84,13 +84,13 @@ class StopEvaluator:
         missing = unmet_goals(s.goals, newest) if s.goals else []
         beat = self._beat(history)
         if s.beat is not None and beat is None:
-            missing.append(f"{s.beat.baseline} was not measured by the judge of now")
+            missing.append(f"{s.beat.baseline} was not measured by the current judge")
         found = await self._look(history)
         measures = [one for event in seen if (one := self._measure(event)) is not None]
         return decide_stop(measures, history.steps_done, self._rules(beat), await self._spent(history), missing, found)
 
     async def _judges(self, history: CampaignHistory) -> None:
-        """Write down who judged the newest step, and tell it where that is somebody new."""
+        """Write down who judged the newest step, and report a new judge."""
         step = history.steps_done
         by = await judges.step_judges(self._store, self._campaign, step)
         found = judges.judge_change(
@@ -99,7 +99,7 @@ class StopEvaluator:
         if found is None:
             return
         row, change = found
-        if change is not None:  # told first: a program that is killed in between tells it again
+        if change is not None:  # reported first: a program killed in between reports it again
             history.changes.append(change)
             await write_event(self._store, self._campaign, JUDGE_CHANGED, change)
             self._progress.tell(change)
@@ -150,7 +150,7 @@ class StopEvaluator:
         return CampaignCost(minutes, judged.usd, judged.tokens_in + judged.tokens_out)
 
     async def _look(self, history: CampaignHistory) -> list[HealthFinding]:
-        """What health says of the newest step since the campaign was last gone on with after a pause, by one judge."""
+        """The health findings of the newest step, since the last resume after a pause and by one judge."""
         since = max(history.answered_until, history.one_judge_from - 1)
         steps = [step for step in history.steps if step.step > since]
         validations = [one for one in history.validations if one.step > since]

@@ -61,22 +61,22 @@ class CampaignValidator:
         self._settings = settings
         self._sides = sides
         self._yardstick = yardstick
-        self._averaged = averaged  # whether the mean of the rewards says anything: of RULER's it does not
+        self._averaged = averaged  # whether the mean of the rewards is a measure: of RULER's it is not
         self._sampler = sampler
         self._measurer = measurer
         self._progress = progress
 
     async def validate(self, history: CampaignHistory, tasks: Sequence[Scenario], live: VersionView) -> None:
-        """Measure the version in service after the steps that are done."""
+        """Measure the version in service after the finished steps."""
         of = self._round(history.steps_done, Purpose.VAL, tasks, self._sides.live)
         done = await self._measure(of, self._sides.live, live.name)
         history.validations.append(done)
         await self._write(VALIDATION, done)
 
     async def baselines(self, history: CampaignHistory, tasks: Sequence[Scenario], live: VersionView) -> None:
-        """Measure each baseline before the first step, and the one to beat again where another judge judges by now.
+        """Measure each baseline before the first step, and the one to beat again after a change of judge.
 
-        What was measured of version 0 itself is not done again.
+        Version 0 itself is not measured twice.
         """
         step, beat = history.steps_done, self._settings.beat
         for name in baseline_arms(self._settings):
@@ -94,7 +94,7 @@ class CampaignValidator:
             await self._write(BASELINE, done)
 
     async def test(self, history: CampaignHistory, tasks: Sequence[Scenario], live: VersionView) -> None:
-        """Measure what serves at the end, version 0 and the baselines with scenarios that nobody has seen before."""
+        """Measure the final version, version 0 and the baselines with the test scenarios."""
         rivals = [self._sides.of(name) for name in dict.fromkeys([BASE, *baseline_arms(self._settings)])]
         for side in (self._sides.live, *rivals):
             name = live.name if side is self._sides.live else side.name
@@ -131,7 +131,9 @@ class CampaignValidator:
             figures=self._figures(ordinary),
             agent_failures=measured.agent_failures,
         )
-        if self._yardstick is CampaignMeasure.NOTHING:  # a mean of RULER's says nothing of those that tempt either
+        if (
+            self._yardstick is CampaignMeasure.NOTHING
+        ):  # a mean of RULER's scores is no measure of adversarial ones either
             return done
         if self._yardstick is not CampaignMeasure.WINS:
             apart_of = measured.adversarial_attempts
@@ -153,7 +155,7 @@ class CampaignValidator:
         return self._measurer.needs_scores or any(goal.metric.startswith("part.") for goal in self._settings.goals)
 
     def _figures(self, loaded: LoadedRound) -> dict[str, float]:
-        """What the attempts looked like that are not version 0's, put beside others to be compared with."""
+        """The figures of the attempts without version 0's, which take part for comparison only."""
         ours = range(self._settings.val_attempts)
         views = [replace(view, members=[m for m in view.members if attempt_number(m) in ours]) for view in loaded.views]
         own = {member.id for view in views for member in view.members}
@@ -163,7 +165,9 @@ class CampaignValidator:
         }
         found = round_figures(views, scored)
         figures = {name: found[of] for name, of in _NAMED.items() if of in found}
-        if self._needs_scores or is_all_judged(views, scored):  # of those judged so far a mean would tell who was quick
+        if self._needs_scores or is_all_judged(
+            views, scored
+        ):  # a mean over those judged so far would be biased to quick ones
             figures |= {name: value for name, value in found.items() if name.startswith("part.")}
         rewards = [p.value for score in scored.values() for p in score.parts if p.part == REWARD and not p.unasked]
         known = [value for value in rewards if value is not None]
@@ -178,7 +182,7 @@ class CampaignValidator:
     def _pair(
         self, view: GroupView, rewards: Mapping[str, float | None]
     ) -> tuple[list[AttemptValue], AttemptValue] | None:
-        """What a group's attempts were worth, and version 0's."""
+        """The values of a group's attempts, and version 0's."""
         each = self._settings.val_attempts
         worth = attempt_values(view, rewards)
         return ([one for place, one in worth.items() if 0 <= place < each], worth[each]) if each in worth else None

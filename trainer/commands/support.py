@@ -60,7 +60,7 @@ def run(work: Coroutine[Any, Any, T], *, stopped: int = INTERRUPTED) -> T:
         try:
             return runner.run(_until_signalled(work))
         except asyncio.CancelledError:
-            echo("stopped; the same command goes on from here", err=True)
+            echo("stopped; the same command continues from here", err=True)
             sys.exit(stopped)
 
 

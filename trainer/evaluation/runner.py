@@ -54,7 +54,7 @@ _PAGE: Final = 32  # groups whose conversations are in memory at a time
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """What came of it. `unscored`: of the `groups`, those that no judge gave a score, where one was waited for."""
+    """The result. `unscored`: the number of `groups` without a score, where scores were needed."""
 
     id: str
     alias: str
@@ -65,16 +65,16 @@ class EvaluationResult:
     versions: Sequence[VersionFigures]
     groups: int
     unscored: int
-    judging: CampaignJudgingCost | None  # None: nobody waited for a judge
+    judging: CampaignJudgingCost | None  # None: no judge was needed
     seconds: float
     failed: Mapping[str, int] = field(default_factory=dict)  # attempts, by why
     first_error: str | None = None
 
 
 class SeedProgress:
-    """A progress that says of which seed a round is, where a campaign's would be of a step, and each tenth of it.
+    """Progress with the seed in place of a campaign's step, in tenths.
 
-    What stands beside a count is the tenth alone: where no line can change, there is one line for each.
+    Beside a count stands only the tenth: where lines cannot be updated, there is one line for each tenth.
     """
 
     def __init__(self, progress: Progress, seeds: int) -> None:
@@ -93,7 +93,7 @@ class SeedProgress:
 
 
 class Evaluation:
-    """One evaluation, from where it stands to its end. `sides`: its versions, in order."""
+    """One evaluation, from its current state to its end. `sides`: the arms of its versions, in order."""
 
     def __init__(
         self,
@@ -120,9 +120,9 @@ class Evaluation:
         self._still_ours = still_ours  # raises CampaignBusy when the row's lease was lost
 
     async def run(self) -> EvaluationResult:
-        """Attempt what is not done yet, wait for scores, and end the evaluation.
+        """Run the missing attempts, wait for scores, and end the evaluation.
 
-        Raises `CampaignError` where a version goes out of service, or not one attempt of a round came to its end.
+        Raises `CampaignError` if a version goes out of service, or no attempt of a round completed.
         """
         began = time.monotonic()
         tasks = await request.evaluation_tasks(self._store, self._row)
@@ -172,7 +172,7 @@ class Evaluation:
                 yield one
 
     async def _require_sound(self, of: AttemptRound, tally: RoundTally) -> None:
-        """Give up for good where attempts failed by no fault of their version: they are not made again."""
+        """Give up for good if attempts failed without a version's fault: they are not repeated."""
         try:
             await require_in_service(Project(self._store, self._row.project_id), [side.model for side in self._sides])
             refuse_broken_agent(of, tally)
@@ -182,13 +182,14 @@ class Evaluation:
 
 
 async def require_in_service(project: Project, models: Sequence[str]) -> None:
-    """Raise `CampaignError` where an engine holds a version no more: an adapter that attempts cannot ask for."""
+    """Raise `CampaignError` if no engine holds a version any more: attempts could not ask for it."""
     compared = [one for one in await versions.get_versions(project) if one.name in models and one.number]
     up = [one for one in await replicas.list_replicas(project, RECENT_S) if one.state == "up"]
     if up and (gone := next((one for one in compared if not _is_held(one, up)), None)):
         raise CampaignError(
-            f"no engine holds {gone.name} (it is {gone.state}): it cannot be asked for. Give it a share of runs "
-            f"(`hone canary {gone.name} PERCENT`) or make it live (`hone promote {gone.name}`), or compare others."
+            f"no engine holds {gone.name} (it is {gone.state}): it cannot be asked for. Give it a share of "
+            f"trajectories (`hone canary {gone.name} PERCENT`) or make it live (`hone promote {gone.name}`), or "
+            "compare others."
         )
 
 
@@ -197,7 +198,7 @@ def _is_held(version: VersionView, up: Sequence[replicas.ReplicaView]) -> bool:
 
 
 def evaluation_measures(asked: EvaluationRequest, everything: HoneSettings) -> EvaluationMeasures:
-    """What can be told of the versions, as the settings have it. Raises `CampaignError` where nothing can."""
+    """The measures that the settings allow. Raises `CampaignError` if there is none."""
     rewards = measures.recipe_of(asked.settings, everything).in_force()
     return choose_measures(asked.settings, rewards, len(asked.names))
 
@@ -205,10 +206,10 @@ def evaluation_measures(asked: EvaluationRequest, everything: HoneSettings) -> E
 async def run_evaluation(
     asked: EvaluationRequest, everything: HoneSettings, wanted: ServiceRequest, progress: Progress
 ) -> EvaluationResult:
-    """Run an evaluation to its end, with everything that it needs.
+    """Run an evaluation to its end, with all the services it needs.
 
-    Raises the trainer's and recorder's errors; the evaluation is then marked failed, or stopped where it was cancelled,
-    and the same one is gone on with.
+    Raises the trainer's and recorder's errors; the evaluation is then marked failed, or stopped if cancelled, and the
+    same command resumes it.
     """
     settings, progress = asked.settings, SeedProgress(progress, asked.seeds)
     found, recipe = evaluation_measures(asked, everything), measures.recipe_of(settings, everything)

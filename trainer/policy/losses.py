@@ -22,7 +22,7 @@ _LOG_RATIO_MAX = 20.0  # exp(20) = 5e8: past it only infinities are to be had
 
 @dataclass(frozen=True, slots=True)
 class TokenLoss:
-    """Per token: the loss (to be weighted and summed), the ratio, and where clipping took the gradient away."""
+    """For each token: the loss (to be weighted and summed), the ratio, and whether clipping removed the gradient."""
 
     loss: Tensor
     ratio: Tensor  # without gradient

@@ -47,7 +47,7 @@ def writer_messages(
     written: Sequence[str],
     nonce: str | None = None,
 ) -> list[dict[str, str]]:
-    """The request for `number` scenarios of one kind. `nonce` is drawn anew unless given."""
+    """The request for `number` scenarios of one difficulty. `nonce` is drawn unless given."""
     nonce = nonce or secrets.token_hex(8)
     lines = [
         f"Write {number} {'task' if number == 1 else 'tasks'} of this kind: {MEANING[kind]}",

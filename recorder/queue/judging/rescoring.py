@@ -130,7 +130,7 @@ def refusal_reason(state: GroupState, reason: str | None) -> str | None:
     told = {
         GroupState.OPEN: "it is still open: close it, and the judge takes it",
         GroupState.READY: "it waits for the judge already",
-        GroupState.JUDGING: "a judge has it in hand",
+        GroupState.JUDGING: "a judge is scoring it",
         GroupState.LEFT_OUT: f"it is left out for good ({reason})",
     }
     return told.get(state, f"it is {state}, and keeps the score that it was trained on")

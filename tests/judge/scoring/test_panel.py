@@ -187,7 +187,7 @@ async def test_below_the_quorum_the_group_waits_and_only_the_missing_are_asked_a
         with pytest.raises(QuorumMissed) as e:
             await score_group(group, bench)
         assert (e.value.code, e.value.spent.tokens_in) == ("judge_quorum", 500)
-        assert "1 of 3 replies could be had, and 2 are needed (judge.quorum)" in str(e.value)
+        assert "1 of 3 replies could be read, and 2 are needed (judge.quorum)" in str(e.value)
         server.behave(by_model(a=DOWN, b=UP, c=UP))
         server.requests.clear()
         scored = await score_group(group, bench)

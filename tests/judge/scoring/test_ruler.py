@@ -128,12 +128,12 @@ async def test_nobody_is_asked_about_a_training_group_of_identical_trajectories(
     assert rewards(scored) == [0.5] * 3
     assert server.requests == []
     assert {p.explanation for p in scored.new.parts if p.part == "ruler"} == {
-        "all runs of the group are one and the same: no judge was asked, and all get the same"
+        "all trajectories of the group are identical: no judge was asked, and all get the same score"
     }
     assert (scored.new.reply, scored.new.tokens_in) == (None, 0)
-    assert "nobody was asked" in score_summary(scored)
+    assert "no judge asked" in score_summary(scored)
     assert all(part.unasked for part in scored.new.parts)
-    assert all(str(part.explanation).startswith("nobody was asked") for part in scored.rewards.values())
+    assert all(str(part.explanation).startswith("no judge was asked") for part in scored.rewards.values())
 
 
 async def test_what_else_a_group_of_identical_trajectories_is_measured_by_was_asked(

@@ -123,7 +123,7 @@ async def test_a_rejected_version_is_told_and_the_next_step_goes_on_from_the_old
     first, second, _ = told.steps()
     assert (first.version, first.failed, second.version) == ("helpdesk@0", True, "helpdesk@2")
     assert (first.trained, second.trained) == (0, 16)  # what the rejected version was tried on is not lost
-    assert "helpdesk@1 was rejected: probe_failed; going on from helpdesk@0" in told.warnings()
+    assert "helpdesk@1 was rejected: probe_failed; continuing from helpdesk@0" in told.warnings()
     assert (await versions.get_version_by_name(Project(ring.store, PROJECT), "helpdesk@2")).parent_id == (
         await versions.get_version_by_name(Project(ring.store, PROJECT), "helpdesk@0")
     ).id
@@ -146,7 +146,7 @@ async def test_a_version_that_nobody_promotes_is_told_with_its_state(
 ) -> None:
     script.promote = False
     script.skill = lambda number: 0.5
-    with pytest.raises(CampaignError, match="helpdesk@1 is gated, and not in service"):
+    with pytest.raises(CampaignError, match="helpdesk@1 is gated and was not in service"):
         await ring.train(user | {"live_timeout_s": 0.3}, told)
 
 
@@ -345,7 +345,7 @@ async def test_only_an_unfinished_campaign_can_be_resumed(
     ring: Ring, data: Path, user: dict[str, Any], told: Told
 ) -> None:
     await ring.train(user | {"steps": 1}, told)
-    with pytest.raises(CampaignError, match="'train' cannot be gone on with: it is finished"):
+    with pytest.raises(CampaignError, match="'train' cannot be resumed: it is finished"):
         await ring.train({}, told, resume="train")
     with pytest.raises(CampaignError, match=r"there is no such campaign\. Unfinished: none"):
         await ring.train({}, told, resume="other")

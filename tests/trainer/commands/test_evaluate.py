@@ -71,12 +71,12 @@ async def test_ctrl_c_tells_nothing_and_the_same_command_goes_on(ring: Ring, scr
     process.send_signal(signal.SIGINT)
     out, err = await asyncio.to_thread(process.communicate)
     assert (process.returncode, out) == (130, ""), err
-    assert err.endswith("stopped; the same command goes on from here\n")
+    assert err.endswith("stopped; the same command continues from here\n")
     script.hold.set()
     process = evaluate(tmp_path, *asked)
     out, err = await asyncio.to_thread(process.communicate)
     assert process.returncode == 0, err
-    assert "going on with the evaluation" in err
+    assert "resuming the evaluation" in err
     assert "75.0 %" in out
     async with ring.store.read() as conn:
         assert list((await conn.execute(select(campaigns.c.state))).scalars()) == ["finished"]

@@ -171,7 +171,7 @@ async def test_an_evaluation_that_was_stopped_is_gone_on_with_and_nothing_is_att
     found = await ring.evaluate(names, file, solved | {"concurrency": 5}, told)
     assert [one.measures[SUCCESS].value for one in found.versions] == [0.75, 0.25]
     assert [one.attempts for one in found.versions] == [12, 12]
-    assert any(isinstance(event, Notice) and "going on with the evaluation" in event.text for event in told.events)
+    assert any(isinstance(event, Notice) and "resuming the evaluation" in event.text for event in told.events)
     assert len(await evaluations(ring)) == 1
     assert sum(count > 1 for count in ring.calls.values()) == 0
     await ring.evaluate(names, file, solved, Told())

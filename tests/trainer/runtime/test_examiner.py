@@ -180,7 +180,7 @@ async def test_an_agent_that_cannot_be_imported_fails_the_wish_and_not_the_learn
             found = await over(ring, wish)
             assert found.state is CampaignState.FAILED
             assert "no_agent" in (found.reason or "")
-        await until(lambda: _warned(told, f"the gate of {version.name} goes without its scenarios"))
+        await until(lambda: _warned(told, f"the gate of {version.name} continues without its held-out scenarios"))
 
 
 async def test_a_learner_without_the_scenarios_says_so(tmp_path: Path) -> None:

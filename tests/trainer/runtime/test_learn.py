@@ -116,7 +116,7 @@ async def test_a_learner_goes_on_behind_a_database_that_was_stopped_under_its_st
     try:
         async with asyncio.timeout(120):
             await live_group(ring, "before", [0.0, 1.0])
-            await until(lambda: _was_told(told, "nothing is learned until the store answers"))
+            await until(lambda: _was_told(told, "learning waits until the store answers"))
             await asyncio.to_thread(server.start)
             await live_group(ring, "afterwards", [0.0, 1.0])
             await until(lambda: _trained(told))

@@ -215,7 +215,7 @@ async def test_an_alias_that_is_not_there_is_told_with_those_that_are(tmp_path: 
             with pytest.raises(ServiceUnavailable, match="serves no alias 'other'; there is: helpdesk"):
                 await services.alias("other")
             await ensure_alias(Project(ring.store, PROJECT), "second", "base", None)
-            with pytest.raises(ServiceUnavailable, match=r"several aliases \(helpdesk, second\): say which"):
+            with pytest.raises(ServiceUnavailable, match=r"several aliases \(helpdesk, second\): name the one"):
                 await services.alias(None)
 
 

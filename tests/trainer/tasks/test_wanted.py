@@ -29,7 +29,7 @@ def test_a_condition_is_a_field_a_comparison_and_a_value(text: str, condition: C
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("reward", "is no condition"),
+        ("reward", "is not a condition"),
         ("reward<low", "'low' is no number"),
         ("rewards<1", "no field 'rewards'"),
         ("tag.=x", "no field"),
