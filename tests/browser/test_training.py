@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 from playwright.async_api import Page, expect
 
@@ -14,6 +16,7 @@ from tests.proxy.running import ALIAS, PROJECT, Proxy
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="session")]
 
 _MS = 10_000  # between two looks of the page
+LEARNER: Final = "#stand dl.facts dt:text-is('learner') + dd"
 
 
 async def trains(proxy: Proxy, alias: str) -> None:
@@ -38,7 +41,7 @@ async def test_the_page_goes_on_while_somebody_trains_and_stands_when_nobody_doe
     await nobody_trains(own)
     await trains(own, ALIAS)
     page = await opened(editor)
-    learner = page.locator("#stand dl.facts dd").nth(1)
+    learner = page.locator(LEARNER)
     await expect(learner).to_have_text(f"trains {ALIAS}")
     table = page.locator("#stand details[id]").first
     await table.locator("summary").click()
@@ -69,4 +72,4 @@ async def test_what_a_person_is_about_to_choose_is_not_taken_away(editor: Visito
     assert await chosen.input_value() == ALIAS
     await chosen.select_option("")
     await page.clock.run_for(_MS)
-    await expect(page.locator("#stand dl.facts dd").nth(1)).to_have_text(f"trains {ALIAS}, other")
+    await expect(page.locator(LEARNER)).to_have_text(f"trains {ALIAS}, other")
