@@ -31,7 +31,7 @@ def test_a_file_holds_pairs_and_scores(tmp_path: Path) -> None:
     ("line", "why"),
     [
         ("", "has no label"),
-        ("{", "line 1: no JSON"),
+        ("{", "line 1: not JSON"),
         ("[]", "line 1: it must be an object with `group`"),
         ('{"group": "g"}', "one of the two"),
         ('{"group": "g", "pair": ["a", "b"], "winner": "a", "scores": {}}', "one of the two"),

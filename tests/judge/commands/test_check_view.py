@@ -152,7 +152,8 @@ def test_what_judges_say_cannot_reach_the_terminal(capsys: pytest.CaptureFixture
     assert "\u202e" not in said
     for told in ("ruler pays an attempt that pads a failure with many words (longer): surely in more than 84 %",
                  "brief pays an attempt", "ruler, empty: not one group could be judged",
-                 "thumbs was not tried: people say it.", "Stopped before its end", "2,100+420", "0.5000"):  # fmt: skip
+                 "thumbs was not tried: it is human feedback.", "Stopped before its end", "2,100+420",
+                 "0.5000"):  # fmt: skip
         assert told in said
     assert "Nothing fools it" not in said
     told_json = json.dumps(check_json(fooled(), 0.05))

@@ -97,6 +97,6 @@ async def test_a_judge_that_goes_astray_is_replaced_and_comes_back(
     alarms = [event for event in told.events if isinstance(event, Alarm) and event.rule == "judge_drift"]
     assert alarms
     assert {event.then for event in alarms} == {"note"}
-    assert all("the strong one scores" in event.detail for event in alarms)
+    assert all("the strong judge scores" in event.detail for event in alarms)
     in_place = [step.metrics["health.strong_scores"] for step in history.steps]
     assert [share for share, _ in groupby(in_place)] == [0, 1, 0]

@@ -151,7 +151,7 @@ def test_a_strong_judge_that_scores_is_a_drift_and_is_told_once() -> None:
     found = said(made[:4])["judge_drift"]
     assert found.then == "note"
     assert found.figures["strong_agreement"] == pytest.approx(0.4)
-    assert found.detail == "the judge and the strong one agree by 0.40 (mean tau-b): the strong one scores"
+    assert found.detail == "the judge and the strong judge agree by 0.40 (mean tau-b): the strong judge scores"
 
 
 def test_attempts_that_become_much_shorter_drift_too() -> None:

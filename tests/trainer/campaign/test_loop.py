@@ -241,7 +241,7 @@ async def test_a_step_goes_on_without_groups_that_get_no_score_in_time(
         settings = user | {"val_scenarios": None, "judge_timeout_s": 0.2, "max_rejected": 1}
         with pytest.raises(CampaignError, match="no group was scored"):
             await ring.train(settings, told)
-        assert any("goes on without 2 of 2 groups" in text for text in told.warnings())
+        assert any("continues without 2 of 2 groups" in text for text in told.warnings())
 
 
 async def test_a_campaign_that_was_killed_goes_on_and_repeats_nothing(

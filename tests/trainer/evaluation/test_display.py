@@ -57,7 +57,7 @@ def test_the_table_tells_measures_differences_and_what_they_mean(capsys: pytest.
     assert "50.0 % (35.0 to 65.0)" in second
     assert "-25.0 points (-40.0 to -10.0)" in second
     assert second.rstrip().endswith("worse")
-    assert "more than live" in text
+    assert "difference from live" in text
     assert "1,200" in text
     assert "0.00021" in text
     assert "20 scenarios, 4 attempts of each version at each, 2 times over." in text

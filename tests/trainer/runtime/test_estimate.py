@@ -169,7 +169,11 @@ async def test_earlier_runs_tell_and_the_store_stays_as_it_is(folder: Path) -> N
     before = what_lies_in(folder)
     found = await asyncio.to_thread(as_json)
     assert what_lies_in(folder) == before
-    assert found["agent"] == {"sent": 8 * 700, "answered": 8 * 30, "basis": "from the newest 1 trajectories of helpdesk"}
+    assert found["agent"] == {
+        "sent": 8 * 700,
+        "answered": 8 * 30,
+        "basis": "from the newest 1 trajectories of helpdesk",
+    }
 
 
 def test_people_read_a_table(folder: Path) -> None:

@@ -195,7 +195,7 @@ async def test_a_named_proxy_of_another_store_is_refused(tmp_path: Path, engine:
         await (await open_store(tmp_path / "data", RecorderSettings(), migrate=True)).close()
         asked = wanted(tmp_path, engine, proxy_url=ring.url, found_timeout_s=0.2)
         async with CampaignServices(asked, lambda text: None) as services:
-            with pytest.raises(ServiceUnavailable, match="a proxy that serves this store is not there"):
+            with pytest.raises(ServiceUnavailable, match="a proxy that serves this store did not become ready"):
                 await services.ready()
 
 

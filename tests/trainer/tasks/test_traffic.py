@@ -168,7 +168,7 @@ def test_tasks_are_shown_before_they_are_written_and_only_when_that_is_wanted(fo
     assert [one.input for one in scenarios.read_scenarios(out)] == ["Cancel ‘order’ 7 \ud800", "Where is order 4821?"]
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     again = hone(folder, "--out", str(out), "--yes")
-    assert (again.exit_code, "is there already" in again.output) == (1, True)
+    assert (again.exit_code, "exists already" in again.output) == (1, True)
 
 
 def test_scripts_get_json_and_write_with_yes_alone(folder: Path) -> None:
