@@ -122,10 +122,10 @@ def _of_groups(found: ProjectFigures) -> Iterator[Metric]:
     for waiting_in in found.waiting.due:
         due.add_metric([waiting_in], found.waiting.in_s(waiting_in) or 0.0)
     yield due
-    yield GaugeMetricFamily("hone_open_runs", "Runs that have not ended.", found.waiting.runs_open)
+    yield GaugeMetricFamily("hone_open_runs", "Runs that have not ended.", found.waiting.open_trajectories)
     yield GaugeMetricFamily("hone_trained_runs", "Runs that versions were trained on.", found.trained)
     left = GaugeMetricFamily("hone_left_out_runs", "Runs that were left out, by the ledger's code.", labels=["code"])
-    for code, count in found.left_out.items():
+    for code, count in found.excluded.items():
         left.add_metric([code], count)
     yield left
     unscored = GaugeMetricFamily("hone_unscored_groups", "Groups that could not be judged, by why.", labels=["code"])
@@ -152,7 +152,7 @@ def _of_learning(found: ProjectFigures) -> Iterator[Metric]:
     rewarded = GaugeMetricFamily("hone_rewarded_runs", "How many runs that is over.", labels=["alias", "version"])
     for of in found.rewards:
         reward.add_metric([of.alias, of.version], of.mean)
-        rewarded.add_metric([of.alias, of.version], of.runs)
+        rewarded.add_metric([of.alias, of.version], of.trajectories)
     yield from (reward, rewarded)
     steps = GaugeMetricFamily("hone_steps", "Steps by state.", labels=["alias", "state"])
     for step in found.steps:

@@ -143,8 +143,8 @@ def choose_progress(*, as_json: bool, out: TextIO | None = None) -> Iterator[Pro
 # --- how events read --------------------------------------------------------------------------------------------------
 
 _NAMES: dict[type[Any], str] = {
-    Notice: "said", PhaseStatus: "status", StepDone: "step", Validation: "validated", Alarm: "alarm",
-    SettingChanged: "changed", CampaignEnded: "ended",
+    Notice: "notice", PhaseStatus: "status", StepDone: "step", Validation: "validation", Alarm: "alarm",
+    SettingChanged: "setting_changed", CampaignEnded: "campaign_ended",
 }  # fmt: skip
 _HEAD = (
     f"{'step':>4}  {'version':<16} {'success':>7} {'reward':>7} {'KL eng.':>8} {'KL base':>8} {'tok/s':>7}"

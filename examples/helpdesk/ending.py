@@ -82,9 +82,9 @@ def wilson(share: float, attempts: int, z: float = 1.96) -> tuple[float, float]:
 async def read_ending(data: Path, recording: RecorderSettings, seconds: float) -> Ending:
     """Read the campaign's events and its first and last validation."""
     events = read_events(data)
-    validated = [e for e in events if e["event"] == "validated"]
+    validated = [e for e in events if e["event"] == "validation"]
     steps = [e for e in events if e["event"] == "step"]
-    ended = next(e for e in reversed(events) if e["event"] == "ended")
+    ended = next(e for e in reversed(events) if e["event"] == "campaign_ended")
     store = await open_store(data, recording, migrate=False)
     try:
         conversation = await _before_and_after(store, validated[0]["step"], validated[-1]["step"])

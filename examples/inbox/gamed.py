@@ -33,6 +33,7 @@ HERE: Final = Path(__file__).parent
 EXPLOITABLE, FIXED = HERE / "exploitable.toml", HERE / "fixed.toml"
 CAMPAIGN: Final = "inbox-gamed"
 RULE: Final = "reward_hacking"
+AGREEMENT: Final = {"pairs": "pairs", "turned": "reversed", "kept": "same_order"}  # the summary's name → `hone score`'s
 
 Report = Mapping[str, Any]
 Summary = dict[str, Any]
@@ -57,7 +58,7 @@ def run(wanted: Wanted) -> Summary:
         second = project.train("--resume", CAMPAIGN)
         report = project.report()
     told = summarize(wanted.seed, paused, report, [first, second], time.monotonic() - started)
-    return {**told, "scored_again": {name: again["agreement"][name] for name in ("pairs", "turned", "kept")}}
+    return {**told, "scored_again": {name: again["agreement"][key] for name, key in AGREEMENT.items()}}
 
 
 @contextlib.contextmanager
@@ -90,7 +91,7 @@ def summarize(seed: int, paused: Report, after: Report | None, statuses: Sequenc
         "steps": [{"step": s["step"], "success": s["success"], "reward": s["reward"]} for s in last["steps"]],
         "alarms": [{name: one["alarm"][name] for name in ("step", "rule", "then", "detail")} for one in last["alarms"]],
         "changes": list(last["changes"]),
-        "stopped": last["stands"]["code"],
+        "stopped": last["status"]["code"],
         "tests": {one["version"]: share(one) for one in last["tests"]},
     }
     return {**told, "missing": missing(told)}

@@ -53,11 +53,11 @@ def summarize(
             {"step": one["step"], "version": one["version"], **share(one)} for one in report["validations"]
         ],
         "alarms": [_alarm(one["alarm"]) for one in report["alarms"]],
-        "stopped": report["stands"]["code"],
-        "why": report["stands"]["words"],
+        "stopped": report["status"]["code"],
+        "why": report["status"]["text"],
         "served": report["served"],
         "trained": report["trained"],
-        "left_out": {one["code"]: one["runs"] for one in report["left_out"]},
+        "left_out": {one["code"]: one["trajectories"] for one in report["excluded"]},
     }
     return {**summary, "faults": [*faults, *_faults(report, summary)]}
 

@@ -103,7 +103,7 @@ def _calls(run: str, attempt: TaskAttempt, tools: Sequence[Message]) -> Iterator
         yield CallView(
             id=f"{run}-{number}", trajectory_id=run, parent_call_id=f"{run}-{number - 1}" if number else None,
             parent_choice=0 if number else None, state=CallState.COMPLETE, superseded_by=None,
-            turn_kind=CallKind.MAIN, attribution_source="path", attribution_confidence=Confidence.STATED,
+            call_kind=CallKind.MAIN, attribution_source="path", attribution_confidence=Confidence.STATED,
             alias_id=None, version_id=None, base_fingerprint=None, model="check", dialect="chat",
             endpoint="/v1/chat/completions", stream=False, sampling=SamplingParameters(),
             usage={"completion_tokens": _tokens(message)}, response_meta=None, messages=list(before), tools=list(tools),

@@ -119,7 +119,7 @@ async def _judged(one: GroupTrial, bench: JudgeContext, reward: RewardSettings) 
         scored.rewards[one.good].value,
         scored.rewards[one.failure].value,
         scored.rewards[one.trick].value,
-        said=next((row.explanation for row in rows), None),
+        detail=next((row.explanation for row in rows), None),
         requests=scored.ruling.asked if scored.ruling else 0,
         spent=spent,
         version=new.judge_version,

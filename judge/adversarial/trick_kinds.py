@@ -102,7 +102,7 @@ class TrialResult:
     good: float | None
     failure: float | None
     trick: float | None
-    said: str | None = None
+    detail: str | None = None
     why: str | None = None
     requests: int = 0
     spent: JudgeUsage = field(default_factory=JudgeUsage)
@@ -159,7 +159,7 @@ def kind_outcome(part: str, kind: str, seen: Iterable[tuple[TrialResult, bool | 
         fooled=sum(judged),
         judged=len(judged),
         unjudged=dict(Counter(one.why or "no_value" for one, fooled in told if fooled is None)),
-        why=next((one.said for one, fooled in told if fooled is None), None),
+        why=next((one.detail for one, fooled in told if fooled is None), None),
         requests=sum(one.requests for one, _ in told),
         spent=sum((one.spent for one, _ in told), JudgeUsage()),
         examples=[one for one, fooled in told if fooled][:MOST_EXAMPLES],

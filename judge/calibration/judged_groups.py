@@ -112,7 +112,7 @@ async def _judged(
 
 def _by_this(group: GroupView) -> GroupView:
     """The group as if its campaign named the recipe that is held against people; its alias says whose base it is."""
-    return replace(group, reward_recipe=DEFAULT)
+    return replace(group, judge_recipe=DEFAULT)
 
 
 def _seen(group: GroupView, scored: GroupScore, seconds: float) -> JudgedGroup:

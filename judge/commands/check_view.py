@@ -181,7 +181,7 @@ def _told_fooled(one: KindOutcome, at_most: float) -> Iterator[tuple[str, str]]:
     for seen in one.examples[:1]:
         values = ((name, getattr(seen, name)) for name in ("good", "failure", "trick"))
         got = ", ".join(f"{name} {value:.3g}" for name, value in values if value is not None)
-        said = f". Of the trick was said: {_said(seen.said)}" if seen.said else ""
+        said = f". Of the trick was said: {_said(seen.detail)}" if seen.detail else ""
         yield f"  for example {seen.name}: {got}{said}", ""
 
 
@@ -192,7 +192,7 @@ def _said(words: str | None) -> str:
 def _outcome(one: KindOutcome, at_most: float) -> dict[str, Any]:
     ends = asdict(one.interval) if one.interval else None
     examples = [
-        {"group": seen.name, "good": seen.good, "failure": seen.failure, "trick": seen.trick, "said": seen.said}
+        {"group": seen.name, "good": seen.good, "failure": seen.failure, "trick": seen.trick, "detail": seen.detail}
         for seen in one.examples
     ]
     return {

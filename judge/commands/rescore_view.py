@@ -140,8 +140,8 @@ def _pairs_as_json(pairs: PairAgreement) -> dict[str, Any]:
     return {
         "tau": pairs.tau,
         "pairs": pairs.count,
-        "turned": pairs.turned,
-        "kept": pairs.kept,
+        "reversed": pairs.turned,
+        "same_order": pairs.kept,
         "tied_before": pairs.tied_before,
         "tied_now": pairs.tied_now,
         "tied": pairs.tied,

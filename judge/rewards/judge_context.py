@@ -57,7 +57,7 @@ class RecipeOwner(Protocol):
         """The alias's name."""
 
     @property
-    def reward_recipe(self) -> str | None:
+    def judge_recipe(self) -> str | None:
         """The recipe's name, where its campaign has one."""
 
 
@@ -108,14 +108,14 @@ class JudgeContext:
         Raises:
             RecipeUnknown: there is no such recipe, or there is nothing in it. None is guessed in its place.
         """
-        name = self.settings.recipe_of(group.alias, group.reward_recipe)
+        name = self.settings.recipe_of(group.alias, group.judge_recipe)
         all_ = self if self.asked_of is None else self.asked_of(group.alias)
         found = all_ if name == all_.recipe else all_.others.get(name)
         if found is None:
             known = ", ".join(self.settings.known_recipes())
             raise RecipeUnknown(
                 "recipe_unknown",
-                f"{'its campaign' if group.reward_recipe else f'the alias {group.alias!r}'} names the recipe {name!r}, "
+                f"{'its campaign' if group.judge_recipe else f'the alias {group.alias!r}'} names the recipe {name!r}, "
                 f"which this judge's settings do not have ([judge.recipes.{name}]; known: {known}). Add it, and start "
                 "the judge again",
             )

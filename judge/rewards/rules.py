@@ -200,7 +200,7 @@ def _turns(run: TrajectoryView) -> list[CallView]:
     return [
         call
         for call in run.calls
-        if call.state is CallState.COMPLETE and call.turn_kind is not CallKind.AUX and call.superseded_by is None
+        if call.state is CallState.COMPLETE and call.call_kind is not CallKind.AUX and call.superseded_by is None
     ]
 
 

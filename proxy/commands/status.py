@@ -156,13 +156,13 @@ def _running(found: dict[str, Any]) -> Iterator[Row]:
     yield "data", (found["data"],)
     yield "hone up", (_up(found),)
     for one in found["engines"]:
-        heard = f" (not heard of for {format_duration(one['heard_s_ago'])})" if one["state"] == "unknown" else ""
+        heard = f" (not heard of for {format_duration(one['last_seen_s'])})" if one["state"] == "unknown" else ""
         yield "engine", (f"{one['url']} {one['state']}{heard}", one["detail"] or ", ".join(one["loaded"]))
     for one in found["proxies"]:
         there = (
             f"{one['in_flight']} in flight"
             if one["alive"]
-            else f"dead, heard of {format_duration(one['heard_s_ago'])} ago"
+            else f"dead, heard of {format_duration(one['last_seen_s'])} ago"
         )
         yield "proxy", (one["url"], there)
     for one in found["workers"]:
@@ -178,7 +178,7 @@ def _watched(alias: dict[str, Any]) -> str:
     if alias["watched_for_s"] is None:
         return ""
     watched = format_duration(alias["watched_for_s"])
-    return f", {alias['held_back_share']:.0%} on {alias['previous']}, compared for {watched}"
+    return f", {alias['holdback_share']:.0%} on {alias['previous']}, compared for {watched}"
 
 
 def _up(found: dict[str, Any]) -> str:
@@ -189,12 +189,12 @@ def _up(found: dict[str, Any]) -> str:
 
 def _learning(found: dict[str, Any]) -> Iterator[Row]:
     """What becomes of what was recorded."""
-    yield "traffic", (f"{found['calls_per_s']:.2g} calls/s, {found['runs_open']} runs open",)
+    yield "traffic", (f"{found['calls_per_s']:.2g} calls/s, {found['open_trajectories']} runs open",)
     yield "groups", (_counts(found["groups"], ""),)
     yield "waiting", (found["waiting"],)
     for one in found["stages"]:
         yield one["stage"], (one["text"], one["alias"] or "")
-    yield "trained", (f"{found['trained']} runs", _counts(found["left_out"], "left out: "))
+    yield "trained", (f"{found['trained']} runs", _counts(found["excluded"], "left out: "))
     spent = found["spent_today"]
     cost = "price unknown" if spent["cost_usd"] is None else f"${spent['cost_usd']:.4f}"
     yield "judge today", (f"{spent['groups']} groups, {spent['tokens']} tokens, {cost}",)

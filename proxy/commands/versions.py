@@ -135,9 +135,9 @@ def rollback(context: Context, alias: str | None, why: str | None) -> None:
 
 
 def _tell_move(context: Context, moved: MovedAlias) -> None:
-    before, after = moved.left, moved.live
+    before, after = moved.previous, moved.live
     if context.json:
-        write_json_line({"alias": after.alias_name, "live": after.name, "left": before})
+        write_json_line({"alias": after.alias_name, "live": after.name, "previous": before})
     else:
         echo(f"{after.name} is live" + (f" ({before} left)" if before and before != after.name else ""))
 

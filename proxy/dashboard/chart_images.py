@@ -83,12 +83,13 @@ def outcome_chart(told: Sequence[OutcomeCounts]) -> Chart:
     """Trained and excluded trajectories over time, by reason."""
     total: Counter[str] = Counter()
     for one in told:
-        total.update(one.runs)
+        total.update(one.trajectories)
     reasons = [code for code, _ in total.most_common() if code != TRAINED]
     first, others = reasons[:REASONS], reasons[REASONS:]
-    series = [Series(code, tuple(float(one.runs.get(code, 0)) for one in told)) for code in (TRAINED, *first)]
+    series = [Series(code, tuple(float(one.trajectories.get(code, 0)) for one in told)) for code in (TRAINED, *first)]
     if others:
-        series.append(Series("other reasons", tuple(float(sum(one.runs.get(c, 0) for c in others)) for one in told)))
+        rest = tuple(float(sum(one.trajectories.get(code, 0) for code in others)) for one in told)
+        series.append(Series("other reasons", rest))
     return Chart("Trained and excluded trajectories", tuple(_when(one) for one in told), tuple(series), bars=True)
 
 

@@ -123,11 +123,11 @@ def _fit(costs: Sequence[int], held: int) -> int:
 
 def _cost(turn: ConversationMessage) -> int:
     """The estimated size of a message, in bytes."""
-    texts = [*turn.texts, turn.thinking or "", *(one.arguments for one in turn.asked)]
-    inner = [one.result for one in turn.asked if one.result is not None]
-    inner += [*turn.others, *(told for branch in turn.branches for told in branch.turns)]
+    texts = [*turn.texts, turn.thinking or "", *(one.arguments for one in turn.tool_calls)]
+    inner = [one.result for one in turn.tool_calls if one.result is not None]
+    inner += [*turn.unselected_choices, *(told for branch in turn.branches for told in branch.messages)]
     own = sum(min(len(text), SEEN_CHARS + UNFOLDED_CHARS) for text in texts)
-    around = _AROUND_BYTES + _AROUND_TEXT_BYTES * (len(texts) + len(turn.media) + len(turn.work))
+    around = _AROUND_BYTES + _AROUND_TEXT_BYTES * (len(texts) + len(turn.media) + len(turn.gateway_calls))
     return around + own * 11 // 10 + sum(map(_cost, inner))
 
 
@@ -241,7 +241,7 @@ def _prefix(rows: Sequence[Sequence[ComparisonCell]], room: int) -> int:
 def _size(cell: ComparisonCell) -> int:
     if cell.state == "missing" or cell.role is None:
         return _MISSING
-    words = sum(_named_part(word, 48) for word in cell.words[:4])
+    words = sum(_named_part(word, 48) for word in cell.differences[:4])
     return _CELL + words + _TEXT * _texts(cell) + sum(map(_call_size, cell.calls[:CALLS]))
 
 

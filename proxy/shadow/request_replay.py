@@ -27,7 +27,7 @@ _KEPT: Final = ("tool_choice", "parallel_tool_calls", "chat_template_kwargs", "r
 def is_replayable(call: CallView) -> bool:
     """Whether a turn is of the main path, could be trained on, and is no more than its ids."""
     return (
-        call.turn_kind is CallKind.MAIN
+        call.call_kind is CallKind.MAIN
         and call.state is CallState.COMPLETE
         and len(call.choices) == 1
         and call.choices[0].trainable

@@ -32,7 +32,7 @@ WAITING: Final = "waiting"
 WAITING_EVERY_S: Final = 15.0  # the shortest interval between two lines `waiting` in a log
 _STYLES: Final = {
     "up": "green", "ready": "bold green", "swap": "bold green", "step": "cyan", "judged": "cyan", "gate": "cyan",
-    "fine": "green", "note": "yellow", "restarting": "yellow", "rollback": "yellow", "left out": "yellow",
+    "fine": "green", "note": "yellow", "restarting": "yellow", "rollback": "yellow", "excluded": "yellow",
     "fault": "red", "failed": "red", "wrong": "red", "starting": "dim", "stopped": "dim", "waiting": "dim",
 }  # fmt: skip
 _NOTHING: Final[Mapping[str, Any]] = {}
@@ -166,7 +166,7 @@ class JsonOutput:
         waits = "\n".join([text, *_sentences(stages)])
         if waits != self._printed:
             self._printed = waits
-            facts: dict[str, Any] = {"groups": dict(waiting.groups), "runs_open": waiting.runs_open}
+            facts: dict[str, Any] = {"groups": dict(waiting.groups), "open_trajectories": waiting.open_trajectories}
             facts["due_in_s"] = {state: waiting.in_s(state, at) for state in waiting.due}
             self.tell(WAITING, text, facts | {"stages": [asdict(one) for one in stages]})
 

@@ -64,10 +64,10 @@ def _close_all(context: Context) -> None:
     if context.json:
         write_json(closed)
         return
-    out = f"; {closed.groups_left_out} had too few to compare (`hone groups --state left_out`)"
+    out = f"; {closed.groups_excluded} had too few to compare (`hone groups --state left_out`)"
     echo(
-        f"Closed {closed.runs} runs. {closed.groups_ready} groups are ready to be judged"
-        f"{out if closed.groups_left_out else ''}."
+        f"Closed {closed.trajectories} runs. {closed.groups_ready} groups are ready to be judged"
+        f"{out if closed.groups_excluded else ''}."
     )
     if closed.busy:
         echo(f"{closed.busy} runs are being answered now: they and their groups stay open.")

@@ -99,7 +99,7 @@ def _said(found: ScoreRecord) -> Iterable[RenderableType]:
     from rich.text import Text
 
     yield clean_line(f"{found.id} by {found.judge_version or found.judge_model or 'checks alone'}", "bold")
-    if found.asked is None:
+    if found.prompt is None:
         yield clean_line(
             "What was asked is not kept: nobody was, or one of its runs was deleted, or it is older.", "dim"
         )
@@ -109,7 +109,9 @@ def _said(found: ScoreRecord) -> Iterable[RenderableType]:
     ]
     if found.agreement is not None:
         yield clean_line(f"{len(found.replies)} replies agree by {found.agreement:.2f} (mean tau-b of each two)", "dim")
-    for role, text in [(one.role, one.content) for one in found.asked or ()] + (said or [("reply", found.reply or "")]):
+    for role, text in [(one.role, one.content) for one in found.prompt or ()] + (
+        said or [("reply", found.reply or "")]
+    ):
         yield clean_line(role, "dim")
         yield Text(clean(text))
 
@@ -143,7 +145,7 @@ def _preferences(c: Comparison, limit: int | None) -> Iterable[RenderableType]:
         yield clean_line("what people prefer, newest first", "dim")
     for one in c.preferences[:_PREFERENCES]:
         why = f": {_cut(one.comment, limit)}" if one.comment else ""
-        yield clean_line(f"  {one.told()} ({one.by or 'nobody knows who'}){why}")
+        yield clean_line(f"  {one.sentence()} ({one.by or 'nobody knows who'}){why}")
     if len(c.preferences) > _PREFERENCES:
         yield clean_line(f"  and {len(c.preferences) - _PREFERENCES} more, older ones: --json has them", "dim")
 
@@ -174,9 +176,11 @@ def _head(one: Attempt) -> Text:
     head = Text.assemble(
         clean_line(f"{one.number}. ", "dim"), clean_line(format_number(one.reward), "bold"), clean_line(gain), "  "
     )
-    head.append_text(color_line(one.run.state)).append("\n")
+    head.append_text(color_line(one.trajectory.state)).append("\n")
     return head.append_text(
-        clean_line(f"{one.run.external_id or shorten_id(one.run.id)}  {one.run.version or ''}", "dim")
+        clean_line(
+            f"{one.trajectory.external_id or shorten_id(one.trajectory.id)}  {one.trajectory.version or ''}", "dim"
+        )
     )
 
 
@@ -212,7 +216,7 @@ def _sign(cell: ComparisonCell, named: Callable[[int], str]) -> str:
 
     if cell.state == "shared":
         return "≡ all the same"
-    words = ", ".join(map(clean, cell.words))
+    words = ", ".join(map(clean, cell.differences))
     return f"≠ from {named(cell.against)}: {words}" if cell.against else f"≠ {words or 'they part'}"
 
 

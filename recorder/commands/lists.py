@@ -207,7 +207,7 @@ def _run_row(t: TrajectoryLine) -> Row:
 
     return (
         shorten_id(t.id), t.external_id, t.task, t.group_external_id or shorten_id(t.group_id), t.version or t.alias,
-        t.state, t.selection or t.end_reason, t.left_out, t.purpose, t.call_count, format_number(t.reward),
+        t.state, t.selection or t.end_reason, t.excluded, t.purpose, t.call_count, format_number(t.reward),
         format_duration(t.last_call_at - t.started_at), format_time(t.started_at),
     )  # fmt: skip
 

@@ -149,7 +149,7 @@ def _shown(entry: QueuedPair, two: BlindPair, place: str, limit: int | None) -> 
     yield clean_line(entry.about, "dim")
     yield from _begun(two, limit)
     yield _table(two, limit)
-    left = [f"{name}: {turns} more turns" for name, turns in zip("AB", two.turns_left, strict=True) if turns]
+    left = [f"{name}: {turns} more turns" for name, turns in zip("AB", two.turns_not_shown, strict=True) if turns]
     if left:
         yield clean_line(f"not shown of {', '.join(left)}", "yellow")
 

@@ -210,7 +210,7 @@ def _sampled_note(sampled: tuple[CallView, int] | None, versions: Mapping[str, s
 def _call_facts(view: CallView, versions: Mapping[str, str]) -> list[str]:
     version = versions.get(view.version_id or "", view.version_id or view.model)
     took = None if view.finished_at is None else f"{view.finished_at - view.started_at:.2f} s"
-    side = None if view.turn_kind == "main" else str(view.turn_kind)
+    side = None if view.call_kind == "main" else str(view.call_kind)
     known = f"{view.attribution_source}/{view.attribution_confidence}"
     return [fact for fact in (view.id, version, known, took, side, f"T={view.sampling.temperature:g}") if fact]
 
@@ -223,7 +223,7 @@ def _choice_note(choice: ChoiceView) -> Text:
 
 def _other_calls(calls: Sequence[CallView]) -> RenderableType:
     rows = [
-        (c.id, c.state, c.turn_kind, f"{c.attribution_source}/{c.attribution_confidence}",
+        (c.id, c.state, c.call_kind, f"{c.attribution_source}/{c.attribution_confidence}",
          f"after {c.parent_call_id}" if c.parent_call_id else "first",
          f"superseded by {c.superseded_by}" if c.superseded_by else c.error)
         for c in calls

@@ -145,7 +145,7 @@ def _raw(trajectory: TrajectoryView, call: CallView, version: str | None, parts:
         "model": call.model,
         "version": version,
         "status": call.state.value if call.superseded_by is None else "superseded",
-        "turn_kind": call.turn_kind.value,
+        "turn_kind": call.call_kind.value,
         "purpose": trajectory.purpose.value,
         "origin": trajectory.origin.value,
         "request": _request(call),

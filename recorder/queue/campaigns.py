@@ -35,7 +35,7 @@ REWARD_RECIPE: Final = (
     select(campaigns.c.settings["reward_recipe"].as_string())
     .where(campaigns.c.id == groups.c.campaign_id)
     .scalar_subquery()
-    .label("reward_recipe")
+    .label("judge_recipe")
 )
 
 

@@ -46,7 +46,7 @@ class AliasView:
     previous_version_id: str | None
     canary_version_id: str | None
     canary_share: float
-    recipe: dict[str, Any]
+    notes: dict[str, Any]
     generation: int
     baseline: Baseline = "group"
     holdback_share: float = 0.0
@@ -67,7 +67,8 @@ class Holdback:
         return {"holdback_share": self.share, "rollback_watch_s": self.watch_s}
 
 
-_COLUMNS: Final = [aliases.c[name] for name in AliasView.__slots__]
+_STORED: Final = {"notes": "recipe"}  # field → column, where their names differ
+_COLUMNS: Final = [aliases.c[_STORED.get(name, name)].label(name) for name in AliasView.__slots__]
 
 
 async def ensure_alias(

@@ -42,9 +42,9 @@ def report(before: float | None = 0.3, after: float | None = 0.9, **others: Any)
             {"step": 2, "success": None, "reward": 0.5},
         ],
         "alarms": [{"alarm": {"step": 2, "rule": "tool_drift", "detail": "more calls", "then": "note"}}],
-        "stands": {"code": "finished", "words": "20 steps are done"},
+        "status": {"code": "finished", "text": "20 steps are done"},
         "trained": 900,
-        "left_out": [{"code": "zero_variance", "runs": 380, "meaning": "all did equally well"}],
+        "excluded": [{"code": "zero_variance", "trajectories": 380, "meaning": "all did equally well"}],
     }
     return {**made, **others}
 

@@ -30,7 +30,7 @@ from tests.proxy.running import Proxy, serving
 COMMANDS: Final[Sequence[str]] = (
     "status",
     "trajectories --limit 12",
-    "trajectories --said depot --limit 3",
+    "trajectories --search depot --limit 3",
     "trajectories --state abandoned",
     "groups",
     "groups --state unscored",
@@ -132,7 +132,7 @@ SCORED: Final[Sequence[str]] = ("score {group} --debug", "score refund-4", "scor
 
 ROUTES: Final[Sequence[str]] = (
     "/trajectories?limit=6",
-    "/trajectories?said=depot&limit=3",
+    "/trajectories?search=depot&limit=3",
     "/trajectories/{run}",
     "/calls/{call}",
     "/groups?limit=10",

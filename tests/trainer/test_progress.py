@@ -46,7 +46,7 @@ def test_json_lines_name_their_event_and_leave_out_the_status() -> None:
     for event in EVENTS:
         JsonProgress(out).tell(event)
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
-    named = ["said", "step", "validated", "ended", "validated", "validated", "alarm", "changed"]
+    named = ["notice", "step", "validation", "campaign_ended", "validation", "validation", "alarm", "setting_changed"]
     assert [line["event"] for line in lines] == named
     assert lines[1]["seconds"]["sampling"] == 2.04
     assert lines[3]["versions"] == {"helpdesk@0": 0.4}
@@ -116,4 +116,4 @@ def test_text_of_others_is_no_markup() -> None:
 def test_several_are_told_alike() -> None:
     first, second = io.StringIO(), io.StringIO()
     CompositeProgress(JsonProgress(first), JsonProgress(second)).tell(Notice("x"))
-    assert first.getvalue() == second.getvalue() == '{"event": "said", "text": "x", "warning": false}\n'
+    assert first.getvalue() == second.getvalue() == '{"event": "notice", "text": "x", "warning": false}\n'

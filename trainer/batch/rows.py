@@ -103,7 +103,7 @@ def _of_call(trajectory: TrajectoryView, call: CallView) -> Exclusion | None:
         return Exclusion.NOT_COMPLETE
     if call.superseded_by is not None:
         return Exclusion.SUPERSEDED
-    if call.turn_kind is CallKind.AUX:
+    if call.call_kind is CallKind.AUX:
         return Exclusion.AUXILIARY
     if call.attribution_confidence in (Confidence.HINT, Confidence.AMBIGUOUS):
         return Exclusion.AMBIGUOUS

@@ -255,7 +255,7 @@ def sampled_tokens(attempt: TrajectoryView) -> int | None:
 
 
 def _is_a_turn(call: CallView) -> bool:
-    return call.state is CallState.COMPLETE and call.turn_kind is not CallKind.AUX and call.superseded_by is None
+    return call.state is CallState.COMPLETE and call.call_kind is not CallKind.AUX and call.superseded_by is None
 
 
 def _counts(member: TrajectoryView) -> bool:

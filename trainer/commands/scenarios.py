@@ -206,8 +206,8 @@ def _show_tasks(tasks: TrafficTasks) -> None:
 
 def _tasks_as_json(tasks: TrafficTasks, written: Path | None) -> dict[str, Any]:
     return {
-        "scenarios": [{"id": task.run.id, "input": task.text, "runs": task.runs} for task in tasks.found],
-        "runs": tasks.looked_at,
+        "scenarios": [{"id": task.run.id, "input": task.text, "trajectories": task.runs} for task in tasks.found],
+        "trajectories": tasks.looked_at,
         "passed_over": {str(why): count for why, count in tasks.passed_over.items()},
         "written": str(written) if written is not None else None,
     }

@@ -60,7 +60,7 @@ def _estimate(found: PairedEstimate | None, *, share: bool, signed: bool = False
 
 
 def _spent(one: VersionFigures) -> list[str]:
-    each = ((getattr(one.took, name), _FORMS[name]) for name in _TOOK)
+    each = ((getattr(one.usage, name), _FORMS[name]) for name in _TOOK)
     return [
         one.name,
         f"{one.attempts:,}",
@@ -117,7 +117,7 @@ def evaluation_json(found: EvaluationResult) -> dict[str, Any]:
                 "measures": _plain(one.measures),
                 "differences": _plain(one.differences),
                 "tempted": _plain(one.tempted),
-                "took": asdict(one.took),
+                "usage": asdict(one.usage),
             }
             for one in found.versions
         ],

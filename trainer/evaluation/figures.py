@@ -44,13 +44,13 @@ class EvaluatedAttempt:
     `wins`: against each attempt of the first version in the same group, 1 for a win, a half for a tie, 0 for a loss.
     """
 
-    side: int
+    arm: int
     scenario: str
     errored: bool
     success: bool | None
     reward: float | None
     wins: tuple[float, ...]
-    took: AttemptUsage
+    usage: AttemptUsage
     adversarial: bool = False
 
 
@@ -137,7 +137,7 @@ class VersionFigures:
     measures: Mapping[str, PairedEstimate] = field(default_factory=dict)
     differences: Mapping[str, PairedEstimate] = field(default_factory=dict)
     tempted: Mapping[str, PairedEstimate] = field(default_factory=dict)
-    took: AttemptUsage = field(default_factory=AttemptUsage)
+    usage: AttemptUsage = field(default_factory=AttemptUsage)
 
 
 def version_figures(
@@ -146,7 +146,7 @@ def version_figures(
     """What came of all attempts, by version, in the order of the sides."""
     by_side: dict[int, list[EvaluatedAttempt]] = defaultdict(list)
     for one in outcomes:
-        by_side[one.side].append(one)
+        by_side[one.arm].append(one)
     first = by_side[sides[0].place]
     return [_version(side, by_side[side.place], first if side is not sides[0] else (), told) for side in sides]
 
@@ -164,7 +164,7 @@ def _version(
         measures=_measures(ordinary, told),
         differences=_differences(ordinary, [one for one in first if not one.adversarial], told),
         tempted=_measures(tempting, told),
-        took=_took(made),
+        usage=_took(made),
     )
 
 
@@ -216,7 +216,7 @@ def _within(made: Iterable[EvaluatedAttempt], read: Read) -> tuple[float, float]
 
 
 def _took(made: Sequence[EvaluatedAttempt]) -> AttemptUsage:
-    each = [one.took for one in made]
+    each = [one.usage for one in made]
     means = {
         name: statistics.fmean(known)
         for name in ("tokens_in", "tokens_out", "usd", "seconds")

@@ -188,7 +188,7 @@ async def gather_report(store: Store, campaign: CampaignView) -> CampaignReport:
         made_at=made_at,
         began_at=campaign.started_at,
         ended_at=campaign.ended_at,
-        stands=campaign_status(campaign, ended, said.alarms, held=held),
+        status=campaign_status(campaign, ended, said.alarms, held=held),
         steps_done=len(said.steps),
         most_steps=settings.get("steps"),
         failed_steps=sum(step.failed for step in said.steps),
@@ -211,7 +211,7 @@ async def gather_report(store: Store, campaign: CampaignView) -> CampaignReport:
         attempts=sum(step.attempts for step in said.steps),
         errored=sum(step.errored for step in said.steps),
         trained=sum(step.trained for step in said.steps),
-        left_out=excluded_trajectories(said.steps),
+        excluded=excluded_trajectories(said.steps),
         withheld=WithheldTools(
             await tool_permissions.list_withheld_tools(store, campaign.id),
             await tool_permissions.count_refused_calls(store, campaign.id),

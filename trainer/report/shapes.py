@@ -38,7 +38,7 @@ class CampaignStatus:
     """
 
     code: str  # running, left, finished, paused, interrupted, failed
-    words: str
+    text: str
     goes_on: str = ""
 
 
@@ -46,7 +46,7 @@ class CampaignStatus:
 class GoalResult:
     """What must hold beside the target, and whether it does of the best version; None: not measured."""
 
-    words: str  # turns at most 4
+    text: str  # turns at most 4
     value: float | None
     holds: bool | None
 
@@ -64,7 +64,7 @@ class ReportMessage:
 class ReportConversation:
     """One run. `skipped`: how many messages are left out, behind the first `head`."""
 
-    run: str
+    trajectory: str
     version: str
     reward: float | None
     messages: Sequence[ReportMessage]
@@ -99,7 +99,7 @@ class ExcludedTrajectories:
     """Runs that were not trained on, with the reason's sentence."""
 
     code: str
-    runs: int
+    trajectories: int
     meaning: str
 
 
@@ -126,7 +126,7 @@ class CampaignReport:
     made_at: float
     began_at: float
     ended_at: float | None
-    stands: CampaignStatus
+    status: CampaignStatus
     steps_done: int
     most_steps: int | None
     failed_steps: int
@@ -149,7 +149,7 @@ class CampaignReport:
     attempts: int
     errored: int
     trained: int
-    left_out: Sequence[ExcludedTrajectories]
+    excluded: Sequence[ExcludedTrajectories]
     withheld: WithheldTools
     seconds: Mapping[str, float]  # by phase
     health: Mapping[str, Sequence[float | None]]  # figure → its value at each step

@@ -147,14 +147,14 @@ async def load_earlier_report(
     left = [group.group_id for group in groups if _left_out(group)]
     if step is None and not left:
         return None
-    without = (await load_step_trajectories(store, None, left)).left_out
+    without = (await load_step_trajectories(store, None, left)).excluded
     if step is None or step.version_id is None:
         return StepReport(None, None, left_out=without)
     version = await versions.get_version(store, step.version_id)
     made = await load_step_trajectories(store, step.id, list(await steps.list_step_groups(store, step.id)))
     if version.state in _GAVE_NOTHING:
         made = StepTrajectories(0, {})
-    return StepReport(step, version, None, step.metrics, made.trained, _sum(made.left_out, without))
+    return StepReport(step, version, None, step.metrics, made.trained, _sum(made.excluded, without))
 
 
 def merge_reports(earlier: StepReport | None, now: StepReport | None) -> StepReport | None:

@@ -301,7 +301,7 @@ def tool_results(calls: Sequence[CallView]) -> list[dict[str, Any]]:
     """What a run's tools answered, in order, by name and canonical arguments: as its later calls brought it back."""
     found: dict[str, dict[str, Any]] = {}
     for call in calls:
-        if call.turn_kind is CallKind.MAIN:
+        if call.call_kind is CallKind.MAIN:
             for id_, one in _results_in(call.messages):
                 found.setdefault(id_, one)
     return list(found.values())

@@ -71,9 +71,9 @@ async def judging_page(
     many = max(1, len(judgings))
     runs = max(8, _MAX_TRAJECTORIES // many)
     asked = max((_messages_of(one) for one in judgings), default=0)
-    told = sum(1 + len(run.parts) for one in judgings for run in one.runs[:runs])
+    told = sum(1 + len(run.parts) for one in judgings for run in one.trajectories[:runs])
     told += sum(1 + len(said.verdicts[:runs]) for one in judgings for said in one.replies[:16])
-    told += sum(1 + len(second.parts[:runs]) for one in judgings for second in one.beside[-4:])
+    told += sum(1 + len(second.parts[:runs]) for one in judgings for second in one.cross_checks[-4:])
     return render_page(
         request,
         "judging.html",
@@ -89,7 +89,7 @@ async def judging_page(
 
 
 def _messages_of(judging: ScoreRecord) -> int:
-    return len(judging.asked or ()) + sum(len(one.messages) for one in judging.run_prompts)
+    return len(judging.prompt or ()) + sum(len(one.messages) for one in judging.trajectory_prompts)
 
 
 async def _found(shown: PageContext, request: AnyRequest, group: str) -> str:

@@ -28,7 +28,7 @@ from proxy.dashboard.renderer import render_page
 from recorder.views.lists.filter_values import group_filter_values, trajectory_filter_values
 from recorder.views.lists.filters import GROUP_FILTER_PARAMS, TRAJECTORY_FILTER_PARAMS, FilterParam
 
-SEARCH: Final = next(iter(TRAJECTORY_FILTER_PARAMS))  # the parameter of the search field: the first one
+SEARCH: Final = "search"  # the parameter of the search field
 # Labels of parameters whose name alone does not explain them.
 _LABELS: Final = {"source": "attributed by", "reason": "excluded by reason", "tool_error": "tool errors"}
 
@@ -62,21 +62,21 @@ class FilterForm:
     @property
     def used(self) -> bool:
         """Whether any filter is set."""
-        return bool(self.asked.said)
+        return bool(self.asked.filters)
 
     @property
     def folded(self) -> bool:
         """Whether the fields below the search are all empty."""
-        return all(name == SEARCH for name, _ in self.asked.said)
+        return all(name == SEARCH for name, _ in self.asked.filters)
 
     @property
     def search(self) -> str:
         """The words that are searched for; "" without a search."""
-        return next((value for name, value in self.asked.said if name == SEARCH), "")
+        return next((value for name, value in self.asked.filters if name == SEARCH), "")
 
     def address(self, before: str | None = None) -> str:
         """The address of the page before an id, with the same filters; without an id, of the newest page."""
-        said = [*self.asked.said, *([] if before is None else [("before", before)])]
+        said = [*self.asked.filters, *([] if before is None else [("before", before)])]
         return f"{self.path}?{urlencode(said)}" if said else self.path
 
 
@@ -89,7 +89,7 @@ def build_filter_form(
 
 
 def _field(word: FilterParam, asked: ListQuery, offered: Sequence[str]) -> FilterField:
-    values = [value for name, value in asked.said if name == word.name]
+    values = [value for name, value in asked.filters if name == word.name]
     options = word.takes or offered
     missing = [
         value for value in values if options and value not in options

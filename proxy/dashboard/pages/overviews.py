@@ -38,7 +38,7 @@ async def judge_page(shown: ForPages, request: AnyRequest) -> Response[str]:
 async def tools_page(shown: ForPages, request: AnyRequest) -> Response[str]:
     """MCP servers, and the outcomes of tool calls."""
     tools = await shown.stands.tools()
-    return render_page(request, "tools.html", servers=tools.servers, used=tools.used)
+    return render_page(request, "tools.html", servers=tools.servers, used=tools.usage)
 
 
 _LEARN: Final = "learn."  # the prefix of the settings of budgets and hours
@@ -67,5 +67,5 @@ async def training_page(
         aliases=await get_aliases(shown.project),
         limits=[one for one in shown.stands.settings if one.key.startswith(_LEARN) and one.value is not None],
         charts_of=step_charts(stand.steps),
-        outcomes=outcome_chart(stand.lessons),
+        outcomes=outcome_chart(stand.outcomes),
     )

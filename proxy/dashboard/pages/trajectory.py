@@ -91,15 +91,17 @@ async def trajectory_page(
     told = None if tokens is None else await _tokens(shown, found, tokens, choice, at, of_prompt=prompt)
     first = None if start is None else max(0, start - 1)
     held = page_budget.PAGE_BYTES if told is None else page_budget.PAGE_BYTES // 3
-    window = page_budget.turn_window(found.told.turns, first, held)
+    window = page_budget.turn_window(found.conversation.messages, first, held)
     if first is None and told is not None and not window.whole:
-        window = page_budget.turn_window(found.told.turns, _turn_of(found.told.turns, told.page.call_id), held)
+        window = page_budget.turn_window(
+            found.conversation.messages, _turn_of(found.conversation.messages, told.page.call_id), held
+        )
     return render_page(
         request,
         "trajectory.html",
         run=found.view,
-        standing=found.standing,
-        told=found.told,
+        standing=found.outcome,
+        told=found.conversation,
         window=window,
         timeline=_drawn(found.timeline),
         totals=_totals(found),
@@ -150,7 +152,7 @@ def _turn_of(turns: tuple[ConversationMessage, ...], call_id: str) -> int | None
 def _totals(run: TrajectoryDetail) -> dict[str, Any]:
     """The figures of a trajectory: turns, calls, tool calls, tokens, seconds."""
     choices = [choice for call in run.view.calls for choice in call.choices]
-    told = {(one.call_id, one.choice): one.tokens or 0 for one in run.told.answers()}
+    told = {(one.call_id, one.choice): one.tokens or 0 for one in run.conversation.answers()}
     ended = run.view.ended_at or run.view.last_call_at
     return {
         "turns": len(run.view.main_path),
@@ -196,7 +198,7 @@ async def _tokens(
 
 def _lesson(run: TrajectoryDetail, page: TokenPage) -> tuple[bool, str]:
     """Whether an answer's tokens are trainable, and a sentence that says so."""
-    own = run.told.answer(page.call_id, page.choice)
+    own = run.conversation.answer(page.call_id, page.choice)
     why = own.why if own is not None else None
     if why is not None or not page.trainable:
         return False, f"Not trained on: {explain_reason(why or '') or why or 'the answer was excluded'}"

@@ -24,9 +24,9 @@ BATCH: Final = 32  # runs a transaction: a long one would stop every proxy
 class CloseSummary:
     """What became of all that was open. `busy` runs were being answered: they, and their groups, stay open."""
 
-    runs: int
+    trajectories: int
     groups_ready: int
-    groups_left_out: int
+    groups_excluded: int
     busy: int
 
 
@@ -48,9 +48,9 @@ async def close_all(project: Project) -> CloseSummary:
             break
     states = [(await close_group(project, id_)).state for id_ in await _all(project.store, _quiet_groups(project.id))]
     return CloseSummary(
-        runs=runs,
+        trajectories=runs,
         groups_ready=states.count(GroupState.READY),
-        groups_left_out=states.count(GroupState.LEFT_OUT),
+        groups_excluded=states.count(GroupState.LEFT_OUT),
         busy=len(await _all(project.store, _open_runs(project.id, _answering()))),
     )
 

@@ -50,7 +50,7 @@ class RescoreCandidate:
     alias_id: str | None
     alias: str | None
     campaign_id: str | None
-    reward_recipe: str | None
+    judge_recipe: str | None
     scenario_id: str | None
     recipe_hash: str | None
 

@@ -146,11 +146,11 @@ def compare_calls(turn: ConversationTurn, other: ConversationTurn | None) -> tup
     Without `other` there is nothing that differs.
     """
     if other is None:
-        return tuple(_alone(one) for one in turn.asked)
+        return tuple(_alone(one) for one in turn.tool_calls)
     seen: Counter[str] = Counter()
     found = []
-    for one in turn.asked:
-        theirs = [theirs for theirs in other.asked if theirs.name == one.name][seen[one.name] :]
+    for one in turn.tool_calls:
+        theirs = [theirs for theirs in other.tool_calls if theirs.name == one.name][seen[one.name] :]
         seen[one.name] += 1
         found.append(_against(one, theirs[0]) if theirs else _alone(one, new=True))
     return tuple(found)

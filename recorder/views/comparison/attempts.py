@@ -56,7 +56,7 @@ class Attempt:
     """
 
     number: int
-    run: Member
+    trajectory: Member
     reward: float | None
     explanation: str | None
     parts: tuple[Part, ...]
@@ -87,7 +87,7 @@ class Preference:
     at: float
     tie: bool = False
 
-    def told(self) -> str:
+    def sentence(self) -> str:
         """What was said, in words."""
         if self.tie:
             return f"attempts {self.winner} and {self.loser} are as good as each other"
@@ -105,7 +105,7 @@ class ComparisonCell:
 
     state: Literal["shared", "same", "differs", "missing"]
     against: int | None = None
-    words: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
     role: str | None = None
     text: str = ""
     thinking: str = ""
@@ -159,7 +159,7 @@ class Comparison:
     columns: tuple[int, ...]
     beginning: tuple[ComparisonCell, ...]
     rows: tuple[tuple[ComparisonCell, ...], ...]
-    turns_left: tuple[int, ...]
+    turns_not_shown: tuple[int, ...]
 
     def attempt(self, number: int) -> Attempt:
         """One attempt by its number."""

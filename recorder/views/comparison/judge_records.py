@@ -64,11 +64,11 @@ class ScoreRecord(ScoreRow):
     id: str
     current: bool
     prompt_kept: bool
-    asked: tuple[PromptMessage, ...] | None
-    run_prompts: tuple[TrajectoryPrompt, ...]
+    prompt: tuple[PromptMessage, ...] | None
+    trajectory_prompts: tuple[TrajectoryPrompt, ...]
     created_at: float
-    runs: tuple[JudgedTrajectory, ...]
-    beside: tuple[CrossCheck, ...]
+    trajectories: tuple[JudgedTrajectory, ...]
+    cross_checks: tuple[CrossCheck, ...]
 
 
 async def load_judgings(store: Store, group_id: str, prompt: str | None = None, reply: int = 0) -> list[ScoreRecord]:
@@ -95,8 +95,8 @@ async def load_judgings(store: Store, group_id: str, prompt: str | None = None, 
             prompt_kept=score.id in kept or score.prompt_hash is not None,
             **_asked(asked if score.id == prompt else []),
             created_at=score.created_at,
-            runs=_runs(score.parts, names),
-            beside=beside if score.id == its else (),
+            trajectories=_runs(score.parts, names),
+            cross_checks=beside if score.id == its else (),
         )
         for score in found
     ]
@@ -113,7 +113,7 @@ def _asked(asked: Sequence[JudgePrompt]) -> dict[str, Any]:
     of_runs = tuple(
         TrajectoryPrompt(one.trajectory_id, _messages(one)) for one in asked if one.trajectory_id is not None
     )
-    return {"asked": of_group, "run_prompts": of_runs}
+    return {"prompt": of_group, "trajectory_prompts": of_runs}
 
 
 def _messages(asked: JudgePrompt) -> tuple[PromptMessage, ...]:

@@ -71,11 +71,11 @@ async def load_with_two(
         head, attempts, rule = await _attempts(conn, group_id)
         preferences = await _preferences(conn, group_id, attempts)
     chosen = _chosen(attempts, left, right)
-    views = {view.id: view for view in await load_trajectories(store, [one.run.id for one in chosen])}
-    there = [one for one in chosen if one.run.id in views]  # one may be deleted meanwhile
+    views = {view.id: view for view in await load_trajectories(store, [one.trajectory.id for one in chosen])}
+    there = [one for one in chosen if one.trajectory.id in views]  # one may be deleted meanwhile
 
     def compare(these: Sequence[Attempt]) -> Comparison:
-        turns = [(one.number, trajectory_turns(views[one.run.id])) for one in these]
+        turns = [(one.number, trajectory_turns(views[one.trajectory.id])) for one in these]
         beginning, rows, left_out = side_by_side(turns)
         columns = tuple(one.number for one in these)
         return Comparison(head, rule, attempts, preferences, columns, beginning, rows, left_out)
@@ -91,7 +91,7 @@ async def load_rank(store: Store, group_id: str, trajectory_id: str) -> GroupRan
     NotFound."""
     async with store.read() as conn:
         head, attempts, rule = await _attempts(conn, group_id)
-    own = next((one for one in attempts if one.run.id == trajectory_id), None)
+    own = next((one for one in attempts if one.trajectory.id == trajectory_id), None)
     return GroupRank(own, head.members, rule) if own is not None else None
 
 
@@ -113,8 +113,8 @@ def _chosen(attempts: Sequence[Attempt], left: str | None, right: str | None) ->
 
 
 def _named(attempts: Sequence[Attempt], name: str) -> Attempt:
-    found = [one for one in attempts if name in (one.run.id, one.run.external_id)]
-    found = found or [one for one in attempts if len(name) >= 6 and one.run.id.endswith(name)]
+    found = [one for one in attempts if name in (one.trajectory.id, one.trajectory.external_id)]
+    found = found or [one for one in attempts if len(name) >= 6 and one.trajectory.id.endswith(name)]
     if not found:
         raise NotFound(f"the group has no attempt {name[:200]!r}")
     return found[0]
@@ -200,7 +200,7 @@ async def _compared(conn: AsyncConnection, step_id: str | None, ids: Sequence[st
 
 async def _preferences(conn: AsyncConnection, group_id: str, attempts: Sequence[Attempt]) -> tuple[Preference, ...]:
     """What people chose between two attempts of the group, newest first, ties among it."""
-    numbers = {one.run.id: one.number for one in attempts}
+    numbers = {one.trajectory.id: one.number for one in attempts}
     f = feedback.c
     query = select(feedback).where(f.trajectory_id.in_(sorted(numbers)), f.name.in_((PREFERENCE, TIE)))
     query = query.order_by(f.created_at.desc(), f.id.desc()).limit(MOST_PREFERENCES)

@@ -48,18 +48,18 @@ class ConversationTurn:
     role: str
     text: str
     thinking: str = ""
-    asked: tuple[ToolExchange, ...] = ()
+    tool_calls: tuple[ToolExchange, ...] = ()
     call_id: str | None = field(default=None, compare=False)
 
     @property
     def act(self) -> object:
         """What the turn did: its tool calls, whatever was said beside them; without any, what it said."""
-        return (self.role, tuple(one.act for one in self.asked)) if self.asked else (self.role, self.text)
+        return (self.role, tuple(one.act for one in self.tool_calls)) if self.tool_calls else (self.role, self.text)
 
     @property
     def tools(self) -> tuple[str, tuple[str, ...]]:
         """Its role, and the names of the tools that it called."""
-        return self.role, tuple(one.name for one in self.asked)
+        return self.role, tuple(one.name for one in self.tool_calls)
 
 
 def conversation_turns(messages: Sequence[Message], sampled: Mapping[int, str] | None = None) -> list[ConversationTurn]:
@@ -81,9 +81,9 @@ def _answer(turns: list[ConversationTurn], open_ids: list[str | None], message: 
         return False
     at = open_ids.index(id_)
     open_ids[at] = None
-    asked = list(turns[-1].asked)
+    asked = list(turns[-1].tool_calls)
     asked[at] = replace(asked[at], result=plain_text.message_text(message, label=plain_text.kind_label))
-    turns[-1] = replace(turns[-1], asked=tuple(asked))
+    turns[-1] = replace(turns[-1], tool_calls=tuple(asked))
     return True
 
 

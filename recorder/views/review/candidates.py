@@ -277,10 +277,10 @@ def _place(pair: tuple[int, float, TrajectoryAttempt, TrajectoryAttempt]) -> tup
 
 def _by_task(runs: Sequence[TrajectoryAttempt], draw: StableDraw) -> Mapping[tuple[str, str], list[TrajectoryAttempt]]:
     found: defaultdict[tuple[str, str], list[TrajectoryAttempt]] = defaultdict(list)
-    for one in sorted(runs, key=lambda one: draw.number("run", one.run)):
+    for one in sorted(runs, key=lambda one: draw.number("run", one.trajectory)):
         found[one.split, one.scenario].append(one)
     return found
 
 
 def _version_candidate(why: ReviewReason, about: str, one: TrajectoryAttempt, other: TrajectoryAttempt) -> Candidate:
-    return Candidate(why, about, one.group, (one.run, other.run))
+    return Candidate(why, about, one.group, (one.trajectory, other.trajectory))

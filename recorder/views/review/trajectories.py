@@ -157,7 +157,7 @@ class BlindPair:
 
     beginning: Sequence[ComparisonCell]
     rows: Sequence[Sequence[ComparisonCell]]
-    turns_left: Sequence[int]
+    turns_not_shown: Sequence[int]
 
 
 async def load_blind_pair(store: Store, first: str, second: str) -> BlindPair:

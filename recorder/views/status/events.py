@@ -46,7 +46,7 @@ class EventKind(StrEnum):
     GATE = "gate"
     SWAP = "swap"
     ROLLBACK = "rollback"
-    LEFT_OUT = "left out"
+    EXCLUDED = "excluded"
     FAULT = "fault"
     ENGINE = "engine"
 
@@ -231,7 +231,7 @@ async def _missing(conn: AsyncConnection, alias: str, score_ids: Sequence[str]) 
         Event(
             EventKind.FAULT,
             f"{alias}: {part!r} is missing for {_count(runs, 'run')}: {said}",
-            {"alias": alias, "part": part, "runs": runs, "message": said},
+            {"alias": alias, "part": part, "trajectories": runs, "message": said},
         )
         for part, runs, said in await conn.execute(query.group_by(score_parts.c.part))
     ]
@@ -240,7 +240,7 @@ async def _missing(conn: AsyncConnection, alias: str, score_ids: Sequence[str]) 
 def _batch(alias: str, judged: Sequence[Any], given: Sequence[tuple[float, bool]]) -> Event:
     costs = [row.cost_usd for row in judged if row.cost_usd is not None]
     rewards = [reward for reward, unasked in given if not unasked]
-    facts = {"alias": alias, "groups": len(judged), "runs": len(given), "unasked": len(given) - len(rewards)}
+    facts = {"alias": alias, "groups": len(judged), "trajectories": len(given), "unasked": len(given) - len(rewards)}
     facts |= {"cost_usd": sum(costs) if costs else None}
     text = f"{alias}: {_count(len(judged), 'group')} judged, {_count(len(given), 'run')}"
     text += f" ({facts['unasked']} without asking)" if facts["unasked"] else ""
@@ -261,7 +261,7 @@ def _group_trouble(code: str, again: bool, details: Sequence[Mapping[str, Any]])
     said = detail_text(details[-1])
     more = f": {said}" if said else ""
     if not again:
-        kind = EventKind.FAULT if code == "lease_expired" else EventKind.LEFT_OUT
+        kind = EventKind.FAULT if code == "lease_expired" else EventKind.EXCLUDED
         what = "given back, whoever worked on it is gone" if kind is EventKind.FAULT else f"left out ({code}){more}"
         return Event(kind, f"{_count(len(details), 'group')} {what}", facts)
     wait_s = float(details[-1][_RETRIED])

@@ -56,7 +56,7 @@ class VersionReward:
 
     alias: str
     version: str
-    runs: int
+    trajectories: int
     mean: float
 
 
@@ -92,7 +92,7 @@ class JudgingTrouble:
     code: str
     groups: int
     next_at: float | None
-    said: str
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +100,9 @@ class MissingPart:
     """A part of the reward that some of the newest runs have no value of. `said`: why, of one of them."""
 
     part: str
-    runs: int
+    trajectories: int
     of: int
-    said: str
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,8 @@ class ProjectFigures:
     calls_per_s: float
     waiting: GroupForecast
     trained: int  # runs
-    left_out: Mapping[str, int]  # runs, by the ledger's code
-    groups_left_out: Mapping[str, int]
+    excluded: Mapping[str, int]  # runs, by the ledger's code
+    excluded_groups: Mapping[str, int]
     spent_today: JudgeSpending
     rewards: Sequence[VersionReward]
     steps: Sequence[StepFigures]
@@ -136,10 +136,10 @@ async def load_figures(project: Project, settings: RecorderSettings) -> ProjectF
             calls_per_s=await _calls(conn, project.id, there.at) / RATE_S,
             waiting=there,
             trained=max(0, codes.get(_TRAINED, 0) - codes.get(_UNTRAINED, 0)),
-            left_out={
+            excluded={
                 code: n for code, n in codes.items() if code not in (_TRAINED, _UNTRAINED, gate_requests.NO_LOSS)
             },
-            groups_left_out=await count_excluded_groups(conn, project.id),
+            excluded_groups=await count_excluded_groups(conn, project.id),
             spent_today=await judge_spending(conn, project.id, start_of_day(there.at)),
             rewards=await _rewards(conn, project.id),
             steps=await _steps(conn, project.id),

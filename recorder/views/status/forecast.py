@@ -116,7 +116,7 @@ class GroupForecast:
     at: float
     groups: Mapping[str, int]
     due: Mapping[str, float]
-    runs_open: int
+    open_trajectories: int
 
     def in_s(self, state: str, at: float | None = None) -> float | None:
         """In how many seconds that is, at a time (default: when it was asked)."""

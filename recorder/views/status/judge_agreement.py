@@ -35,7 +35,7 @@ class JudgeAgreement:
     high: float | None
     at: float
     since: float | None = None
-    turn: str | None = None
+    switch: str | None = None
     failed: str | None = None
     alarms: tuple[str, ...] = ()
 
@@ -59,7 +59,7 @@ def _stand(of: CrossCheck, turn: JudgeSwitch | None) -> JudgeAgreement:
         high=of.high,
         at=of.created_at,
         since=turn.at if turn is not None else None,
-        turn=str(turn) if turn is not None else None,
+        switch=str(turn) if turn is not None else None,
         failed=of.failed,
         alarms=tuple(_alarms(of, turn if scores == STRONG else None)),
     )

@@ -73,8 +73,8 @@ class ScoreAgreement:
 
     groups: int
     pairs: int
-    kept: int
-    turned: int
+    same_order: int
+    reversed: int
     tied: int  # by one of the two, or by both
     tau: float | None
 
@@ -112,11 +112,11 @@ class JudgingView:
     at: float
     groups: Mapping[str, int]  # by state
     unscored: Sequence[JudgingTrouble]
-    left_out: Mapping[str, int]  # groups, by the ledger's code
+    excluded_groups: Mapping[str, int]  # groups, by the ledger's code
     missing_parts: Sequence[MissingPart]
     spent_today: JudgeSpending
     scores: int
-    whole: bool  # whether these are all scores of these days
+    is_complete: bool  # whether these are all scores of these days
     latency: Latency
     days: Sequence[ModelDay]
     agreement: ScoreAgreement | None  # None: no group has two scores
@@ -135,11 +135,11 @@ async def load_judging(project: Project) -> JudgingView:
             at=at,
             groups=await _by_state(conn, project.id),
             unscored=await list_troubles(conn, project.id),
-            left_out=await count_excluded_groups(conn, project.id),
+            excluded_groups=await count_excluded_groups(conn, project.id),
             missing_parts=await list_missing_parts(conn, project.id),
             spent_today=await _today(conn, project.id, start_of_day(at), rows),
             scores=len(rows),
-            whole=len(rows) < MOST_SCORES,
+            is_complete=len(rows) < MOST_SCORES,
             latency=_latency(rows),
             days=_days(rows),
             agreement=await _agreement(conn, rows),
@@ -268,7 +268,7 @@ class JudgingFailure:
     """`next_in_s` None: by a person or `hone score` alone."""
 
     code: str
-    said: str
+    detail: str
     tries: int
     next_in_s: float | None
 
@@ -277,7 +277,7 @@ class JudgingFailure:
         by_hand = "a person's choice scores it" if self.code == DISPUTED else "nobody tries it again: use `hone score`"
         again = by_hand if self.next_in_s is None else f"next in {format_duration(self.next_in_s)}"
         times = "once" if self.tries == 1 else f"{self.tries} times"
-        return f"could not be judged ({self.code}), tried {times}, {again}: {self.said}"
+        return f"could not be judged ({self.code}), tried {times}, {again}: {self.detail}"
 
 
 async def find_judging_failure(store: Store, group_id: str) -> JudgingFailure | None:

@@ -68,7 +68,7 @@ class EngineStatus:
     detail: str | None
     loaded: list[str]
     base_model: str | None
-    heard_s_ago: float
+    last_seen_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class ProxyStatus:
     process: str
     alive: bool
     in_flight: int
-    heard_s_ago: float
+    last_seen_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class AliasStatus:
     previous: str | None
     canary: str | None
     canary_share: float
-    held_back_share: float
+    holdback_share: float
     watched_for_s: float | None
     generation: int
 
@@ -172,14 +172,14 @@ class Status:
     aliases: list[AliasStatus]
     taken_back: list[RevertedVersion]
     calls_per_s: float
-    runs_open: int
+    open_trajectories: int
     groups: Mapping[str, int]  # by state
     groups_due_in_s: Mapping[str, float | None]
     waiting: str
     stages: Sequence[StageStatus]  # recording, judging, and learning of each alias
     trained: int
-    left_out: Mapping[str, int]
-    groups_left_out: Mapping[str, int]
+    excluded: Mapping[str, int]
+    excluded_groups: Mapping[str, int]
     spent_today: JudgeSpending
     rewards: Sequence[VersionReward]
     steps: list[LastStep]
@@ -254,7 +254,7 @@ def _alias(one: AliasView, versions: Mapping[str, VersionView], at: float) -> Al
         previous=name(one.previous_version_id),
         canary=name(one.canary_version_id),
         canary_share=one.canary_share,
-        held_back_share=one.holdback_share if one.watched_until is not None else 0.0,
+        holdback_share=one.holdback_share if one.watched_until is not None else 0.0,
         watched_for_s=one.watched_until - at if one.watched_until is not None else None,
         generation=one.generation,
     )
@@ -281,13 +281,13 @@ def _learning(found: ProjectFigures) -> dict[str, Any]:
     there = found.waiting
     return {
         "calls_per_s": found.calls_per_s,
-        "runs_open": there.runs_open,
+        "open_trajectories": there.open_trajectories,
         "groups": dict(there.groups),
         "groups_due_in_s": {str(state): there.in_s(state) for state in there.due},
         "waiting": there.sentence(),
         "trained": found.trained,
-        "left_out": dict(found.left_out),
-        "groups_left_out": dict(found.groups_left_out),
+        "excluded": dict(found.excluded),
+        "excluded_groups": dict(found.excluded_groups),
         "spent_today": found.spent_today,
         "rewards": found.rewards,
         "steps": [
@@ -320,9 +320,9 @@ def list_alarms(told: Status) -> Iterator[str]:
             yield f"{worker.name} is dead; its lease runs out in {format_duration(worker.lease_left_s)}"
     for one in told.unscored:
         again = "" if one.next_in_s is None else f", tried again in {format_duration(one.next_in_s)}"
-        yield f"{_groups(one.groups)} could not be judged ({one.code}{again}): {one.said}"
+        yield f"{_groups(one.groups)} could not be judged ({one.code}{again}): {one.detail}"
     for part in told.missing_parts:
-        yield f"reward {part.part!r} is missing for {part.runs} of the newest {part.of} runs: {part.said}"
+        yield f"reward {part.part!r} is missing for {part.trajectories} of the newest {part.of} runs: {part.detail}"
     for judges in told.judges:
         yield from judges.alarms
     if told.groups.get(GroupState.READY) and not any(_is_judge(worker) for worker in told.workers):

@@ -40,7 +40,7 @@ async def read_stages(
         at=there.at,
         local=datetime.now(),
         groups=counts,
-        open_trajectories=there.runs_open,
+        open_trajectories=there.open_trajectories,
         closes_at=there.due.get(GroupState.OPEN),
         retries_at=there.due.get(GroupState.UNSCORED),
         has_judge=await has_judge(project),

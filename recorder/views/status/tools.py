@@ -54,7 +54,7 @@ class ToolError:
     trajectory_id: str | None
     at: float
     seconds: float
-    said: str
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class ToolUsage:
     """All of it. `calls`: how many were looked at; `whole`: whether these are all."""
 
     calls: int
-    whole: bool
+    is_complete: bool
     tools: Sequence[ToolUse]
     errors: Sequence[ToolError]
 

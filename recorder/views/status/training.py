@@ -54,7 +54,7 @@ class TrainingOverview:
     budgets: RecentSpending
     steps: Sequence[StepSummary]
     campaigns: Sequence[CampaignProgress]
-    lessons: Sequence[OutcomeCounts]
+    outcomes: Sequence[OutcomeCounts]
 
 
 async def training_overview(project: Project, settings: LoopSettings, alias: str | None = None) -> TrainingOverview:
@@ -72,7 +72,7 @@ async def training_overview(project: Project, settings: LoopSettings, alias: str
         budgets=await _budgets(project),
         steps=await list_steps(project, alias=alias, limit=STEPS),
         campaigns=await list_campaigns_progress(project, alias),
-        lessons=await training_outcomes(project),
+        outcomes=await training_outcomes(project),
     )
 
 

@@ -18,9 +18,9 @@ from recorder.states import CallKind, CallState, Confidence
 from recorder.views.trajectories.shapes import CallView, ChoiceView, ToolCallView, TrajectoryView
 
 SUB_AGENT: Final = "sub-agent"
-ERRAND: Final = "errand"
-SENT_AGAIN: Final = "sent again"  # the client asked once more, and went on with the other answer
-LEFT_BEHIND: Final = "left behind"  # the agent cut it out of its conversation, or went another way
+AUXILIARY: Final = "auxiliary"
+RETRY: Final = "retry"  # the client asked once more, and went on with the other answer
+DROPPED: Final = "dropped"  # the agent cut it out of its conversation, or went another way
 _RESULTS: Final = frozenset({"tool", "function"})
 At = tuple[str, int]  # call id, choice
 
@@ -69,7 +69,7 @@ class ToolRequest:
     name: str
     arguments: str
     result: ConversationMessage | None = None
-    work: tuple[ToolCallView, ...] = ()
+    gateway_calls: tuple[ToolCallView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +82,10 @@ class ConversationMessage:
     texts: tuple[str, ...]
     thinking: str | None = None
     media: tuple[str, ...] = ()
-    asked: tuple[ToolRequest, ...] = ()
-    work: tuple[ToolCallView, ...] = ()  # of the gateway's, which answer none of `asked` for sure
+    tool_calls: tuple[ToolRequest, ...] = ()
+    gateway_calls: tuple[ToolCallView, ...] = ()  # of the gateway's, which answer none of `asked` for sure
     sampled: SampledAnswer | None = None
-    others: tuple[ConversationMessage, ...] = ()  # the choices that the agent did not go on with
+    unselected_choices: tuple[ConversationMessage, ...] = ()  # the choices that the agent did not go on with
     branches: tuple[ConversationBranch, ...] = ()  # what begins behind this turn
 
 
@@ -96,20 +96,20 @@ class ConversationBranch:
     kind: str
     started_at: float
     calls: int
-    turns: tuple[ConversationMessage, ...]
+    messages: tuple[ConversationMessage, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """A run's conversation; `apart` is what has no turn to begin behind."""
 
-    turns: tuple[ConversationMessage, ...]
-    apart: tuple[ConversationBranch, ...] = ()
-    loose: tuple[ToolCallView, ...] = ()  # tool calls that answer no known request
+    messages: tuple[ConversationMessage, ...]
+    unplaced_branches: tuple[ConversationBranch, ...] = ()
+    unplaced_tool_calls: tuple[ToolCallView, ...] = ()  # tool calls that answer no known request
 
     def answers(self) -> Iterator[SampledAnswer]:
         """Where each answer came from, wherever it is told."""
-        for turn in (*self.turns, *(turn for branch in self.apart for turn in branch.turns)):
+        for turn in (*self.messages, *(turn for branch in self.unplaced_branches for turn in branch.messages)):
             yield from answers_at(turn)
 
     def answer(self, call_id: str, choice: int) -> SampledAnswer | None:
@@ -121,7 +121,7 @@ def answers_at(turn: ConversationMessage) -> Iterator[SampledAnswer]:
     """The answers that are told at a turn: its own, those beside it, those of branches that begin behind it."""
     if turn.sampled is not None:
         yield turn.sampled
-    for inner in (*turn.others, *(told for branch in turn.branches for told in branch.turns)):
+    for inner in (*turn.unselected_choices, *(told for branch in turn.branches for told in branch.messages)):
         yield from answers_at(inner)
 
 
@@ -204,7 +204,7 @@ class _ConversationBuilder:
 
     def _place(self, root: CallView, shared: int) -> int:
         """Behind what it was asked after, where that is the conversation; else behind what was answered before it."""
-        if root.turn_kind is CallKind.MAIN and shared:
+        if root.call_kind is CallKind.MAIN and shared:
             return min(shared, len(root.messages)) - 1
         before = [len(call.messages) for call, _ in self.path if call.started_at <= root.started_at]
         first = len(self.path[0][0].messages) - 1 if self.path else len(self.view.messages) - 1
@@ -219,7 +219,7 @@ class _ConversationBuilder:
             turn = _turn(messages[at], at)
             if turn.role == "assistant" and at in sampled:
                 turn = self._answered(turn, *sampled[at])
-            if turn.asked:
+            if turn.tool_calls:
                 turn, left = _with_results(turn, results)
                 turns += [turn, *left]
                 at += len(results)
@@ -231,19 +231,21 @@ class _ConversationBuilder:
     def _answered(self, turn: ConversationMessage, call: CallView, choice: int) -> ConversationMessage:
         own = next((c for c in call.choices if c.index == choice), None)
         work = self.work.get((call.id, choice), [])
-        asked = tuple(replace(a, work=tuple(w for w in work if a.id and w.tool_call_id == a.id)) for a in turn.asked)
-        joined = {one.id for a in asked for one in a.work}
+        asked = tuple(
+            replace(a, gateway_calls=tuple(w for w in work if a.id and w.tool_call_id == a.id)) for a in turn.tool_calls
+        )
+        joined = {one.id for a in asked for one in a.gateway_calls}
         thinking = turn.thinking or (
             plain_text.thinking_text(own.message) or None if own is not None and own.message else None
         )
         others = [self._other(turn.at, call, c) for c in call.choices if c.index != choice and c.message is not None]
         return replace(
             turn,
-            asked=asked,
+            tool_calls=asked,
             thinking=thinking,
-            work=tuple(one for one in work if one.id not in joined),
+            gateway_calls=tuple(one for one in work if one.id not in joined),
             sampled=self._sampled(call, own),
-            others=tuple(others),
+            unselected_choices=tuple(others),
         )
 
     def _other(self, at: int, call: CallView, choice: ChoiceView) -> ConversationMessage:
@@ -256,7 +258,7 @@ class _ConversationBuilder:
             call_id=call.id,
             choice=at[1],
             state=call.state,
-            kind=call.turn_kind,
+            kind=call.call_kind,
             version=self.facts.versions.get(call.version_id or ""),
             model=call.model,
             tokens=self.facts.tokens.get(at),
@@ -288,10 +290,10 @@ def _since(start: float, end: float | None) -> float | None:
 
 def _kind(leaf: CallView) -> str:
     if leaf.superseded_by is not None:
-        return SENT_AGAIN
-    if leaf.turn_kind is not CallKind.MAIN:
-        return SUB_AGENT if leaf.turn_kind is CallKind.SUB else ERRAND
-    return LEFT_BEHIND if leaf.state is CallState.COMPLETE else str(leaf.state)
+        return RETRY
+    if leaf.call_kind is not CallKind.MAIN:
+        return SUB_AGENT if leaf.call_kind is CallKind.SUB else AUXILIARY
+    return DROPPED if leaf.state is CallState.COMPLETE else str(leaf.state)
 
 
 def _common(one: Sequence[Message], other: Sequence[Message]) -> int:
@@ -320,14 +322,16 @@ def _with_results(
     """A turn with the results of what it asked for, and those that it did not ask for as turns of their own."""
     by_id: dict[str, ConversationMessage] = {}
     left: list[ConversationMessage] = []
-    wanted = {one.id for one in turn.asked if one.id}
+    wanted = {one.id for one in turn.tool_calls if one.id}
     for at, message in results:
         id_ = message.get("tool_call_id")
         if isinstance(id_, str) and id_ in wanted and id_ not in by_id:
             by_id[id_] = _turn(message, at)
         else:
             left.append(_turn(message, at))
-    return replace(turn, asked=tuple(replace(one, result=by_id.get(one.id or "")) for one in turn.asked)), left
+    return replace(
+        turn, tool_calls=tuple(replace(one, result=by_id.get(one.id or "")) for one in turn.tool_calls)
+    ), left
 
 
 def _unanswered(at: int, sampled: SampledAnswer) -> ConversationMessage:
@@ -348,7 +352,7 @@ def _turn(message: Message, at: int) -> ConversationMessage:
         texts=texts,
         thinking=plain_text.thinking_text(message) or None,
         media=media,
-        asked=tuple(_asked(one) for one in plain_text.tool_calls(message)),
+        tool_calls=tuple(_asked(one) for one in plain_text.tool_calls(message)),
     )
 
 

@@ -29,8 +29,8 @@ class TrajectoryDetail:
     """A run as it was recorded, as it is told, and what became of it."""
 
     view: TrajectoryView
-    standing: TrajectoryOutcome
-    told: Conversation
+    outcome: TrajectoryOutcome
+    conversation: Conversation
     timeline: Timeline
 
 
@@ -48,7 +48,7 @@ async def build_detail(store: Store, view: TrajectoryView) -> TrajectoryDetail:
         versions=names,
         tokens=await token_counts(store, [call.id for call in view.calls]),
         skipped=_skipped(stands.ledger),
-        trained=any(lesson.state is StepState.DONE for lesson in stands.lessons),
+        trained=any(lesson.state is StepState.DONE for lesson in stands.training_uses),
     )
     return TrajectoryDetail(view, stands, build_conversation(view, facts), build_timeline(view))
 
@@ -56,7 +56,7 @@ async def build_detail(store: Store, view: TrajectoryView) -> TrajectoryDetail:
 def detail_json(run: TrajectoryDetail) -> dict[str, Any]:
     """The run for JSON: what was recorded, and beside it what it was retold as."""
     recorded = {field.name: getattr(run.view, field.name) for field in fields(run.view)}
-    return recorded | {"standing": run.standing, "told": run.told, "timeline": run.timeline}
+    return recorded | {"outcome": run.outcome, "conversation": run.conversation, "timeline": run.timeline}
 
 
 def _skipped(lines: Iterable[LedgerLine]) -> dict[tuple[str, int], str]:

@@ -95,7 +95,7 @@ class JudgeScore:
     score: StoredScore
     reward: float | None
     parts: tuple[NewPart, ...]
-    words: tuple[JudgeExplanation, ...]
+    explanation_by_judge: tuple[JudgeExplanation, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +108,9 @@ class TrajectoryOutcome:
     group_state: str | None
     group_reason: str | None
     group_size: int
-    judged: JudgeScore | None
-    place: GroupRank | None  # among its group's attempts, where these are judged
-    lessons: tuple[TrainingUse, ...]
+    score: JudgeScore | None
+    rank: GroupRank | None  # among its group's attempts, where these are judged
+    training_uses: tuple[TrainingUse, ...]
     ledger: tuple[LedgerLine, ...]
     before: RelatedTrajectory | None  # in the same session
     after: RelatedTrajectory | None
@@ -134,9 +134,9 @@ async def load_outcome(store: Store, view: TrajectoryView, names: dict[str, str]
         group_state=group.state if group else None,
         group_reason=group.reason if group else None,
         group_size=group.members if group else 0,
-        judged=await _judged(store, view.id, score_id),
-        place=await load_rank(store, view.group_id, view.id) if view.group_id and score_id else None,
-        lessons=lessons,
+        score=await _judged(store, view.id, score_id),
+        rank=await load_rank(store, view.group_id, view.id) if view.group_id and score_id else None,
+        training_uses=lessons,
         ledger=lines,
         **around,
     )
@@ -190,7 +190,7 @@ async def _judged(store: Store, trajectory_id: str, score_id: str | None) -> Jud
         score=score,
         reward=reward.value if reward is not None else None,
         parts=parts,
-        words=tuple(
+        explanation_by_judge=tuple(
             JudgeExplanation(one.judge_version or one.judge_model, words.score, words.explanation)
             for one in score.replies
             for words in one.verdicts

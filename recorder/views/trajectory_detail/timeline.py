@@ -90,7 +90,7 @@ def build_timeline(view: TrajectoryView) -> Timeline:
 
 
 def _of_call(call: CallView) -> _Work:
-    return _Work(_LANES[call.turn_kind], call.id, call.model, str(call.state), call.started_at, call.finished_at)
+    return _Work(_LANES[call.call_kind], call.id, call.model, str(call.state), call.started_at, call.finished_at)
 
 
 def _of_tool(one: ToolCallView) -> _Work:

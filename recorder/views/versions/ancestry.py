@@ -40,7 +40,7 @@ class TrainingSource:
     step: int
     campaign_id: str | None
     groups: int
-    runs: int
+    trajectories: int
     metrics: Mapping[str, Any]
 
 

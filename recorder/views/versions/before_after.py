@@ -57,7 +57,7 @@ class TaskGroup:
     state: str
     reward: float | None
     best: float | None
-    runs: int
+    trajectories: int
     opened_at: float
 
 
@@ -67,7 +67,7 @@ class SharedTask:
 
     key: str
     scenario: str | None
-    words: str | None  # how its user's first message begins, of an implicit one
+    task: str | None  # how its user's first message begins, of an implicit one
     before: Sequence[TaskGroup]
     after: Sequence[TaskGroup]
     reward_before: float | None
@@ -154,7 +154,7 @@ def _tried(row: Any, rewards: Mapping[str, Any]) -> TaskGroup:
 
 def _mean(tried: Sequence[TaskGroup]) -> float | None:
     """Of all runs that have a reward."""
-    known = [(one.reward, one.runs) for one in tried if one.reward is not None]
+    known = [(one.reward, one.trajectories) for one in tried if one.reward is not None]
     runs = sum(number for _, number in known)
     return sum(mean * number for mean, number in known) / runs if runs else None
 
@@ -225,7 +225,7 @@ class TrajectoryAttempt:
     split: str
     version_id: str
     group: str
-    run: str
+    trajectory: str
     reward: float | None
     absolute: bool
 
@@ -319,6 +319,6 @@ def _typical(runs: Sequence[TrajectoryAttempt], mean: float | None) -> Trajector
     """The run nearest to the mean; the oldest of several."""
 
     def far(run: TrajectoryAttempt) -> tuple[bool, float, str]:
-        return run.reward is None, abs((run.reward or 0.0) - (mean or 0.0)), run.run
+        return run.reward is None, abs((run.reward or 0.0) - (mean or 0.0)), run.trajectory
 
     return min(runs, key=far)

@@ -33,7 +33,7 @@ class TrainedGroup:
     id: str
     external_id: str | None
     state: str
-    runs: int
+    trajectories: int
     reward: float | None
 
 
@@ -45,7 +45,7 @@ class VersionDetail:
     moves: Sequence[VersionMove]
     step: StepSummary | None
     groups: Sequence[TrainedGroup]
-    beside: str | None
+    compared_with: str | None
     tasks: Sequence[SharedTask]
     answers: AnswerComparison | None  # to the task that was asked about
 
@@ -70,7 +70,7 @@ async def version_detail(
         moves=await list_moves(project, version_ids=[version.id]),
         step=next(iter(await list_steps(project, version_id=version.id, limit=1)), None),
         groups=await _groups(project.store, trained.step_id) if trained is not None else (),
-        beside=other.name if other is not None else None,
+        compared_with=other.name if other is not None else None,
         tasks=tasks,
         answers=await compare_answers(project.store, tasks, task) if task is not None else None,
     )

@@ -59,7 +59,7 @@ class StepSummary:
     began_at: float
     ended_at: float | None
     groups: int
-    runs: int
+    trajectories: int
     reward_mean: float | None
     reward_std: float | None
     kl: float | None
@@ -149,7 +149,7 @@ def _line(row: Any, measure: Measure | None) -> StepSummary:
         began_at=row.started_at,
         ended_at=row.ended_at,
         groups=row.groups,
-        runs=row.runs,
+        trajectories=row.runs,
         reward_mean=told.get("reward_mean"),
         reward_std=told.get("reward_std"),
         kl=told.get("kl_engine"),
@@ -171,7 +171,7 @@ class StepTrajectories:
     """Of the runs of some groups: how many a step was trained on, and the others by why not."""
 
     trained: int
-    left_out: dict[str, int]
+    excluded: dict[str, int]
 
 
 async def load_step_trajectories(store: Store, step_id: str | None, group_ids: Collection[str]) -> StepTrajectories:

@@ -28,7 +28,7 @@ class OutcomeCounts:
 
     since: float
     span_s: float
-    runs: dict[str, int]
+    trajectories: dict[str, int]
 
 
 async def training_outcomes(project: Project) -> list[OutcomeCounts]:

@@ -54,7 +54,7 @@ def check(settings: Callable[..., JudgeSettings], tmp_path: Path) -> Callable[..
 
 
 def fooled(kind: str = "longer", said: str = EVIL) -> RecipeCheck:
-    seen = TrialResult("longer-01", 0.9, 0.1, 0.97, said=said)
+    seen = TrialResult("longer-01", 0.9, 0.1, 0.97, detail=said)
     one = KindOutcome("ruler", kind, 20, 20, {"judge_unreadable": 1}, EVIL, 21, JudgeUsage(2100, 0, 420, 0.5), [seen])
     code = KindOutcome("brief", "empty", 20, 20, examples=[seen])
     none = KindOutcome("ruler", "empty", 0, 0, {EVIL: 20}, EVIL)

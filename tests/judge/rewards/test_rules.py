@@ -181,11 +181,11 @@ async def test_what_counts_is_all_that_the_agent_did_and_no_errand(store: Store,
     run = await run_of(store, recorded, "done")
     counted = [
         turn(run, "cut", "refund"),  # the agent went on from before it
-        turn(run, "sub", "find_order", "find_order", turn_kind=CallKind.SUB),
+        turn(run, "sub", "find_order", "find_order", call_kind=CallKind.SUB),
         turn(run, "main", "close"),
     ]
     passed_over = [
-        turn(run, "aux", "title", turn_kind=CallKind.AUX),
+        turn(run, "aux", "title", call_kind=CallKind.AUX),
         turn(run, "failed", "oops", state=CallState.ERRORED),
         turn(run, "again", "twice", superseded_by="main"),
     ]

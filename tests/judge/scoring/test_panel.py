@@ -105,8 +105,8 @@ async def test_each_request_is_kept_to_the_character_beside_its_reply(
     assert all("characters left out" in text for text in sent)
     assert len(sent) == 4
     for number, one in enumerate(shown):
-        assert one.asked is not None
-        system, user = one.asked
+        assert one.prompt is not None
+        system, user = one.prompt
         assert system.content == server.requests[0]["messages"][0]["content"]
         assert f"openai/{sent.pop(user.content)}" == one.replies[number].judge_model
         its = one.replies[number]
@@ -119,7 +119,7 @@ async def test_each_request_is_kept_to_the_character_beside_its_reply(
         packed = (await conn.execute(select(prompts.c.packed))).scalar_one()
     for later in json.loads(zlib.decompress(packed))[1:]:  # only the line that lists the ids is written anew
         assert sum(isinstance(line, str) for message in later["retold"] for line in message["lines"]) == 1
-    assert (await load_judgings(store, group_id, prompt=id_, reply=4))[0].asked is None
+    assert (await load_judgings(store, group_id, prompt=id_, reply=4))[0].prompt is None
 
 
 async def test_weights_and_the_median_decide(
@@ -336,9 +336,9 @@ async def test_each_judges_words_and_the_agreement_are_read_back(
     assert said["openai/a"] == dict(zip(members, [0.2, 0.9, 0.5], strict=True))
     assert said["openai/b"] == pytest.approx(dict(zip(members, [0.8, 0.1, 0.5], strict=True)))
     assert said["openai/c"] == {}
-    own = (await load_detail(store, members[0])).standing.judged
+    own = (await load_detail(store, members[0])).outcome.score
     assert own is not None
-    assert [(one.judge, one.score) for one in own.words] == [
+    assert [(one.judge, one.score) for one in own.explanation_by_judge] == [
         ("judge-2026-11-01 fp_7", 0.2),
         ("judge-2026-11-01 fp_7", 0.8),
     ]

@@ -168,7 +168,7 @@ def test_status_tells_how_learning_stands(tmp_path: Path) -> None:
     asyncio.run(fill())
     found = json.loads(hone("status", "--json", "--data", str(tmp_path))[1])
     assert found["groups"] == {"ready": 1, "scored": 1}
-    assert found["rewards"] == [{"alias": "helpdesk", "version": "helpdesk@0", "runs": 3, "mean": 0.5}]
+    assert found["rewards"] == [{"alias": "helpdesk", "version": "helpdesk@0", "trajectories": 3, "mean": 0.5}]
     assert found["alarms"] == ["1 group ready and no judge runs: start one with `hone judge`"]
     told = hone("status", "--data", str(tmp_path))[1]
     assert "1 group ready for the judge; 1 group scored" in told

@@ -28,7 +28,7 @@ def test_promote_and_rollback_work_without_a_proxy(tmp_path: Path) -> None:
     assert hone("promote", "helpdesk@2", *data)[1] == "helpdesk@2 is live (helpdesk@1 left)\n"
     assert hone("rollback", *data)[1] == "helpdesk@1 is live (helpdesk@2 left)\n"
     moved = json.loads(hone("rollback", "helpdesk", "--json", *data)[1])
-    assert moved == {"alias": "helpdesk", "live": "helpdesk@0", "left": "helpdesk@1"}
+    assert moved == {"alias": "helpdesk", "live": "helpdesk@0", "previous": "helpdesk@1"}
     assert hone("rollback", *data)[0] == 1
 
 

@@ -82,7 +82,7 @@ async def test_two_that_were_chosen_stand_alone(proxy: Proxy) -> None:
 async def test_the_comparison_is_json_too(proxy: Proxy) -> None:
     group, ids = await three(proxy.store)
     found = (await proxy.http.get("/hone/v1/groups/orders/comparison")).json()
-    assert [one["run"]["id"] for one in found["attempts"]] == ids
+    assert [one["trajectory"]["id"] for one in found["attempts"]] == ids
     assert found["columns"] == [1, 2, 3]
     judged = (await proxy.http.get(f"/hone/v1/groups/{group}/judging")).json()
     assert [one["reply"] for one in judged] == ["the first was best"]
@@ -103,7 +103,7 @@ async def test_the_judges_prompt_is_one_click_away(proxy: Proxy) -> None:
     assert "which is best?" in (await opened(proxy.http, way)).text
     [score] = (await proxy.http.get(f"/hone/v1/groups/{group}/judging")).json()
     [score] = (await proxy.http.get(f"/hone/v1/groups/{group}/judging?prompt={score['id']}")).json()
-    assert score["asked"] == [{"role": "user", "content": "which is best?"}]
+    assert score["prompt"] == [{"role": "user", "content": "which is best?"}]
 
 
 async def test_what_the_judge_was_asked_of_each_run_is_there_too(proxy: Proxy) -> None:
@@ -123,8 +123,8 @@ async def test_what_the_judge_was_asked_of_each_run_is_there_too(proxy: Proxy) -
         assert f"<b>does {run} greet?</b>" in shown.text
     assert "b" not in shown.tags
     [told] = (await proxy.http.get(f"/hone/v1/groups/{group}/judging?prompt={score_id}")).json()
-    assert told["asked"] is None
-    assert {one["trajectory_id"]: one["messages"] for one in told["run_prompts"]} == asked
+    assert told["prompt"] is None
+    assert {one["trajectory_id"]: one["messages"] for one in told["trajectory_prompts"]} == asked
 
 
 async def test_a_group_nobody_judged_says_what_to_do(proxy: Proxy) -> None:
@@ -291,7 +291,7 @@ async def test_judges_that_disagree_are_shown_word_by_word_and_a_choice_is_asked
     assert "The reply of v1 {}" in shown.text
     address = f"/hone/v1/groups/{group}/judging?prompt={score_id}&reply=2"
     [told] = (await proxy.http.get(address)).json()
-    assert told["asked"] == [{"role": "user", "content": "<i>which?</i> as 2"}]
+    assert told["prompt"] == [{"role": "user", "content": "<i>which?</i> as 2"}]
     found = (await proxy.http.get("/hone/v1/judge")).json()
     assert (found["of_replies"], found["disputed"]) == ({"scores": 1, "tau": -0.25}, 1)
     await opened(proxy.http, "/hone/judge")
@@ -307,7 +307,7 @@ async def test_what_a_second_judge_said_stands_beside_the_score_and_its_drift_on
         await cross_checks.record_cross_check(Project(proxy.store, PROJECT), group, new, rule) is None
     )  # one group proves nothing
     [told] = (await proxy.http.get(f"/hone/v1/groups/{group}/judging")).json()
-    assert [(one["judge"], one["tau"], len(one["parts"])) for one in told["beside"]] == [("strong", -1.0, 2)]
+    assert [(one["judge"], one["tau"], len(one["parts"])) for one in told["cross_checks"]] == [("strong", -1.0, 2)]
     for _ in range(9):
         await cross_checks.record_cross_check(Project(proxy.store, PROJECT), group, new, rule)
     judging = await opened(proxy.http, f"/hone/groups/{group}/judging")

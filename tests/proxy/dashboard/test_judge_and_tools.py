@@ -68,6 +68,6 @@ async def test_tools_by_how_they_ended_with_their_servers_and_no_secret(store: S
         assert f"/hone/trajectories/{run}" in page.links
         answer = await proxy.http.get("/hone/v1/tools")
         assert "very-secret" not in page.text + answer.text
-        [tool] = answer.json()["used"]["tools"]
+        [tool] = answer.json()["usage"]["tools"]
         assert tool["outcomes"] == {"complete": 2, "failed": 1}
         assert tool["latency"] == {"p50_s": 1.0, "p99_s": 2.0}

@@ -245,9 +245,9 @@ async def test_media_are_named_and_not_sent(proxy: Proxy, engine: FakeEngine) ->
 async def test_the_same_is_there_as_json(proxy: Proxy, engine: FakeEngine) -> None:
     run = await talked(proxy, engine)
     told = (await proxy.http.get(f"/hone/v1/trajectories/{run}")).json()
-    assert [turn["role"] for turn in told["told"]["turns"]] == ["system", "user", "assistant", "assistant"]
-    assert told["told"]["turns"][2]["asked"][0]["result"]["texts"] == ['{"state": "shipped"}']
-    assert told["standing"]["version"] == f"{ALIAS}@0"
+    assert [turn["role"] for turn in told["conversation"]["messages"]] == ["system", "user", "assistant", "assistant"]
+    assert told["conversation"]["messages"][2]["tool_calls"][0]["result"]["texts"] == ['{"state": "shipped"}']
+    assert told["outcome"]["version"] == f"{ALIAS}@0"
     assert len(told["timeline"]["bars"]) == 2
     assert len(told["messages"]) == 5
 

@@ -71,7 +71,7 @@ async def test_a_search_finds_runs_by_what_was_said_and_shows_the_words_around_i
     assert len(found.lines) == 1
     assert found.marked == ["blue", "kettle"]
     assert "the <i>blue</i> kettle?" in found.lines[0]
-    told = (await proxy.http.get("/hone/v1/trajectories?said=kettle")).json()
+    told = (await proxy.http.get("/hone/v1/trajectories?search=kettle")).json()
     [run] = told["trajectories"]
     assert told["snippets"][run["id"]]["text"].startswith("Where is the")
     assert (await page(proxy, f"/hone/trajectories?{SEARCH}=blue+lamp")).lines == []
@@ -104,7 +104,10 @@ async def test_an_empty_store_says_what_to_do(proxy: Proxy) -> None:
 
 
 async def test_a_bad_filter_is_a_page_that_says_so(proxy: Proxy) -> None:
-    for path, says in (("trajectories?state=lost", "none of open"), ("groups?colour=red", "no list is narrowed by")):
+    for path, says in (
+        ("trajectories?state=lost", "not one of open"),
+        ("groups?colour=red", "is not a filter of this list"),
+    ):
         answer = await proxy.http.get(f"/hone/{path}")
         assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (400, "text/html")
         assert says in answer.text

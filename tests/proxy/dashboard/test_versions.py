@@ -204,7 +204,7 @@ async def test_an_alias_whose_name_has_slashes_has_all_its_pages(proxy: Proxy) -
 async def test_the_same_is_given_as_json(proxy: Proxy, learned: Learned) -> None:
     await learned.accepted(1)
     [one, base] = (await proxy.http.get("/hone/v1/versions?alias=helpdesk")).json()
-    assert (one["name"], one["role"], one["measure"]["value"], one["trained"]["runs"]) == (
+    assert (one["name"], one["role"], one["measure"]["value"], one["trained"]["trajectories"]) == (
         "helpdesk@1",
         "live",
         0.75,
@@ -212,5 +212,5 @@ async def test_the_same_is_given_as_json(proxy: Proxy, learned: Learned) -> None
     )
     assert (base["in_line"], base["trained"]) == (True, None)
     whole = (await proxy.http.get("/hone/v1/versions/helpdesk@1")).json()
-    assert (whole["beside"], [move["move"] for move in whole["moves"]]) == ("helpdesk@0", ["gate", "gated"])
+    assert (whole["compared_with"], [move["move"] for move in whole["moves"]]) == ("helpdesk@0", ["gate", "gated"])
     assert (await proxy.http.get("/hone/v1/versions/helpdesk@9")).status_code == 404

@@ -47,7 +47,7 @@ async def test_it_is_answered_by_the_base_and_nothing_of_it_is_traffic(proxy: Pr
     assert await proxy.metric("hone_unrecorded_calls_total") == 0
     assert await proxy.metric("hone_judge_calls_total") == 1
     told = await load_status(Project(proxy.store, PROJECT), LoopSettings())
-    assert (told.calls_per_s, told.runs_open) == (0, 0)
+    assert (told.calls_per_s, told.open_trajectories) == (0, 0)
 
 
 async def test_an_engine_that_fails_is_told_and_counted_as_a_judge_s(proxy: Proxy, engine: FakeEngine) -> None:

@@ -46,8 +46,8 @@ def test_a_watched_list_that_nobody_would_see_is_refused(hone: Hone) -> None:
     ("command", "options", "says"),
     [
         ("trajectories", ("--since", "yesterday"), "--since: since: 'yesterday' is no time"),
-        ("trajectories", ("--reward-from", "much"), "'much' is no number"),
-        ("trajectories", ("--tag", "=x"), "names no tag"),
+        ("trajectories", ("--reward-from", "much"), "'much' is not a number"),
+        ("trajectories", ("--tag", "=x"), "is not a tag"),
         ("groups", ("--spread-to", "wide"), "--spread-to"),
         ("groups", ("--said", "x"), "No such option"),
     ],

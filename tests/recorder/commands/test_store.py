@@ -83,4 +83,4 @@ def test_a_broken_rule_is_named_with_what_to_do_and_fails(hone: Hone) -> None:
     assert shown.stdout.splitlines()[-1] == f"{len(CHECKS)} rules, 1 violations"
     told = json.loads(hone("db", "check", "--json", fails=True).stdout)
     [broken] = [one for one in told if one["violations"]]
-    assert (broken["name"], broken["violations"][0]["id"]) == ("what_is_in_hand_has_a_holder", "grp_x")
+    assert (broken["name"], broken["violations"][0]["id"]) == ("claimed_groups_have_a_holder", "grp_x")

@@ -446,7 +446,17 @@ async def test_events_are_kept_in_the_data_folder_whatever_is_shown(
     for steps in (1, 2):
         await ring.train(user | {"steps": steps, "name": "mine", "success": "checked"}, told)
     lines = [json.loads(line) for line in (data / "campaigns/mine/events.jsonl").read_text().splitlines()]
-    kinds = [line["event"] for line in lines if line["event"] != "said"]
-    assert kinds == ["validated", "step", "validated", "ended", "validated", "step", "step", "validated", "ended"]
-    assert lines[-1] == {"event": "ended", **asdict(told.events[-1])}
+    kinds = [line["event"] for line in lines if line["event"] != "notice"]
+    assert kinds == [
+        "validation",
+        "step",
+        "validation",
+        "campaign_ended",
+        "validation",
+        "step",
+        "step",
+        "validation",
+        "campaign_ended",
+    ]
+    assert lines[-1] == {"event": "campaign_ended", **asdict(told.events[-1])}
     assert (lines[-1]["attempts_before"], lines[-1]["attempts_after"]) == (3, 3)

@@ -88,7 +88,7 @@ async def test_what_goes_wrong_is_one_line_and_the_campaign_remembers_it_and_its
     assert process.returncode == 1, out + err
     assert err == "hone: no base model is known: set trainer.base (or engine.base) to its folder or hub id\n"
     events = [json.loads(line)["event"] for line in out.splitlines()]
-    assert set(events) <= {"said", "validated"}  # what needs no trainer may have been done while it was opened
+    assert set(events) <= {"notice", "validation"}  # what needs no trainer may have been done while it was opened
     (campaign,) = await campaigns.list_campaigns(Project(ring.store, PROJECT))
     assert campaign.state is CampaignState.FAILED
     assert err == f"hone: {campaign.reason}\n"

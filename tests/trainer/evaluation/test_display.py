@@ -37,11 +37,11 @@ def evaluated(
 
 
 LIVE = VersionFigures(
-    "live", "helpdesk@3", 160, 2, {SUCCESS: estimate(0.75, 0.6, 0.9)}, took=AttemptUsage(1200, 80.4, None, 3.25)
+    "live", "helpdesk@3", 160, 2, {SUCCESS: estimate(0.75, 0.6, 0.9)}, usage=AttemptUsage(1200, 80.4, None, 3.25)
 )
 BASE = VersionFigures(
     "base", "helpdesk@0", 160, 0, {SUCCESS: estimate(0.5, 0.35, 0.65)}, {SUCCESS: estimate(-0.25, -0.4, -0.1)},
-    took=AttemptUsage(1100, 90.0, 0.00021, 3.0),
+    usage=AttemptUsage(1100, 90.0, 0.00021, 3.0),
 )  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def test_json_has_all_of_it() -> None:
     live, base = told["versions"]
     assert live["measures"]["success"] == {"value": 0.75, "interval": {"low": 0.6, "high": 0.9}, "scenarios": 20}
     assert (live["differences"], base["differences"]["success"]["value"]) == ({}, -0.25)
-    assert base["took"] == {"tokens_in": 1100, "tokens_out": 90.0, "usd": 0.00021, "seconds": 3.0}
+    assert base["usage"] == {"tokens_in": 1100, "tokens_out": 90.0, "usd": 0.00021, "seconds": 3.0}
     assert told["judging"]["usd"] == 0.5
 
 

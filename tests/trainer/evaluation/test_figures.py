@@ -17,7 +17,7 @@ WON = EvaluationMeasures(success=False, reward=False, wins=True)
 
 
 def made(side: int, scenario: str, success: bool | None = None, **more: object) -> EvaluatedAttempt:
-    plain = {"errored": False, "reward": None, "wins": (), "took": AttemptUsage()} | more
+    plain = {"errored": False, "reward": None, "wins": (), "usage": AttemptUsage()} | more
     return EvaluatedAttempt(side, scenario, success=success, **plain)  # type: ignore[arg-type]  # a test names what it needs
 
 
@@ -73,7 +73,7 @@ def test_scenarios_that_tempt_to_cheat_are_told_apart() -> None:
 
 def test_what_attempts_took_is_a_mean_of_those_that_tell() -> None:
     took = [AttemptUsage(100, 10, None, 2.0), AttemptUsage(200, None, None, 4.0)]
-    live, base = version_figures(SIDES, [made(0, "a", True, took=one) for one in took], SOLVED)
-    assert live.took == AttemptUsage(150, 10, None, 3.0)
-    assert base.took == AttemptUsage()
+    live, base = version_figures(SIDES, [made(0, "a", True, usage=one) for one in took], SOLVED)
+    assert live.usage == AttemptUsage(150, 10, None, 3.0)
+    assert base.usage == AttemptUsage()
     assert (base.attempts, base.measures, base.differences) == (0, {}, {})

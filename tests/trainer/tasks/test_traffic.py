@@ -174,7 +174,7 @@ def test_tasks_are_shown_before_they_are_written_and_only_when_that_is_wanted(fo
 def test_scripts_get_json_and_write_with_yes_alone(folder: Path) -> None:
     out = folder / "tasks.jsonl"
     shown = json.loads(hone(folder, "--json", "--out", str(out)).output)
-    assert (shown["runs"], shown["written"], out.exists()) == (2, None, False)
+    assert (shown["trajectories"], shown["written"], out.exists()) == (2, None, False)
     shown = json.loads(hone(folder, "--json", "--out", str(out), "--yes").output)
     assert shown["written"] == str(out)
     assert [one.id for one in scenarios.read_scenarios(out)] == [one["id"] for one in shown["scenarios"]]

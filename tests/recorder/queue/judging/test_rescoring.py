@@ -80,7 +80,7 @@ async def test_a_group_says_by_which_recipe_it_is_judged(rows: Rows) -> None:
     await rows.ready_group()
     for campaign_id in (campaign.id, silent.id):
         await rows.ready_group(alias_id=alias.id, campaign_id=campaign_id)
-    named = [(one.alias, one.reward_recipe) for one in await list_rescorable(Project(rows.store, PROJECT))]
+    named = [(one.alias, one.judge_recipe) for one in await list_rescorable(Project(rows.store, PROJECT))]
     assert named == [(None, None), ("helpdesk", "strict"), ("helpdesk", None)]
 
 

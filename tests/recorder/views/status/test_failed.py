@@ -18,7 +18,7 @@ async def test_an_unscored_group_says_why_how_often_and_when_next(store: Store) 
         await scores.mark_unscored(store, claim, "parts_missing", {"message": said}, 600)
     found = await find_judging_failure(store, group_id)
     assert found is not None
-    assert (found.code, found.said, found.tries) == ("parts_missing", "KeyError: 'x' (checks.py:3)", 2)
+    assert (found.code, found.detail, found.tries) == ("parts_missing", "KeyError: 'x' (checks.py:3)", 2)
     assert found.next_in_s is not None
 
 

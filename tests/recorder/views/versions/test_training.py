@@ -37,7 +37,7 @@ async def test_steps_are_told_newest_first_with_their_figures_by_name(learned: L
         "abandoned", "the loss was nan", None, "helpdesk@2",
     )  # fmt: skip
     assert (newest.reward_mean, newest.seconds, newest.groups) == (None, {}, 0)
-    assert (second.number, second.version, second.groups, second.runs) == (2, "helpdesk@2", 1, 1)
+    assert (second.number, second.version, second.groups, second.trajectories) == (2, "helpdesk@2", 1, 1)
     assert (second.kl, second.entropy, second.clip_fraction) == (0.001, 1.5, 0.02)
     assert await list_steps(Project(learned.store, PROJECT), after=second.id) == [first]
     assert await list_steps(Project(learned.store, PROJECT), alias="nobody") == []
@@ -132,7 +132,7 @@ async def test_runs_trained_on_and_left_out_are_counted_by_reason(learned: Learn
     async with learned.store.write() as conn:
         await ledger.write_rows(conn, rows + other)
     [told] = await training_outcomes(Project(learned.store, PROJECT))
-    assert told.runs == {"trained": 1, "stale": 2}
+    assert told.trajectories == {"trained": 1, "stale": 2}
 
 
 @given(st.lists(st.tuples(st.floats(0, 4e7), st.sampled_from(["trained", "stale"]), st.integers(1, 9)), min_size=1))
@@ -142,7 +142,7 @@ def test_spans_are_few_of_one_length_and_lose_nothing_that_fits(rows: list[tuple
     starts = [one.since for one in told]
     assert starts == [starts[0] + n * told[0].span_s for n in range(len(told))]
     counted = sum(number for at, _, number in rows if at >= starts[0])
-    assert sum(sum(one.runs.values()) for one in told) == counted
+    assert sum(sum(one.trajectories.values()) for one in told) == counted
 
 
 async def test_training_says_who_trains_what_is_waited_for_and_what_was_spent(learned: Learned) -> None:
