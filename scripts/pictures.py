@@ -69,7 +69,7 @@ def pages(store: Path) -> dict[str, str]:
         found = db.execute(_TELLING).fetchone()
     if found is None:
         sys.exit(f"nothing has a reward in {store}: let the demo run to its end")
-    return {"group": f"/hone/groups/{found[0]}", "run": f"/hone/runs/{found[1]}", "versions": "/hone/versions"}
+    return {"group": f"/hone/groups/{found[0]}", "run": f"/hone/trajectories/{found[1]}", "versions": "/hone/versions"}
 
 
 @contextmanager

@@ -192,7 +192,7 @@ def up(
         loaded.settings,
         config=loaded.file,
         flags=context.overrides,
-        telling=choose_output(console(soft_wrap=True), as_json=context.json),
+        output=choose_output(console(soft_wrap=True), as_json=context.json),
         with_judge=not no_judge,
         with_learner=not no_learn,
     )

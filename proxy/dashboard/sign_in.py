@@ -1,6 +1,6 @@
-"""Signing in with a key, and out.
+"""Sign-in with a key, and sign-out.
 
-Owns: these pages and the cookie. Refuses: what the key may do afterwards (`proxy.admission`).
+Owns: these pages and the cookie. Refuses: what the key allows afterwards (`proxy.admission`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from recorder.registry.keys import Scope
 
 @get("/sign-in", include_in_schema=False)
 async def sign_in_page(request: AnyRequest, onward: FromQuery[str] = "/hone/") -> Response[str]:
-    """Where a key is asked for."""
+    """The form for a key. `onward`: the page to open afterwards."""
     return render_page(request, "sign_in.html", onward=forms.local_path(onward), wrong=None)
 
 
 @post("/sign-in", include_in_schema=False)
 async def sign_in(shown: ForPages, request: AnyRequest) -> Response[str] | Response[None]:
-    """Take a key, and give a cookie for it."""
+    """Check a key, and set a cookie for it. Raises TooMany after too many unknown keys."""
     told = await forms.read_fields(request)
     onward = forms.local_path(forms.field_text(told, "onward"))
     sender = request.client.host if request.client is not None else "an unknown peer"
@@ -43,15 +43,15 @@ async def sign_in(shown: ForPages, request: AnyRequest) -> Response[str] | Respo
 
 def _wrong(key: keys.KeyView | None, project_id: str) -> str | None:
     if key is None or key.project_id != project_id:
-        return "This key is unknown, revoked or past its time."
+        return "This key is unknown, revoked or expired."
     if key.trajectory_id is not None:
-        return "This key was minted for a run: it opens no pages."
-    return None if key.may(Scope.READ) else "This key has not the scope 'read'."
+        return "This key is for one trajectory: it cannot open pages."
+    return None if key.may(Scope.READ) else "This key does not have the scope 'read'."
 
 
 @post("/sign-out", include_in_schema=False)
 async def sign_out(shown: ForPages, request: AnyRequest) -> Response[None]:
-    """End the sign-in."""
+    """End the sign-in and delete the cookie."""
     token = sign_in_token(request.scope["hone.headers"])  # type: ignore[typeddict-item]  # put there by the gate
     if token is not None:
         await keys.sign_out(shown.hone.project.store, token)

@@ -115,10 +115,10 @@ REFUSED_ROUTES: Final[Sequence[str]] = (
     "/nothing",
 )
 REFUSED_PAGES: Final[Sequence[str]] = (
-    "/runs/nothing",
-    "/runs?since=tomorrow",
-    "/runs/{run}/calls/nothing",
-    "/runs/{open_run}/delete",
+    "/trajectories/nothing",
+    "/trajectories?since=tomorrow",
+    "/trajectories/{run}/calls/nothing",
+    "/trajectories/{open_run}/delete",
     "/groups/nothing",
     "/groups/{group}?left=nobody",
     "/versions/helpdesk@9",

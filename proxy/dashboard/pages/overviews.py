@@ -1,18 +1,6 @@
-"""Home: how everything stands, and the newest runs as they move.
+"""The pages Home, Judge, Tools and Training.
 
-Owns: this page. Refuses: the figures (`recorder.views.status.project`), and the stream (`proxy.dashboard.live`).
-
-The judge: what it scored and what it could not, its time, tokens and money, agreement, the last groups.
-
-Owns: this page. Refuses: the figures (`recorder.views.status.judging`).
-
-Tools: MCP servers, and what became of tool calls.
-
-Owns: this page. Refuses: the figures (`recorder.views.status.tools`).
-
-Training: what it waits for, its steps, its campaigns, and which runs were left out.
-
-Owns: this page. Refuses: the view (`recorder.views.status.training`), and training.
+Refuses: their figures (`recorder.views.status`) and the event stream of Home (`proxy.dashboard.live`).
 """
 
 from __future__ import annotations
@@ -34,7 +22,7 @@ from recorder.views.versions.steps import list_steps
 
 @get("/", include_in_schema=False)
 async def home_page(shown: ForPages, request: AnyRequest) -> Response[str]:
-    """The page."""
+    """The status of everything, and the newest trajectories."""
     return render_page(
         request, "home.html", stand=await shown.stands.status(), lines=await live.newest_trajectories(shown)
     )
@@ -42,18 +30,18 @@ async def home_page(shown: ForPages, request: AnyRequest) -> Response[str]:
 
 @get("/judge", include_in_schema=False)
 async def judge_page(shown: ForPages, request: AnyRequest) -> Response[str]:
-    """The page."""
+    """Scores and failures, latency, tokens, cost, agreement, and the latest scores."""
     return render_page(request, "judge.html", judging=await shown.stands.judging())
 
 
 @get("/tools", include_in_schema=False)
 async def tools_page(shown: ForPages, request: AnyRequest) -> Response[str]:
-    """The page."""
-    found = await shown.stands.tools()
-    return render_page(request, "tools.html", servers=found.servers, used=found.usage)
+    """MCP servers, and the outcomes of tool calls."""
+    tools = await shown.stands.tools()
+    return render_page(request, "tools.html", servers=tools.servers, used=tools.usage)
 
 
-_LEARN: Final = "learn."  # the settings of budgets and hours
+_LEARN: Final = "learn."  # the prefix of the settings of budgets and hours
 
 
 @get("/training", include_in_schema=False)
@@ -63,7 +51,7 @@ async def training_page(
     alias: FromQuery[str | None] = None,
     after: FromQuery[str | None] = None,
 ) -> Response[str]:
-    """The page; `alias`: its steps and campaigns alone; `after`: steps before that one."""
+    """What training waits for, steps and campaigns. `alias`: of this alias only; `after`: steps older than this one."""
     alias = alias or None
     stand = await training_overview(shown.project, shown.stands.loop, alias)
     steps = stand.steps
@@ -79,5 +67,5 @@ async def training_page(
         aliases=await get_aliases(shown.project),
         limits=[one for one in shown.stands.settings if one.key.startswith(_LEARN) and one.value is not None],
         charts_of=step_charts(stand.steps),
-        lessons=outcome_chart(stand.outcomes),
+        outcomes=outcome_chart(stand.outcomes),
     )

@@ -1,7 +1,7 @@
-"""Review: two runs side by side, blind, and which is better; below them what else waits.
+"""The page Review: two trajectories side by side, blind, the form to choose the better one, and the queue.
 
-Owns: this page, and its form's answer. Refuses: which pairs wait, and what an answer is (`recorder.views.review`);
-whether somebody may answer (`proxy.admission.pages`).
+Refuses: which pairs are in the queue and how a choice is recorded (`recorder.views.review`), and scopes
+(`proxy.admission.pages`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from recorder.views.review.queue import QueueRequest, load_queue
 from recorder.views.review.trajectories import NAMES, load_blind_pair
 
 PATH: Final = "/hone/review"
-_MOST_SKIPPED: Final = 30  # pairs that an address names, the last ones
-_BETWEEN: Final = "~"  # the ids of a pair that is skipped
+_MAX_SKIPPED: Final = 30  # skipped pairs that an address names, the last ones
+_BETWEEN: Final = "~"  # separates the two ids of a skipped pair
 
 
 @get("/review", include_in_schema=False)
@@ -40,8 +40,7 @@ async def review_page(
     skip: FromQuery[list[str] | None] = None,
     row: FromQuery[int] = 0,
 ) -> Response[str]:
-    """The next pair, without anything that tells the two apart but what they did; and the queue. `row`: from which row
-    on the two are shown."""
+    """The next pair, blind, and the queue. `row`: the first row that is shown; `skip`: pairs to pass over."""
     caller = caller_of(request)
     found = await find_group(shown.project, group, caller.whose.groups_of) if group else None
     passed = frozenset(frozenset(pair.split(_BETWEEN)) for pair in skip or ())
@@ -70,18 +69,18 @@ async def review_page(
 
 
 def _query(narrowed: Sequence[tuple[str, str]], skipped: Sequence[str]) -> str:
-    return urlencode([*narrowed, *(("skip", pair) for pair in skipped[-_MOST_SKIPPED:])])
+    return urlencode([*narrowed, *(("skip", pair) for pair in skipped[-_MAX_SKIPPED:])])
 
 
 @post("/review/preference", include_in_schema=False)
 async def note_choice(shown: ForPages, request: AnyRequest) -> Response[None]:
-    """Write down which of the two is better, and go on with the next pair."""
+    """Record which of the two is better, and continue with the next pair. Raises BadRequest."""
     told = await forms.read_fields(request)
     first, second = forms.field_text(told, "first"), forms.field_text(told, "second")
     try:
         said = ReviewAnswer(forms.field_text(told, "choice"))
     except ValueError as e:
-        raise BadRequest(f"nothing is chosen: say {', '.join(ReviewAnswer)}.", param="choice") from e
+        raise BadRequest(f"the form has no valid choice: send one of {', '.join(ReviewAnswer)}.", param="choice") from e
     comment = shown.hone.recorder.redaction.value(forms.field_text(told, "comment")) or None
     _store, person = shown.hone.project.store, caller_id(caller_of(request))
     try:

@@ -24,7 +24,7 @@ from tests.proxy.running import Proxy, serving
 
 TEXT_FILTERS = sorted(set(FILTERS) & {"visible", "short", "as_json"})
 _SHOWN = "".join(f'<p title="{{{{ x|{name} }}}}" class="{{{{ x }}}}">{{{{ x|{name} }}}}</p>' for name in TEXT_FILTERS)
-_MACROS = """{% import "parts.html" as parts %}{{ parts.run("traj_1", x) }}{{ parts.run(x) }}{{ parts.group(x, x) }}
+_MACROS = """{% import "common.html" as parts %}{{ parts.run("traj_1", x) }}{{ parts.run(x) }}{{ parts.group(x, x) }}
 {{ parts.version(x) }}{{ parts.state(x) }}{{ parts.hidden(x) }}{% call parts.nothing(x) %}{{ x }}{% endcall %}"""
 
 

@@ -101,7 +101,7 @@ async def test_a_python_that_is_not_there_is_told(tmp_path: Path) -> None:
 async def test_a_program_that_is_no_python_is_told() -> None:
     [found] = await probe_python("/bin/false", BOTH)
     assert found.verdict is FindingLevel.WRONG
-    assert "cannot tell what it has: it ended with 1" in found.found
+    assert "the probe of /bin/false failed: exit status 1" in found.found
 
 
 # --- what was found, and what that means

@@ -48,7 +48,7 @@ class Heard:
 
 @pytest.fixture
 async def heard(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Heard]:
-    monkeypatch.setattr("proxy.supervision.console.BREATH_S", 0.01)
+    monkeypatch.setattr("proxy.supervision.console.BATCH_S", 0.01)
     heard = Heard()
     task = asyncio.create_task(EventPrinter(Project(store, PROJECT), LoopSettings(), heard).run())
     await until(lambda: heard.waiting)
@@ -68,7 +68,7 @@ async def test_a_judged_group_is_told_and_what_is_waited_for_with_it(store: Stor
 
 
 async def test_a_pause_that_ends_is_seen_though_nothing_changed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.supervision.console.BREATH_S", 0.01)
+    monkeypatch.setattr("proxy.supervision.console.BATCH_S", 0.01)
     rows = Rows(store)
     alias = await rows.alias()
     await rows.scored_group(alias_id=alias.id)

@@ -122,7 +122,7 @@ async def test_one_that_is_set_wrongly_is_not_started_again(tmp_path: Path) -> N
         await until(lambda: supervisor.state is ProgramState.FAILED)
         assert supervisor.was_up
         assert supervisor.restarts == 0
-        assert "not started again" in supervisor.detail
+        assert "not restarted" in supervisor.detail
         assert supervisor.last_lines() == "no such thing"
 
 

@@ -42,7 +42,7 @@ def test_a_log_has_a_line_a_thing_and_a_childs_last_words_below_its_end() -> Non
 
 
 def test_what_is_waited_for_is_said_when_its_numbers_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "SAID_EVERY_S", 0.0)
+    monkeypatch.setattr(lines, "WAITING_EVERY_S", 0.0)
     told, out = made()
     told.waits(WAITS, 100.0)
     told.waits(WAITS, 101.0)
@@ -52,7 +52,7 @@ def test_what_is_waited_for_is_said_when_its_numbers_change(monkeypatch: pytest.
 
 
 def test_what_the_stages_wait_for_is_said_below_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "SAID_EVERY_S", 0.0)
+    monkeypatch.setattr(lines, "WAITING_EVERY_S", 0.0)
     told, out = made()
     told.waits(WAITS, 100.0, STAGES)
     told.waits(WAITS, 101.0, STAGES)

@@ -258,7 +258,7 @@ async def test_up_ends_with_an_engine_that_turns_out_to_be_set_wrongly(start: St
             await httpx.AsyncClient().get(f"http://127.0.0.1:{port}/wrong")
         out, _ = await process.communicate()
         assert process.returncode == 1
-        assert "its settings cannot work, it is not started again" in out.decode()
+        assert "its settings are wrong, so it is not restarted" in out.decode()
         assert "no such flag" in out.decode()
         assert run_file(data) is None
 

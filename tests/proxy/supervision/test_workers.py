@@ -269,7 +269,7 @@ async def test_what_is_set_wrongly_ends_all_with_status_2_and_the_workers_words(
         status, out = await hone.ended()
     assert status == 2, out
     assert "worker 1 ended while starting (exit status 2)" in out or "worker 2 ended while starting" in out
-    assert "make a key first" in out
+    assert "create a key first" in out
     async with command(tmp_path) as hone:
         status, out = await hone.ended()
     assert (status, "no model is named" in out) == (2, True), out
