@@ -33,7 +33,6 @@ RUN = {
 # At most 30: each says why a colleague would say it aloud.
 CLEAR_AS_THEY_ARE = {
     "proxy.errors.Unauthorized": "HTTP's own word for 401",
-    "recorder.store.sql.now": "the SQL expression for the statement's moment, called as a function",
     "proxy.supervision.draining": "an activity without an object: how a server ends",
     "proxy.versions.routing": "an activity: which version a call gets",
     "proxy.worker_ipc.forwarding": "an activity: a request passed to another worker",

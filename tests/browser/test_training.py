@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 from playwright.async_api import Page, expect
 
@@ -14,7 +16,7 @@ from tests.proxy.running import ALIAS, PROJECT, Proxy
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="session")]
 
 _MS = 10_000  # between two looks of the page
-LEARNER = "#stand dl.facts dt:text-is('learner') + dd"
+LEARNER: Final = "#stand dl.facts dt:text-is('learner') + dd"
 
 
 async def trains(proxy: Proxy, alias: str) -> None:

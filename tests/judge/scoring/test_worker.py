@@ -139,7 +139,9 @@ async def test_a_judge_that_fails_leaves_the_group_unscored_with_the_reason_and_
 ) -> None:
     server.behave(fault(server))
     group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
-    async with working(store, settings(retries=0, timeout_s=0.3, backoff_s=0.05)):
+    # Only a judge that hangs may meet the short limit: on a busy machine an answer takes longer.
+    patience = {"timeout_s": 0.3} if code == "judge_timeout" else {}
+    async with working(store, settings(retries=0, backoff_s=0.05, **patience)):
         await until(reaches(store, group_id, GroupState.UNSCORED))
         found = await state(store, group_id)
         assert (found.reason, found.current_score_id) == (code, None)

@@ -34,7 +34,7 @@ INTERVAL = {"low": 0.280, "high": 0.720}
 
 
 @dataclass
-class Told:
+class RunningCampaign:
     """The campaign, whose first step is done."""
 
     proxy: Proxy
@@ -42,7 +42,7 @@ class Told:
 
 
 @pytest.fixture
-async def told(proxy: Proxy) -> Told:
+async def told(proxy: Proxy) -> RunningCampaign:
     learned = Learned(proxy.store, proxy.alias.id)
     id_ = await learned.campaign(target=0.9)
     rows = [
@@ -51,7 +51,7 @@ async def told(proxy: Proxy) -> Told:
     ]
     async with proxy.store.write() as conn:
         await ledger.write_rows(conn, rows)
-    return Told(proxy, await campaigns.get_campaign(proxy.store, id_))
+    return RunningCampaign(proxy, await campaigns.get_campaign(proxy.store, id_))
 
 
 def rounded(ends: dict[str, float]) -> dict[str, float]:
@@ -64,7 +64,7 @@ def assert_api(measure: dict[str, Any]) -> None:
     assert rounded(measure["interval"]) == INTERVAL
 
 
-async def test_the_report_as_json_as_text_and_as_a_page(told: Told) -> None:
+async def test_the_report_as_json_as_text_and_as_a_page(told: RunningCampaign) -> None:
     report = await gather_report(told.proxy.store, told.campaign)
     [point] = json.loads(json.dumps(asdict(report)))["own"]
     assert (point["value"], point["attempts"], point["errored"]) == (0.5, 16, 16)
@@ -76,7 +76,7 @@ async def test_the_report_as_json_as_text_and_as_a_page(told: Told) -> None:
     assert row[3:7] == ["50.0 %", "28.0 % to 72.0 %", "16", "16"]
 
 
-async def test_the_api_and_its_status(told: Told) -> None:
+async def test_the_api_and_its_status(told: RunningCampaign) -> None:
     [campaign] = (await told.proxy.http.get("/hone/v1/training")).json()["campaigns"]
     [measured] = campaign["measured"]
     assert measured["version"] == "helpdesk@0"
@@ -85,14 +85,14 @@ async def test_the_api_and_its_status(told: Told) -> None:
     assert running == campaign
 
 
-async def test_the_pages(told: Told) -> None:
+async def test_the_pages(told: RunningCampaign) -> None:
     training = await opened(told.proxy.http, "/hone/training")
     assert "after step 1: 50% 28% to 72% of 16, errored 16" in " ".join(training.text.split())
     home = await opened(told.proxy.http, "/hone/")
     assert "success 50% 28% to 72% of 16, errored 16, by helpdesk@0" in " ".join(home.text.split())
 
 
-async def test_the_status_in_a_terminal(told: Told) -> None:
+async def test_the_status_in_a_terminal(told: RunningCampaign) -> None:
     found = (await told.proxy.http.get("/hone/v1/status")).json()
     [row] = [row for row in _learning(found) if row[0] == "campaign"]
     assert row[1] == (
@@ -110,7 +110,9 @@ def test_a_tracker_and_the_line_of_a_running_campaign() -> None:
     assert event_text(STEP_DONE).plain.endswith("success 28.0 % to 72.0 % of 16 attempts; 16 of 32 attempts errored")
 
 
-async def test_a_step_of_the_trainer_is_told_with_what_its_campaign_writes_of_it_when_it_is_over(told: Told) -> None:
+async def test_a_step_of_the_trainer_is_told_with_what_its_campaign_writes_of_it_when_it_is_over(
+    told: RunningCampaign,
+) -> None:
     learned = Learned(told.proxy.store, told.proxy.alias.id)
     await steps.begin_step(told.proxy.store, told.proxy.alias.id, await learned.live(), told.campaign.id)
     [step] = (await told.proxy.http.get("/hone/v1/steps")).json()
