@@ -35,7 +35,7 @@ LONG_TURNS: Final = 6
 AT_ONCE: Final = 512  # runs that are written together
 SWEEP_EVERY: Final = 16  # times
 SCORED: Final = 0.9  # of the groups
-SETTINGS: Final = RecorderSettings(batch_turns=AT_ONCE, commit_timeout_s=600)
+SETTINGS: Final = RecorderSettings(batch_calls=AT_ONCE, commit_timeout_s=600)
 _SYSTEM: Final = {"role": "system", "content": "You are a helpful agent that answers questions about orders."}
 
 

@@ -122,7 +122,7 @@ class JudgeContext:
         if not found.settings.in_force():
             raise RecipeUnknown(
                 "recipe_unknown",
-                "neither its campaign nor its alias names a recipe (reward_recipe), and the default one is empty: set "
+                "neither its campaign nor its alias names a recipe (judge_recipe), and the default one is empty: set "
                 "judge.model or [[judge.rewards]], or name a recipe",
             )
         return found

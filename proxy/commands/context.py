@@ -1,4 +1,4 @@
-"""What commands share: `--config`, `--data`, `--json` and `--debug` on each of them, engines that flags name.
+"""Options that all commands share: `--config`, `--data`, `--json`, `--debug`, and flags that name engines.
 
 Refuses: what these options lead to (`recorder.commands.context`), and importing more than click: `hone --help` is
 instant.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def ensure_context(ctx: click.Context) -> Context:
-    """What all commands below `ctx` find in `ctx.obj`: made at the first call."""
+    """The context object of all commands below `ctx` (`ctx.obj`), created at the first call."""
     if not isinstance(ctx.obj, Context):
         ctx.obj = Context(_load_settings)
     return ctx.obj
@@ -33,7 +33,7 @@ def _load_settings(config: Path | None, overrides: Mapping[str, object]) -> Load
 
 
 def override_engine(context: Context, engines: Sequence[str], models: Sequence[str]) -> None:
-    """Let `--engine` and `--model` decide which engines are used, and which of their models are served."""
+    """Apply `--engine` and `--model`: which engines are used, and which of their models are served."""
     context.override("engine.urls", list(engines) or None)
     context.override("aliases", {name: {"base_model": name} for name in models} or None)
 

@@ -1,7 +1,7 @@
 """`hone status` and `hone config`: what runs and is in service, and the settings in force.
 
-Owns: printing. Refuses: changing anything, and reading the store (`proxy.commands.status_view`). Status works whether
-or not a proxy runs, because it asks the store.
+Owns: printing. Refuses: changing anything, and reading the store (`proxy.commands.status_view`). `hone status` works
+with and without a running proxy, because it reads the store.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ Reading = Callable[["Project"], Coroutine[Any, Any, dict[str, Any]]]
 
 @click.command()
 @click.argument("key", required=False)
-@click.option("--preset", metavar="NAME", help="With the defaults of this recipe, as `hone train --preset NAME`.")
+@click.option("--preset", metavar="NAME", help="With the defaults of this preset, as `hone train --preset NAME`.")
 @click.pass_obj
 def config(context: Context, key: str | None, preset: str | None) -> None:
     """Show the settings in force and where each value came from. Secrets are masked.
 
-    With a KEY (`judge.model`) or a section (`judge`) only those, each with what it is.
+    With a KEY (`judge.model`) or a section (`judge`), show only those, each with its description.
     """
     context.override("campaign.preset", preset)
     loaded = context.loaded()
@@ -82,7 +82,7 @@ def config(context: Context, key: str | None, preset: str | None) -> None:
 
 
 def _settings(loaded: LoadedSettings, wanted: str | None) -> dict[str, dict[str, Any]]:
-    """The settings that are at a key or below it, or all. Raises ConfigError where there are none."""
+    """The settings at or below a key, or all. Raises ConfigError if there are none."""
     from proxy.settings.display import describe_leaves, display_value
 
     found = {
@@ -98,12 +98,12 @@ def _settings(loaded: LoadedSettings, wanted: str | None) -> dict[str, dict[str,
 
 
 @click.command()
-@click.option("--watch", is_flag=True, help="Go on showing it, anew whenever something changed, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Keep running, and show the status again at every change, until Ctrl-C.")
 @click.pass_obj
 def status(context: Context, watch: bool) -> None:
-    """Show what runs on this data folder, which versions are in service, how learning stands, and what is wrong.
+    """Show what runs on this data folder, which versions are in service, how learning goes, and what is wrong.
 
-    With --watch what matters of it, live; with --json too, a line of JSON at each change.
+    --watch shows the most important of it, live; with --json, as a line of JSON at each change.
     """
     settings = context.settings()
 
@@ -124,8 +124,7 @@ def status(context: Context, watch: bool) -> None:
 
 
 def _watch(context: Context, read: Reading) -> None:
-    """Show it until Ctrl-C, which is how one ends it: no fault."""
-    pass
+    """Show the status until Ctrl-C, which is the normal end."""
 
     def live(found: dict[str, Any]) -> Table:
         return _table([row for row in (*_wrong(found), *_running(found), *_learning(found)) if row[0] in _WATCHED])
@@ -144,29 +143,27 @@ def _table(rows: Iterable[Row]) -> Table:
 
 
 async def _read(project: Project, data: Path, settings: LoopSettings) -> dict[str, Any]:
-    pass
-
     from proxy.commands.status_view import status_json
 
     return await status_json(project, data, settings)
 
 
 def _running(found: dict[str, Any]) -> Iterator[Row]:
-    """Who is there, and which versions are in service."""
+    """What runs, and which versions are in service."""
     yield "data", (found["data"],)
     yield "hone up", (_up(found),)
     for one in found["engines"]:
-        heard = f" (not heard of for {format_duration(one['last_seen_s'])})" if one["state"] == "unknown" else ""
+        heard = f" (no report for {format_duration(one['last_seen_s'])})" if one["state"] == "unknown" else ""
         yield "engine", (f"{one['url']} {one['state']}{heard}", one["detail"] or ", ".join(one["loaded"]))
     for one in found["proxies"]:
         there = (
             f"{one['in_flight']} in flight"
             if one["alive"]
-            else f"dead, heard of {format_duration(one['last_seen_s'])} ago"
+            else f"dead, last seen {format_duration(one['last_seen_s'])} ago"
         )
         yield "proxy", (one["url"], there)
     for one in found["workers"]:
-        there = "alive" if one["alive"] else f"dead, its lease runs out in {format_duration(one['lease_left_s'])}"
+        there = "alive" if one["alive"] else f"dead, its lease ends in {format_duration(one['lease_left_s'])}"
         yield "worker", (one["name"], there)
     for one in found["aliases"]:
         canary = f", canary {one['canary']} ({one['canary_share']:.0%})" if one["canary"] else ""
@@ -188,13 +185,13 @@ def _up(found: dict[str, Any]) -> str:
 
 
 def _learning(found: dict[str, Any]) -> Iterator[Row]:
-    """What becomes of what was recorded."""
-    yield "traffic", (f"{found['calls_per_s']:.2g} calls/s, {found['open_trajectories']} runs open",)
+    """What happened to recorded trajectories."""
+    yield "traffic", (f"{found['calls_per_s']:.2g} calls/s, {found['open_trajectories']} open trajectories",)
     yield "groups", (_counts(found["groups"], ""),)
     yield "waiting", (found["waiting"],)
     for one in found["stages"]:
         yield one["stage"], (one["text"], one["alias"] or "")
-    yield "trained", (f"{found['trained']} runs", _counts(found["excluded"], "left out: "))
+    yield "trained", (f"{found['trained']} trajectories", _counts(found["excluded"], "excluded: "))
     spent = found["spent_today"]
     cost = "price unknown" if spent["cost_usd"] is None else f"${spent['cost_usd']:.4f}"
     yield "judge today", (f"{spent['groups']} groups, {spent['tokens']} tokens, {cost}",)
@@ -218,7 +215,7 @@ def _learning(found: dict[str, Any]) -> Iterator[Row]:
 
 
 def _measure(newest: dict[str, Any]) -> str:
-    """What a campaign measured last: the mean, its 95 % interval, over how many attempts, and how many errored."""
+    """A campaign's newest measurement: the mean, its 95 % interval, the number of attempts, and how many errored."""
     one = newest["measure"]
     shown = format_number if one["kind"] == "reward" else percent
     sure = f" ({shown(one['interval']['low'])} to {shown(one['interval']['high'])})" if one["interval"] else ""
@@ -235,7 +232,7 @@ def _wrong(found: dict[str, Any]) -> Iterator[Row]:
     for one in found["never_trained"]:
         yield "never trained on", (f"{one['client']} ({one['alias']}): {one['why']}", one["advice"])
     for one in found["attribution_missing"]:
-        told = f"{one['client']} ({one['alias']}): {one['calls']} calls, each a run"
+        told = f"{one['client']} ({one['alias']}): {one['calls']} calls, each a trajectory of its own"
         yield "attribution missing", (told, one["advice"])
     for alarm in found["alarms"]:
         yield "alarm", (alarm,)

@@ -1,7 +1,7 @@
-"""What `hone status` shows, as data, and a view of the store that is shown again whenever something changes.
+"""The data of `hone status`, and a live view of it.
 
-Owns: adding run.json to what the store says, and when and where a live view is drawn (at most twice a second). Refuses:
-what the store says (`recorder.views.status.project`), and how it looks (`proxy.commands.status`).
+Owns: adding run.json to the status of the store, and when a live view is drawn (at most twice a second). Refuses: the
+status of the store (`recorder.views.status.project`), and how it looks (`proxy.commands.status`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KILLED: Final = "`hone up` was killed: run.json is there and its process is not
 
 
 async def status_json(project: Project, data: Path, settings: LoopSettings) -> Json:
-    """All that `hone status --json` prints."""
+    """The whole output of `hone status --json`."""
     found = asdict(await load_status(project, settings))
     killed = find_stale_run(data)
     here = {"data": str(data), "run": read_run_file(data), "killed": killed}
@@ -45,7 +45,7 @@ Show = Callable[[Found], None]
 
 
 async def watch_view(store: Store, read: Callable[[], Awaitable[Found]], show: Show) -> None:
-    """Show what is read, now and after every change, until cancelled."""
+    """Show what `read` returns, now and after every change, until cancelled."""
     with store.watch.on(*Topic) as news:
         while True:
             await news.wait(ANYWAY_S)
@@ -55,7 +55,7 @@ async def watch_view(store: Store, read: Callable[[], Awaitable[Found]], show: S
 
 @contextmanager
 def open_live_view(drawn: Callable[[Found], RenderableType] | None) -> Iterator[Show]:
-    """How each is shown while the block lasts. None: as a line of JSON."""
+    """A function that shows one status, for the length of the block. `drawn` None: it prints a line of JSON."""
     if drawn is None:
         yield lambda found: write_json_line(found, compact=True)
         return

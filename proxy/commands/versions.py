@@ -1,7 +1,7 @@
-"""`hone versions`, `promote`, `canary`, `rollback`: the versions of an alias, and moving it.
+"""`hone versions`, `promote`, `canary`, `rollback`: the versions of an alias, and decisions about them.
 
-Owns: reading arguments and printing. Refuses: the moves themselves (`recorder.registry.alias_moves` guards them). They
-work whether or not a proxy runs, because a running one follows the store.
+Owns: reading arguments and printing. Refuses: the decisions themselves (`recorder.registry.alias_moves` guards them).
+The commands work with and without a running proxy, because a proxy follows the store.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ _PADDING = (0, 1)
 
 @click.command()
 @click.argument("alias", required=False, shell_complete=completion.aliases)
-@click.option("--moves", is_flag=True, help="What was decided about them instead: when, by whom, why, which figures.")
+@click.option(
+    "--moves", is_flag=True, help="Show decisions about versions instead: when, by whom, why, with which figures."
+)
 @click.pass_obj
 def versions(context: Context, alias: str | None, moves: bool) -> None:
     """List the versions of ALIAS, or of every alias, newest first."""
     if moves:
-        _tell_moves(context, run(context, lambda project: _moves(project, alias)))
+        _print_moves(context, run(context, lambda project: _moves(project, alias)))
         return
     found = run(context, lambda project: _versions(project, alias))
     if context.json:
@@ -72,7 +74,7 @@ async def _moves(project: Project, alias: str | None) -> list[VersionMove]:
     return await list_moves(project, alias=one.name if one else None)
 
 
-def _tell_moves(context: Context, found: list[VersionMove]) -> None:
+def _print_moves(context: Context, found: list[VersionMove]) -> None:
     if context.json:
         write_json([asdict(move) for move in found])
         return
@@ -88,26 +90,26 @@ def _move_row(move: VersionMove) -> list[Text]:
 
 @click.command()
 @click.argument("version", shell_complete=completion.versions)
-@click.option("--alias", help="The alias, where there are several.", shell_complete=completion.aliases)
-@click.option("--why", help="Why, in your words: it is kept with the move.")
+@click.option("--alias", help="The alias, if there are several.", shell_complete=completion.aliases)
+@click.option("--why", help="The reason, in your words. It is stored with the decision.")
 @click.pass_obj
 def promote(context: Context, version: str, alias: str | None, why: str | None) -> None:
-    """Make VERSION live: its number, or its name (helpdesk@3)."""
+    """Make VERSION live: its number or name (helpdesk@3)."""
     from proxy.api import actions
 
-    _tell_move(context, run(context, lambda project: actions.promote_version(project, version, alias, why=why)))
+    _print_move(context, run(context, lambda project: actions.promote_version(project, version, alias, why=why)))
 
 
 @click.command()
 @click.argument("version", shell_complete=completion.versions)
 @click.argument("percent", type=click.FloatRange(0, 100))
-@click.option("--alias", help="The alias, where there are several.", shell_complete=completion.aliases)
-@click.option("--why", help="Why, in your words: it is kept with the move.")
+@click.option("--alias", help="The alias, if there are several.", shell_complete=completion.aliases)
+@click.option("--why", help="The reason, in your words. It is stored with the decision.")
 @click.pass_obj
 def canary(context: Context, version: str, percent: float, alias: str | None, why: str | None) -> None:
-    """Give VERSION (its number, or its name) PERCENT of new groups: it is the canary then.
+    """Give VERSION (its number or name) PERCENT of new groups, which makes it the canary.
 
-    `hone rollback` takes it away, `hone promote` makes it live.
+    `hone rollback` removes it, `hone promote` makes it live.
     """
     from proxy.api import actions
 
@@ -122,19 +124,19 @@ def canary(context: Context, version: str, percent: float, alias: str | None, wh
 
 @click.command()
 @click.argument("alias", required=False, shell_complete=completion.aliases)
-@click.option("--why", help="Why, in your words: it is kept with the move.")
+@click.option("--why", help="The reason, in your words. It is stored with the decision.")
 @click.pass_obj
 def rollback(context: Context, alias: str | None, why: str | None) -> None:
-    """Take the canary of ALIAS away; without a canary, go back to the version that was live before.
+    """Remove the canary of ALIAS; without a canary, return to the version that was live before.
 
     Running trajectories move at once.
     """
     from proxy.api import actions
 
-    _tell_move(context, run(context, lambda project: actions.roll_back_alias(project, alias, why=why)))
+    _print_move(context, run(context, lambda project: actions.roll_back_alias(project, alias, why=why)))
 
 
-def _tell_move(context: Context, moved: MovedAlias) -> None:
+def _print_move(context: Context, moved: MovedAlias) -> None:
     before, after = moved.previous, moved.live
     if context.json:
         write_json_line({"alias": after.alias_name, "live": after.name, "previous": before})

@@ -1,6 +1,6 @@
-"""Settings as others read them: dotted keys with their values for people, variables for child processes.
+"""Settings for readers: dotted keys with their values for people, environment variables for child processes.
 
-Owns: masking what is secret. Refuses: where values come from (`proxy.settings.loader`).
+Owns: masking secrets. Refuses: where values come from (`proxy.settings.loader`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WORD = re.compile(r"""\s+|(?:[^\s"']|"[^"]*"|'[^']*'|["'])+""")  # of a shell's
 
 
 def as_environment(overrides: Mapping[str, object]) -> dict[str, str]:
-    """Flags as the variables that say the same, for child processes."""
+    """Flags as the environment variables of the same settings, for child processes."""
     return {
         ENV_PREFIX + key.replace(".", NESTED).upper(): value
         if isinstance(value, str)
@@ -34,12 +34,12 @@ def as_environment(overrides: Mapping[str, object]) -> dict[str, str]:
 
 
 def list_leaves(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every setting of a model as (dotted key, value), depth first in declared order."""
+    """Every setting of a model as (dotted key, value), depth first in the order of declaration."""
     yield from ((key, value) for key, value, _ in describe_leaves(model, prefix))
 
 
 def describe_leaves(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
-    """The same, each with what its model says that it is, on one line."""
+    """Every setting of a model as (dotted key, value, description on one line)."""
     for name, field in type(model).model_fields.items():
         yield from _leaves_of(getattr(model, name), prefix + name, " ".join((field.description or "").split()))
 
@@ -55,7 +55,7 @@ def _leaves_of(value: Any, key: str, what: str) -> Iterator[tuple[str, Any, str]
 
 
 def display_value(key: str, value: Any) -> Any:
-    """A setting's value for printing: JSON-able, secrets masked."""
+    """A setting's value for printing: JSON-compatible, with secrets masked."""
     if value is None:
         return None
     name = key.rpartition(".")[2].lower()
@@ -77,14 +77,14 @@ def display_value(key: str, value: Any) -> Any:
 
 
 def _command_shown(text: str) -> str:
-    """A text, which may be a shell's command: its words as arguments, what is between them as it is."""
+    """A text that may be a shell command: its words masked as arguments, the whitespace between them unchanged."""
     words = _WORD.findall(text)
     told = iter(_arguments_shown([word for word in words if not word.isspace()]))
     return "".join(word if word.isspace() else next(told) for word in words)
 
 
 def _arguments_shown(words: Sequence[str]) -> list[str]:
-    """Arguments of a command. All behind the name of a secret is one, up to the next option: some take several."""
+    """Arguments of a command. All that follows a secret's option is masked, up to the next option."""
     told: list[str] = []
     hidden = False
     for word in words:

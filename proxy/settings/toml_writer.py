@@ -1,7 +1,7 @@
-"""A hone.toml as text: lines of settings, each below what its model says of it.
+"""Write a hone.toml: lines of settings, each below its description as a comment.
 
-Owns: TOML's spelling, and taking each comment from the field that the key names. Refuses: which settings to write
-(`hone init` says), and any key that no model has.
+Owns: TOML's syntax, and taking each comment from the field of its key. Refuses: choosing settings (`hone init` does),
+and any key that no model has.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 @dataclass(frozen=True, slots=True)
 class SettingLine:
-    """One setting: its key as a path (`("engine", "base")`), its value, and what was found that made it so.
+    """One setting: its key as a path (`("engine", "base")`), its value, and what was found that led to it.
 
-    `off`: written as a comment, for whoever wants to set it.
+    `off`: it is written as a comment, ready to be set.
     """
 
     path: tuple[str, ...]
@@ -40,15 +40,15 @@ class SettingLine:
 
 
 def as_toml(head: str, lines: Iterable[SettingLine]) -> str:
-    """The file. Lines of one section follow each other. Raises ConfigError for a key that is no setting."""
+    """The text of the file. Lines of one section must be adjacent. Raises ConfigError for a key that is no setting."""
     parts = [_comment(head)]
     for section, members in groupby(lines, key=lambda line: line.path[:-1]):
-        parts.append("\n".join([f"[{'.'.join(map(_key, section))}]", *map(_told, members)]))
+        parts.append("\n".join([f"[{'.'.join(map(_key, section))}]", *map(_setting_text, members)]))
     return "\n\n".join(parts) + "\n"
 
 
 def describe_setting(path: Sequence[str]) -> str:
-    """What a setting's model says of it; nothing for what is a user's own. Raises ConfigError for no setting."""
+    """A setting's description; empty inside a table of the user's own. Raises ConfigError for no setting."""
     model: type[BaseModel] | None = HoneSettings
     names = iter(path)
     description = ""
@@ -62,10 +62,10 @@ def describe_setting(path: Sequence[str]) -> str:
     return " ".join(description.split())
 
 
-def _told(line: SettingLine) -> str:
-    said = filter(None, [describe_setting(line.path), f"Found: {line.found}" if line.found else ""])
+def _setting_text(line: SettingLine) -> str:
+    comments = filter(None, [describe_setting(line.path), f"Found: {line.found}" if line.found else ""])
     assignment = f"{_key(line.path[-1])} = {_value(line.value)}"
-    return "\n".join([*map(_comment, said), f"# {assignment}" if line.off else assignment])
+    return "\n".join([*map(_comment, comments), f"# {assignment}" if line.off else assignment])
 
 
 def _comment(text: str) -> str:

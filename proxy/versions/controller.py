@@ -289,7 +289,7 @@ class Controller:
             base_model = self._base_model(name)
             await ensure_alias(
                 self._project, name, base_model, fingerprint,
-                recipe=settings.recipe, baseline=settings.baseline,
+                recipe=settings.notes, baseline=settings.baseline,
                 held=Holdback(settings.holdback_share, settings.rollback_watch_s),
             )  # fmt: skip
 

@@ -160,7 +160,7 @@ class Writer:
 
     def _take(self) -> list[Job]:
         jobs: list[Job] = []
-        while self._queue and len(jobs) < self._settings.batch_turns:
+        while self._queue and len(jobs) < self._settings.batch_calls:
             job = self._queue.popleft()
             self.counts.queued_bytes -= job.size_bytes
             if isinstance(job, CallJob):

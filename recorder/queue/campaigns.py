@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from sqlalchemy import Select, and_, exists, insert, literal, select, update
+from sqlalchemy import Select, and_, exists, func, insert, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
@@ -31,11 +31,14 @@ TRAINS: Final = and_(campaigns.c.version_id.is_(None), ~_EVALUATES)  # the other
 _PAGE: Final = 200  # scenarios a SELECT
 # Columns of a group that determine its judge recipe: its alias's name, and its campaign's recipe, if any.
 ALIAS: Final = select(aliases.c.name).where(aliases.c.id == groups.c.alias_id).scalar_subquery().label("alias")
+# The judge recipe that a campaign names in its stored settings, where campaigns of earlier releases have the older key.
+_OLDER_JUDGE_RECIPE: Final = "reward_recipe"
+_JUDGE_RECIPE: Final = "judge_recipe"
+NAMED_RECIPE: Final = func.coalesce(
+    campaigns.c.settings[_JUDGE_RECIPE].as_string(), campaigns.c.settings[_OLDER_JUDGE_RECIPE].as_string()
+)
 REWARD_RECIPE: Final = (
-    select(campaigns.c.settings["reward_recipe"].as_string())
-    .where(campaigns.c.id == groups.c.campaign_id)
-    .scalar_subquery()
-    .label("judge_recipe")
+    select(NAMED_RECIPE).where(campaigns.c.id == groups.c.campaign_id).scalar_subquery().label("judge_recipe")
 )
 
 
@@ -343,5 +346,6 @@ async def _one(conn: AsyncConnection, campaign_id: str) -> CampaignView:
 
 
 def campaign_view(row: Any) -> CampaignView:
-    """A campaign's row as what others see of it."""
-    return sql.as_view(CampaignView, row, state=CampaignState(row.state))
+    """A campaign's row as what others see of it. Settings that were stored under an older key have today's."""
+    settings = {_JUDGE_RECIPE if key == _OLDER_JUDGE_RECIPE else key: value for key, value in row.settings.items()}
+    return sql.as_view(CampaignView, row, state=CampaignState(row.state), settings=settings)

@@ -17,7 +17,7 @@ from proxy.settings.loader import load_settings
 @pytest.mark.parametrize("file", ["hone.toml", "gpu.toml"])
 def test_no_model_judges_and_what_is_named_is_there(file: str) -> None:
     settings = load_settings(TWENTY48.folder / file, {}).settings
-    [part] = settings.judge.recipes[settings.campaign.reward_recipe or ""].rewards or []
+    [part] = settings.judge.recipes[settings.campaign.judge_recipe or ""].rewards or []
     named = {settings.campaign.agent, settings.campaign.success, part.function}
     assert named == {f"{it.__module__}:{it.__name__}" for it in (run, reached, reward)}
     assert settings.judge.model == ""

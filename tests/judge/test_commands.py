@@ -175,7 +175,7 @@ async def test_an_open_group_is_scored_as_it_is_where_that_is_asked_for(
 async def test_open_is_for_open_groups_and_never_saved(store: Store, recorded: Recorded, score: Any) -> None:
     await recorded.group("closed", ["worth 0.2", "worth 0.9"])
     assert "score it without --open" in str((await score("--open", "closed")).exception)
-    assert "keeps no score" in (await score("--open", "--save", "closed")).output
+    assert "cannot store a score" in (await score("--open", "--save", "closed")).output
     assert (await score()).exit_code == 2
 
 
@@ -196,8 +196,8 @@ def test_without_a_judge_hone_judge_refuses_with_one_line(tmp_path: Path, monkey
 async def test_score_says_by_which_recipe(store: Store, recorded: Recorded, score: Any) -> None:
     group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
     assert json.loads((await score(group_id, as_json=True)).output)["recipe"] == "default"
-    assert "by the recipe" not in (await score(group_id)).output
+    assert "by the judge recipe" not in (await score(group_id)).output
     strict = {"recipes": {"strict": {"rubric": "Be strict."}}}
     told = await score(group_id, of_alias={"helpdesk": "strict"}, **strict)
-    assert "by the recipe 'strict'" in told.output
+    assert "by the judge recipe 'strict'" in told.output
     assert "Be strict." in (await score(group_id, "--debug", of_alias={"helpdesk": "strict"}, **strict)).output

@@ -36,7 +36,7 @@ from trainer.tasks.scenarios import Scenario
 # recipe may judge what comes.
 SHAPE = (
     "seed", "split", "adversarial_share", "group_size", "scenarios_per_step", "val_attempts", "baselines", "beat",
-    "reward_recipe",
+    "judge_recipe",
 )  # fmt: skip
 
 
@@ -145,7 +145,7 @@ def new_scenarios(tasks: Sequence[Scenario]) -> list[NewScenario]:
 async def _require_same(store: Store, found: CampaignView, alias: AliasView, plan: CampaignPlan) -> None:
     now, was = plan.settings.model_dump(mode="json"), found.settings
     before = {key: was.get(key, CampaignSettings.model_fields[key].default) for key in SHAPE}
-    kept = [key for key in SHAPE if key != "reward_recipe" or found.reason != StopCode.PAUSED]
+    kept = [key for key in SHAPE if key != "judge_recipe" or found.reason != StopCode.PAUSED]
     changed = [f"{key} {before[key]} → {now[key]}" for key in kept if before[key] != now[key]]
     if found.alias_id != alias.id:
         changed.append(f"alias → {alias.name}")

@@ -40,7 +40,7 @@ LIVE: Final = "live"  # the version that is live when the evaluation begins
 # What decides an attempt and its worth: an evaluation that was begun with others is another one.
 SHAPE: Final = (
     "agent", "replay", "max_tokens", "temperature", "attempt_timeout_s", "on_agent_error", "success",
-    "success_threshold", "reward_recipe",
+    "success_threshold",
 )  # fmt: skip
 
 
@@ -157,6 +157,7 @@ def evaluation_identity(asked: EvaluationRequest, sides: Sequence[Arm], recipe: 
         "scenarios": _digest("\n".join(map(scenarios.scenario_line, asked.tasks))),
         "recipe": _digest(json.dumps(recipe, sort_keys=True)),
         **{key: shape[key] for key in SHAPE},
+        "reward_recipe": shape["judge_recipe"],  # under the key by which unfinished evaluations are stored
     }
 
 

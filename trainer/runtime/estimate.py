@@ -35,7 +35,7 @@ BASE: Final = "@0"  # how the name of an alias's base ends
 async def estimate_campaign(plan: CampaignPlan, settings: HoneSettings) -> CampaignEstimate:
     """What a planned campaign would take. Raises `CampaignError` where it is not clear whom it trains."""
     alias = _alias(plan.settings.alias, list(settings.declared_aliases()))
-    name = settings.judge.recipe_of(alias, plan.settings.reward_recipe)
+    name = settings.judge.recipe_of(alias, plan.settings.judge_recipe)
     recipe = settings.judge.of_alias(alias).by_recipe(name)
     counts = estimate.count_campaign(plan, recipe.in_force(), recipe.requests)
     strong = _strong(plan, settings, alias, name)

@@ -45,7 +45,7 @@ def recipe_of(campaign: CampaignSettings, settings: HoneSettings) -> JudgeSettin
     """The recipe that attempts made by these settings are judged by."""
     declared = list(settings.declared_aliases())
     alias = campaign.alias or (declared[0] if len(declared) == 1 else None)
-    return settings.judge.by_recipe(settings.judge.recipe_of(alias, campaign.reward_recipe))
+    return settings.judge.by_recipe(settings.judge.recipe_of(alias, campaign.judge_recipe))
 
 
 def scopes_of(plan: CampaignPlan, found: CampaignMeasure) -> list[Scope]:

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
 from recorder.ids import new_id
+from recorder.queue.campaigns import NAMED_RECIPE
 from recorder.queue.claims import GroupClaim, is_trainable
 from recorder.queue.groups.closure import write_exclusions
 from recorder.queue.groups.disputes import CODE as DISPUTED
@@ -227,9 +228,7 @@ async def exclude_lone_groups(
     Except those whose campaign names a recipe: their judge checks whether it knows that one. `within_s`: only of those
     that became ready at most so many seconds ago.
     """
-    by_own = select(campaigns.c.id).where(
-        campaigns.c.id == groups.c.campaign_id, campaigns.c.settings["reward_recipe"].as_string().is_not(None)
-    )
+    by_own = select(campaigns.c.id).where(campaigns.c.id == groups.c.campaign_id, NAMED_RECIPE.is_not(None))
     alone = select(trajectories.c.group_id).where(trajectories.c.group_id == groups.c.id)
     alone = alone.group_by(trajectories.c.group_id).having(func.count() == 1)
     ready = select(groups.c.id).where(

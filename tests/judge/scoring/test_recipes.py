@@ -54,7 +54,7 @@ async def score(store: Store, settings: JudgeSettings, group_id: str) -> GroupSc
 
 async def of_campaign(recorded: Recorded, name: str, recipe: str | None, answers: list[str] = ANSWERS) -> str:
     """A group of a campaign that was begun with a recipe."""
-    begun_with = {"reward_recipe": recipe}
+    begun_with = {"judge_recipe": recipe}
     store, alias_id = recorded.store, recorded.alias_id
     campaign = await campaigns.create_campaign(Project(store, PROJECT), alias_id, f"campaign of {name}", begun_with)
     await campaigns.add_scenarios(store, campaign.id, "train", [NewScenario("s", "Where is it?")])

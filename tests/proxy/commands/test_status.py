@@ -112,7 +112,7 @@ def test_status_tells_the_dead_from_the_living(tmp_path: Path) -> None:
     assert any("trainer:helpdesk is dead" in alarm for alarm in found["alarms"])
     assert [(one["version"], one["state"]) for one in found["gate"]] == [("helpdesk@1", "gated")]
     told = hone("status", "--data", str(tmp_path))[1]
-    assert "not heard of for 05:0" in told
+    assert "no report for 05:0" in told
     assert "alarm" in told
 
 

@@ -106,7 +106,7 @@ async def written(store: Store) -> set[str]:
 
 
 async def test_turns_that_end_together_are_one_commit(store: Store, gate: Gate) -> None:
-    async with _recording(store, gate, batch_turns=64) as talk:
+    async with _recording(store, gate, batch_calls=64) as talk:
         first = await talk.call([user("first")], "!")  # by which the project's key is known
         made = [await talk.attributed([user(f"{n}")], [choice(assistant("!"))], Address()) for n in range(64)]
         await asyncio.gather(*(talk.recorder.commit(one) for one in made))
@@ -117,7 +117,7 @@ async def test_turns_that_end_together_are_one_commit(store: Store, gate: Gate) 
 
 
 async def test_a_batch_has_its_bound(store: Store, gate: Gate) -> None:
-    async with _recording(store, gate, batch_turns=10) as talk:
+    async with _recording(store, gate, batch_calls=10) as talk:
         await talk.call([user("first")], "!")  # by which the project's key is known
         made = [await talk.attributed([user(f"{n}")], [choice(assistant("!"))], Address()) for n in range(35)]
         await asyncio.gather(*(talk.recorder.commit(one) for one in made))

@@ -23,11 +23,11 @@ def states(hone: Hone, command: str) -> dict[str, str]:
 
 def test_a_run_is_closed_by_its_name_and_its_group_stays_open(hone: Hone) -> None:
     hone.do(_open)
-    assert "Closed the run" in hone("close", "one").output
+    assert "Closed trajectory" in hone("close", "one").output
     assert states(hone, "trajectories") == {"one": "completed", "two": "open", "three": "open"}
     assert states(hone, "groups") == {"pair": "open", "lone": "open"}
     again = hone("close", "one").output
-    assert "had ended before" in again
+    assert "had already ended" in again
     assert "still open: `hone close " in again
 
 
@@ -48,7 +48,7 @@ def test_everything_quiet_is_closed(hone: Hone) -> None:
     hone.do(answering)
     assert hone.json("close", "--all") == {"trajectories": 3, "groups_ready": 1, "groups_excluded": 1, "busy": 1}
     assert states(hone, "groups") == {"pair": "ready", "lone": "left_out", "busy": "open"}
-    assert "1 runs are being answered now" in hone("close", "--all").output
+    assert "1 trajectories have a running call" in hone("close", "--all").output
 
 
 def test_a_campaigns_runs_and_groups_are_left_to_it(hone: Hone) -> None:

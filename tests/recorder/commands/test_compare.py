@@ -27,7 +27,7 @@ async def two(store: Store) -> tuple[str, list[str]]:
 def test_attempts_stand_in_columns_with_their_rewards_and_where_they_part(hone: Hone) -> None:
     group, _ = hone.do(two)
     shown = hone("compare", group).stdout
-    assert "all begin with the same 2 turns, at last user" in shown
+    assert "all begin with the same 2 messages; the last is user" in shown
     assert "+0.35" in shown
     assert "≠ from 1: arguments of find, result of find" in shown
     assert "≠ q=9␛[2J" in shown

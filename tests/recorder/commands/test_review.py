@@ -127,7 +127,7 @@ def test_a_pair_is_skipped_a_word_that_is_none_is_asked_again_and_who_quits_lose
         terminal.until(ASKS)
         at = terminal.says("perhaps")
         terminal.until(ASKS, at)
-        assert "Say one of a, b, same, skip, quit." in terminal.shown[at:]
+        assert "Answer one of a, b, same, skip, quit." in terminal.shown[at:]
         at = terminal.says("skip")
         terminal.until(ASKS, at)
         at = terminal.says("same")
@@ -149,7 +149,7 @@ def test_the_end_of_the_input_is_enough_too(hone: Hone) -> None:
 
 def test_without_a_terminal_nobody_is_asked(hone: Hone) -> None:
     hone.do(waiting)
-    assert "run it in a terminal. --json lists what waits." in hone("review", fails=True).output
+    assert "run it in a terminal. --json lists the pairs that wait." in hone("review", fails=True).output
 
 
 def test_what_waits_is_listed_as_json_with_why(hone: Hone) -> None:

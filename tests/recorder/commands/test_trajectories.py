@@ -157,7 +157,7 @@ def test_a_group_and_a_call_are_shown_by_their_ids(hone: Hone) -> None:
 
 def test_what_is_not_there_is_one_line(hone: Hone) -> None:
     result = hone("show", f"nothing{HOSTILE}", fails=True)
-    assert result.stderr.startswith("hone: no run, call or group 'nothing\\x1b")
+    assert result.stderr.startswith("hone: no trajectory, call or group 'nothing\\x1b")
     assert result.stderr.count("\n") == 1
 
 

@@ -212,8 +212,8 @@ def test_what_the_model_did_not_get_is_told_of_a_call_and_of_its_run() -> None:
         transcript.render_trajectory(trajectory(calls=[view, view]), None, {}),
     ):
         text = printed(shown)
-        assert "left out, tools: web_search\n" in text
-        assert "left out, of the conversation: web_search_call" in text
+        assert "not sent to the model, tools: web_search\n" in text
+        assert "not sent to the model, of the conversation: web_search_call" in text
 
 
 def test_long_messages_are_cut_unless_asked_for_whole() -> None:

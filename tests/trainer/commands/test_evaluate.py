@@ -71,7 +71,7 @@ async def test_ctrl_c_tells_nothing_and_the_same_command_goes_on(ring: Ring, scr
     process.send_signal(signal.SIGINT)
     out, err = await asyncio.to_thread(process.communicate)
     assert (process.returncode, out) == (130, ""), err
-    assert err.endswith("stopped; the same command goes on from here\n")
+    assert err.endswith("stopped; repeat the command to continue from here\n")
     script.hold.set()
     process = evaluate(tmp_path, *asked)
     out, err = await asyncio.to_thread(process.communicate)

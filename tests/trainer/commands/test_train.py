@@ -73,7 +73,7 @@ async def test_ctrl_c_stops_a_campaign_so_that_it_can_be_gone_on_with(
     process.send_signal(signal.SIGINT)
     out, err = await asyncio.to_thread(process.communicate)
     assert process.returncode == 130, out + err
-    assert err.endswith("stopped; the same command goes on from here\n")
+    assert err.endswith("stopped; repeat the command to continue from here\n")
     (campaign,) = await campaigns.list_campaigns(Project(ring.store, PROJECT))
     assert (campaign.name, campaign.state, campaign.reason) == ("mine", CampaignState.STOPPED, "interrupted")
 
@@ -139,4 +139,4 @@ async def test_the_learner_says_what_it_waits_for_and_stops_well_when_told(ring:
     assert said == "Learning waits for the proxy to declare other.\n"
     process.terminate()
     _, err = await asyncio.to_thread(process.communicate)
-    assert (process.returncode, err) == (0, "stopped; the same command goes on from here\n")
+    assert (process.returncode, err) == (0, "stopped; repeat the command to continue from here\n")

@@ -66,7 +66,7 @@ def test_criteria_for_a_judge_that_is_not_set_are_refused_before_anything_starts
     before = what_lies_in(folder)
     result = CliRunner().invoke(cli, ["train"])
     assert result.exit_code == 2
-    assert "the scenario '1' leaves criterion '1' to a judge model" in result.output
+    assert "criterion '1' of the scenario '1' needs a judge model" in result.output
     assert what_lies_in(folder) == before
 
 
@@ -92,7 +92,7 @@ def test_without_a_store_it_tells_by_lengths_and_makes_nothing(folder: Path) -> 
 
 
 def test_the_recipe_of_the_campaign_is_counted(folder: Path) -> None:
-    found = as_json("--reward-recipe", "strict")
+    found = as_json("--judge-recipe", "strict")
     assert (found["recipe"], found["counts"]["ruler"], found["counts"]["rubric"]) == ("strict", 0, 8)
 
 
@@ -114,7 +114,7 @@ def test_the_base_costs_nothing_and_a_strong_judge_is_told_with_its_requests(fol
     assert strong["usd"] is None  # nobody knows what openai/strong takes
     assert "where the two judges drift apart, judge.strong (openai/strong) judges every group" in found["notes"][1]
     told = estimate().output
-    assert "RULER 1, rubrics 0: one group in 2 is judged by it too" in told
+    assert "RULER 1, rubrics 0: it judges one group in 2 too" in told
 
 
 def test_a_strong_judge_is_asked_as_often_as_repeats_say_and_not_once_a_member_of_a_panel(folder: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_strong_judge_is_not_asked_for_what_moves_no_reward(folder: Path) -> N
     (folder / "hone.toml").write_text(TOML.replace('model = "openai/judge"', strong))
     found = as_json()
     assert (found["counts"]["rubric"], found["strong"]["rubric"], found["strong"]["ruler"]) == (8, 0, 2)
-    assert as_json("--reward-recipe", "strict")["strong"]["rubric"] == 8
+    assert as_json("--judge-recipe", "strict")["strong"]["rubric"] == 8
 
 
 async def test_what_the_strong_judge_took_lately_tells_what_it_will(folder: Path) -> None:
@@ -175,18 +175,18 @@ async def test_earlier_runs_tell_and_the_store_stays_as_it_is(folder: Path) -> N
 def test_people_read_a_table(folder: Path) -> None:
     told = estimate().output
     assert [line.split()[:2] for line in told.splitlines()[1:3]] == [["steps", "2"], ["attempts", "8"]]
-    assert "RULER 2, rubrics 0, by the recipe 'default'" in told
+    assert "RULER 2, rubrics 0, by the judge recipe 'default'" in told
     assert told.endswith("Attempts that are run again and requests that are repeated or repaired are not counted.\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "more", "told"),
     [
-        (["--resume", "tasks"], "", "leave --resume out"),
+        (["--resume", "tasks"], "", "do not use --resume with it"),
         (
-            ["--reward-recipe", "lax"],
+            ["--judge-recipe", "lax"],
             "",
-            "campaign.reward_recipe is 'lax', no recipe of [judge.recipes] (known: default, strict)",
+            "campaign.judge_recipe is 'lax', no recipe of [judge.recipes] (known: default, strict)",
         ),
         ([], "[aliases.other]\n", "say which to train with --alias"),
         (["--agent", ""], "", "no agent"),

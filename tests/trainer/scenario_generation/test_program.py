@@ -213,7 +213,7 @@ async def test_stopped_or_killed_it_loses_nothing_and_the_same_command_goes_on(
     model.behave(says(json.dumps({"input": begun[0].input})), Writer(begin=40, tools=False).answer)
     code, _, err = await generate(tmp_path, "--task", "x", "-n", "40", "--out", "made.jsonl")
     assert code == 0, err
-    assert f"going on with the {len(begun)} scenarios that are there" in err
+    assert f"continuing with the {len(begun)} existing scenarios" in err
     assert "dropped: duplicate 1" in err
     assert (tmp_path / "made.jsonl").read_text().startswith(there)
     found = read_scenarios(tmp_path / "made.jsonl")

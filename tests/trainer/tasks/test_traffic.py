@@ -161,7 +161,7 @@ def test_tasks_are_shown_before_they_are_written_and_only_when_that_is_wanted(fo
     out = folder / "tasks.jsonl"
     refused = hone(folder, "--out", str(out), answer="n\n")
     assert "Where is order 4821?" in refused.output
-    assert "2 runs gave 2 tasks" in refused.output
+    assert "2 trajectories gave 2 tasks" in refused.output
     assert not out.exists()
     agreed = hone(folder, "--out", str(out), answer="y\n")
     assert agreed.exit_code == 0, agreed.output
