@@ -126,7 +126,9 @@ def _of_groups(figures: ProjectFigures) -> Iterator[Metric]:
     for waiting_in in figures.waiting.due:
         due.add_metric([waiting_in], figures.waiting.in_s(waiting_in) or 0.0)
     yield due
-    yield GaugeMetricFamily("hone_open_trajectories", "Trajectories that have not ended.", figures.waiting.open_trajectories)
+    yield GaugeMetricFamily(
+        "hone_open_trajectories", "Trajectories that have not ended.", figures.waiting.open_trajectories
+    )
     yield GaugeMetricFamily("hone_trained_trajectories", "Trajectories that versions were trained on.", figures.trained)
     excluded = GaugeMetricFamily("hone_excluded_trajectories", "Excluded trajectories by ledger code.", labels=["code"])
     for code, count in figures.excluded.items():

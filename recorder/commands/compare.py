@@ -112,7 +112,9 @@ def _judging_lines(found: ScoreRecord) -> Iterable[RenderableType]:
         yield clean_line(
             f"{len(found.replies)} replies, agreement {found.agreement:.2f} (mean tau-b over pairs)", "dim"
         )
-    for role, text in [(one.role, one.content) for one in found.prompt or ()] + (said or [("reply", found.reply or "")]):
+    for role, text in [(one.role, one.content) for one in found.prompt or ()] + (
+        said or [("reply", found.reply or "")]
+    ):
         yield clean_line(role, "dim")
         yield Text(clean(text))
 

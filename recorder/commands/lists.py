@@ -130,12 +130,8 @@ def _narrowed(words: Mapping[str, FilterParam]) -> Callable[[F], F]:
     return add
 
 
-# Where a flag is not called as its parameter of pages and `/hone/v1`.
-_FLAG_NAMES: Final = {"said": "search"}
-
-
 def _flag(parameter: str) -> str:
-    return f"--{_FLAG_NAMES.get(parameter, parameter).replace('_', '-')}"
+    return f"--{parameter.replace('_', '-')}"
 
 
 def _option(word: FilterParam) -> Callable[[F], F]:

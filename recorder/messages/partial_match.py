@@ -24,7 +24,7 @@ MOST_LOOKED_AT: Final = 16  # assistant messages of a history, from its end
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RecordedAnswer:
     """An answer of a trajectory, with what it answered."""
 
     choice: ParentCall
@@ -35,9 +35,9 @@ class Said:
     tools: bytes | None  # the blob of the tools that its call had
 
 
-def matching_exchanges(messages: Sequence[Message], said: Iterable[Said]) -> list[Said]:
+def matching_exchanges(messages: Sequence[Message], said: Iterable[RecordedAnswer]) -> list[RecordedAnswer]:
     """The recorded answers that occur in a conversation, at the last position where any does; empty if none does."""
-    known: dict[tuple[bytes, bytes], list[Said]] = {}
+    known: dict[tuple[bytes, bytes], list[RecordedAnswer]] = {}
     for one in said:
         if one.asked is not None:
             known.setdefault((form_without_ids(one.asked), form_without_ids(one.answer)), []).append(one)

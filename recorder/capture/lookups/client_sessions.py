@@ -133,7 +133,7 @@ def _tasks(one: RecordedAnswer) -> list[str]:
     return [text for text in partial_match.asked_of_tools(one.answer) if len(text) >= partial_match.MIN_QUOTED_CHARS]
 
 
-def _compacted(ex: Executor, asked: SessionCall, said: Iterable[Said]) -> SessionPosition | None:
+def _compacted(ex: Executor, asked: SessionCall, said: Iterable[RecordedAnswer]) -> SessionPosition | None:
     """The trajectory that this conversation summarizes: it quotes one of its answers and has the same system messages
     and tools.
     """
@@ -147,7 +147,7 @@ def _compacted(ex: Executor, asked: SessionCall, said: Iterable[Said]) -> Sessio
     return None
 
 
-def _after_an_errand(ex: Executor, asked: SessionCall, said: Sequence[Said]) -> SessionPosition | None:
+def _after_an_errand(ex: Executor, asked: SessionCall, said: Sequence[RecordedAnswer]) -> SessionPosition | None:
     """The trajectory that holds one short answer without tools, to another system message, about the words that this
     one begins with.
 

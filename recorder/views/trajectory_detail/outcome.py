@@ -89,8 +89,8 @@ class JudgeExplanation:
 class JudgeScore:
     """The current score of the trajectory's group, with its parts about this trajectory alone: the reward first.
 
-    Rewards of the group's other trajectories stay out: the reader's key may cover this one only. `explanation_by_judge`: what each of
-    several replies says of this trajectory; `agreement`: of those replies.
+    Rewards of the group's other trajectories stay out: the reader's key may cover this one only.
+    `explanation_by_judge`: what each of several replies says about this trajectory; `agreement`: of those replies.
     """
 
     id: str
