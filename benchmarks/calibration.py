@@ -77,11 +77,11 @@ class Scripted:
 
 
 JUDGES: Final = {
-    "careful": Scripted("right in 90 % of pairs, dear", 0.9, 0.05),
+    "careful": Scripted("right in 90 % of pairs, expensive", 0.9, 0.05),
     "quick": Scripted("right in 90 % of pairs, cheap", 0.9, 0.002),
     "hasty": Scripted("right in 70 % of pairs, cheaper", 0.7, 0.0005),
-    "early": Scripted("right in 90 %, and loves early places", 0.9, 0.001, place=2.0),
-    "long": Scripted("right in 90 %, and loves long answers", 0.9, 0.001, length=2.0),
+    "early": Scripted("right in 90 %, prefers early positions", 0.9, 0.001, place=2.0),
+    "long": Scripted("right in 90 %, prefers long answers", 0.9, 0.001, length=2.0),
     "guess": Scripted("guesses", 0.5, 0.0001),
 }
 
@@ -201,10 +201,10 @@ def tables(found: Found) -> str:
         for name, of in found["judges"].items()
     ]
     taken = (
-        f"Taken is `{found['taken']}`, the cheapest that is surely within {100 * TOLERANCE:g} points of the best "
+        f"Recommended: `{found['taken']}`, the cheapest that is surely within {100 * TOLERANCE:g} points of the best "
         f"(`{found['best']}`)."
         if found["taken"]
-        else f"None is taken: about {found['more']:,} pairs more would decide."
+        else f"None is recommended: about {found['more']:,} more pairs would decide."
     )
     return f"{table(heads, rows)}\n{taken}"
 

@@ -155,21 +155,21 @@ def measure(trials: int = TRIALS) -> Figures:
 
 def tables(figures: Figures) -> str:
     """The figures for people."""
-    kept = ["runs in a group", "the two agree by", "the strong one is called", "the mean alone is below"]
-    fell = ["runs in a group", "agreement falls to", *_FOUND]
-    back = ["runs in a group", "agreement rises to", *_FOUND]
+    kept = ["trajectories in a group", "agreement", "strong judge called", "mean alone below"]
+    fell = ["trajectories in a group", "agreement falls to", *_FOUND]
+    back = ["trajectories in a group", "agreement rises to", *_FOUND]
     return "\n".join(
         [
-            f"{figures['trials']} simulated courses of {figures['groups']} groups that both judged, `min_agreement` "
-            f"{figures['bound']:g} and `window` {figures['window']}. Where nothing changes, the share in which the "
+            f"{figures['trials']} simulated sequences of {figures['groups']} groups that both judged, `min_agreement` "
+            f"{figures['bound']:g}, `window` {figures['window']}. With constant agreement: the share in which the "
             "strong judge is ever called, and in which the mean of a window alone is ever below the bound:",
             "",
             _table(kept, figures["steady"], lambda one: [_share(one["called"]), _share(one["below"])]),
-            f"Where agreement falls from {GOOD:g}, the share in which the strong judge scores within one window and "
-            "two, and after how many groups at the median:",
+            f"With agreement that falls from {GOOD:g}: the share in which the strong judge scores within one window "
+            "and within two, and the median number of groups until then:",
             "",
             _table(fell, figures["fallen"], _found),
-            "Where it rises from 0, the same for the cheap judge:",
+            "With agreement that rises from 0: the same for the cheap judge:",
             "",
             _table(back, figures["back"], _found),
         ]

@@ -368,15 +368,15 @@ def tables(figures: Figures) -> str:
     return "\n".join(
         [
             f"Of {figures['curves']:,} healthy campaigns of {figures['steps']} steps, each followed by a validation of",
-            f"{figures['attempts']} attempts, {paused} were paused by mistake; of as many that stand still at .5",
-            f"all the while, {still}. A fault begins at step {FAULT}.",
+            f"{figures['attempts']} attempts, {paused} were paused by mistake; of as many that stay at .5",
+            f"throughout, {still}. Each fault begins at step {FAULT}.",
             "",
             table(
-                ["rule", "speaks in healthy campaigns", "fault", "size", "found", "within 3 steps", "median steps"],
+                ["rule", "fires in healthy campaigns", "fault", "size", "found", "within 3 steps", "median steps"],
                 _found_rows(figures),
             ),
-            "The plateau (`plateau_steps = 10`, `plateau_delta = 0.01`): the share of campaigns that it ends within so",
-            "many validations.",
+            "The plateau (`plateau_steps = 10`, `plateau_delta = 0.01`): the share of campaigns that it ends within",
+            "this many validations.",
             "",
             table(
                 ["rise a validation", *by],

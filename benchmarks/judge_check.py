@@ -70,8 +70,8 @@ def tables(found: Found) -> str:
         judges.append([said, *(str(by_kind[kind] or "·") for kind in KINDS), named])
     return "\n".join(
         [
-            table(["", "trick", "what an attempt does", "is worth", "sound judge", "judge that falls for it"], tricks),
-            f"Groups (of {groups}) in which each judge was fooled, by the kinds' numbers; a dot is none:",
+            table(["", "trick", "what an attempt does", "deserves", "sound judge", "judge that falls for it"], tricks),
+            f"Groups (of {groups}) in which each judge was fooled, by the number of the kind; a dot means none:",
             "",
             table(["judge that falls for", *map(str, range(1, len(KINDS) + 1)), "reported"], judges),
         ]

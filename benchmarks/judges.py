@@ -161,17 +161,17 @@ def tables(figures: Figures) -> str:
     """The figures for people."""
     return "\n".join(
         [
-            f"{figures['groups']} simulated groups of {figures['runs']}. Judges that order a pair rightly in "
-            f"{100 * figures['accuracy']:.0f} % of cases, each by itself:",
+            f"{figures['groups']} simulated groups of {figures['runs']}. Each judge orders a pair correctly in "
+            f"{100 * figures['accuracy']:.0f} % of cases, independently of the others:",
             "",
             table(
-                ["judges", "`combine`", "tau with the truth", "more than one judge", "their agreement"],
+                ["judges", "`combine`", "tau with the truth", "gain over one judge", "their agreement"],
                 map(_of_panel, figures["panels"]),
             ),
-            "One judge whose love of early places is as large as the whole group's spread:",
+            "One judge that prefers early positions by as much as the range of the whole group:",
             "",
             table(
-                ["asked so often", "tau with the truth"],
+                ["requests", "tau with the truth"],
                 ([str(one["repeats"]), _told(one["tau"])] for one in figures["places"]),
             ),
         ]

@@ -22,35 +22,38 @@ PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "api.md"
 _HEAD = """\
 # API
 
-Where the proxy has keys, each request carries one: `Authorization: Bearer hone_…` or `x-api-key: hone_…`. The scope
-that a route needs stands beside it; `admin` has all. Without keys this machine alone is served, and a changing request
-must be `application/json` ([security](security.md)). `GET /schema` gives the OpenAPI schema of the program that runs.
+**For:** programs that call Hone over HTTP. **You will have:** every route, its scope, its fields and its answer.
 
-Every path may have an address before it, `/t/<run>` or `/g/<group>/t/<run>`: then it is about that run
-([whose call is this](attribution.md)).
+- **Keys.** If the proxy has keys, each request carries one: `Authorization: Bearer hone_…` or `x-api-key: hone_…`. The
+  tables name the scope that a route needs; the scope `admin` opens every route.
+- **No keys.** Hone then serves this machine only, and a changing request must be `application/json`
+  ([security](security.md)).
+- **Addresses.** Every path may begin with an address, `/t/<trajectory>` or `/g/<group>/t/<trajectory>`. The request
+  then belongs to that trajectory ([attribution](attribution.md)).
+- **Schema.** `GET /schema` returns the OpenAPI schema of the running program.
 
 (Made from the routes by `python -m scripts.pages --write`.)
 """
 _MODEL_HEAD = """\
 ## Model routes
 
-What a model route takes and answers is its vendor's format; [your agent](your-agent.md) says what Hone adds. Errors
-come in the format of the route.
+A model route reads and writes its vendor's format; [connect your agent](your-agent.md) lists what Hone adds. Errors
+have the format of the route.
 """
 _OWN_HEAD = """\
 ## Hone's own: `/hone/v1`
 
-Bodies are JSON. An error is a problem (RFC 9457, `application/problem+json`) with `type`, `title`, `status`, `detail`,
-and `code` and `param` where they say more. A field that is not in the table is refused. A run or a group is read back
-with the fields that `hone show --json` has under `trajectory` and `group`.
+Bodies are JSON. Hone refuses a field that is not in the table. An error is a problem document (RFC 9457,
+`application/problem+json`) with `type`, `title`, `status` and `detail`, and sometimes `code` and `param`. A trajectory
+or a group has the fields that `hone show --json` prints under `trajectory` and `group`.
 """
 _SERVED: Final = (  # mounted in `proxy.supervision.app`, without a registry
     ("GET", "/v1/models", "the models that agents may ask for"),
     ("POST", "/mcp", "the tools of the MCP servers of hone.toml, as one server"),
-    ("POST", "/hone/mcp", "Hone's own MCP server: an assistant reads runs, gives feedback, promotes and rolls back"),
+    ("POST", "/hone/mcp", "Hone's own MCP server, for assistants: reading trajectories, feedback, promotion, rollback"),
     ("GET", "/metrics", "figures for Prometheus"),
-    ("GET", "/healthz", "whether the process serves"),
-    ("GET", "/readyz", "whether requests should come here: 503 where no engine is up, or nothing can be recorded"),
+    ("GET", "/healthz", "200 while the process serves"),
+    ("GET", "/readyz", "200 while requests should come here; 503 if no engine is up, or nothing can be recorded"),
     ("GET", "/schema", "the OpenAPI schema of `/hone/v1`"),
 )
 
