@@ -61,7 +61,7 @@ class _Listener:
         self.sent: dict[str, bytes] = {}  # the last event of each name
 
 
-class _Published:
+class _LastPublished:
     """What was published last."""
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class LiveStream:
 
     async def _feed(self) -> None:
         """Query the store while there are listeners. If this fails, their streams end, and browsers reconnect."""
-        published = _Published()
+        published = _LastPublished()
         try:
             with self._shown.hone.project.store.watch.on(Topic.RUNS) as news:
                 self._news = news
@@ -141,7 +141,7 @@ class LiveStream:
             for listener in self._listeners:
                 listener.news.set()
 
-    async def _query(self, published: _Published) -> None:
+    async def _query(self, published: _LastPublished) -> None:
         """Publish what changed since the last time. Raises StoreError."""
         lines = await newest_trajectories(self._shown)
         if lines != published.lines:
