@@ -71,8 +71,8 @@ class RunningCall:
             raw.append((b"x-hone-fallback", self.provider.name.encode()))
         if left_out := self.reading.request.left_out_tools:
             raw.append((b"x-hone-left-out-tools", ", ".join(dict.fromkeys(left_out)).encode()))
-        if self.reading.plainly:
-            raw.append((b"x-hone-plainly", ", ".join(self.reading.plainly).encode()))
+        if self.reading.unenforced:
+            raw.append((b"x-hone-plainly", ", ".join(self.reading.unenforced).encode()))
         if self.reading.replaced:
             values = ", ".join(f"{name}={value:g}" for name, value in self.reading.replaced.items())
             raw.append((b"x-hone-sampling", values.encode()))
@@ -123,8 +123,8 @@ class RunningCall:
 
     def _freed(self) -> dict[str, Any]:
         """Where Hone changed the request so that the call can be trained on."""
-        plainly, replaced = self.reading.plainly, self.reading.replaced
-        changes: dict[str, Any] = {PLAINLY: list(plainly)} if plainly else {}
+        unenforced, replaced = self.reading.unenforced, self.reading.replaced
+        changes: dict[str, Any] = {PLAINLY: list(unenforced)} if unenforced else {}
         return changes | ({REPLACED: dict(replaced)} if replaced else {})
 
 
