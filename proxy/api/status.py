@@ -128,31 +128,31 @@ class StatusService:
         return ToolsView(self._servers, await self._tooling.now())
 
 
-ForStanding = NamedDependency[StatusService]
+ForStatusService = NamedDependency[StatusService]
 
 
 @get("/hone/v1/status", responses=response_spec(200, Status))
-async def show_status(stands: ForStanding) -> Response[bytes]:
+async def show_status(status_service: ForStatusService) -> Response[bytes]:
     """Return engines and their health, aliases and their versions, the progress of learning, and alarms."""
-    return json_response(await stands.status())
+    return json_response(await status_service.status())
 
 
 @get("/hone/v1/judge", responses=response_spec(200, JudgingView))
-async def show_judge(stands: ForStanding) -> Response[bytes]:
+async def show_judge(status_service: ForStatusService) -> Response[bytes]:
     """Return groups by state, the judge's latency, tokens and cost by day and model, its agreement, and failures."""
-    return json_response(await stands.judging())
+    return json_response(await status_service.judging())
 
 
 @get("/hone/v1/tools", responses=response_spec(200, ToolsView))
-async def show_tools(stands: ForStanding) -> Response[bytes]:
+async def show_tools(status_service: ForStatusService) -> Response[bytes]:
     """Return the MCP servers and, by tool, the newest tool calls: outcomes, latency, and the last errors."""
-    return json_response(await stands.tools())
+    return json_response(await status_service.tools())
 
 
 @get("/hone/v1/settings", responses=response_spec(200, list[Setting]))
-async def show_settings(stands: ForStanding) -> Response[bytes]:
+async def show_settings(status_service: ForStatusService) -> Response[bytes]:
     """Return the settings in force and where each value came from, secrets masked."""
-    return json_response(stands.settings)
+    return json_response(status_service.settings)
 
 
 @get("/hone/v1/keys", responses=response_spec(200, list[KeyView]))

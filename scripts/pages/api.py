@@ -62,7 +62,7 @@ Json = dict[str, Any]
 
 def schema() -> Json:
     """The OpenAPI schema of `/hone/v1`. Nothing is served by it."""
-    given = {name: Provide(lambda: None, sync_to_thread=False) for name in ("hone", "stands")}
+    given = {name: Provide(lambda: None, sync_to_thread=False) for name in ("hone", "status_service")}
     app = Litestar([*HANDLERS], dependencies=given, openapi_config=OPENAPI)
     return app.openapi_schema.to_schema()
 
