@@ -1,7 +1,7 @@
 """Status in /hone/v1: the project, the judge, tools, settings and keys. Read-only.
 
 Owns: these routes, what only this process knows (its settings, its MCP servers), and the cache of views that are slow
-on a large store: one query serves all callers, who get the previous view meanwhile. Refuses: the queries
+on a large store: one query serves all callers, which get the previous view meanwhile. Refuses: the queries
 (`recorder.views.status`), and changing keys (pages and command line).
 """
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 PATIENCE_S: Final = 0.1  # a page may take 150 ms; with 100,000 trajectories the whole status takes most of a second
 SLOW_S: Final = 0.5  # a slower view is not loaded again at once
-RESTS: Final = 10.0  # but after a pause of so many times its duration: a tenth of a core at most
+RESTS: Final = 10.0  # but after a pause of this many times its duration: at most a tenth of a core
 STALE_S: Final = 30.0  # an older view is never returned
 
 
@@ -40,7 +40,7 @@ class _CachedView(Generic[T]):
 
 
 class StaleWhileRevalidate(Generic[T]):
-    """Caches one view, and loads it again in the background when it is asked for."""
+    """Caches one view, and loads it again in the background when it is requested."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
         self._ask = ask
@@ -62,7 +62,7 @@ class StaleWhileRevalidate(Generic[T]):
 
     def _asked(self) -> asyncio.Task[_CachedView[T]]:
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._find(), name="a kept view")
+            self._asking = asyncio.create_task(self._find(), name="a cached view")
             self._asking.add_done_callback(_retrieve_error)
         return self._asking
 

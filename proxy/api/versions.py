@@ -40,7 +40,7 @@ async def show_versions(hone: Injected, alias: FromQuery[str | None] = None) -> 
 
 @get("/hone/v1/versions/moves", responses=response_spec(200, list[VersionMove]))
 async def show_moves(hone: Injected, alias: FromQuery[str | None] = None) -> Response[bytes]:
-    """Return the last hundred decisions about versions, newest first: by whom, why, and with which figures."""
+    """Return the last hundred decisions about versions, newest first, each with its author, reason and figures."""
     return json_response(await list_moves(hone.project, alias=alias))
 
 
