@@ -166,12 +166,12 @@ class Metrics(Collector):
         self._commit.add_to(commit, [])
         yield commit
         yield from self._of_shadows()
-        asked = CounterMetricFamily(
+        judge_calls = CounterMetricFamily(
             "hone_judge_calls", "Requests of the judge `base`. Not counted in `hone_calls`.", labels=["alias", "state"]
         )
         for pair, count in self._judge_calls.items():
-            asked.add_metric(pair, count)
-        yield asked
+            judge_calls.add_metric(pair, count)
+        yield judge_calls
         yield from self._of_tools()
         yield from self._recorders()
 
@@ -227,7 +227,7 @@ class Metrics(Collector):
         yield CounterMetricFamily(
             "hone_late_calls", "Answers that were sent before their call was committed.", self._late
         )
-        yield CounterMetricFamily("hone_uncommitted_calls", "Calls whose commit failed.", stats.unrecorded_turns)
+        yield CounterMetricFamily("hone_uncommitted_calls", "Calls that failed to commit.", stats.unrecorded_turns)
 
 
 def _counted(name: str, what: str, label: str, counts: Counter[str]) -> CounterMetricFamily:

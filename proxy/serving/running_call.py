@@ -111,7 +111,9 @@ class RunningCall:
         )
 
     def _meta(self, sampled: RecordableAnswer) -> Mapping[str, Any] | None:
-        """What is recorded of an answer beside its choices; for a provider, its name and whether it was a fallback."""
+        """Return what is recorded of an answer besides its choices; for a provider, its name and whether it was a
+        fallback.
+        """
         meta = {**(sampled.response_meta or {}), **dropped_parts(self.reading.request)}
         if self.client is not None:
             meta[CLIENT] = self.client
@@ -122,7 +124,7 @@ class RunningCall:
         return {**meta, **self.provided, **stood_in}
 
     def _freed(self) -> dict[str, Any]:
-        """Where Hone changed the request so that the call can be trained on."""
+        """Return where Hone changed the request so that the call can be trained on."""
         unenforced, replaced = self.reading.unenforced, self.reading.replaced
         changes: dict[str, Any] = {PLAINLY: list(unenforced)} if unenforced else {}
         return changes | ({REPLACED: dict(replaced)} if replaced else {})
