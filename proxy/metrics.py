@@ -227,7 +227,7 @@ class Metrics(Collector):
         yield CounterMetricFamily(
             "hone_late_calls", "Answers that were sent before their call was committed.", self._late
         )
-        yield CounterMetricFamily("hone_uncommitted_calls", "Calls that failed to commit.", stats.unrecorded_turns)
+        yield CounterMetricFamily("hone_uncommitted_calls", "Calls whose commit failed.", stats.unrecorded_turns)
 
 
 def _counted(name: str, what: str, label: str, counts: Counter[str]) -> CounterMetricFamily:

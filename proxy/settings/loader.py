@@ -89,7 +89,7 @@ def find_file(config: Path | None) -> Path | None:
     named = config or (Path(os.environ["HONE_CONFIG"]) if os.environ.get("HONE_CONFIG") else None)
     if named is not None:
         if not named.is_file():
-            raise ConfigError(f"the settings file {named} does not exist. Name an existing one with --config.")
+            raise ConfigError(f"there is no settings file {named}. Name an existing one with --config.")
         return named
     return Path(FILE_NAME) if Path(FILE_NAME).is_file() else None
 
