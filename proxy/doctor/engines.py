@@ -120,7 +120,7 @@ def read_refusal(url: str, status: int, reply: str, adapters: Path, rank: int) -
     """The finding for an engine's answer to the impossible adapter. `rank`: of the trainer."""
     if status == 405 or (status == 404 and "No adapter found" not in reply):
         return _cannot(
-            f"{url} cannot load adapters while it runs.",
+            f"{url} loads no adapters while it runs.",
             "Start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment (docs/your-vllm.md).",
         )
     if "not enabled" in reply or "--enable-lora" in reply:

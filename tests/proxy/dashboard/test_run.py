@@ -135,7 +135,7 @@ async def test_the_ledgers_lines_are_sentences(store: Store, proxy: Proxy) -> No
     line = {"project_id": PROJECT, "object_kind": "trajectory", "object_id": run, "code": "reward_missing", "at": 1.0}
     await rows.insert(ledger, line)
     page = await opened(proxy, f"/hone/trajectories/{run}")
-    assert "reward_missing. The judge gave this run no reward." in page.text
+    assert "reward_missing. The judge gave this trajectory no reward." in page.text
 
 
 async def test_a_long_run_shows_its_ends_and_the_middle_a_part_at_a_time(proxy: Proxy, engine: FakeEngine) -> None:
