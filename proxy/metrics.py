@@ -166,12 +166,12 @@ class Metrics(Collector):
         self._commit.add_to(commit, [])
         yield commit
         yield from self._of_shadows()
-        asked = CounterMetricFamily(
+        judge_calls = CounterMetricFamily(
             "hone_judge_calls", "Requests of the judge `base`. Not counted in `hone_calls`.", labels=["alias", "state"]
         )
         for pair, count in self._judge_calls.items():
-            asked.add_metric(pair, count)
-        yield asked
+            judge_calls.add_metric(pair, count)
+        yield judge_calls
         yield from self._of_tools()
         yield from self._recorders()
 

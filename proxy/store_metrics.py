@@ -62,7 +62,7 @@ class StoreMetrics(Collector):
                 await self._read()
             except StoreError as e:
                 self._figures = None
-                self._failing(logging.WARNING, "/metrics shows nothing of the store: %s", e)
+                self._failing(logging.WARNING, "/metrics has no figures of the store now: %s", e)
         return generate_latest(self._registry)
 
     async def _read(self) -> None:

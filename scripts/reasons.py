@@ -25,14 +25,14 @@ Whatever Hone excludes, postpones or refuses has a reason code: in `hone ledger`
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return "\n".join([_HEAD, *_sections()])
 
 
 def _sections() -> Iterator[str]:
     for title, sentences in REASONS.items():
         yield f"## {title}\n"
-        yield "| code | what it means |\n|---|---|"
+        yield "| code | meaning |\n|---|---|"
         yield from (f"| `{code}` | {sentence} |" for code, sentence in sentences.items())
         yield ""
 

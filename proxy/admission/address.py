@@ -114,7 +114,7 @@ def combine_addresses(
     Raises BadRequest for a malformed header, and Forbidden where the path names another trajectory than the key.
     """
     if key is not None and path is not None and path != key:
-        raise Forbidden(f"this key was created for the trajectory {key}, not for {path}: use it with its own address")
+        raise Forbidden(f"this key belongs to the trajectory {key}, not to {path}: use it with its own address")
     by_header = _from_headers(headers) if any(name.startswith(b"x-hone-") for name in headers) else None
     if by_header is None:
         if path is None and key is None:

@@ -152,7 +152,7 @@ class Guard:
         return caller
 
     async def _admit_page(self, method: str, path: str, headers: Mapping[bytes, bytes], secret: str | None) -> Caller:
-        """The caller that opens a page: by a key in the headers, or by the cookie of a sign-in."""
+        """Return the caller that opens a page: from a key in the headers, or from the cookie of a sign-in."""
         if method not in SAFE_METHODS:
             _require_same_origin(headers)
         needed, token = pages.page_scope(method, path), pages.sign_in_token(headers)

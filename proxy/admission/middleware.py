@@ -59,12 +59,12 @@ class AdmissionMiddleware:
 
 
 async def _sent_to_sign_in(error: Exception, scope: Scope, send: Send, path: str) -> bool:
-    """Redirect a browser to the sign-in page; whether that was done."""
+    """Redirect a browser to the sign-in page. Return whether that was done."""
     if not pages.is_page(path):
         return False
     query: bytes = scope.get("query_string", b"")
-    asked = path.encode("latin-1") + (b"?" + query if query else b"")
-    to = pages.sign_in_for(error, scope["method"], asked, scope.get("hone.headers") or {})
+    requested = path.encode("latin-1") + (b"?" + query if query else b"")
+    to = pages.sign_in_for(error, scope["method"], requested, scope.get("hone.headers") or {})
     if to is None:
         return False
     await respond(send, 303, b"", pages.HTML, [(b"location", to), *pages.HEADERS])

@@ -20,7 +20,7 @@ from recorder.registry.keys import Scope
 COOKIE: Final = "hone_signed_in"
 SIGN_IN: Final = "/hone/sign-in"
 MAX_ONWARD: Final = 2000  # of a page's address with its filters
-HTML: Final = b"text/html"  # the page itself says its encoding
+HTML: Final = b"text/html"  # the page declares its encoding itself
 _NO_PAGES: Final = ("/hone/v1", "/hone/mcp")
 _FOR_EVERYBODY: Final = (SIGN_IN, "/hone/static/")
 _FEEDBACK: Final = ("/feedback", "/preference")  # endings of paths that record feedback
@@ -60,22 +60,22 @@ def sign_in_token(headers: Mapping[bytes, bytes]) -> str | None:
 def cookie_value(headers: Mapping[bytes, bytes], name: str) -> str | None:
     """Return a cookie's value; None if it is missing or the header is malformed."""
     try:
-        found = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(name)
+        cookie = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(name)
     except CookieError:
         return None
-    return found.value if found is not None else None
+    return cookie.value if cookie is not None else None
 
 
-def sign_in_for(error: Exception, method: str, asked: bytes, headers: Mapping[bytes, bytes]) -> bytes | None:
-    """Return the sign-in address for a browser that asked for a page, with the way back; None for all other callers."""
+def sign_in_for(error: Exception, method: str, requested: bytes, headers: Mapping[bytes, bytes]) -> bytes | None:
+    """Return the sign-in address for a browser that requested a page, with the way back; None for other callers."""
     browser = b"text/html" in headers.get(b"accept", b"") and b"authorization" not in headers
     if not (isinstance(error, Unauthorized) and browser and method in ("GET", "HEAD")):
         return None
-    return f"{SIGN_IN}?onward={quote(asked[:MAX_ONWARD], safe='/')}".encode()
+    return f"{SIGN_IN}?onward={quote(requested[:MAX_ONWARD], safe='/')}".encode()
 
 
 def error_page(error: CallerError, path: str) -> bytes:
-    """Return an error as an HTML page, with a link onward."""
+    """Return an error as an HTML page, with a link to continue."""
     title = HTTPStatus(error.status).phrase if error.status in HTTPStatus._value2member_map_ else "Error"
     onward = "<a href='/hone/'>Home</a>"
     if error.status == 401:

@@ -1,4 +1,4 @@
-"""Small answers of Hone itself, and errors in the caller's format.
+"""Small answers that Hone sends itself, and errors in the caller's format.
 
 Owns: the format of an error by the path of its request: a dialect's on model routes, problem details (RFC 9457) under
 `/hone`, JSON-RPC's at the MCP gateway. Refuses: deciding what is an error.
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 MCP_PATH = "/mcp"
 PROBLEM = b"application/problem+json"
 _LESS = (
-    "Ask for less (a filter, a shorter time), or retry in a moment. Recording, judging and training continue. "
+    "Request less (a filter, a shorter time), or retry in a moment. Recording, judging and training continue. "
     "`pages_timeout_s` in the [proxy] section of hone.toml is the limit."
 )
 
@@ -57,8 +57,8 @@ def error_headers(error: CallerError) -> RawHeaders:
 def problem_details(error: CallerError) -> dict[str, Any]:
     """Return an error as problem details (RFC 9457)."""
     title = HTTPStatus(error.status).phrase if error.status in HTTPStatus._value2member_map_ else "Error"
-    shown = {"type": "about:blank", "title": title, "status": error.status, "detail": str(error), "code": error.code}
-    return shown if error.param is None else shown | {"param": error.param}
+    fields = {"type": "about:blank", "title": title, "status": error.status, "detail": str(error), "code": error.code}
+    return fields if error.param is None else fields | {"param": error.param}
 
 
 def render_error(path: str, error: CallerError) -> tuple[bytes, bytes]:
@@ -90,7 +90,7 @@ async def send_json(send: Send, value: object) -> None:
 
 
 def translate_error(error: Exception, method: str, path: str) -> CallerError:
-    """Return the caller's error for an exception: of the web framework, of the recorder, or a bug in Hone."""
+    """Return the caller's error for an exception of the web framework or the recorder, or for a bug in Hone."""
     if isinstance(error, CallerError):
         return error
     if isinstance(error, FilterInvalid):
@@ -116,7 +116,7 @@ def translate_error(error: Exception, method: str, path: str) -> CallerError:
 
 
 def _faults(extra: object) -> str:
-    """The fields at fault, as the validator names them."""
+    """Return the fields at fault, as the validator names them."""
     if not isinstance(extra, list):
         return ""
     return "; ".join(f"{fault.get('key')}: {fault.get('message')}" for fault in extra if isinstance(fault, dict))

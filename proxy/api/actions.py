@@ -48,10 +48,10 @@ class MovedAlias:
 
 async def own_trajectory_id(hone: HoneActions, caller: Caller, named: str, group: str | None = None) -> str:
     """Return the internal id of a trajectory that the caller may change. Raises NotFound, Forbidden."""
-    found = await find_trajectory(hone.project, named, group)
-    if caller.run is not None and found != await trajectory_id_at(hone, caller.run):
+    trajectory_id = await find_trajectory(hone.project, named, group)
+    if caller.run is not None and trajectory_id != await trajectory_id_at(hone, caller.run):
         raise Forbidden(f"this key belongs to the trajectory {caller.run}, not to {named[:200]}.")
-    return found
+    return trajectory_id
 
 
 async def trajectory_id_at(hone: HoneActions, run: NamedTrajectory) -> str:
@@ -74,14 +74,14 @@ async def write_feedback(
 
     Raises BadRequest, InvalidId, NotFound.
     """
-    kept: Any = hone.recorder.redaction.value
+    redact: Any = hone.recorder.redaction.value
     try:
         check_external(name, "the feedback name")
         feedback.check_value(name, value)
         if dry_run:
             return None
         written = await feedback.add_feedback(
-            hone.project, trajectory_id, name, kept(value), kept(comment), call_id, kept(tags)
+            hone.project, trajectory_id, name, redact(value), redact(comment), call_id, redact(tags)
         )
     except ValueError as e:
         raise BadRequest(f"{e}.", param="value") from e
@@ -147,11 +147,11 @@ async def get_alias(project: Project, name: str | None) -> AliasView:
     """Return the alias of that name, or the only alias. Raises NotFound."""
     if name is not None:
         return await aliases.get_alias(project, name)
-    found = await aliases.get_aliases(project)
-    if len(found) != 1:
-        there = ", ".join(a.name for a in found) or "none"
-        raise NotFound(f"name an alias; there are: {there}")
-    return found[0]
+    all_aliases = await aliases.get_aliases(project)
+    if len(all_aliases) != 1:
+        names = ", ".join(a.name for a in all_aliases) or "none"
+        raise NotFound(f"name an alias; there are: {names}")
+    return all_aliases[0]
 
 
 async def _chosen(project: Project, version: str, alias: str | None) -> VersionView:

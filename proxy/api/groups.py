@@ -1,6 +1,6 @@
 """Routes of groups in /hone/v1: close, read, compare, judge records, and the review queue.
 
-Refuses: which group a trajectory joins and what closing does (`recorder.queue.groups`), and which pairs are worth a
+Refuses: which group a trajectory joins and what closing does (`recorder.queue.groups`), and which pairs need a
 review (`recorder.views.review`).
 """
 
@@ -38,8 +38,8 @@ async def show_group(
     hone: Injected, request: AnyRequest, group: Id, tokens: FromQuery[bool] = False
 ) -> Response[bytes]:
     """Return a group with all its trajectories. `tokens` adds token ids and logprobs."""
-    found = await find_group(hone.project, group, caller_of(request).whose.groups_of)
-    return json_response(await load_group(hone.project.store, found, with_tokens=tokens))
+    group_id = await find_group(hone.project, group, caller_of(request).whose.groups_of)
+    return json_response(await load_group(hone.project.store, group_id, with_tokens=tokens))
 
 
 @get("/hone/v1/groups/{group:str}/comparison", responses=response_spec(200, Comparison))
@@ -55,8 +55,8 @@ async def compare_group(
     It compares the best eight, or the two trajectories that `left` and `right` name. A cell does not repeat what a cell
     on its left already has.
     """
-    found = await find_group(hone.project, group, caller_of(request).whose.groups_of)
-    return json_response(await load_comparison(hone.project.store, found, left=left, right=right))
+    group_id = await find_group(hone.project, group, caller_of(request).whose.groups_of)
+    return json_response(await load_comparison(hone.project.store, group_id, left=left, right=right))
 
 
 @get("/hone/v1/groups/{group:str}/judging", responses=response_spec(200, list[ScoreRecord]))
@@ -65,11 +65,11 @@ async def show_judging(
 ) -> Response[bytes]:
     """Return a group's scores, newest first, each with its parts and the judge's replies.
 
-    `prompt`: the id of the score whose prompt to include. `reply`: the number of the reply whose prompt to include,
-    where several made it.
+    `prompt`: the id of a score, to include its prompt. `reply`: the number of the reply to include the prompt of, where
+    a score has several.
     """
-    found = await find_group(hone.project, group, caller_of(request).whose.groups_of)
-    return json_response(await load_judgings(hone.project.store, found, prompt, reply))
+    group_id = await find_group(hone.project, group, caller_of(request).whose.groups_of)
+    return json_response(await load_judgings(hone.project.store, group_id, prompt, reply))
 
 
 @get("/hone/v1/review", responses=response_spec(200, ReviewQueue))
@@ -88,6 +88,6 @@ async def show_review(
     group's id). Pairs that the caller has answered are not returned again.
     """
     caller = caller_of(request)
-    found = await find_group(hone.project, group, caller.whose.groups_of) if group else None
-    asked = QueueRequest(caller_id(caller), alias or None, found, against or None)
-    return json_response(await load_queue(hone.project, asked))
+    group_id = await find_group(hone.project, group, caller.whose.groups_of) if group else None
+    request_for_queue = QueueRequest(caller_id(caller), alias or None, group_id, against or None)
+    return json_response(await load_queue(hone.project, request_for_queue))

@@ -35,8 +35,8 @@ USUAL: Final = 50
 class TrajectoryPage:
     """A page of trajectories. `next`: pass it as `before` to get the next page; null: this is the last.
 
-    `looked_at`: the page is not full, because the scan stopped after so many trajectories; there are more. `snippets`:
-    by trajectory id, the text around the search's matches.
+    `looked_at`: the page is not full, because the scan stopped after this number of trajectories; there may be more.
+    `snippets`: by trajectory id, the text around the search's matches.
     """
 
     trajectories: Sequence[TrajectoryLine]
@@ -49,7 +49,7 @@ class TrajectoryPage:
 class GroupPage:
     """A page of groups. `next`: pass it as `before` to get the next page; null: this is the last.
 
-    `looked_at`: the page is not full, because the scan stopped after so many groups; there are more.
+    `looked_at`: the page is not full, because the scan stopped after this number of groups; there may be more.
     """
 
     groups: Sequence[GroupLine]
@@ -89,7 +89,7 @@ _PAGING: Final[Mapping[str, Parameter]] = {
             "before",
             "query",
             Schema(type=OpenAPIType.STRING),
-            "Begin after this place: the `next` of the page before.",
+            "The `next` of the previous page.",
         ),
         Parameter(
             "limit", "query", Schema(type=OpenAPIType.INTEGER, minimum=1, maximum=MOST, default=USUAL), "How many."
@@ -98,14 +98,16 @@ _PAGING: Final[Mapping[str, Parameter]] = {
 }
 
 
-def _parameter(word: FilterParam) -> Parameter:
-    one = Schema(type=OpenAPIType.STRING, enum=[*word.takes, ""] if word.takes else None)  # as an empty field of a form
-    schema = Schema(type=OpenAPIType.ARRAY, items=one) if word.many else one
-    return Parameter(word.name, "query", schema, word.about)
+def _parameter(param: FilterParam) -> Parameter:
+    one = Schema(
+        type=OpenAPIType.STRING, enum=[*param.takes, ""] if param.takes else None
+    )  # as an empty field of a form
+    schema = Schema(type=OpenAPIType.ARRAY, items=one) if param.many else one
+    return Parameter(param.name, "query", schema, param.about)
 
 
-def _parameters(words: Mapping[str, FilterParam]) -> list[Parameter]:
-    return [*map(_parameter, words.values()), *_PAGING.values()]
+def _parameters(params: Mapping[str, FilterParam]) -> list[Parameter]:
+    return [*map(_parameter, params.values()), *_PAGING.values()]
 
 
 @dataclass
@@ -126,10 +128,10 @@ class _GroupLists(Operation):
 
 async def load_trajectory_page(project: Project, query: ListQuery) -> TrajectoryPage:
     """Load the page of trajectories that a query selects. Raises FilterInvalid."""
-    wanted = parse_trajectory_filter(query.filters)
-    page = await list_trajectories(project, wanted, before=query.before, limit=query.limit)
-    shown = [line.id for line in page.lines] if wanted.search is not None else []
-    around = await load_snippets(project, wanted.search or "", shown)
+    filter_ = parse_trajectory_filter(query.filters)
+    page = await list_trajectories(project, filter_, before=query.before, limit=query.limit)
+    ids = [line.id for line in page.lines] if filter_.search is not None else []
+    around = await load_snippets(project, filter_.search or "", ids)
     return TrajectoryPage(page.lines, page.next, page.looked_at, around)
 
 

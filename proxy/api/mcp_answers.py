@@ -34,7 +34,7 @@ M = TypeVar("M", bound=BaseModel)
 class TrajectoryList(BaseModel):
     """A page of trajectories. `next`: pass it as `before` to get the next page; null: this is the last.
 
-    `looked_at`: the page is not full, because the scan stopped after so many trajectories; there are more.
+    `looked_at`: the page is not full, because the scan stopped after this number of trajectories; there may be more.
     """
 
     trajectories: list[TrajectoryLine]
@@ -45,7 +45,7 @@ class TrajectoryList(BaseModel):
 class GroupList(BaseModel):
     """A page of groups. `next`: pass it as `before` to get the next page; null: this is the last.
 
-    `looked_at`: the page is not full, because the scan stopped after so many groups; there are more.
+    `looked_at`: the page is not full, because the scan stopped after this number of groups; there may be more.
     """
 
     groups: list[GroupLine]
@@ -163,9 +163,9 @@ class AliasMove(BaseModel):
     previous: str | None
 
 
-def next_page(found: Sequence[Any], limit: int, offset: int) -> int | None:
+def next_page(items: Sequence[Any], limit: int, offset: int) -> int | None:
     """Return the offset of the next page, or None. `found` holds one more than `limit` where there is a next page."""
-    return offset + limit if len(found) > limit else None
+    return offset + limit if len(items) > limit else None
 
 
 def build_transcript(view: TrajectoryView, score: StoredScore | None, first: int, max_chars: int) -> Transcript:
@@ -183,16 +183,16 @@ def build_transcript(view: TrajectoryView, score: StoredScore | None, first: int
     )
 
 
-def build_group_page(group_id: str, found: Page[TrajectoryLine], score: StoredScore | None) -> GroupPage:
+def build_group_page(group_id: str, page: Page[TrajectoryLine], score: StoredScore | None) -> GroupPage:
     """Build a page of a group's members, each with the judge's explanation."""
     explanations = {p.trajectory_id: p.explanation for p in score.parts if p.explanation} if score else {}
-    members = [Member(trajectory=line, explanation=_cut(explanations.get(line.id))) for line in found.lines]
+    members = [Member(trajectory=line, explanation=_cut(explanations.get(line.id))) for line in page.lines]
     judge = score.judge_model if score else None
-    return GroupPage(id=group_id, members=members, next=found.next, judge_model=judge)
+    return GroupPage(id=group_id, members=members, next=page.next, judge_model=judge)
 
 
 def summarize_version(version: VersionView, live: str | None, canary: str | None) -> VersionSummary:
-    """Summarize a version of an alias whose live and canary versions have these ids."""
+    """Summarize a version. `live`, `canary`: the ids of its alias's live and canary versions."""
     return _result_of(VersionSummary, version, live=version.id == live, canary=version.id == canary)
 
 
@@ -210,19 +210,21 @@ def _result_of(model: type[M], source: object, **others: Any) -> M:
 def _message_page(
     messages: Sequence[Message], first: int, max_chars: int
 ) -> tuple[list[TranscriptMessage], int | None]:
-    """Messages from `first` on, up to `max_chars`, and the index of the next. A longer first message is cut."""
-    shown: list[TranscriptMessage] = []
+    """Return the messages from `first` on, up to `max_chars`, and the index of the next. A longer first message
+    is cut.
+    """
+    page: list[TranscriptMessage] = []
     left = max_chars
     for index in range(first, len(messages)):
         text = _text(messages[index])
-        if shown and (len(text) > left or len(shown) == MAX_PAGE):
-            return shown, index
+        if page and (len(text) > left or len(page) == MAX_PAGE):
+            return page, index
         message = TranscriptMessage(
             index=index, role=str(messages[index].get("role", "")), text=text[:left], cut=len(text) > left
         )
-        shown.append(message)
+        page.append(message)
         left -= len(message.text)
-    return shown, None
+    return page, None
 
 
 def _text(message: Message) -> str:

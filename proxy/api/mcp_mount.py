@@ -3,7 +3,7 @@
 Owns: when the server is built, and its lifetime. Refuses: what it does (`proxy.api.mcp_server`).
 
 Importing the SDK takes half a second and building the tools' schemas a quarter more. A proxy starts without both; the
-first request builds them in a thread, while other requests go on.
+first request builds them in a thread, while other requests continue.
 """
 
 from __future__ import annotations

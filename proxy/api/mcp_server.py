@@ -70,8 +70,8 @@ MAX_BODY_BYTES: Final = 1024 * 1024
 P = ParamSpec("P")
 T = TypeVar("T")
 Page = Annotated[int, Field(ge=1, le=MAX_PAGE, description="How many, newest first.")]
-Before = Annotated[str | None, Field(max_length=200, description="The `next` of the page before.")]
-Offset = Annotated[int, Field(ge=0, description="How many to skip: the `next` of the page before.")]
+Before = Annotated[str | None, Field(max_length=200, description="The `next` of the previous page.")]
+Offset = Annotated[int, Field(ge=0, description="How many to skip: the `next` of the previous page.")]
 Name = Annotated[str, Field(min_length=1, max_length=300, description="Hone's own id, or the id that the caller gave.")]
 GroupPart = Annotated[
     str | None,
@@ -150,9 +150,9 @@ class HoneMcp:
     ) -> TrajectoryList:
         """List recorded trajectories, newest first, with their rewards. Needs the scope `read`."""
         hone = self._for(context, KeyScope.READ)
-        wanted = TrajectoryFilter(states=tuple(states or ()), purpose=purpose, alias=alias, group=group)
-        found = await list_trajectories(hone.project, wanted, before=before, limit=limit)
-        return TrajectoryList(trajectories=list(found.lines), next=found.next, looked_at=found.looked_at)
+        filter_ = TrajectoryFilter(states=tuple(states or ()), purpose=purpose, alias=alias, group=group)
+        page = await list_trajectories(hone.project, filter_, before=before, limit=limit)
+        return TrajectoryList(trajectories=list(page.lines), next=page.next, looked_at=page.looked_at)
 
     async def read_trajectory(
         self,
@@ -164,8 +164,8 @@ class HoneMcp:
     ) -> Transcript:
         """Read one trajectory: its conversation, calls, score and feedback. Needs the scope `read`."""
         hone = self._for(context, KeyScope.READ)
-        found = await find_trajectory(hone.project, trajectory, group)
-        view = await load_trajectory(hone.project.store, found)
+        trajectory_id = await find_trajectory(hone.project, trajectory, group)
+        view = await load_trajectory(hone.project.store, trajectory_id)
         return build_transcript(view, await _score_of(hone, view.group_id), from_message, max_chars)
 
     async def list_groups(
@@ -178,9 +178,9 @@ class HoneMcp:
     ) -> GroupList:
         """List groups of trajectories at the same task, newest first. Needs the scope `read`."""
         hone = self._for(context, KeyScope.READ)
-        wanted = GroupFilter(states=tuple(states or ()), alias=alias)
-        found = await list_groups(hone.project, wanted, before=before, limit=limit)
-        return GroupList(groups=list(found.lines), next=found.next, looked_at=found.looked_at)
+        filter_ = GroupFilter(states=tuple(states or ()), alias=alias)
+        page = await list_groups(hone.project, filter_, before=before, limit=limit)
+        return GroupList(groups=list(page.lines), next=page.next, looked_at=page.looked_at)
 
     async def read_group(
         self, context: Context[Any, Any], group: Name, limit: Page = 20, before: Before = None
@@ -189,8 +189,8 @@ class HoneMcp:
         hone = self._for(context, KeyScope.READ)
         group_id = await find_group(hone.project, group)
         members = TrajectoryFilter(group=group_id)
-        found = await list_trajectories(hone.project, members, before=before, limit=limit)
-        return build_group_page(group_id, found, await _score_of(hone, group_id))
+        page = await list_trajectories(hone.project, members, before=before, limit=limit)
+        return build_group_page(group_id, page, await _score_of(hone, group_id))
 
     async def list_review(
         self,
@@ -200,21 +200,21 @@ class HoneMcp:
     ) -> ReviewPairs:
         """List pairs of trajectories that need a person's choice, each with its reason. Needs the scope `read`."""
         hone = self._for(context, KeyScope.READ)
-        found = await load_queue(hone.project, QueueRequest(caller_id(_caller(context)), alias), limit=limit)
-        return ReviewPairs(pairs=list(found.entries), disputed=found.disputed)
+        queue = await load_queue(hone.project, QueueRequest(caller_id(_caller(context)), alias), limit=limit)
+        return ReviewPairs(pairs=list(queue.entries), disputed=queue.disputed)
 
     async def list_versions(
         self, context: Context[Any, Any], alias: Alias = None, limit: Page = 20, offset: Offset = 0
     ) -> VersionPage:
         """List the versions of one alias or of all, newest first, and which are in service. Needs the scope `read`."""
         hone = self._for(context, KeyScope.READ)
-        found: list[VersionSummary] = []
+        summaries: list[VersionSummary] = []
         for one in await get_aliases(hone.project):
             if alias in (None, one.name):
                 listed = await list_versions(hone.project.store, one.id)
-                found += [summarize_version(v, one.live_version_id, one.canary_version_id) for v in listed]
-        found.sort(key=lambda v: v.created_at, reverse=True)
-        page = found[offset : offset + limit + 1]
+                summaries += [summarize_version(v, one.live_version_id, one.canary_version_id) for v in listed]
+        summaries.sort(key=lambda v: v.created_at, reverse=True)
+        page = summaries[offset : offset + limit + 1]
         return VersionPage(versions=page[:limit], next=next_page(page, limit, offset))
 
     # --- feedback and versions
@@ -235,7 +235,7 @@ class HoneMcp:
         hone = self._for(context, KeyScope.FEEDBACK)
         own = await own_trajectory_id(hone, _caller(context), trajectory, group)
         written = await write_feedback(hone, own, name, value, comment=comment, call_id=call_id)
-        assert written is not None, "no dry run was asked for"
+        assert written is not None, "no dry run was requested"
         return RecordedFeedback(feedback_id=written, trajectory_id=own)
 
     async def promote(

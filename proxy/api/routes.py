@@ -53,15 +53,17 @@ OPENAPI: Final = OpenAPIConfig(
 def methods_at(path: str) -> list[str]:
     """Return the methods that a path of these routes has, as a 405 names them in `Allow`."""
     parts = path.rstrip("/").split("/")
-    found = {"OPTIONS"}
+    methods = {"OPTIONS"}
     for handler in HANDLERS:
         for template in handler.paths:
-            wanted = template.split("/")
-            if wanted[-1].endswith(":path}"):  # a name that may hold slashes: all that is left
-                wanted += [wanted[-1]] * (len(parts) - len(wanted))
-            if len(wanted) == len(parts) and all(w == p or w[:1] == "{" for w, p in zip(wanted, parts, strict=True)):
-                found |= set(handler.http_methods)
-    return sorted(found)
+            segments = template.split("/")
+            if segments[-1].endswith(":path}"):  # a name that may hold slashes: all that is left
+                segments += [segments[-1]] * (len(parts) - len(segments))
+            if len(segments) == len(parts) and all(
+                w == p or w[:1] == "{" for w, p in zip(segments, parts, strict=True)
+            ):
+                methods |= set(handler.http_methods)
+    return sorted(methods)
 
 
 async def tell_options(request: AnyRequest) -> Response[None] | None:

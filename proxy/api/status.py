@@ -1,7 +1,7 @@
 """Status in /hone/v1: the project, the judge, tools, settings and keys. Read-only.
 
 Owns: these routes, what only this process knows (its settings, its MCP servers), and the cache of views that are slow
-on a large store: one query serves all callers, who get the previous view meanwhile. Refuses: the queries
+on a large store: one query serves all callers, which get the previous view meanwhile. Refuses: the queries
 (`recorder.views.status`), and changing keys (pages and command line).
 """
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 PATIENCE_S: Final = 0.1  # a page may take 150 ms; with 100,000 trajectories the whole status takes most of a second
 SLOW_S: Final = 0.5  # a slower view is not loaded again at once
-RESTS: Final = 10.0  # but after a pause of so many times its duration: a tenth of a core at most
+RESTS: Final = 10.0  # but after a pause of this many times its duration: at most a tenth of a core
 STALE_S: Final = 30.0  # an older view is never returned
 
 
@@ -40,7 +40,7 @@ class _CachedView(Generic[T]):
 
 
 class StaleWhileRevalidate(Generic[T]):
-    """Caches one view, and loads it again in the background when it is asked for."""
+    """Caches one view, and loads it again in the background when it is requested."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
         self._ask = ask
@@ -62,7 +62,7 @@ class StaleWhileRevalidate(Generic[T]):
 
     def _asked(self) -> asyncio.Task[_CachedView[T]]:
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._find(), name="a kept view")
+            self._asking = asyncio.create_task(self._find(), name="a cached view")
             self._asking.add_done_callback(_retrieve_error)
         return self._asking
 
@@ -128,31 +128,31 @@ class StatusService:
         return ToolsView(self._servers, await self._tooling.now())
 
 
-ForStanding = NamedDependency[StatusService]
+ForStatusService = NamedDependency[StatusService]
 
 
 @get("/hone/v1/status", responses=response_spec(200, Status))
-async def show_status(stands: ForStanding) -> Response[bytes]:
+async def show_status(status_service: ForStatusService) -> Response[bytes]:
     """Return engines and their health, aliases and their versions, the progress of learning, and alarms."""
-    return json_response(await stands.status())
+    return json_response(await status_service.status())
 
 
 @get("/hone/v1/judge", responses=response_spec(200, JudgingView))
-async def show_judge(stands: ForStanding) -> Response[bytes]:
+async def show_judge(status_service: ForStatusService) -> Response[bytes]:
     """Return groups by state, the judge's latency, tokens and cost by day and model, its agreement, and failures."""
-    return json_response(await stands.judging())
+    return json_response(await status_service.judging())
 
 
 @get("/hone/v1/tools", responses=response_spec(200, ToolsView))
-async def show_tools(stands: ForStanding) -> Response[bytes]:
+async def show_tools(status_service: ForStatusService) -> Response[bytes]:
     """Return the MCP servers and, by tool, the newest tool calls: outcomes, latency, and the last errors."""
-    return json_response(await stands.tools())
+    return json_response(await status_service.tools())
 
 
 @get("/hone/v1/settings", responses=response_spec(200, list[Setting]))
-async def show_settings(stands: ForStanding) -> Response[bytes]:
+async def show_settings(status_service: ForStatusService) -> Response[bytes]:
     """Return the settings in force and where each value came from, secrets masked."""
-    return json_response(stands.settings)
+    return json_response(status_service.settings)
 
 
 @get("/hone/v1/keys", responses=response_spec(200, list[KeyView]))

@@ -122,8 +122,8 @@ async def show_trajectory(
 ) -> Response[bytes]:
     """Return one trajectory with its calls, its `conversation` message by message, its `outcome` and its `timeline`.
     `tokens` adds the exact ids and logprobs."""
-    found = await find_trajectory(hone.project, trajectory, group)
-    view = await load_trajectory(hone.project.store, found, with_tokens=tokens)
+    trajectory_id = await find_trajectory(hone.project, trajectory, group)
+    view = await load_trajectory(hone.project.store, trajectory_id, with_tokens=tokens)
     return json_response(detail_json(await build_detail(hone.project.store, view)))
 
 
@@ -155,7 +155,7 @@ async def _own(hone: HoneActions, request: AnyRequest, named: str) -> str:
 
 
 async def _addressed(hone: HoneActions, request: AnyRequest) -> str:
-    """The internal id of the trajectory that the path, the key or a header names."""
+    """Return the internal id of the trajectory that the path, the key or a header names."""
     address: Address = request.scope["hone.stated"].address  # type: ignore[typeddict-item]  # put there by the gate
     if address.trajectory is None:
         raise BadRequest(
@@ -188,13 +188,13 @@ async def _note(hone: HoneActions, trajectory_id: str, data: NewFeedback) -> Rec
 
 
 async def _family(hone: HoneActions, caller: Caller, run: NamedTrajectory) -> str | None:
-    """The owner of a trajectory's new key: the key that created it, else the caller's. Raises Forbidden."""
+    """Return the owner of a trajectory's new key: the key that created it, else the caller's. Raises Forbidden."""
     try:
         made_by = await find_owner(hone.project.store, await trajectory_id_at(hone, run))
     except NotFound:
         made_by = ""
     if not caller.whose.may_name(made_by):
-        raise Forbidden(f"the trajectory {run} belongs to another key: name one of your own.")
+        raise Forbidden(f"the trajectory {run} belongs to another key: use a trajectory of your own.")
     return made_by or caller.whose.key or None
 
 

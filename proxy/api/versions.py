@@ -11,7 +11,7 @@ from litestar import Response, get
 from litestar.params import FromQuery, PathParameter
 
 from proxy.api.route_parts import Injected, json_response, response_spec
-from proxy.api.status import ForStanding
+from proxy.api.status import ForStatusService
 from proxy.errors import UnknownObject
 from recorder.registry.aliases import AliasView, get_aliases
 from recorder.registry.moves import VersionMove, list_moves
@@ -40,7 +40,7 @@ async def show_versions(hone: Injected, alias: FromQuery[str | None] = None) -> 
 
 @get("/hone/v1/versions/moves", responses=response_spec(200, list[VersionMove]))
 async def show_moves(hone: Injected, alias: FromQuery[str | None] = None) -> Response[bytes]:
-    """Return the last hundred decisions about versions, newest first: by whom, why, and with which figures."""
+    """Return the last hundred decisions about versions, newest first, each with its author, reason and figures."""
     return json_response(await list_moves(hone.project, alias=alias))
 
 
@@ -65,6 +65,8 @@ async def show_steps(
 
 
 @get("/hone/v1/training", responses=response_spec(200, TrainingOverview))
-async def show_training(hone: Injected, stands: ForStanding, alias: FromQuery[str | None] = None) -> Response[bytes]:
+async def show_training(
+    hone: Injected, status_service: ForStatusService, alias: FromQuery[str | None] = None
+) -> Response[bytes]:
     """Return what training waits for, budgets spent, the newest steps, campaigns, and outcomes by ledger code."""
-    return json_response(await training_overview(hone.project, stands.loop, alias))
+    return json_response(await training_overview(hone.project, status_service.loop, alias))

@@ -91,26 +91,28 @@ class Attributor:
         self, target: Target | None, stated: StatedAddress, request: RecordedRequest, hints: AttributionHints
     ) -> Attribution:
         address = stated.address
-        answered = await self._answered(request, address.whose)
+        previous = await self._answered(request, address.whose)
         if address.trajectory is not None and stated.source is not None:
             ref = await self._at(target, stated, request)
-            if answered is not None and answered[1].id == ref.id:
-                return Attribution(stated.source, Confidence.STATED, ref, answered[0])
+            if previous is not None and previous[1].id == ref.id:
+                return Attribution(stated.source, Confidence.STATED, ref, previous[0])
             parent = await self._recorder.find.parent_in(ref, request.messages)
             return Attribution(stated.source, Confidence.STATED, ref, parent)
-        found, session = await self._find(stated, request, hints, answered)
-        if found.trajectory is not None:
-            return Attribution(found.source, found.confidence, found.trajectory, found.parent)
+        resolution, session = await self._find(stated, request, hints, previous)
+        if resolution.trajectory is not None:
+            return Attribution(resolution.source, resolution.confidence, resolution.trajectory, resolution.parent)
         if address.group is not None and stated.source is not None:
             ref = await self._at(target, stated, request, session)
             return Attribution(stated.source, Confidence.STATED, ref)
         ref = self._recorder.new_trajectory(address, self._offer(target, str(random.random()), address), session)
         # An ambiguous call gets a trajectory of its own, and keeps its confidence.
-        source, confidence = (found.source, found.confidence) if found.source != "none" else ("new", Confidence.NEW)
+        source, confidence = (
+            (resolution.source, resolution.confidence) if resolution.source != "none" else ("new", Confidence.NEW)
+        )
         return Attribution(source, confidence, ref)
 
     async def _answered(self, request: RecordedRequest, whose: KeyAccess) -> Answered | None:
-        """The recorded answer that a request names as its previous response, and its trajectory."""
+        """Return the recorded answer that a request names as its previous response, and its trajectory."""
         if request.previous_response_id is None:
             return None
         return await self._recorder.find.answered(self._project_id, request.previous_response_id, whose)
@@ -118,11 +120,11 @@ class Attributor:
     async def _find(
         self, stated: StatedAddress, request: RecordedRequest, hints: AttributionHints, answered: Answered | None
     ) -> tuple[Resolution, str | None]:
-        """The trajectory that a call continues, and the session under which it is found or created."""
+        """Return the trajectory that a call continues, and the session under which it is found or created."""
         if hints.found:
             return await self._find_hinted(stated, request, hints, answered)
         if answered is not None:
-            return _going_on(answered), None
+            return _continuation(answered), None
         whose = stated.address.whose
         return await self._recorder.find.run(self._project_id, request.messages, request, whose), None
 
@@ -137,11 +139,11 @@ class Attributor:
             if within is not None:
                 return within, str(named)
         if answered is not None:
-            return _going_on(answered), None
+            return _continuation(answered), None
         whose = stated.address.whose
-        found = await self._recorder.find.issued(self._project_id, request.messages, whose)
-        if found is not NOTHING_FOUND:
-            return found, None
+        resolution = await self._recorder.find.issued(self._project_id, request.messages, whose)
+        if resolution is not NOTHING_FOUND:
+            return resolution, None
         of_body = hints.session(of_header=False)
         if named is None and of_body is not None:
             within = await self._in_session(of_body, stated, request, hints)
@@ -152,20 +154,20 @@ class Attributor:
     async def _find_loosely(
         self, request: RecordedRequest, hints: AttributionHints, whose: KeyAccess, shared: list[Hint]
     ) -> tuple[Resolution, str | None]:
-        """By evidence that proves no trajectory by itself: a retry, the history, shared names, a trace."""
+        """Find by evidence that proves no trajectory by itself: a retry, the history, shared names, a trace."""
         names = {str(hint): hint.source for hint in (*shared, *hints.of(HintKind.LOOSE))}
         traces = [str(hint) for hint in hints.of(HintKind.TRACE)]
-        found = await self._recorder.find.retried(self._project_id, request, whose)
-        if found is NOTHING_FOUND:
-            found = await self._recorder.find.lineage(self._project_id, request.messages, names, traces, whose)
-        if found is NOTHING_FOUND:
-            found = await self._recorder.find.traced(self._project_id, traces, request.messages, whose)
-        return found, next(iter(names), None)
+        resolution = await self._recorder.find.retried(self._project_id, request, whose)
+        if resolution is NOTHING_FOUND:
+            resolution = await self._recorder.find.lineage(self._project_id, request.messages, names, traces, whose)
+        if resolution is NOTHING_FOUND:
+            resolution = await self._recorder.find.traced(self._project_id, traces, request.messages, whose)
+        return resolution, next(iter(names), None)
 
     async def _in_session(
         self, named: Hint, stated: StatedAddress, request: RecordedRequest, hints: AttributionHints
     ) -> Resolution | None:
-        found = await self._recorder.find.in_session(
+        resolution = await self._recorder.find.in_session(
             self._project_id,
             str(named),
             stated.address.group,
@@ -173,7 +175,11 @@ class Attributor:
             sub_agent=hints.sub_agent,
             whose=stated.address.whose,
         )
-        return replace(found, source=named.source) if found is not None and found.source == "session" else found
+        return (
+            replace(resolution, source=named.source)
+            if resolution is not None and resolution.source == "session"
+            else resolution
+        )
 
     async def _at(
         self, target: Target | None, stated: StatedAddress, request: RecordedRequest, session: str | None = None
@@ -201,5 +207,5 @@ def _alias_id(target: Target | None) -> str | None:
     return target.alias.id if target is not None else None
 
 
-def _going_on(answered: Answered) -> Resolution:
+def _continuation(answered: Answered) -> Resolution:
     return Resolution("response_id", Confidence.EXACT, *answered)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def ensure_context(ctx: click.Context) -> Context:
-    """The context object of all commands below `ctx` (`ctx.obj`), created at the first call."""
+    """Return the context object of all commands below `ctx` (`ctx.obj`); the first call creates it."""
     if not isinstance(ctx.obj, Context):
         ctx.obj = Context(_load_settings)
     return ctx.obj
@@ -76,7 +76,7 @@ def _shared_options() -> list[click.Option]:
             type=path,
             expose_value=False,
             callback=keep("data"),
-            help="Data folder [.hone beside the file].",
+            help="Data folder [.hone next to the file].",
         ),
         click.Option(["--json"], is_flag=True, expose_value=False, callback=keep("json"), help="Print JSON."),
         click.Option(

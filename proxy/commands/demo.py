@@ -33,8 +33,8 @@ def demo(click_context: click.Context, data: Path | None, seed: int | None, keep
     from proxy.doctor.environment import EnvironmentNeeds, probe_python
     from recorder.base.findings import FindingLevel
 
-    found = asyncio.run(probe_python(sys.executable, EnvironmentNeeds(engine=True, training=True)))
-    if in_the_way := [one for one in found if one.verdict is FindingLevel.WRONG]:
+    findings = asyncio.run(probe_python(sys.executable, EnvironmentNeeds(engine=True, training=True)))
+    if in_the_way := [one for one in findings if one.verdict is FindingLevel.WRONG]:
         for one in in_the_way:
             print_finding(one)
         click_context.exit(FAILED)
@@ -51,7 +51,9 @@ def examples_root(package: Path = Path(proxy.__file__).parent) -> Path:
     for root in (package / "shipped", package.parent):
         if root.joinpath(*MODULE.split(".")).with_suffix(".py").is_file():
             return root
-    raise click.ClickException(f"the demo's files are not beside {package}: reinstall Hone from a wheel or a clone")
+    raise click.ClickException(
+        f"the demo's files are missing next to {package}: reinstall Hone from a wheel or a clone"
+    )
 
 
 def _environment(root: Path) -> dict[str, str]:

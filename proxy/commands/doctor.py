@@ -26,7 +26,7 @@ _COLOURS: Final = {"fine": "green", "note": "yellow", "wrong": "red", "skipped":
 @click.option("--model", "models", multiple=True, metavar="NAME", help="A model of the engine to serve. Repeatable.")
 @click.pass_context
 def doctor(click_context: click.Context, engines: tuple[str, ...], models: tuple[str, ...]) -> None:
-    """Check everything that Hone needs, and say what to do. The exit status is 1 if something is wrong."""
+    """Check everything that Hone needs, and show what to do. The exit status is 1 if something is wrong."""
     from proxy.doctor.checkup import check_all
     from proxy.settings.display import as_environment
     from proxy.supervision.run_file import read_run_file

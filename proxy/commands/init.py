@@ -41,9 +41,9 @@ def _name(_ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @click.pass_context
 def init(click_context: click.Context, base: str | None, alias: str, force: bool) -> None:
-    """Write a commented hone.toml from what is found: a running engine, models, a GPU, a judge's key.
+    """Write a commented hone.toml for this machine: its running engine, models, GPU and a judge's key.
 
-    The command asks nothing, and writes no key's value.
+    The command asks no questions, and writes the value of no key.
     """
     from proxy.doctor.discovery import HEAD, discover, first_settings
     from proxy.settings.loader import FILE_NAME
@@ -52,12 +52,12 @@ def init(click_context: click.Context, base: str | None, alias: str, force: bool
     context = ensure_context(click_context)
     file = context.config or Path(FILE_NAME)
     _refuse_to_replace(file, force)
-    found = asyncio.run(discover())
-    lines = first_settings(found, alias, _from_anywhere(base))
+    discovery = asyncio.run(discover())
+    lines = first_settings(discovery, alias, _from_anywhere(base))
     _write(file, as_toml(HEAD, lines))
     written = {".".join(line.path): line.value for line in lines if not line.off}
     if context.json:
-        write_json({"file": str(file), "settings": written, "found": found.as_json()})
+        write_json({"file": str(file), "settings": written, "found": discovery.as_json()})
         return
     echo(f"wrote {file}:")
     for line in lines:

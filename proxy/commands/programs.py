@@ -1,4 +1,4 @@
-"""`hone up`, `serve` and `engine`: the commands that run until they are stopped.
+"""`hone up`, `serve` and `engine`: the commands that run until someone stops them.
 
 Owns: their flags, and logging to the terminal. Refuses: the work (`proxy.supervision.up`, `proxy.supervision.serve`,
 `proxy.supervision.supervisor`).
@@ -82,7 +82,7 @@ def serve(
     worker: int | None,
     meet: Path | None,
 ) -> None:
-    """Run the proxy in front of an engine: the one named with --engine, else the one of hone.toml."""
+    """Run the proxy for an engine: the one that --engine names, else the one of hone.toml."""
     context.override("mcp", dict(map(_server, servers)) or None)
     context.override("proxy.mcp_prefix", mcp_prefix)
     loaded = context.loaded()

@@ -26,26 +26,24 @@ if TYPE_CHECKING:
     from recorder.registry.versions import VersionView
     from recorder.store.database import Project
 
-_METRICS = {"reward": "reward_mean", "kl": "kl_engine", "tokens": "tokens"}  # column → the trainer's name of it
+_METRICS = {"reward": "reward_mean", "kl": "kl_engine", "tokens": "tokens"}  # column → the trainer's name of the figure
 _PADDING = (0, 1)
 
 
 @click.command()
 @click.argument("alias", required=False, shell_complete=completion.aliases)
-@click.option(
-    "--moves", is_flag=True, help="Show decisions about versions instead: when, by whom, why, with which figures."
-)
+@click.option("--moves", is_flag=True, help="Show decisions about versions instead: time, author, reason and figures.")
 @click.pass_obj
 def versions(context: Context, alias: str | None, moves: bool) -> None:
     """List the versions of ALIAS, or of every alias, newest first."""
     if moves:
         _print_moves(context, run(context, lambda project: _moves(project, alias)))
         return
-    found = run(context, lambda project: _versions(project, alias))
+    listed = run(context, lambda project: _versions(project, alias))
     if context.json:
-        write_json([_version_json(a, v) for a, vs in found for v in vs])
+        write_json([_version_json(a, v) for a, vs in listed for v in vs])
         return
-    for one, its_versions in found:
+    for one, its_versions in listed:
         columns = ("version", "state", "parent", "verified", "since", *_METRICS, "reason")
         names = {v.id: v.name for v in its_versions}
         show(build_table(columns, (_row(one, v, names) for v in its_versions), padding=_PADDING), folded=True)
@@ -74,12 +72,12 @@ async def _moves(project: Project, alias: str | None) -> list[VersionMove]:
     return await list_moves(project, alias=one.name if one else None)
 
 
-def _print_moves(context: Context, found: list[VersionMove]) -> None:
+def _print_moves(context: Context, moves: list[VersionMove]) -> None:
     if context.json:
-        write_json([asdict(move) for move in found])
+        write_json([asdict(move) for move in moves])
         return
     columns = ("when", "version", "move", "who", "why", "figures")
-    show(build_table(columns, map(_move_row, found), padding=_PADDING), folded=True)
+    show(build_table(columns, map(_move_row, moves), padding=_PADDING), folded=True)
 
 
 def _move_row(move: VersionMove) -> list[Text]:
@@ -91,7 +89,7 @@ def _move_row(move: VersionMove) -> list[Text]:
 @click.command()
 @click.argument("version", shell_complete=completion.versions)
 @click.option("--alias", help="The alias, if there are several.", shell_complete=completion.aliases)
-@click.option("--why", help="The reason, in your words. It is stored with the decision.")
+@click.option("--why", help="The reason. It is stored with the decision.")
 @click.pass_obj
 def promote(context: Context, version: str, alias: str | None, why: str | None) -> None:
     """Make VERSION live: its number or name (helpdesk@3)."""
@@ -104,7 +102,7 @@ def promote(context: Context, version: str, alias: str | None, why: str | None) 
 @click.argument("version", shell_complete=completion.versions)
 @click.argument("percent", type=click.FloatRange(0, 100))
 @click.option("--alias", help="The alias, if there are several.", shell_complete=completion.aliases)
-@click.option("--why", help="The reason, in your words. It is stored with the decision.")
+@click.option("--why", help="The reason. It is stored with the decision.")
 @click.pass_obj
 def canary(context: Context, version: str, percent: float, alias: str | None, why: str | None) -> None:
     """Give VERSION (its number or name) PERCENT of new groups, which makes it the canary.
@@ -124,7 +122,7 @@ def canary(context: Context, version: str, percent: float, alias: str | None, wh
 
 @click.command()
 @click.argument("alias", required=False, shell_complete=completion.aliases)
-@click.option("--why", help="The reason, in your words. It is stored with the decision.")
+@click.option("--why", help="The reason. It is stored with the decision.")
 @click.pass_obj
 def rollback(context: Context, alias: str | None, why: str | None) -> None:
     """Remove the canary of ALIAS; without a canary, return to the version that was live before.
@@ -141,7 +139,7 @@ def _print_move(context: Context, moved: MovedAlias) -> None:
     if context.json:
         write_json_line({"alias": after.alias_name, "live": after.name, "previous": before})
     else:
-        echo(f"{after.name} is live" + (f" ({before} left)" if before and before != after.name else ""))
+        echo(f"{after.name} is live" + (f" (replaces {before})" if before and before != after.name else ""))
 
 
 def _version_json(alias: AliasView, version: VersionView) -> dict[str, Any]:
@@ -167,7 +165,7 @@ def _version_json(alias: AliasView, version: VersionView) -> dict[str, Any]:
 
 
 def _state(alias: AliasView, version: VersionView) -> tuple[str, str]:
-    """A version's state as it is shown, and its colour."""
+    """Return a version's state as text, and its colour."""
     colours = {"live": "bold green", "canary": "yellow", "rejected": "red", "abandoned": "dim", "retired": "dim"}
     shares = {alias.canary_version_id: alias.canary_share}
     if alias.watched_until is not None:

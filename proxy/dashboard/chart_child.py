@@ -1,7 +1,7 @@
-"""The process that draws charts, and its messages: a request is a chart, light or dark; the reply is an SVG.
+"""The process that draws charts, and its messages: a request holds a chart and a colour scheme, the reply an SVG.
 
 The process runs at low priority and ends when the proxy closes the connection. A chart that cannot be drawn ends the
-process, and its error output says why.
+process; its error output has the reason.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class ChartFailed(Exception):
-    """The chart cannot be drawn now. The message says why."""
+    """The chart cannot be drawn now. The message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)

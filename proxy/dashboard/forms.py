@@ -37,15 +37,15 @@ def set_cookie(request: AnyRequest, name: str, value: str, lasts_s: int) -> Cook
 
 def token_for(request: AnyRequest) -> tuple[str, Cookie | None]:
     """The token of this browser's forms, and the cookie to set if the browser has none yet."""
-    kept = _kept(request)
-    if kept is not None:
-        return _token(kept), None
+    own_cookie = _kept(request)
+    if own_cookie is not None:
+        return _token(own_cookie), None
     visitor = secrets.token_urlsafe(32)
     return _token(visitor), set_cookie(request, VISITOR, visitor, 30 * 86400)
 
 
 def form_nonce() -> str:
-    """A value for the field `ONCE` of a form whose change must happen once, however often it is sent."""
+    """A value for the field `ONCE` of a form that must take effect once, however often it is sent."""
     return secrets.token_urlsafe(16)
 
 
@@ -62,8 +62,8 @@ async def check_form(request: AnyRequest) -> None:
     sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if sent != "application/x-www-form-urlencoded":
         raise WrongMediaType(f"the content type is {sent[:80]!r}: send the form as application/x-www-form-urlencoded.")
-    kept, fields = _kept(request), await read_fields(request)
-    if kept is None or not hmac.compare_digest(_token(kept), field_text(fields, FIELD)):
+    cookie, fields = _kept(request), await read_fields(request)
+    if cookie is None or not hmac.compare_digest(_token(cookie), field_text(fields, FIELD)):
         raise Forbidden(
             "the form is from an earlier sign-in or another browser: open its page again and send it from there."
         )
@@ -101,5 +101,5 @@ def _kept(request: AnyRequest) -> str | None:
     return cookie_value(headers, COOKIE) or cookie_value(headers, VISITOR)
 
 
-def _token(kept: str) -> str:
-    return hashlib.sha256(b"hone form\0" + kept.encode()).hexdigest()
+def _token(cookie: str) -> str:
+    return hashlib.sha256(b"hone form\0" + cookie.encode()).hexdigest()

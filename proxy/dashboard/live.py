@@ -33,7 +33,7 @@ from recorder.views.lists.filters import TrajectoryFilter
 from recorder.views.lists.trajectories import TrajectoryLine, list_trajectories
 
 ROWS: Final = 20
-# A gate makes more shadow trajectories at once than the list has rows: they would hide those of agents.
+# A gate creates more shadow trajectories at once than the list has rows: they would hide the agents' own.
 OF_AGENTS: Final = TrajectoryFilter(origins=tuple(origin for origin in Origin if origin is not Origin.SHADOW))
 MAX_LISTENERS: Final = 32  # of one process
 MIN_INTERVAL_S: Final = 0.25  # between two events
@@ -72,8 +72,8 @@ class _LastPublished:
 class LiveStream:
     """The stream, as an ASGI app. One a process."""
 
-    def __init__(self, shown: PageContext, stop: Shutdown) -> None:
-        self._shown = shown
+    def __init__(self, context: PageContext, stop: Shutdown) -> None:
+        self._context = context
         self._stop = stop
         self._listeners: set[_Listener] = set()
         self._feeding: asyncio.Task[None] | None = None
@@ -124,7 +124,7 @@ class LiveStream:
         """Query the store while there are listeners. If this fails, their streams end, and browsers reconnect."""
         published = _LastPublished()
         try:
-            with self._shown.hone.project.store.watch.on(Topic.RUNS) as news:
+            with self._context.hone.project.store.watch.on(Topic.RUNS) as news:
                 self._news = news
                 while self._listeners:
                     try:
@@ -143,13 +143,13 @@ class LiveStream:
 
     async def _query(self, published: _LastPublished) -> None:
         """Publish what changed since the last time. Raises StoreError."""
-        lines = await newest_trajectories(self._shown)
+        lines = await newest_trajectories(self._context)
         if lines != published.lines:
             published.lines = lines
             self._publish("", "live_rows.html", lines=lines)
         if time.monotonic() - published.figures_at >= FIGURES_S:
             published.figures_at = time.monotonic()
-            self._publish(FIGURES, "live_figures.html", stand=await self._shown.stands.status())
+            self._publish(FIGURES, "live_figures.html", overview=await self._context.status_service.status())
 
     def _publish(self, name: str, template: str, **values: object) -> None:
         self._events[name] = encode_event(template_environment().get_template(template).render(**values), name)
@@ -157,9 +157,9 @@ class LiveStream:
             listener.news.set()
 
 
-async def newest_trajectories(shown: PageContext) -> list[TrajectoryLine]:
+async def newest_trajectories(context: PageContext) -> list[TrajectoryLine]:
     """The trajectories on Home, newest first. Raises StoreError."""
-    return list((await list_trajectories(shown.project, OF_AGENTS, limit=ROWS)).lines)
+    return list((await list_trajectories(context.project, OF_AGENTS, limit=ROWS)).lines)
 
 
 def encode_event(html: str, name: str = "") -> bytes:

@@ -125,7 +125,7 @@ def _cost(turn: ConversationMessage) -> int:
     """The estimated size of a message, in bytes."""
     texts = [*turn.texts, turn.thinking or "", *(one.arguments for one in turn.tool_calls)]
     inner = [one.result for one in turn.tool_calls if one.result is not None]
-    inner += [*turn.unselected_choices, *(told for branch in turn.branches for told in branch.messages)]
+    inner += [*turn.unselected_choices, *(message for branch in turn.branches for message in branch.messages)]
     own = sum(min(len(text), SEEN_CHARS + UNFOLDED_CHARS) for text in texts)
     around = _AROUND_BYTES + _AROUND_TEXT_BYTES * (len(texts) + len(turn.media) + len(turn.gateway_calls))
     return around + own * 11 // 10 + sum(map(_cost, inner))
@@ -148,8 +148,8 @@ def without_media(value: Any) -> Any:
         return [without_media(one) for one in value]
     if not isinstance(value, dict):
         return value
-    kept = value.get("type") in (None, "text", "function") or "role" in value
-    return {key: without_media(one) if kept else _named(one) for key, one in value.items()}
+    is_plain = value.get("type") in (None, "text", "function") or "role" in value
+    return {key: without_media(one) if is_plain else _named(one) for key, one in value.items()}
 
 
 def _named(value: Any) -> Any:
@@ -186,11 +186,11 @@ class PageFit:
 
     def cut(self, text: str) -> str:
         """The beginning of a text, with control characters visible; a cut text ends in …."""
-        shown = visible(text[: self.chars])
+        visible_text = visible(text[: self.chars])
         whole = len(text) <= self.chars
-        while (size := len(html.escape(shown).encode("utf-8", "replace"))) > self.chars:
-            shown, whole = shown[: len(shown) * self.chars // size], False
-        return shown if whole else f"{shown}…"
+        while (size := len(html.escape(visible_text).encode("utf-8", "replace"))) > self.chars:
+            visible_text, whole = visible_text[: len(visible_text) * self.chars // size], False
+        return visible_text if whole else f"{visible_text}…"
 
 
 def fit_comparison(compared: Sequence[Comparison]) -> PageFit:
@@ -203,9 +203,9 @@ def fit_comparison(compared: Sequence[Comparison]) -> PageFit:
         turns.append(_prefix([[cell] for cell in one.beginning], room // 3))
         used += sum(map(_size, one.beginning[: turns[-1]]))
         rows.append(_prefix(one.rows, room - used))
-        shown = [*one.beginning[: turns[-1]], *(cell for row in one.rows[: rows[-1]] for cell in row)]
-        markup += used + sum(map(_size, shown[turns[-1] :]))
-        texts += sum(map(_texts, shown))
+        cells = [*one.beginning[: turns[-1]], *(cell for row in one.rows[: rows[-1]] for cell in row)]
+        markup += used + sum(map(_size, cells[turns[-1] :]))
+        texts += sum(map(_texts, cells))
     return PageFit(tuple(turns), tuple(rows), _chars(markup, texts))
 
 
@@ -221,8 +221,8 @@ def fit_pair(beginning: Sequence[ComparisonCell], rows: Sequence[Sequence[Compar
 
 
 def _chars_of(beginning: Sequence[ComparisonCell], rows: Sequence[Sequence[ComparisonCell]]) -> int:
-    shown = [*beginning, *(cell for row in rows for cell in row)]
-    return _chars(sum(map(_size, shown)), sum(map(_texts, shown)))
+    cells = [*beginning, *(cell for row in rows for cell in row)]
+    return _chars(sum(map(_size, cells)), sum(map(_texts, cells)))
 
 
 def _chars(markup: int, texts: int) -> int:
@@ -241,8 +241,8 @@ def _prefix(rows: Sequence[Sequence[ComparisonCell]], room: int) -> int:
 def _size(cell: ComparisonCell) -> int:
     if cell.state == "missing" or cell.role is None:
         return _MISSING
-    words = sum(_named_part(word, 48) for word in cell.differences[:4])
-    return _CELL + words + _TEXT * _texts(cell) + sum(map(_call_size, cell.calls[:CALLS]))
+    names = sum(_named_part(name, 48) for name in cell.differences[:4])
+    return _CELL + names + _TEXT * _texts(cell) + sum(map(_call_size, cell.calls[:CALLS]))
 
 
 def _call_size(call: ComparedCall) -> int:
@@ -256,6 +256,6 @@ def _named_part(name: str, chars: int) -> int:
 
 
 def _texts(cell: ComparisonCell) -> int:
-    said = bool(cell.text) + bool(cell.thinking)
+    fields = bool(cell.text) + bool(cell.thinking)
     calls = cell.calls[:CALLS]
-    return said + sum(min(len(call.arguments), ARGUMENTS) + (call.result is not None) for call in calls)
+    return fields + sum(min(len(call.arguments), ARGUMENTS) + (call.result is not None) for call in calls)

@@ -19,7 +19,7 @@ class PageContext:
 
     hone: HoneActions  # changes go through it
     project: Project  # read-only connections of the pages, with a query time limit
-    stands: StatusService  # status of the project and of this process
+    status_service: StatusService  # status of the project and of this process
     drawer: ChartDrawer  # its creator closes it
     tries: LoginThrottle = field(default_factory=LoginThrottle)
 

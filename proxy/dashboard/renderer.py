@@ -93,12 +93,12 @@ _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/sv
 @functools.cache
 def _files() -> dict[str, tuple[bytes, str, str]]:
     """Name → content, its type, its tag."""
-    found = {}
+    files = {}
     for path in sorted((HERE / "static").iterdir()):
         if path.suffix in _TYPES:
             content = path.read_bytes()
-            found[path.name] = (content, _TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:16]}"')
-    return found
+            files[path.name] = (content, _TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:16]}"')
+    return files
 
 
 @get("/static/{name:str}", include_in_schema=False)
@@ -107,7 +107,7 @@ async def static_file(request: AnyRequest, name: FromPath[str]) -> Response[byte
     if name not in _files():
         raise UnknownObject(f"there is no static file {name[:100]!r}.")
     content, kind, tag = _files()[name]
-    told = page_headers() | {"etag": tag, "cache-control": "no-cache"}
+    headers = page_headers() | {"etag": tag, "cache-control": "no-cache"}
     if request.headers.get("if-none-match") == tag:
-        return Response(b"", status_code=304, headers=told, media_type=kind)
-    return Response(content, headers=told, media_type=kind)
+        return Response(b"", status_code=304, headers=headers, media_type=kind)
+    return Response(content, headers=headers, media_type=kind)

@@ -107,12 +107,12 @@ async def old_address(request: AnyRequest) -> None:
     raise UnknownObject(f"there is no page {request.url.path[:200]!r}.")
 
 
-def page_routes(shown: PageContext, stop: Shutdown) -> Router:
+def page_routes(context: PageContext, stop: Shutdown) -> Router:
     """All pages, for the app."""
     return Router(
         "/hone",
-        route_handlers=[*HANDLERS, old_address, _live(LiveStream(shown, stop))],
-        dependencies={"shown": Provide(lambda: shown, sync_to_thread=False)},
+        route_handlers=[*HANDLERS, old_address, _live(LiveStream(context, stop))],
+        dependencies={"context": Provide(lambda: context, sync_to_thread=False)},
         before_request=redirect_or_check,
         after_request=add_page_headers,
         include_in_schema=False,
@@ -120,7 +120,7 @@ def page_routes(shown: PageContext, stop: Shutdown) -> Router:
 
 
 def _live(live: LiveStream) -> ASGIRouteHandler:
-    """The stream of the first page: it says when it ends, which the framework's own would not."""
+    """Return the route of Home's event stream, as raw ASGI: it notices a client's disconnect and a shutdown."""
 
     async def handler(scope: LitestarScope, receive: LitestarReceive, send: LitestarSend) -> None:
         await live(cast(Scope, scope), cast(Receive, receive), cast(Send, send))

@@ -21,5 +21,5 @@ _FALLBACK: Dialect = DIALECTS[ChatDialect.path]
 
 
 def format_of(path: str) -> Dialect:
-    """Return the dialect of a path, or of the route above it; otherwise chat's, whose errors are OpenAI's."""
+    """Return the dialect of a path, or of the route above it; otherwise chat's, with OpenAI's errors."""
     return next((d for route, d in DIALECTS.items() if path == route or path.startswith(route + "/")), _FALLBACK)

@@ -1,7 +1,7 @@
-"""The interface of a wire format: a class that reads requests, and one object per call that reads its answer.
+"""The interface of a wire format: a class that reads requests, and one object for each call that reads its answer.
 
-Refuses: any format. A dialect never knows about versions, groups, keys or rewards; the serving path never knows what is
-inside a body.
+Refuses: any format. A dialect does not know versions, groups, keys or rewards; the serving path does not know what a
+body holds.
 
 For each call `Dialect.read(body)` returns a `CallReader`, which holds the recorder's `RecordedRequest` and builds the
 engine's body. `CallReader.answer()` returns an `Answer`: it takes what the engine sends, returns what the client gets,
@@ -49,10 +49,10 @@ class Answer(Protocol):
     finished: bool  # every choice is finished
     over: bool  # the engine has marked the end
     begun: bool  # something was sampled
-    error: str | None  # an error inside the engine's answer: not passed on here, the serving path sends it
+    error: str | None  # an error inside the engine's answer; the serving path sends it, not this object
 
     def body(self, data: bytes) -> bytes:
-        """Return the client's form of a whole answer. Raises EngineFailed for something that is not an answer."""
+        """Return the client's form of a whole answer. Raises EngineFailed if `data` is not an answer."""
 
     def event(self, data: bytes) -> bytes:
         """Return the client's bytes for one event of a stream, perhaps none. Raises EngineFailed.
@@ -61,7 +61,7 @@ class Answer(Protocol):
         """
 
     def tail(self) -> bytes:
-        """Return what was held back, to be sent after the commit."""
+        """Return the bytes that `event` held back, to be sent after the commit."""
 
     def sampled(self) -> RecordableAnswer:
         """Return the recordable parts, also of an answer that broke off."""
@@ -74,14 +74,14 @@ class CallReader(Protocol):
     replaced: Mapping[str, float]  # sampling values that replace the client's
 
     @property
-    def plainly(self) -> tuple[str, ...]:
+    def unenforced(self) -> tuple[str, ...]:
         """The features that the client wants enforced, and that the engine does not enforce."""
 
     def override(self, values: Mapping[str, float]) -> None:
         """Replace sampling values for the engine; the client's stay in the request's fields."""
 
-    def as_asked(self) -> None:
-        """Undo relaxed features and replaced values: the answer of this request is not trained on."""
+    def undo_changes(self) -> None:
+        """Restore the client's features and values: the answer to this request is not trained on."""
 
     @property
     def chat(self) -> Mapping[str, Any] | None:

@@ -1,7 +1,7 @@
 """OpenAI's chat completions, as vLLM serves them: `POST /v1/chat/completions`; and what dialects built on chat share.
 
-Owns: this format's requests and answers; and, for every dialect whose engine gets chat completions, the steps from
-checked fields to the engine's body. The engine always returns token ids and logprobs; the client gets only what it
+Owns: this format's requests and answers; and, for every dialect that sends chat completions to the engine, the steps
+from checked fields to the engine's body. The engine always returns token ids and logprobs; the client gets only what it
 asked for. Refuses: fields of other formats (their dialects translate them first), attribution, versions, storage.
 """
 
@@ -163,7 +163,7 @@ class ChatAnswer(FilteredAnswer):
         super().__init__(fields, request)
         self._custom = in_chat.ToolCallBuffer(custom)
         self._hide_reasoning = fields.get("include_reasoning") is False
-        # As the engine does: ids and logprobs would reveal the hidden reasoning.
+        # As in the engine: ids and logprobs would reveal the hidden reasoning.
         self._want_ids = self._want_ids and not self._hide_reasoning
         self._want_logprobs = bool(fields.get("logprobs")) and not self._hide_reasoning
 
@@ -171,18 +171,18 @@ class ChatAnswer(FilteredAnswer):
         message = given["message"]
         self._keeps_choice(given, message)
         if message.get("tool_calls"):
-            message["tool_calls"] = [self._custom.shown(call) for call in message["tool_calls"]]
+            message["tool_calls"] = [self._custom.client_form(call) for call in message["tool_calls"]]
 
     def _keeps_choices(self, chunk: Body, choices: list[Body]) -> bool:
         if not self._want_usage:
             chunk.pop("usage", None)
-        kept = [given for given in choices if self._keeps_choice(given, given["delta"])]
-        if len(kept) < len(choices):
-            chunk["choices"] = kept
-        return bool(kept)
+        kept_choices = [given for given in choices if self._keeps_choice(given, given["delta"])]
+        if len(kept_choices) < len(choices):
+            chunk["choices"] = kept_choices
+        return bool(kept_choices)
 
     def _keeps_choice(self, given: Body, message: Body) -> bool:
-        """Record one choice's part of the answer and filter it; whether anything is left for the client."""
+        """Record one choice's part of the answer and filter it. Return whether anything is left for the client."""
         self.take(given, message)
         if self._custom.names and "delta" in given:
             self._custom.pass_on(given["index"], message, given.get("finish_reason") is not None)

@@ -1,8 +1,8 @@
 """The recordable parts of an engine's chat completion, whole or chunk by chunk.
 
 Owns: choices as they grow (ids, logprobs, message, finish), the prompt's ids, valid counts of usage, and errors that
-the engine puts into a stream. Every dialect whose engine gets chat completions builds its answer on this. Refuses: what
-clients get, and counting.
+the engine puts into a stream. Every dialect that sends chat completions to the engine builds its answer on this.
+Refuses: what clients get, and counting.
 
 Usage is optional: an invalid value never fails a finished answer.
 """
@@ -22,7 +22,7 @@ from recorder.messages.calls import Message, SampledChoice
 
 Body = dict[str, Any]
 
-MOST: Final = 2**53  # JSON readers lose precision above it, so a larger number is not a count
+MOST: Final = 2**53  # JSON readers lose precision above it, so a larger number is not a valid count
 _COUNTS: Final = ("prompt_tokens", "completion_tokens", "total_tokens")
 _DETAILS: Final = {
     "prompt_tokens_details": ("cached_tokens", "created_cache_tokens"),
@@ -37,14 +37,14 @@ def clean_usage(usage: object) -> Body | None:
     """
     if not isinstance(usage, dict):
         return None
-    kept = {key: n for key, n in usage.items() if key not in _COUNTS or _is_count(n)}
+    valid = {key: n for key, n in usage.items() if key not in _COUNTS or _is_count(n)}
     for name, counts in _DETAILS.items():
-        details = kept.get(name)
+        details = valid.get(name)
         if isinstance(details, dict):
-            kept[name] = {key: n for key, n in details.items() if key not in counts or n is None or _is_count(n)}
-        elif name in kept:
-            kept[name] = None
-    return kept
+            valid[name] = {key: n for key, n in details.items() if key not in counts or n is None or _is_count(n)}
+        elif name in valid:
+            valid[name] = None
+    return valid
 
 
 def _is_count(value: object) -> bool:
@@ -85,7 +85,7 @@ class ChatRecord:
         self.error: str | None = None
 
     def note_head(self, chunk: Body) -> None:
-        """Record the fields of a chunk, or a whole answer, beside its choices, and clean its usage. Call this first."""
+        """Record all fields of a chunk or a whole answer but its choices, and clean its usage. Call this first."""
         self._finished_before = self.finished
         self.note_prompt(chunk.get("prompt_token_ids"))
         if "usage" in chunk:
@@ -103,7 +103,7 @@ class ChatRecord:
         self._usage = usage or self._usage
 
     def note_error(self, fault: object) -> None:
-        """Record an error inside a stream; None is no error."""
+        """Record an error inside a stream; does nothing for None."""
         if fault is not None:
             self.error = str(fault.get("message") if isinstance(fault, dict) else fault)
 
@@ -191,9 +191,9 @@ def parse_answer(data: bytes) -> Body:
 
 
 def _no_completion(data: bytes, why: Exception) -> EngineFailed:
-    shown = data[:200].decode(errors="replace")
+    excerpt = data[:200].decode(errors="replace")
     return EngineFailed(
-        f"the engine sent something that is not a chat completion ({type(why).__name__}: {why}): {shown!r}"
+        f"the engine sent something that is not a chat completion ({type(why).__name__}: {why}): {excerpt!r}"
     )
 
 
@@ -230,7 +230,7 @@ def _index(value: object, requested: int) -> int:
 
 
 def _listed(ids: object) -> list[Any]:
-    """Token ids as received. Hone requested them itself: the recorder checks them."""
+    """Token ids as received; the recorder checks them."""
     return ids if isinstance(ids, list) else [None]
 
 
@@ -280,5 +280,7 @@ def _says_something(choice: Choice) -> bool:
 
 
 def _is_unique(tool_call_id: str) -> bool:
-    """Whether an id is surely unique: some models count (`functions.find:0`), others draw at random."""
+    """Whether an id is certainly unique: some models number their calls (`functions.find:0`), others draw
+    random ids.
+    """
     return len(tool_call_id) >= 9 and not tool_call_id.startswith("functions.")

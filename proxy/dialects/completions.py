@@ -58,7 +58,7 @@ def split_prompts(prompt: object) -> list[Any] | None:
     """Return the prompts of a request with several; None for a single or an invalid one. Raises BadRequest."""
     if not isinstance(prompt, list) or len(prompt) < 2 or isinstance(prompt[0], int):
         return None
-    for one in prompt:  # before any of them is sampled
+    for one in prompt:  # check all before any of them is sampled
         _prompt(one)
     return prompt
 
@@ -76,7 +76,7 @@ def _check(fields: Body) -> None:
 
 
 def _prompt(prompt: object) -> Prompt:
-    """The one prompt of a request. Raises BadRequest."""
+    """Return the single prompt of a request. Raises BadRequest."""
     if isinstance(prompt, list) and len(prompt) == 1 and not isinstance(prompt[0], int):
         prompt = prompt[0]
     if isinstance(prompt, str) and prompt:
@@ -84,7 +84,7 @@ def _prompt(prompt: object) -> Prompt:
     if isinstance(prompt, list) and prompt and all(_is_id(token) for token in prompt):
         return prompt
     raise BadRequest(
-        "the field 'prompt' must be a text, a list of token ids, or a list of either, without empty ones.",
+        "the field 'prompt' must be a text, a list of token ids, or a list of either, none of them empty.",
         param="prompt",
     )
 
@@ -104,7 +104,7 @@ class CompletionsReader(ParsedRequest):
 
     @property
     def chat(self) -> None:
-        """None: the engine gets a completion."""
+        """Return None: the engine gets a completion."""
         return
 
     def engine_body(self, engine_model: str, prompt_ids: Sequence[int] | None = None) -> bytes:

@@ -1,10 +1,11 @@
-"""The fields of vLLM's generating requests that every dialect handles: refused, bounded, added, distorting.
+"""The fields of vLLM's generating requests that every dialect handles: which are refused, bounded, added or distort
+sampling.
 
-Owns: which fields never reach the engine, which ones bend the distribution, and how deeply a body may be nested, for
-bodies in vLLM's own fields. Refuses: messages and answers (the dialects), and anything about other engines.
+Owns: which fields never reach the engine, which ones distort the sampled distribution, and how deeply a body may be
+nested. Bodies are in vLLM's own fields. Refuses: messages and answers (the dialects), and anything about other engines.
 
-orjson reads 1,024 levels and writes 254. A body is sent on, recorded and shown, each time inside a few further levels:
-a body that could not be written again is refused when it is read.
+orjson reads 1,024 levels of nesting and writes 254. Hone sends, records and shows a body inside a few further levels,
+so it refuses a body that it could not write again.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SHALLOW: Final = 200  # number of brackets below which nothing is nested too dee
 
 
 def is_writable(parsed: object, data: bytes) -> bool:
-    """Whether the value parsed from `data` can be encoded again, inside further levels. Mostly two counts."""
+    """Whether the value parsed from `data` can be encoded again inside further levels. Usually two counts decide."""
     if data.count(b"[") + data.count(b"{") <= SHALLOW:
         return True
     for _ in range(AROUND):
@@ -40,10 +41,10 @@ Body = dict[str, Any]
 
 # Field → why it is refused.
 REFUSED: Final[Mapping[str, str]] = {
-    "kv_transfer_params": "it replaces the prompt behind the recorder's back",
+    "kv_transfer_params": "it replaces the prompt without the recorder seeing it",
     "ec_transfer_params": "it reaches the engine's caches",
-    "truncate_prompt_tokens": "it cuts the prompt behind the recorder's back",
-    "truncation_side": "it cuts the prompt behind the recorder's back",
+    "truncate_prompt_tokens": "it cuts the prompt without the recorder seeing it",
+    "truncation_side": "it cuts the prompt without the recorder seeing it",
     "cache_salt": "Hone owns the engine's prefix cache",
     "priority": "Hone owns the engine's queue",
     "vllm_xargs": "it reaches the engine's internals",
@@ -70,7 +71,7 @@ NEUTRAL: Final[Mapping[str, float | int]] = {
     "frequency_penalty": 0.0,
     "repetition_penalty": 1.0,
 }
-# Fields that bend the distribution, if set, in a way that the logprobs do not show.
+# Fields that, if set, distort the sampled distribution in a way that the logprobs do not show.
 _BENDING: Final = frozenset(
     {
         "logit_bias",
@@ -213,13 +214,13 @@ def add_neutral(body: Body, rules: DialectRules) -> None:
 
 
 def request_usage(body: Body) -> None:
-    """Have a stream end with its usage, whether or not the client asked for it."""
+    """Request usage at the end of a stream, whether or not the client did."""
     if body.get("stream"):
         body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
 
 
 def effective_sampling(body: Body, rules: DialectRules, forced: tuple[str, ...] = ()) -> SamplingParameters:
-    """Return the effective parameters of a checked body. `forced`: further names that bend the distribution."""
+    """Return the effective parameters of a checked body. `forced`: further features that distort the distribution."""
     in_force = {**NEUTRAL, "n": 1} | {name: value for name, value in body.items() if value is not None}
     stop = in_force.get("stop", ())
     return SamplingParameters(
@@ -247,7 +248,7 @@ def _distorting(body: Body, rules: DialectRules) -> list[str]:
 
 
 def check_media(content: object, rules: DialectRules, where: str) -> None:
-    """Raise BadRequest for media in a message's content that the engine must not fetch or load."""
+    """Raise BadRequest for media in a message's content that the engine may not fetch or load."""
     if not isinstance(content, list):
         return
     for at, part in enumerate(content):

@@ -1,7 +1,7 @@
 """Answers in the engine's own objects, filtered to what the client asked for; and OpenAI's error object.
 
-Owns: what chat and completions share: decoding and encoding such an answer, events that are held back for its end,
-usage that the client did not ask for, and errors as a body or as the end of a stream. Refuses: what is recorded
+Owns: what chat and completions share: decoding and encoding such an answer, events that are held back until the commit,
+usage that the client did not request, and errors as a body or as the end of a stream. Refuses: what is recorded
 (`proxy.dialects.chat_record`), and what a choice looks like: each format filters it.
 """
 
@@ -77,7 +77,7 @@ class FilteredAnswer(ChatRecord):
         return b"".join(events)
 
     def _keeps(self, chunk: Body) -> bool:
-        """Record a chunk and filter it; whether anything is left for the client."""
+        """Record a chunk and filter it. Return whether anything is left for the client."""
         self._head(chunk)
         choices = chunk.get("choices")
         return self._keeps_choices(chunk, choices) if choices else self._keeps_without_choices(chunk)
@@ -87,7 +87,7 @@ class FilteredAnswer(ChatRecord):
         raise NotImplementedError
 
     def _keeps_without_choices(self, chunk: Body) -> bool:
-        """The usage chunk, or an error in the middle of the stream."""
+        """The same, for the usage chunk or an error in the middle of the stream."""
         if "error" in chunk:
             self.note_error(chunk["error"])
             return False
@@ -102,7 +102,7 @@ class FilteredAnswer(ChatRecord):
     # --- both
 
     def _head(self, answer: Body) -> None:
-        """Record the fields beside the choices, and filter them for the client."""
+        """Record all fields but the choices, and filter them for the client."""
         self.note_head(answer)
         if not self._want_ids:
             answer.pop("prompt_token_ids", None)
@@ -113,12 +113,12 @@ class FilteredAnswer(ChatRecord):
 
 
 class OpenAIErrors:
-    """Errors of the dialects that are OpenAI's."""
+    """Errors in OpenAI's format, for OpenAI's dialects."""
 
     def error_body(self, error: CallerError) -> bytes:
         """Return an error as OpenAI's error object."""
-        shown = {"message": str(error), "type": error.kind, "param": error.param, "code": error.code}
-        return orjson.dumps({"error": shown})
+        fault = {"message": str(error), "type": error.kind, "param": error.param, "code": error.code}
+        return orjson.dumps({"error": fault})
 
     def error_events(self, error: CallerError) -> bytes:
         """Return an error as the last event of a stream, and its end."""

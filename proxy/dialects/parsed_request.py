@@ -19,14 +19,14 @@ Body = dict[str, Any]
 
 
 def forced_features(fields: Body, rules: DialectRules) -> tuple[str, ...]:
-    """Return the features of tools and formats by which the engine's grammar forces tokens."""
+    """Return the features of tools and answer formats for which the engine's grammar forces tokens."""
     form = fields.get("response_format")
     bends = [name for name in _of_tools(fields) if not _is_plain(name, rules)]
     return (*bends, "response_format") if form and form.get("type") != "text" else tuple(bends)
 
 
 def relaxed_features(fields: Body, rules: DialectRules) -> tuple[str, ...]:
-    """Return the features of tools that would force tokens, but are not enforced."""
+    """Return the features of tools that would force tokens and that the settings relax."""
     return tuple(name for name in _of_tools(fields) if _is_plain(name, rules))
 
 
@@ -80,7 +80,7 @@ class ParsedRequest:
         self._rules = rules
 
     @property
-    def plainly(self) -> tuple[str, ...]:
+    def unenforced(self) -> tuple[str, ...]:
         """The features that the client wants enforced, and that the engine does not enforce."""
         return relaxed_features(self._request_fields, self._rules)
 
@@ -94,8 +94,8 @@ class ParsedRequest:
         self.replaced = {name: value for name, value in values.items() if current.get(name) != value}
         self._update_sampling()
 
-    def as_asked(self) -> None:
-        """Undo relaxed features and replaced values: the answer of this request is not trained on."""
+    def undo_changes(self) -> None:
+        """Restore the client's features and values: the answer to this request is not trained on."""
         self._rules = replace(self._rules, strict_tools="engine", forced_tools="engine")
         self.replaced = {}
         self._update_sampling()

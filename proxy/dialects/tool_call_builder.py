@@ -65,12 +65,12 @@ def add_deltas(calls: dict[int, ToolCallBuilder], parts: list[Body]) -> list[Bod
 
 
 def _joined(part: Body, more: Body) -> Body:
-    """Two parts of one call, merged."""
+    """Return two parts of one call, merged."""
     one, other = part.get("function") or {}, more.get("function") or {}
     texts = {name: (one.get(name) or "") + (other.get(name) or "") for name in ("name", "arguments")}
     joined = {name: text for name, text in texts.items() if text or one.get(name) is not None}
-    beside = {name: value for name, value in more.items() if part.get(name) is None}
-    return {**part, **beside, "function": {**other, **one, **joined}}
+    added = {name: value for name, value in more.items() if part.get(name) is None}
+    return {**part, **added, "function": {**other, **one, **joined}}
 
 
 def require_call_start(part: Mapping[str, Any]) -> tuple[str, str]:

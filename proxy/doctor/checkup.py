@@ -59,8 +59,8 @@ def takes_engine(settings: HoneSettings) -> bool:
 def starts_engine(settings: HoneSettings) -> bool:
     """Whether `hone up` starts an engine. With models of other providers only, none is needed."""
     engine = settings.engine
-    wanted = not engine.urls and (engine.base is not None or not settings.proxy.models)
-    return wanted and not takes_engine(settings)
+    needs_engine = not engine.urls and (engine.base is not None or not settings.proxy.models)
+    return needs_engine and not takes_engine(settings)
 
 
 def hone_argv(command: str, settings: HoneSettings, config: Path | None) -> list[str]:
@@ -96,11 +96,11 @@ def _needs(settings: HoneSettings) -> dict[str, EnvironmentNeeds]:
 
 async def check_environments(settings: HoneSettings) -> list[Finding]:
     """Whether the packages that serve and train on this machine are installed and fit together."""
-    wanted = {python: needs for python, needs in _needs(settings).items() if needs != EnvironmentNeeds()}
-    if not wanted:
+    needs_by_python = {python: needs for python, needs in _needs(settings).items() if needs != EnvironmentNeeds()}
+    if not needs_by_python:
         return [Finding(CHECK, FindingLevel.SKIPPED, "this machine serves and trains no model.")]
-    found = await asyncio.gather(*(probe_python(python, needs) for python, needs in wanted.items()))
-    return list(chain.from_iterable(found))
+    findings = await asyncio.gather(*(probe_python(python, needs) for python, needs in needs_by_python.items()))
+    return list(chain.from_iterable(findings))
 
 
 async def check_all_engines(settings: HoneSettings) -> list[Finding]:
@@ -133,10 +133,10 @@ async def check_all(
 ) -> Sequence[Finding]:
     """All checks of `hone doctor`. An engine that `hone up` will start is skipped until it runs."""
     local = check_before_start(settings, run, starting=False)
-    asked = check_all_engines(settings) if run is not None or not starts_engine(settings) else _later(settings)
+    engine_checks = check_all_engines(settings) if run is not None or not starts_engine(settings) else _later(settings)
     stored = bases_on_disk(settings)
     stages = (check_judge(settings, config, env), check_learner(settings, config, env))
-    later = await asyncio.gather(stored, check_environments(settings), _of_gpus(settings), asked, *stages)
+    later = await asyncio.gather(stored, check_environments(settings), _of_gpus(settings), engine_checks, *stages)
     return [*local, *chain.from_iterable(later)]
 
 

@@ -17,7 +17,7 @@ from typing import Final
 
 import httpx
 
-from proxy.doctor.machine import list_gpus, share_beside_a_trainer
+from proxy.doctor.machine import list_gpus, share_next_to_trainer
 from proxy.engine.command import Device, detect_device, hub_cache
 from proxy.settings.sections import MODEL_NAME, EngineSettings
 from proxy.settings.toml_writer import SettingLine
@@ -153,13 +153,13 @@ HEAD: Final = (
 )
 
 
-def first_settings(found: Discovery, alias: str, base: str | None) -> list[SettingLine]:
+def first_settings(discovery: Discovery, alias: str, base: str | None) -> list[SettingLine]:
     """The lines of hone.toml. `alias`: the model name that agents request; `base`: a given base model, else None."""
-    if found.engine is not None and base is None:
-        lines = [*_named(alias, found.engine), *_of_engine(found.engine)]
+    if discovery.engine is not None and base is None:
+        lines = [*_named(alias, discovery.engine), *_of_engine(discovery.engine)]
     else:
-        lines = [*_named(alias, None), *_own_engine(found, base)]
-    return [*lines, *_judge(found)]
+        lines = [*_named(alias, None), *_own_engine(discovery, base)]
+    return [*lines, *_judge(discovery)]
 
 
 def _named(alias: str, engine: RunningEngine | None) -> Iterator[SettingLine]:
@@ -191,39 +191,39 @@ def _of_engine(engine: RunningEngine) -> Iterator[SettingLine]:
         )
 
 
-def _own_engine(found: Discovery, base: str | None) -> Iterator[SettingLine]:
+def _own_engine(discovery: Discovery, base: str | None) -> Iterator[SettingLine]:
     why = (
         "the newest model in the Hugging Face cache."
-        if found.model
-        else "no model in the Hugging Face cache; this one is small and free."
+        if discovery.model
+        else "the Hugging Face cache has no model; this one is small and free."
     )
-    yield SettingLine(("engine", "base"), base or found.model or SMALL_MODEL, "" if base else why)
-    if found.device == "cpu":
-        yield SettingLine(("engine", "device"), "cpu", "there is no GPU that the installed vLLM can use.")
+    yield SettingLine(("engine", "base"), base or discovery.model or SMALL_MODEL, "" if base else why)
+    if discovery.device == "cpu":
+        yield SettingLine(("engine", "device"), "cpu", "the installed vLLM can use no GPU of this machine.")
         yield SettingLine(("engine", "max_model_len"), CPU_CONTEXT)
         yield SettingLine(
             ("engine", "kv_cache_bytes"), CPU_CACHE_BYTES, "on a CPU the default of 128 MiB is too small."
         )
     yield SettingLine(("engine", "tool_call_parser"), "hermes", "for Qwen models.")
-    if found.device == "cuda":
-        yield from _on_gpus(found.gpus)  # last, since it may end with a table
+    if discovery.device == "cuda":
+        yield from _on_gpus(discovery.gpus)  # last, since it may end with a table
 
 
 def _on_gpus(gpus: tuple[float, ...]) -> Iterator[SettingLine]:
     yield SettingLine(("engine", "device"), "cuda", f"{len(gpus) or 'at least one'} GPU with a driver.")
     if len(gpus) == 1:
         why = f"one GPU of {gpus[0]:.0f} GiB, which engine and trainer share (docs/gpu.md)."
-        yield SettingLine(("engine", "gpu_memory_utilization"), share_beside_a_trainer(gpus[0]), why)
+        yield SettingLine(("engine", "gpu_memory_utilization"), share_next_to_trainer(gpus[0]), why)
     elif gpus:
         yield SettingLine(
             ("engine", "env", "CUDA_VISIBLE_DEVICES"), str(len(gpus) - 1), "the trainer uses the first GPU."
         )
 
 
-def _judge(found: Discovery) -> Iterator[SettingLine]:
-    if found.judge_key is None:
+def _judge(discovery: Discovery) -> Iterator[SettingLine]:
+    if discovery.judge_key is None:
         why = "no provider key in the environment. Without a judge, Hone records but does not train."
         yield SettingLine(("judge", "model"), JUDGES["OPENAI_API_KEY"], why, off=True)
     else:
-        why = f"{found.judge_key} is set. Keep it set: its value is not written here."
-        yield SettingLine(("judge", "model"), JUDGES[found.judge_key], why)
+        why = f"{discovery.judge_key} is set. Keep it set: its value is not written here."
+        yield SettingLine(("judge", "model"), JUDGES[discovery.judge_key], why)

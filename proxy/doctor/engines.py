@@ -3,9 +3,9 @@
 Refuses: starting an engine, and loading a usable adapter into one.
 
 The adapter check loads an adapter that every engine refuses: its config claims a rank above every limit. vLLM reads the
-config first, then checks the rank, then reads weights. Its refusal therefore tells four cases apart: no such route (the
-variable is missing), LoRA not enabled (the flag is missing), not found (it cannot see the folder), or the rank limit,
-which means that adapters can be loaded.
+config first, then checks the rank, then reads weights. Its refusal therefore distinguishes four cases: no such route
+(the variable is missing), LoRA not enabled (the flag is missing), not found (it cannot read the folder), or the rank
+limit, which means that adapters can be loaded.
 """
 
 from __future__ import annotations
@@ -67,16 +67,16 @@ def _bases(url: str, served: ServedModels, settings: HoneSettings) -> Iterator[F
     """Whether the engine serves the base models of all aliases, from the weights that Hone trains."""
     default = base_name(settings.engine)
     for alias, one in settings.declared_aliases().items():
-        wanted = one.base_model or default or alias
-        if wanted in served.bases:
-            yield _weights(url, wanted, served.bases[wanted], settings)
+        base = one.base_model or default or alias
+        if base in served.bases:
+            yield _weights(url, base, served.bases[base], settings)
             continue
         there = ", ".join(sorted(served.bases)) or "nothing"
-        kind = "is an adapter of" if wanted in served.adapters else "is not served by"
+        kind = "is an adapter of" if base in served.adapters else "is not served by"
         yield Finding(
             "engine base",
             FindingLevel.WRONG,
-            f"{wanted!r}, the base model of the alias {alias!r}, {kind} {url}, which serves {there}.",
+            f"{base!r}, the base model of the alias {alias!r}, {kind} {url}, which serves {there}.",
             f"Set base_model in [aliases.{alias}] to one of these, or start the engine with --served-model-name.",
         )
 
@@ -144,33 +144,33 @@ def read_refusal(url: str, status: int, reply: str, adapters: Path, rank: int) -
     return Finding("adapters", FindingLevel.FINE, f"{url} loads adapters from {adapters}, up to rank {limit[1]}.")
 
 
-def _cannot(found: str, todo: str) -> Finding:
-    return Finding("adapters", FindingLevel.WRONG, found, f"Until then, trained versions cannot be served. {todo}")
+def _cannot(fault: str, todo: str) -> Finding:
+    return Finding("adapters", FindingLevel.WRONG, fault, f"Until then, trained versions cannot be served. {todo}")
 
 
 async def check_engines(urls: Sequence[str], key: str | None, settings: HoneSettings) -> list[Finding]:
     """The checks of all engines; skipped if no alias needs an engine."""
     if not settings.declared_aliases():
         return [Finding("engine", FindingLevel.SKIPPED, "without an alias, no engine is needed.")]
-    found = [finding for url in urls async for finding in check_engine(url, key, settings)]
-    return [*found, *await _one_base(urls, key)]
+    findings = [finding for url in urls async for finding in check_engine(url, key, settings)]
+    return [*findings, *await _one_base(urls, key)]
 
 
 async def _one_base(urls: Sequence[str], key: str | None) -> list[Finding]:
     """Findings for engines that serve other weights than the first one: all have to serve the same base model."""
     if len(urls) < 2:
         return []
-    asked = [(url, await _served(url, key)) for url in urls]
-    answered = [(url, served) for url, served in asked if served is not None]
-    found = []
+    replies = [(url, await _served(url, key)) for url in urls]
+    answered = [(url, served) for url, served in replies if served is not None]
+    findings = []
     for url, served in answered[1:]:
         first, served_first = answered[0]
         if differ := differing_bases(served_first, served):
             name, there, here = differ
             what = f"{first} serves {name} from {there}, and {url} from {here}."
             todo = "All engines must serve the same base model: correct engine.urls, or start them with the same model."
-            found.append(Finding("engine base", FindingLevel.WRONG, what, todo))
-    return found
+            findings.append(Finding("engine base", FindingLevel.WRONG, what, todo))
+    return findings
 
 
 async def _served(url: str, key: str | None) -> ServedModels | None:

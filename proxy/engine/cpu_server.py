@@ -126,8 +126,8 @@ def patch_vllm() -> None:
 
 def _require(module: ModuleType, name: str, operation: Operation) -> None:
     """Check that vLLM still calls the operation as it did when this was written."""
-    found: Operation | None = getattr(module, name, None)
-    if found is None or _parameters(found) != _parameters(operation):
+    theirs: Operation | None = getattr(module, name, None)
+    if theirs is None or _parameters(theirs) != _parameters(operation):
         raise SystemExit(
             f"{module.__name__} of this vLLM has no {name} with {_parameters(operation)} parameters: Hone cannot "
             "ensure that a CPU answers for the base without adapters. Serve with vLLM 0.32 (engine.python), or start "

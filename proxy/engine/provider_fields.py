@@ -3,7 +3,7 @@
 Owns: which fields of a chat completion go to LiteLLM, and translating its chunks into the chat completions that every
 dialect reads. Refuses: sending, keys, errors of providers.
 
-LiteLLM takes its own options (`api_base`, `mock_response`, callbacks …) as arguments beside the request's fields, so a
+LiteLLM takes its own options (`api_base`, `mock_response`, callbacks …) as arguments next to the request's fields, so a
 field of a client's body is passed only if it is listed here.
 """
 
@@ -60,7 +60,7 @@ PASSED: Final = frozenset(
     }
 )
 # Fields for Hone, and fields without effect on an answer of text. `metadata` is an argument of LiteLLM itself.
-_NOT_ASKED: Final = frozenset({"model", "stream", "stream_options", "metadata", "include_reasoning"})
+_NOT_SENT: Final = frozenset({"model", "stream", "stream_options", "metadata", "include_reasoning"})
 
 
 def provider_arguments(body: Body, request: RecordedRequest, *, drop: bool) -> Body:
@@ -88,7 +88,7 @@ def provider_arguments(body: Body, request: RecordedRequest, *, drop: bool) -> B
 def _check(body: Body, request: RecordedRequest) -> None:
     """Raise BadRequest, naming the field, for a client's field that no provider takes."""
     for name, value in request.rest.items():
-        if value is not None and value is not False and name in body and name not in PASSED | _NOT_ASKED:
+        if value is not None and value is not False and name in body and name not in PASSED | _NOT_SENT:
             raise BadRequest(
                 f"the field {name!r} cannot be sent to {request.model!r}, another provider's model: remove it, or "
                 "set `drop_params = true` in its [[proxy.models]].",
@@ -105,14 +105,14 @@ def _is_ours(name: str, value: object, sent: Mapping[str, Any]) -> bool:
 
 
 def _wants_logprobs(sent: Mapping[str, Any]) -> bool:
-    """Whether the client asked for logprobs: chat's field, or the `include` of responses."""
+    """Whether the client requested logprobs: chat's field, or the `include` of responses."""
     return bool(sent.get("logprobs")) or any("logprobs" in str(part) for part in sent.get("include") or ())
 
 
 def _message(message: Body) -> Body:
     """A message without fields of engines' own answers that other providers may refuse."""
-    kept = {name: value for name, value in message.items() if value is not None and name != "reasoning"}
-    return kept if "content" in kept else kept | {"content": None}
+    plain_fields = {name: value for name, value in message.items() if value is not None and name != "reasoning"}
+    return plain_fields if "content" in plain_fields else plain_fields | {"content": None}
 
 
 # --- the answer
@@ -136,11 +136,11 @@ def to_chunk(event: Body) -> Body:
     return event | {"choices": says, "usage": usage}
 
 
-def _choice(choice: Body, said: Body) -> Body:
+def _choice(choice: Body, content: Body) -> Body:
     name = "message" if "message" in choice else "delta"
-    kept = {key: value for key, value in choice.items() if key != "provider_specific_fields"}
-    plain = {key: value for key, value in said.items() if key != "provider_specific_fields"}
-    return {"finish_reason": None, "logprobs": None} | kept | {name: plain}
+    plain_fields = {key: value for key, value in choice.items() if key != "provider_specific_fields"}
+    plain = {key: value for key, value in content.items() if key != "provider_specific_fields"}
+    return {"finish_reason": None, "logprobs": None} | plain_fields | {name: plain}
 
 
 def _usage(usage: Body | None) -> Body | None:

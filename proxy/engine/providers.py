@@ -1,7 +1,7 @@
 """Models of other providers, through LiteLLM: `[[proxy.models]]`, with the interface of an engine.
 
 Owns: sending a request to a provider and aborting it, its answer as a chat completion or its events, its errors for the
-caller, and what is recorded beside the answer. Refuses: wire formats, attribution, and when an engine is replaced
+caller, and what is recorded along with the answer. Refuses: wire formats, attribution, and when an engine is replaced
 (`proxy.serving.model_requests`).
 
 Such an answer has no token ids: it is judged and exported, and never trained on. No message holds a key.
@@ -27,7 +27,7 @@ from recorder.llm.litellm_edge import NO_KEY, mask_secrets
 from recorder.messages.calls import RecordedRequest
 
 MAX_ERROR_CHARS = 500
-_ITS_OWN_WORDS: Final = re.compile(r"^(?:litellm\.)?\w+(?:Error|Timeout): (?:\w+Error: )?(?:\w+Exception - )?")
+_ERROR_PREFIX: Final = re.compile(r"^(?:litellm\.)?\w+(?:Error|Timeout): (?:\w+Error: )?(?:\w+Exception - )?")
 _SETTINGS_ADVICE: Final = re.compile(r"\. To drop these.*", re.DOTALL)  # advice on LiteLLM's own proxy
 
 
@@ -79,13 +79,13 @@ class Provider:
         """Return the key to send; None: LiteLLM reads the provider's own variable. Raises ConfigError."""
         settings = self._settings
         if settings.api_key_env is not None:
-            found = os.environ.get(settings.api_key_env)
-            if not found:
+            key = os.environ.get(settings.api_key_env)
+            if not key:
                 raise ConfigError(
                     f"the environment variable {settings.api_key_env}, `api_key_env` of the model {self.name!r} in "
                     "[[proxy.models]], is missing or empty."
                 )
-            return found
+            return key
         key = settings.api_key.get_secret_value() if settings.api_key else ""
         return key or (NO_KEY if settings.api_base else None)
 
@@ -118,23 +118,23 @@ class Provider:
         """
         if isinstance(error, litellm.Timeout | TimeoutError):
             return EngineFailed(self._message(f"sent nothing for {self._settings.timeout_s:g} s"))
-        words, status = self._words(error), getattr(error, "status_code", None)
+        detail, status = self._detail(error), getattr(error, "status_code", None)
         if isinstance(error, litellm.UnsupportedParamsError):
             advice = "Remove the field, or set `drop_params = true` in its [[proxy.models]]."
-            return _refusal(error, self._message(f"refused the request: {words}. {advice}"), 400)
+            return _refusal(error, self._message(f"refused the request: {detail}. {advice}"), 400)
         if not isinstance(status, int) or status < 400 or getattr(error, "litellm_response_headers", None) is None:
-            return BadGateway(self._message(f"could not be called: {words}"), code="provider_error")
-        return _refusal(error, self._message(f"answered {status}: {words}"), status)
+            return BadGateway(self._message(f"could not be called: {detail}"), code="provider_error")
+        return _refusal(error, self._message(f"answered {status}: {detail}"), status)
 
     def broke(self, error: Exception | None = None) -> EngineFailed:
         """Return the error for an answer that broke off."""
         return EngineFailed(
-            self._message("broke off in the middle of its answer" + (f": {self._words(error)}" if error else ""))
+            self._message("broke off in the middle of its answer" + (f": {self._detail(error)}" if error else ""))
         )
 
-    def _words(self, error: Exception) -> str:
+    def _detail(self, error: Exception) -> str:
         original = getattr(error, "original_exception", None) or error
-        text = _SETTINGS_ADVICE.sub("", _ITS_OWN_WORDS.sub("", str(original)))
+        text = _SETTINGS_ADVICE.sub("", _ERROR_PREFIX.sub("", str(original)))
         return mask_secrets(text, self.key())[:MAX_ERROR_CHARS].strip() or type(error).__name__
 
     def _message(self, what: str) -> str:
@@ -188,7 +188,7 @@ class ProviderReply:
             raise self._provider.broke()
 
     def meta(self) -> dict[str, Any]:
-        """Return what is recorded of the provider beside its answer; `cost_usd` if LiteLLM knows a price."""
+        """Return what is recorded of the provider along with its answer; `cost_usd` if LiteLLM knows a price."""
         known = self._litellm.get_llm_provider(self._provider.model)[1]
         cost = {} if self._cost_usd is None else {"cost_usd": self._cost_usd}
         return {"provider": known, **cost}

@@ -129,8 +129,8 @@ class Replica:
             },
         )
         try:
-            found = body["choices"][0]["logprobs"]["top_logprobs"][0]
-            return [float(found[f"{_TOKEN_ID}{token}"]) for token in token_ids]
+            top_logprobs = body["choices"][0]["logprobs"]["top_logprobs"][0]
+            return [float(top_logprobs[f"{_TOKEN_ID}{token}"]) for token in token_ids]
         except (KeyError, IndexError, TypeError, ValueError) as e:
             raise EngineError(
                 f"the engine {self.url} answered a probe without the requested logprobs: {str(body)[:300]}"

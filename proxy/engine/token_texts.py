@@ -25,34 +25,36 @@ async def token_texts(replica: Replica, model: str, ids: Sequence[int]) -> list[
 def read_pieces(text: str, spelled: Sequence[str]) -> list[str] | None:
     """Return the pieces of a text from its tokens' spellings; None if they do not join to it."""
     for reading in (_letters_as_bytes, _blanks):
-        found = reading(spelled)
-        if "".join(found) == text:
-            return found
+        pieces = reading(spelled)
+        if "".join(pieces) == text:
+            return pieces
     return None
 
 
 def _letters_as_bytes(spelled: Sequence[str]) -> list[str]:
-    """Byte-level BPE: each letter stands for a byte. The last token of a character has its text."""
+    """Decode byte-level BPE, in which each letter represents a byte. The last token of a character has its text."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    found = []
+    pieces = []
     for token in spelled:
         if all(letter in _BYTES for letter in token):
-            found.append(decoder.decode(bytes(_BYTES[letter] for letter in token)))
+            pieces.append(decoder.decode(bytes(_BYTES[letter] for letter in token)))
         else:
-            found.append(decoder.decode(b"", final=True) + token)  # a special token is spelled as its text
+            pieces.append(decoder.decode(b"", final=True) + token)  # a special token is spelled as its text
             decoder.reset()
-    if found:
-        found[-1] += decoder.decode(b"", final=True)
-    return found
+    if pieces:
+        pieces[-1] += decoder.decode(b"", final=True)
+    return pieces
 
 
 def _blanks(spelled: Sequence[str]) -> list[str]:
-    """SentencePiece: a mark stands for a blank."""
+    """Decode SentencePiece, in which a mark represents a blank."""
     return [token.replace(_BLANK, " ") for token in spelled]
 
 
 def _letters() -> dict[str, int]:
-    """GPT-2's table: printable bytes stand for themselves, the others for letters from 256 on."""
+    """Return GPT-2's table, letter → byte: printable bytes are their own letter, the others have letters from
+    256 on.
+    """
     plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(256 + at): byte for at, byte in enumerate(others)}

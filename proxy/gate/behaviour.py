@@ -1,4 +1,4 @@
-"""Is a version's behaviour worse? Paired comparison with the live version: by judged first turns, or by scenarios.
+"""Test whether a version behaves worse: a paired comparison with the live version, by judged first turns or scenarios.
 
 Owns: a pair as rows, who won it, when enough pairs were measured, and requesting attempts at held-out scenarios from
 the learner through the store. Refuses: judging, sampling (`proxy.gate.sanity`), and attempts and success of scenarios
@@ -52,7 +52,7 @@ from recorder.store.database import Project, Store
 
 ALPHA: Final = 0.05
 BATCH: Final = 8  # pairs that are sampled and judged at a time
-AGAIN: Final = 4  # samples per first turn at most: more would measure that one alone
+AGAIN: Final = 4  # most samples per first turn: more would give that turn too much weight
 UNSCORED: Final = "the judge scored no pair"
 LOOK_S: Final = 1.0  # between two checks whether the budget still allows judging
 TIE: Final = 1e-6  # rewards nearer than this are equal
@@ -132,8 +132,8 @@ async def _batch(arms: BehaviourArms, todo: Sequence[AnswerPair | EngineQuestion
     first.
     """
     questions = [question for question in todo if isinstance(question, EngineQuestion)]
-    asked = await ask_both(arms.replica, questions, arms.version.engine_name, arms.live.engine_name)
-    pairs = [*(pair for pair in todo if isinstance(pair, AnswerPair)), *asked]
+    new_pairs = await ask_both(arms.replica, questions, arms.version.engine_name, arms.live.engine_name)
+    pairs = [*(pair for pair in todo if isinstance(pair, AnswerPair)), *new_pairs]
     both = [(pair.question, pair.candidate, pair.live) for pair in pairs if pair.candidate is not None]
     written = await asyncio.gather(*(_write(arms, *sampled) for sampled in both for _ in range(2)))
     scored = await _judged(arms, [group.id for group in written])
@@ -193,7 +193,7 @@ async def _write_arm(
     ref = await arms.recorder.trajectory_at(project_id, alias_id, address, request, arms.version.id)
     at = time.time()
     logprobs = [float(p) for p in answered.logprobs]
-    said = SampledChoice(0, answered.message, answered.token_ids, logprobs, answered.finish_reason)
+    choice = SampledChoice(0, answered.message, answered.token_ids, logprobs, answered.finish_reason)
     turn = RecordedCall(
         call_id=new_id("call"),
         project_id=project_id,
@@ -205,7 +205,7 @@ async def _write_arm(
         version_id=version.id,
         base_fingerprint=version.base_fingerprint,
         prompt_token_ids=answered.prompt_ids,
-        choices=[said],
+        choices=[choice],
         usage=None,
         response_meta=None,
         http_status=200,
@@ -292,4 +292,4 @@ async def give_up_request(arms: BehaviourArms) -> str | None:
     seen = len((await gate_requests.gate_result(arms.store, request)).pairs)
     if await leases.list_holders(Project(arms.store, arms.alias.project_id), leases.trainer_lease(arms.alias.name)):
         return f"{seen} pairs of attempts were measured"
-    return f"{seen} pairs of attempts were measured, and no learner runs (`hone learn`)"
+    return f"{seen} pairs of attempts were measured, and no learner is running (`hone learn`)"

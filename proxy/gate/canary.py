@@ -1,7 +1,7 @@
 """A version compared with another by agents' trajectories: a canary, or a version that was promoted a while ago.
 
 Owns: a trajectory's figures as values in 0..1, pairing of trajectories of one task, the tests and their error rates (5
-% in all), the rule by which a canary passes or ends, and what the ledger records. Refuses: reading trajectories
+% in all), the rule for the end of a canary, and what the ledger records. Refuses: reading trajectories
 (`recorder.views`), and moving an alias (`proxy.versions.promotion`).
 
 The unit is a task, not a trajectory: inside a group that both versions served, the value is the difference of the two
@@ -82,8 +82,8 @@ class CanaryComparison:
 
     @property
     def worse_by(self) -> list[ComparedFigure]:
-        """The figures by which the candidate is shown to be worse."""
-        return [figure for figure, found in self.doubts.items() if found.shown_worse]
+        """The figures in which the candidate is shown to be worse."""
+        return [figure for figure, result in self.doubts.items() if result.shown_worse]
 
     @property
     def not_worse(self) -> bool:
@@ -91,10 +91,11 @@ class CanaryComparison:
         return self.lost.shown_worse
 
 
-def compare_trajectories(runs: Sequence[TrajectoryFigures]) -> CanaryComparison:
+def compare_trajectories(trajectories: Sequence[TrajectoryFigures]) -> CanaryComparison:
     """Compare the candidate's trajectories with the others', in the order in which their groups were decided."""
     seen = {
-        figure: [(1 + difference) / 2 for difference in task_differences(runs, figure)] for figure in ComparedFigure
+        figure: [(1 + difference) / 2 for difference in task_differences(trajectories, figure)]
+        for figure in ComparedFigure
     }
     doubts = {
         figure: test_mean(seen[figure], at_least=null_mean(figure), alpha=ALPHA[figure]) for figure in ComparedFigure
@@ -108,31 +109,31 @@ def null_mean(figure: ComparedFigure) -> float:
     return (1 - TOLERATED.get(figure, 0.0)) / 2
 
 
-def task_differences(runs: Iterable[TrajectoryFigures], figure: ComparedFigure) -> list[float]:
+def task_differences(trajectories: Iterable[TrajectoryFigures], figure: ComparedFigure) -> list[float]:
     """Return the candidate's value minus the other's, by task: in -1..1, negative where the candidate did worse."""
-    found: list[float] = []
+    differences: list[float] = []
     alone: tuple[list[float], list[float]] = ([], [])
-    for members in _by_group(runs).values():
+    for members in _by_group(trajectories).values():
         old, new = (_values(members, figure, candidate=arm) for arm in (False, True))
         if old and new:
-            found.append(_mean(new) - _mean(old))
+            differences.append(_mean(new) - _mean(old))
         elif (old or new) and not (figure is ComparedFigure.REWARD and any(run.ranked for run in members)):
             alone[bool(new)].append(_mean(old or new))
             if all(alone):
-                found.append(alone[1].pop(0) - alone[0].pop(0))
-    return found
+                differences.append(alone[1].pop(0) - alone[0].pop(0))
+    return differences
 
 
-def _by_group(runs: Iterable[TrajectoryFigures]) -> Mapping[str, list[TrajectoryFigures]]:
+def _by_group(trajectories: Iterable[TrajectoryFigures]) -> Mapping[str, list[TrajectoryFigures]]:
     groups: defaultdict[str, list[TrajectoryFigures]] = defaultdict(list)
-    for run in runs:
+    for run in trajectories:
         groups[run.group_id].append(run)
     return groups
 
 
-def _values(runs: Iterable[TrajectoryFigures], figure: ComparedFigure, *, candidate: bool) -> list[float]:
-    found = [figure_value(run, figure) for run in runs if run.candidate is candidate]
-    return [v for v in found if v is not None]
+def _values(trajectories: Iterable[TrajectoryFigures], figure: ComparedFigure, *, candidate: bool) -> list[float]:
+    values = [figure_value(run, figure) for run in trajectories if run.candidate is candidate]
+    return [v for v in values if v is not None]
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -169,8 +170,10 @@ Outcome = Literal["worse", "not_worse", "enough_tasks", "late", "open"]
 
 async def compare_versions(store: Store, version: VersionView, other_id: str) -> CanaryComparison:
     """Compare a version's trajectories with another's, since the version entered its present state."""
-    found = await list_served_trajectories(Project(store, version.project_id), {version.id, other_id}, version.state_at)
-    runs = [
+    served = await list_served_trajectories(
+        Project(store, version.project_id), {version.id, other_id}, version.state_at
+    )
+    figures = [
         TrajectoryFigures(
             run.group_id,
             run.version_id == version.id,
@@ -181,38 +184,40 @@ async def compare_versions(store: Store, version: VersionView, other_id: str) ->
             answer_tokens=run.answer_tokens,
             call_s=run.call_s,
         )
-        for run in found
+        for run in served
     ]
-    return compare_trajectories(runs)
+    return compare_trajectories(figures)
 
 
-def canary_outcome(found: CanaryComparison, waited_s: float, *, tasks: int, max_age_s: float) -> Outcome:
+def canary_outcome(comparison: CanaryComparison, waited_s: float, *, tasks: int, max_age_s: float) -> Outcome:
     """Return the outcome of a canary that began `waited_s` ago.
 
     It passes once its reward is shown to be at most tolerably worse, or was compared on `tasks` tasks without any
     figure being shown worse.
     """
-    if found.worse_by:
+    if comparison.worse_by:
         return "worse"
-    if found.not_worse:
+    if comparison.not_worse:
         return "not_worse"
-    if found.doubts[ComparedFigure.REWARD].samples >= tasks:
+    if comparison.doubts[ComparedFigure.REWARD].samples >= tasks:
         return "enough_tasks"
     return "late" if waited_s >= max_age_s else "open"
 
 
-def ledger_figures(found: CanaryComparison) -> dict[str, Any]:
-    """Return the figures for the ledger: by which it is worse, if any, and the values of those and of the reward."""
-    figures = {"worse_by": sorted(map(str, found.worse_by))} if found.worse_by else {}
-    return figures | {str(figure): _seen(found, figure) for figure in _reported(found)}
+def ledger_figures(comparison: CanaryComparison) -> dict[str, Any]:
+    """Return the figures for the ledger: those in which it is worse, if any, with their values, and the reward's."""
+    figures = {"worse_by": sorted(map(str, comparison.worse_by))} if comparison.worse_by else {}
+    return figures | {str(figure): _seen(comparison, figure) for figure in _reported(comparison)}
 
 
-def _reported(found: CanaryComparison) -> Iterable[ComparedFigure]:
+def _reported(comparison: CanaryComparison) -> Iterable[ComparedFigure]:
     return [
-        f for f in ComparedFigure if f in found.worse_by or (f is ComparedFigure.REWARD and found.doubts[f].samples)
+        f
+        for f in ComparedFigure
+        if f in comparison.worse_by or (f is ComparedFigure.REWARD and comparison.doubts[f].samples)
     ]
 
 
-def _seen(found: CanaryComparison, figure: ComparedFigure) -> dict[str, float]:
-    doubt = found.doubts[figure]
+def _seen(comparison: CanaryComparison, figure: ComparedFigure) -> dict[str, float]:
+    doubt = comparison.doubts[figure]
     return {"value": doubt.mean, "tasks": doubt.samples, "capital": doubt.capital}

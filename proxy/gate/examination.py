@@ -26,7 +26,7 @@ from recorder.views.trajectories.first_turns import list_first_turns
 
 Next = Literal["live", "canary", "wait", "reject"]
 
-# Codes of a version that passed, beside its figures.
+# Codes of a version that passed, stored with its figures.
 SANE: Final = "sane"
 NOTHING_RECORDED: Final = "nothing_recorded"  # no agent has called yet: files, load and probe decided
 UNANSWERED: Final = "unanswered"  # the live version could not answer the questions either: as above
@@ -45,7 +45,7 @@ class GateVerdict:
     figures: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """Code and details, as the version's row stores them."""
         return f"{self.code}: {self.why}" if self.why else self.code
 
@@ -80,12 +80,12 @@ async def examine_version(arms: BehaviourArms, policy: Promote, settings: GateSe
             if not sane.passed or policy == "auto":
                 return sane
             most = settings.max_samples
-            asked = (
+            comparison = (
                 behaviour.ask_scenarios(arms, most, won)
                 if held_out
                 else behaviour.ask_first_turns(arms, pairs, questions, most, won)
             )
-            why = await asked
+            why = await comparison
     except TimeoutError:
         why = f"the pairs were not all answered and judged within {settings.timeout_s:g} s (gate.timeout_s)"
         if held_out and (seen := await behaviour.give_up_request(arms)) is not None:
@@ -110,8 +110,8 @@ async def _sanity(arms: BehaviourArms, pairs: Sequence[AnswerPair], settings: Ga
     live, alias = arms.live, arms.alias
     against = {"live": live.engine_name} | ({"base": alias.base_model} if live.number > 0 else {})
     bounds = SanityBounds(settings.kl_max or math.inf, settings.length_times)
-    found = await sanity.check_sanity(arms.replica, pairs, against, bounds)
-    if found.fault is None:
-        return GateVerdict(True, SANE if found.figures else UNANSWERED, figures=found.figures)
-    code, why = found.fault
-    return GateVerdict(False, code, why, found.figures)
+    result = await sanity.check_sanity(arms.replica, pairs, against, bounds)
+    if result.fault is None:
+        return GateVerdict(True, SANE if result.figures else UNANSWERED, figures=result.figures)
+    code, why = result.fault
+    return GateVerdict(False, code, why, result.figures)

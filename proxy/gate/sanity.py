@@ -1,4 +1,4 @@
-"""Is a version sane? Its answers to recorded first turns, sampled beside the live version's, and figures of them.
+"""Test whether a version is sane, by figures of its answers to recorded first turns and of the live version's.
 
 Owns: how many first turns are asked and in which order, the figures, their bounds, the code of the first violation, and
 what an engine's refusal means. Refuses: choosing first turns (`recorder.views.trajectories.first_turns`), how good the
@@ -27,7 +27,7 @@ from recorder.stats.sequential_tests import test_mean
 
 ENOUGH: Final = 8  # answers per arm
 ALPHA: Final = 0.05  # per test
-LESS_OFTEN: Final = 0.1  # share of tool calls by which fewer may be parsable
+LESS_OFTEN: Final = 0.1  # tolerated drop in the share of parsable tool calls
 CALLS_LOST: Final = 0.5  # share of answers that may lose the tool call that the live version makes
 ENTROPY_TIMES: Final = 4.0  # the tolerated ratio of entropies …
 ENTROPY_SLACK: Final = 0.1  # … and the slack in nats per token
@@ -173,8 +173,8 @@ def _calls(candidate: Sequence[SampledAnswer], live: Sequence[SampledAnswer]) ->
             "tool_calls_broken",
             f"{good} of {len(begun)} tool calls can be parsed; the live version has {as_before:.0%}",
         )
-    kept = [(1.0 + a.begun - b.begun) / 2 for a, b in zip(candidate, live, strict=True)]
-    if test_mean(kept, at_least=(1 - CALLS_LOST) / 2, alpha=ALPHA).shown_worse:
+    shares = [(1.0 + a.begun - b.begun) / 2 for a, b in zip(candidate, live, strict=True)]
+    if test_mean(shares, at_least=(1 - CALLS_LOST) / 2, alpha=ALPHA).shown_worse:
         return (
             "tool_calls_lost",
             f"it calls a tool in {len(begun)} of {len(candidate)} answers, the live version in {len(before)}",
@@ -217,11 +217,11 @@ async def ask_both(
             except EngineError:
                 return None
 
-    asked = [asyncio.create_task(ask(name, q)) for q in questions for name in (candidate, live)]
+    tasks = [asyncio.create_task(ask(name, q)) for q in questions for name in (candidate, live)]
     try:
-        answer = await asyncio.gather(*asked)
+        answer = await asyncio.gather(*tasks)
     finally:
-        for task in asked:
+        for task in tasks:
             task.cancel()
     both = zip(questions, answer[::2], answer[1::2], strict=True)
     return [AnswerPair(q, new, old) for q, new, old in both if old is not None and _answer(old).finite]
@@ -235,8 +235,8 @@ async def check_sanity(
 
     Raises EngineUnreachable.
     """
-    asked = against if math.isfinite(bounds.kl_max) else {}
-    kl = {name: await _distance(replica, pairs, engine_name) for name, engine_name in asked.items()}
+    models = against if math.isfinite(bounds.kl_max) else {}
+    kl = {name: await _distance(replica, pairs, engine_name) for name, engine_name in models.items()}
     known = {name: value for name, value in kl.items() if value is not None}
     return judge_answers([_answer(p.candidate) for p in pairs], [_answer(p.live) for p in pairs], known, bounds)
 

@@ -122,7 +122,7 @@ class DisconnectWatch:
         self._stop.forget(self._cut)
         if self._why is None:
             return
-        # If somebody else cancelled the task too (the server stops), it stays cancelled.
+        # If something else cancelled the task too (the server stops), it stays cancelled.
         if self._task.uncancel() == 0 and (kind is None or issubclass(kind, asyncio.CancelledError)):
             raise self._why from None
 

@@ -31,7 +31,7 @@ class RunningRequest:
 
 
 def mark_endless(scope: Mapping[str, Any]) -> None:
-    """Mark a request whose answer has no end of its own."""
+    """Mark a request with an answer that does not end by itself."""
     if (request := scope.get(REQUEST)) is not None:
         request.listens = True
 

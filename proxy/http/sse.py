@@ -23,7 +23,7 @@ _MARK = b"\xef\xbb\xbf"
 class Parser:
     """Turns chunks of bytes into the data of complete events.
 
-    Each byte is looked at once: an event costs its length, in however many chunks it arrives.
+    Each byte is scanned once: the cost of an event is its length, however many chunks it arrives in.
     """
 
     __slots__ = ("_began", "_held", "_rest")
@@ -112,7 +112,7 @@ class KeepAliveStream:
     """Sends events, and a comment after every `every_s` seconds of silence.
 
     `with KeepAliveStream(send) as stream: await stream.send(events)`. The comments keep intermediaries from closing a
-    stream whose engine is still computing.
+    stream while the engine is still computing.
     """
 
     __slots__ = ("_beating", "_busy", "_every_s", "_loop", "_send", "_sent_at", "_timer")

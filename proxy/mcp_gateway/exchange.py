@@ -101,7 +101,7 @@ class CallerRequest:
         )
         self.over = False
         self.questions: dict[str, _Question] = {}  # for a caller that will retry with answers
-        self.asked = asyncio.Event()
+        self.question_event = asyncio.Event()
 
     @property
     def log_level(self) -> str | None:
@@ -117,7 +117,7 @@ class CallerRequest:
         return way
 
     def back_channel(self) -> dict[str, Any]:
-        """Return the capabilities by which a server may ask this caller."""
+        """Return the capabilities that a server may use to question this caller."""
         return {name: self.capabilities[name] for name in NEEDS.values() if name in self.capabilities}
 
     async def ask(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -127,7 +127,7 @@ class CallerRequest:
         if self.modern:
             question = _Question(method, params)
             self.questions[f"q{len(self.questions) + 1}"] = question
-            self.asked.set()
+            self.question_event.set()
             return await question.answer
         try:
             request = methods.parse_server_request(method, LATEST_HANDSHAKE_VERSION, params)
@@ -138,7 +138,9 @@ class CallerRequest:
         return answer.model_dump(mode="json", by_alias=True)
 
     async def let_go(self) -> None:
-        """The server closed its stream and works on: close the caller's too, if it will return for the rest."""
+        """Close the caller's stream, if the caller will return for the rest: the server closed its own and continues to
+        work.
+        """
         if self.ctx.close_sse_stream is not None:
             await self.ctx.close_sse_stream()
 
@@ -156,7 +158,7 @@ class CallerRequest:
 
     @property
     def _stream(self) -> types.RequestId | None:
-        """The request on whose stream a message is sent; None: the session's stream."""
+        """Return the request that a message's stream belongs to; None: the session's stream."""
         return None if self.over else self.ctx.request_id
 
 
@@ -206,7 +208,7 @@ def resource_not_found(uri: str, *, modern: bool) -> MCPError:
     return MCPError(code, f"Resource not found: {uri[:200]}", {"uri": uri})
 
 
-def says_not_found(error: MCPError) -> bool:
+def is_not_found(error: MCPError) -> bool:
     """Whether a server's refusal, of either era, means that it has no such resource."""
     data = error.error.data
     return error.error.code == RESOURCE_NOT_FOUND or (isinstance(data, Mapping) and "uri" in data)
@@ -217,18 +219,18 @@ def strip_server_name(result: dict[str, Any]) -> dict[str, Any]:
     meta = result.get("_meta")
     if not isinstance(meta, Mapping) or types.SERVER_INFO_META_KEY not in meta:
         return result
-    kept = {k: v for k, v in meta.items() if k != types.SERVER_INFO_META_KEY}
-    return {**{k: v for k, v in result.items() if k != "_meta"}, **({"_meta": kept} if kept else {})}
+    other_fields = {k: v for k, v in meta.items() if k != types.SERVER_INFO_META_KEY}
+    return {**{k: v for k, v in result.items() if k != "_meta"}, **({"_meta": other_fields} if other_fields else {})}
 
 
 def shape_for_era(ctx: Context, result: dict[str, Any]) -> dict[str, Any]:
     """Return the result with the fields that the caller's era requires, if the server's era has none."""
     if not is_modern(ctx):
         return result
-    kept = {"ttlMs": 0, "cacheScope": "private"} if ctx.method in _CACHED else {}
+    other_fields = {"ttlMs": 0, "cacheScope": "private"} if ctx.method in _CACHED else {}
     if result.get("resultType") == "input_required":
         return result
-    return {"resultType": "complete", **kept, **result}
+    return {"resultType": "complete", **other_fields, **result}
 
 
 def check_result(ctx: Context, server: str, result: dict[str, Any]) -> dict[str, Any]:

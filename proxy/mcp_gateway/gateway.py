@@ -32,8 +32,8 @@ from proxy.mcp_gateway.exchange import (
     check_result,
     identify_caller,
     is_modern,
+    is_not_found,
     resource_not_found,
-    says_not_found,
     shape_for_era,
     strip_server_name,
 )
@@ -138,18 +138,18 @@ class Gateway:
         """Answer `tools/call`, and record it."""
         sent = ctx.params or {}
         name, arguments = str(sent.get("name")), sent.get("arguments") or {}
-        found = self.pool.tool(name, identify_caller(ctx))
-        if found is None:
+        target = self.pool.tool(name, identify_caller(ctx))
+        if target is None:
             called = RunningToolCall(None, name, name, arguments, None)
             return await self._calling.call(ctx, called, partial(self._unknown_tool, name), _nothing_refused)
-        upstream, own, known = found
+        upstream, own, known = target
         called = RunningToolCall(upstream.name, name, own, arguments, _mapping(known.get("annotations")))
         forward = partial(self._forward, ctx, upstream, {**sent, "name": own}, schema=self.pool.schema(name))
         refused = partial(self._refused, ctx, called, upstream)
         return shape_for_era(ctx, await self._calling.call(ctx, called, forward, refused))
 
     async def _refused(self, ctx: Context, called: RunningToolCall, upstream: Upstream) -> str | None:
-        """Why an attempt of a campaign must not call a tool; None if it may."""
+        """Return why an attempt of a campaign may not call a tool; None if it may."""
         if is_read_only({"annotations": called.annotations}):
             return None
         campaign = await self._writes.barred(ctx, called.joined.trajectory_id)
@@ -185,7 +185,7 @@ class Gateway:
                 if e.error.code not in _NOT_FOUND:
                     raise
                 # each era has its own code for it
-                refusal = resource_not_found(uri, modern=is_modern(ctx)) if says_not_found(e) else e
+                refusal = resource_not_found(uri, modern=is_modern(ctx)) if is_not_found(e) else e
         raise refusal
 
     async def complete(self, ctx: Context, params: Any) -> dict[str, Any]:
@@ -206,10 +206,10 @@ class Gateway:
         return await self._raise_as_mcp(self._forward(ctx, upstream, {**sent, "ref": ref}))
 
     def _prompt(self, name: str) -> tuple[Upstream, str]:
-        found = self.pool.tool(name)
-        if found is None:
+        target = self.pool.tool(name)
+        if target is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {name[:200]}")
-        return found[0], found[1]
+        return target[0], target[1]
 
     async def _raise_as_mcp(self, answer: Awaitable[T]) -> T:
         try:
@@ -223,7 +223,7 @@ class Gateway:
         """Send a request to its server, and return the result, whichever eras the two use."""
         level = None if is_modern(ctx) else self.pool.news.session(ctx).log_level
         exchange = CallerRequest(ctx, level)
-        async with upstream.lent(exchange) as link:
+        async with upstream.lend(exchange) as link:
             modern = (await link.ready()).modern
             send = partial(self._send, link, ctx.method, exchange, schema)
             if modern and not exchange.modern:
@@ -289,7 +289,7 @@ def is_endless(scope: Scope) -> bool:
 
 
 def _asks_what_there_is(scope: Scope) -> bool:
-    """Whether it is a caller's first request, whose answer declares the capabilities."""
+    """Whether it is a caller's first request. The answer declares the capabilities."""
     headers: Mapping[bytes, bytes] = scope["hone.headers"]
     if headers.get(b"mcp-protocol-version", b"").decode("latin-1") in MODERN_PROTOCOL_VERSIONS:
         return headers.get(b"mcp-method") == b"server/discover"

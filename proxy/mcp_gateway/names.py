@@ -35,15 +35,15 @@ class NameFilter:
 
 @dataclass(frozen=True, slots=True)
 class NameScheme:
-    """How names are built and split. `only`: the single server whose names stay unchanged."""
+    """How names are built and split. `only`: the single server that keeps its own names."""
 
     only: str | None = None
 
-    def shown(self, server: str, name: str) -> str:
+    def public_name(self, server: str, name: str) -> str:
         """Return a callers' name for a server's tool or prompt."""
         return name if self.only is not None else f"{server}{SEPARATOR}{name}"
 
-    def taken_apart(self, name: str) -> tuple[str, str] | None:
+    def split_name(self, name: str) -> tuple[str, str] | None:
         """Split a callers' name into (server, own name); None if it names no server."""
         if self.only is not None:
             return self.only, name
@@ -59,7 +59,7 @@ def gateway_uri(server: str, uri: str) -> str:
 def matches_template(template: str, uri: str) -> bool:
     """Whether a template may yield a URI (RFC 6570, as far as needed to choose a server)."""
     literal = re.split(r"\{[^{}]*\}", template)
-    # [^\n]: an expression may stand for anything, `{+path}` for several segments
+    # [^\n]: an expression may match anything, `{+path}` for several segments
     return re.fullmatch("[^\n]*".join(map(re.escape, literal)), uri) is not None
 
 

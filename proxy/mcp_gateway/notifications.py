@@ -48,7 +48,7 @@ class Subscriber:
 
     who: CallerIdentity
     tell: Callable[[ServerEvent], Awaitable[None]]
-    wanted: dict[str, Place] = field(default_factory=dict)  # by the callers' URI
+    resources: dict[str, Place] = field(default_factory=dict)  # by the callers' URI
 
 
 class CallerSession(Subscriber):
@@ -78,9 +78,9 @@ class Notifications:
         self._left_to = left
         self._sessions: dict[Connection, CallerSession] = {}
         self._streams: dict[Subscriber, ListenHandler] = {}
-        self._wanted: defaultdict[Place, dict[Subscriber, str]] = defaultdict(dict)
+        self._subscriptions: defaultdict[Place, dict[Subscriber, str]] = defaultdict(dict)
         self._telling: set[asyncio.Task[None]] = set()
-        self._untold = RateLimitedLog(log)
+        self._undelivered = RateLimitedLog(log)
 
     def session(self, ctx: Context) -> CallerSession:
         """Return the state of the session of a request of the handshake era."""
@@ -96,29 +96,30 @@ class Notifications:
     ) -> None:
         """Send an event to the callers that it concerns.
 
-        `link`: the connection whose resource changed. `concerns`: the callers whose lists changed; None: all.
+        `link`: the connection of a changed resource. `concerns`: whether a caller's lists changed; None: all did.
         """
         if isinstance(event, ResourceUpdated):
-            wanted = self._wanted.get((link, event.uri), {}) if link is not None else {}
-            told = [subscriber.tell(ResourceUpdated(uri)) for subscriber, uri in wanted.items()]
+            uris = self._subscriptions.get((link, event.uri), {}) if link is not None else {}
+            sends = [subscriber.tell(ResourceUpdated(uri)) for subscriber, uri in uris.items()]
         else:
             subscribers = (*self._sessions.values(), *self._streams)
-            told = [
+            sends = [
                 subscriber.tell(event) for subscriber in subscribers if concerns is None or concerns(subscriber.who)
             ]
-        for one in told:
+        for one in sends:
             self.soon(one)
 
     async def subscribe(self, ctx: Context, uri: str) -> None:
         """Subscribe a session to a resource. Raises UpstreamDown, MCPError if that fails."""
-        await self._want(self.session(ctx), ctx, uri)
+        await self._subscribe(self.session(ctx), ctx, uri)
 
     async def unsubscribe(self, ctx: Context, uri: str) -> None:
         """End a session's subscription."""
-        await self._enough(self.session(ctx), uri)
+        await self._unsubscribe(self.session(ctx), uri)
 
     async def listen(self, ctx: Context, params: types.SubscriptionsListenRequestParams) -> Any:
-        """Serve the stream of notifications of a caller of the current era, for all it asks for that can be delivered.
+        """Serve the stream of notifications of a caller of the current era, for all requested notifications that can be
+        delivered.
 
         Raises MCPError if nothing can.
         """
@@ -128,14 +129,14 @@ class Notifications:
             )
         bus = InMemorySubscriptionBus()
         subscriber = Subscriber(identify_caller(ctx), bus.publish)
-        asked = params.notifications
+        requested = params.notifications
         try:
-            refusals = [await self._refusal(subscriber, ctx, uri) for uri in asked.resource_subscriptions or ()]
-            heard = asked.model_copy(update={"resource_subscriptions": list(subscriber.wanted) or None})
-            if any(refusals) and not any(heard.model_dump(exclude_none=True).values()):
+            refusals = [await self._refusal(subscriber, ctx, uri) for uri in requested.resource_subscriptions or ()]
+            accepted = requested.model_copy(update={"resource_subscriptions": list(subscriber.resources) or None})
+            if any(refusals) and not any(accepted.model_dump(exclude_none=True).values()):
                 raise MCPError(types.INVALID_PARAMS, "; ".join(filter(None, refusals)))
             self._streams[subscriber] = handler = ListenHandler(bus)
-            return await handler(ctx, params.model_copy(update={"notifications": heard}))
+            return await handler(ctx, params.model_copy(update={"notifications": accepted}))
         finally:
             self._streams.pop(subscriber, None)
             self._left(subscriber)
@@ -156,22 +157,22 @@ class Notifications:
 
     async def _refusal(self, subscriber: Subscriber, ctx: Context, uri: str) -> str | None:
         try:
-            await self._want(subscriber, ctx, uri)
+            await self._subscribe(subscriber, ctx, uri)
         except (UpstreamDown, MCPError) as e:
             return str(e)
         return None
 
-    async def _want(self, subscriber: Subscriber, ctx: Context, uri: str) -> None:
-        if uri in subscriber.wanted:
+    async def _subscribe(self, subscriber: Subscriber, ctx: Context, uri: str) -> None:
+        if uri in subscriber.resources:
             return
-        place = link, own = await self._heard(ctx, uri)
-        if uri in subscriber.wanted:  # two concurrent requests for the same URI
+        place = link, own = await self._find_notifier(ctx, uri)
+        if uri in subscriber.resources:  # two concurrent requests for the same URI
             await link.listening.drop(own)
             return
-        subscriber.wanted[uri] = place
-        self._wanted[place][subscriber] = uri
+        subscriber.resources[uri] = place
+        self._subscriptions[place][subscriber] = uri
 
-    async def _heard(self, ctx: Context, uri: str) -> Place:
+    async def _find_notifier(self, ctx: Context, uri: str) -> Place:
         """The first connection that notifies of a resource. Raises the first refusal if there is none."""
         refusals: list[UpstreamDown | MCPError] = []
         exchange = CallerRequest(ctx)
@@ -182,19 +183,19 @@ class Notifications:
                 refusals.append(e)
         raise refusals[0]
 
-    async def _enough(self, subscriber: Subscriber, uri: str) -> None:
-        place = subscriber.wanted.pop(uri, None)
+    async def _unsubscribe(self, subscriber: Subscriber, uri: str) -> None:
+        place = subscriber.resources.pop(uri, None)
         if place is None:
             return
-        self._wanted[place].pop(subscriber)
-        if not self._wanted[place]:
-            del self._wanted[place]
+        self._subscriptions[place].pop(subscriber)
+        if not self._subscriptions[place]:
+            del self._subscriptions[place]
         link, own = place
         await link.listening.drop(own)
 
     def _left(self, subscriber: Subscriber) -> None:
-        for uri in list(subscriber.wanted):
-            self.soon(self._enough(subscriber, uri))
+        for uri in list(subscriber.resources):
+            self.soon(self._unsubscribe(subscriber, uri))
 
     async def _ended(self, connection: Connection) -> None:
         known = self._sessions.pop(connection, None)
@@ -206,4 +207,4 @@ class Notifications:
         try:
             await work
         except (MCPError, UpstreamDown) as e:  # the next change of that server's state repeats it
-            self._untold(logging.WARNING, "changes of MCP servers cannot be passed on: %s", e or type(e).__name__)
+            self._undelivered(logging.WARNING, "changes of MCP servers cannot be passed on: %s", e or type(e).__name__)

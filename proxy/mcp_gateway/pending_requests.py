@@ -1,4 +1,4 @@
-"""Questions between the eras: a server asks in one form, its caller is asked in the other.
+"""Questions of servers to callers, translated from one era of the protocol to the other.
 
 Owns: asking the caller until the server has its answers, and requests that wait for their caller's retry. Refuses: the
 questions themselves.
@@ -62,13 +62,13 @@ def _is_question(value: object) -> bool:
 async def _answers(exchange: CallerRequest, questions: Mapping[str, Any]) -> dict[str, Any]:
     try:
         async with asyncio.TaskGroup() as group:
-            asked = {
+            tasks = {
                 key: group.create_task(exchange.ask(question["method"], question.get("params")))
                 for key, question in questions.items()
             }
     except* MCPError as e:
         raise _first(e) from None
-    return {key: task.result() for key, task in asked.items()}
+    return {key: task.result() for key, task in tasks.items()}
 
 
 def _first(group: BaseExceptionGroup[Any]) -> BaseException:
@@ -120,10 +120,10 @@ class PendingRequests:
         self._waiting.clear()
 
     async def _until_asked(self, pending: _PendingRequest) -> dict[str, Any]:
-        asked = pending.exchange.asked
+        event = pending.exchange.question_event
         if not pending.exchange.questions:
-            asked.clear()
-        question = asyncio.ensure_future(asked.wait())
+            event.clear()
+        question = asyncio.ensure_future(event.wait())
         try:
             await asyncio.wait({pending.task, question}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:

@@ -85,18 +85,18 @@ class Pool:
         _, _, _, key = LISTS[kind]
         for upstream, listing in zip(upstreams, listings, strict=True):
             for own, item in listing.items.items():
-                shown = self._shown(kind, upstream.name, own, taken=own in items)
-                items[shown] = {**item, key: shown}
+                public_name = self._shown(kind, upstream.name, own, taken=own in items)
+                items[public_name] = {**item, key: public_name}
         return list(items.values()), cache_hints([listing.hints for listing in listings if listing.at])
 
     def _shown(self, kind: str, server: str, own: str, *, taken: bool) -> str:
         if kind in ("tools", "prompts"):
-            return self.naming.shown(server, own)
+            return self.naming.public_name(server, own)
         return gateway_uri(server, own) if taken else own
 
     def tool(self, name: str, who: CallerIdentity | None = None) -> tuple[Upstream, str, Mapping[str, Any]] | None:
         """Return the server of a tool or prompt, its own name there, and the tool as last seen (empty: never)."""
-        parts = self.naming.taken_apart(name)
+        parts = self.naming.split_name(name)
         upstream = self.upstreams.get(parts[0]) if parts is not None else None
         if parts is None or upstream is None or not upstream.filter.admits(parts[1]):
             return None
@@ -104,8 +104,8 @@ class Pool:
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
         """Return the input schema of a tool, if known."""
-        found = self.tool(name)
-        schema = found[2].get("inputSchema") if found is not None else None
+        target = self.tool(name)
+        schema = target[2].get("inputSchema") if target is not None else None
         return schema if isinstance(schema, Mapping) else None
 
     # --- resources
@@ -126,14 +126,14 @@ class Pool:
         able = [(u, uri) for u in upstreams if _has_resources(u)]
         return self._admitted(matching or able)
 
-    def _admitted(self, found: list[tuple[Upstream, str]]) -> list[tuple[Upstream, str]]:
-        return [(upstream, uri) for upstream, uri in found if upstream.filter.admits(uri)]
+    def _admitted(self, places: list[tuple[Upstream, str]]) -> list[tuple[Upstream, str]]:
+        return [(upstream, uri) for upstream, uri in places if upstream.filter.admits(uri)]
 
     async def _places(self, exchange: CallerRequest, uri: str) -> list[tuple[Upstream, str]]:
-        found = await self.of_uri(uri, exchange.who)
-        if not found:
+        places = await self.of_uri(uri, exchange.who)
+        if not places:
             raise resource_not_found(uri, modern=exchange.modern)
-        return found
+        return places
 
     async def roots_changed(self, who: CallerIdentity) -> None:
         """Relay that a caller of the handshake era has changed its roots."""

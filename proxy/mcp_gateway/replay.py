@@ -1,9 +1,9 @@
-"""Events sent to callers of the handshake era, kept for callers whose connection breaks before they have read them.
+"""Events sent to callers of the handshake era, kept for callers that lose their connection before they have read them.
 
 Owns: the events of all sessions, within one limit; the oldest are dropped first. Refuses: streams, which are the SDK's,
 and persistence: a caller starts again after a restart.
 
-An event's id holds its stream and its number: a caller whose last event was dropped still gets the later ones.
+An event's id holds its stream and its number: a caller still gets the later ones if its last event was dropped.
 """
 
 from __future__ import annotations

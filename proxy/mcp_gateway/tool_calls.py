@@ -61,8 +61,8 @@ class ToolCaller:
         self._recorder = recorder
         self._metrics = metrics
         self._commit_timeout_s = commit_timeout_s
-        self._late: set[asyncio.Task[None]] = set()  # commits whose caller is gone
-        self._unrecorded, self._untold = RateLimitedLog(log), RateLimitedLog(log)
+        self._late: set[asyncio.Task[None]] = set()  # commits after their caller has gone
+        self._unrecorded, self._store_failing = RateLimitedLog(log), RateLimitedLog(log)
 
     async def call(
         self,
@@ -73,9 +73,9 @@ class ToolCaller:
     ) -> dict[str, Any]:
         """Call a tool, record it, and return its result. Raises MCPError with the server's own refusal.
 
-        A server that is away yields a failed tool result: the model can read it, and its agent goes on. A caller that
-        names another key's trajectory is refused, and no tool is called. `refused` is asked once the trajectory is
-        known; a reason from it yields a failed tool result too.
+        A server that is away yields a failed tool result: the model can read it, and its agent continues. A caller that
+        names another key's trajectory is refused, and no tool is called. `refused` is called once the trajectory is
+        known; if it returns a reason, that yields a failed tool result too.
         """
         called.joined = await self._join(ctx, called)
         if (why := await refused()) is not None:
@@ -101,17 +101,16 @@ class ToolCaller:
         await self._end(called)
         return result
 
-    async def ended(self, runs: Collection[TrajectoryAddress]) -> Collection[TrajectoryAddress]:
+    async def ended(self, addresses: Collection[TrajectoryAddress]) -> Collection[TrajectoryAddress]:
         """Return those of these trajectories that have ended; none if the store cannot answer now."""
-        addresses = [(run.group, run.trajectory) for run in runs]
+        pairs = [(one.group, one.trajectory) for one in addresses]
         try:
             async with asyncio.timeout(self._commit_timeout_s):
                 return [
-                    TrajectoryAddress(*address)
-                    for address in await self._recorder.tools.ended(self._project_id, addresses)
+                    TrajectoryAddress(*address) for address in await self._recorder.tools.ended(self._project_id, pairs)
                 ]
         except (RecorderError, TimeoutError) as e:
-            self._untold(
+            self._store_failing(
                 logging.WARNING, "the store cannot say now which trajectories have ended: %s", e or type(e).__name__
             )
             return ()

@@ -55,10 +55,12 @@ class WriteProtection:
         self._project = project
         self._timeout_s = timeout_s
         self._noted: set[tuple[str, str]] = set()
-        self._untold = RateLimitedLog(log)
+        self._store_failing = RateLimitedLog(log)
 
     async def barred(self, ctx: Context, trajectory_id: str | None = None) -> str | None:
-        """Return the campaign of a caller's attempt if it allows no writes; `UNKNOWN`; None: the caller may write."""
+        """Return the campaign of a caller's attempt if it allows no writes, or `UNKNOWN`; None if the caller
+        may write.
+        """
         stated: StatedAddress = ctx.request.scope.get("hone.stated", NOWHERE) if ctx.request is not None else NOWHERE
         group, family = stated.address.group, stated.address.whose.key
         if group is None and trajectory_id is None and not family:
@@ -69,7 +71,7 @@ class WriteProtection:
                     self._project, group=group, trajectory_id=trajectory_id, family=family
                 )
         except (RecorderError, TimeoutError) as e:
-            self._untold(
+            self._store_failing(
                 logging.WARNING,
                 "the store cannot say now which callers may use tools that write: %s",
                 e or type(e).__name__,
@@ -96,4 +98,4 @@ class WriteProtection:
                 await tool_permissions.note_withheld_tools(self._project, campaign, new)
         except (RecorderError, TimeoutError) as e:
             self._noted.difference_update((campaign, tool) for tool in new)
-            self._untold(logging.WARNING, "withheld tools cannot be noted now: %s", e or type(e).__name__)
+            self._store_failing(logging.WARNING, "withheld tools cannot be noted now: %s", e or type(e).__name__)

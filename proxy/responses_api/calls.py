@@ -77,7 +77,7 @@ class BackgroundResponses:
         self._runs[answer.head.id] = _BackgroundCall(answer, hung_up, task)
 
     async def cancel(self, response_id: str) -> bool:
-        """End a response and return when that is recorded; False if it does not run here."""
+        """End a response, and return once that is recorded; False if the response is not running here."""
         run = self._runs.get(response_id)
         if run is None:
             return False
@@ -87,7 +87,7 @@ class BackgroundResponses:
         return True
 
     async def stop(self) -> None:
-        """End all of them, as failed: no client asked for it."""
+        """End all of them, as failed: no client requested the end."""
         runs = list(self._runs.values())
         for run in runs:
             run.hung_up.set()
@@ -190,7 +190,7 @@ class ResponseCalls(CallHandler):
             try:
                 await self._run_behind(call, send)
             except CallerError as e:
-                await self._say(send, e, call.headers())
+                await self._send_error(send, e, call.headers())
         else:
             await super()._run(call, receive, send)
 

@@ -91,7 +91,9 @@ class ResponseRoutes:
         if not response["background"]:
             raise BadRequest("Cannot cancel a synchronous response.", param="response_id")
         if response["status"] == "in_progress":
-            raise StateConflict(f"the response {response_id[:120]!r} runs in another Hone process: cancel it there.")
+            raise StateConflict(
+                f"the response {response_id[:120]!r} is running in another Hone process: cancel it there."
+            )
         return response
 
     async def _input_items(self, response_id: str, query: dict[str, str], whose: KeyAccess) -> Body:

@@ -51,36 +51,38 @@ class StoredResponses:
         `previous` without an answer.
         """
         others = [id_ for id_ in ids if id_ != previous]
-        answers = await by_response_id.load_answers(self.project, others, whose) if others else {}
-        found = {
+        records = await by_response_id.load_answers(self.project, others, whose) if others else {}
+        answers = {
             id_: EarlierAnswer((), _items(one.meta[META], one.message, streamed=one.streamed))
-            for id_, one in answers.items()
+            for id_, one in records.items()
         }
-        return found if previous is None else found | {previous: await self._previous(previous, whose)}
+        return answers if previous is None else answers | {previous: await self._previous(previous, whose)}
 
     async def _previous(self, response_id: str, whose: KeyAccess) -> EarlierAnswer:
-        found = await self._find(response_id, "previous_response_id", whose)
-        if found.call.state is not CallState.COMPLETE or found.choice is None:
-            became = recorded_status(found, runs=await self._runs(found))
+        answered = await self._find(response_id, "previous_response_id", whose)
+        if answered.call.state is not CallState.COMPLETE or answered.choice is None:
+            became = recorded_status(answered, runs=await self._runs(answered))
             raise BadRequest(
                 f"the response {response_id!r} is {became}: it has no answer to continue.",
                 param="previous_response_id",
             )
-        messages = await by_response_id.add_reasoning(self.project.store, found.call)
-        last = [found.choice.message] if found.choice.message is not None else []
-        loaded = tools.declared_tools(_meta(found.call).get("loaded", ()), found.call.tools or ())
-        return EarlierAnswer([*_without_instructions(found.call, messages), *last], _output(found), loaded)
+        messages = await by_response_id.add_reasoning(self.project.store, answered.call)
+        last = [answered.choice.message] if answered.choice.message is not None else []
+        loaded = tools.declared_tools(_meta(answered.call).get("loaded", ()), answered.call.tools or ())
+        return EarlierAnswer([*_without_instructions(answered.call, messages), *last], _output(answered), loaded)
 
     async def response(self, response_id: str, whose: KeyAccess) -> Body:
         """Return the response object as the client received it. Raises UnknownObject."""
-        found = await self._find(response_id, "response_id", whose)
-        return response_body(found, runs=await self._runs(found))
+        answered = await self._find(response_id, "response_id", whose)
+        return response_body(answered, runs=await self._runs(answered))
 
     async def input_items(self, response_id: str, whose: KeyAccess) -> list[Body]:
         """Return the input of an answer without the instructions, as items in order. Raises UnknownObject."""
-        found = await self._find(response_id, "response_id", whose)
-        messages = await by_response_id.add_reasoning(self.project.store, found.call)
-        return items.input_items(_without_instructions(found.call, messages), response_id, _origins(_meta(found.call)))
+        answered = await self._find(response_id, "response_id", whose)
+        messages = await by_response_id.add_reasoning(self.project.store, answered.call)
+        return items.input_items(
+            _without_instructions(answered.call, messages), response_id, _origins(_meta(answered.call))
+        )
 
     async def delete(self, response_id: str) -> None:
         """Delete an answer's id, so that it is neither shown nor continued; the record stays. Raises UnknownObject."""
@@ -88,39 +90,39 @@ class StoredResponses:
         if not await by_response_id.forget_response_id(self.project, response_id):
             raise response_not_found(response_id)
 
-    async def _runs(self, found: AnsweredCall) -> bool:
+    async def _runs(self, answered: AnsweredCall) -> bool:
         """Whether an open call still runs, here or in another proxy of the store."""
-        if found.call.state is not CallState.OPEN:
+        if answered.call.state is not CallState.OPEN:
             return False
-        process = await by_response_id.find_running_process(self.project.store, found.call.id)
+        process = await by_response_id.find_running_process(self.project.store, answered.call.id)
         if process is None:
-            return found.call.started_at >= self.began_at
+            return answered.call.started_at >= self.began_at
         held = await leases.list_holders(self.project, PROXY + process)
         return any(not is_dead(lease.owner) for lease in held)
 
     async def _find(self, response_id: str, param: str, whose: KeyAccess) -> AnsweredCall:
-        found = await by_response_id.find_answered_call(self.project, response_id, whose)
-        if found is None:
+        answered = await by_response_id.find_answered_call(self.project, response_id, whose)
+        if answered is None:
             raise response_not_found(response_id, param)
-        return found
+        return answered
 
 
-def response_body(found: AnsweredCall, *, runs: bool) -> Body:
+def response_body(answered: AnsweredCall, *, runs: bool) -> Body:
     """Return the response object of a recorded call."""
-    call, now = found.call, recorded_status(found, runs=runs)
+    call, now = answered.call, recorded_status(answered, runs=runs)
     meta = _meta(call)
     head = ResponseHead(meta["id"], meta["created_at"], call.model, _fields(call), meta.get("max_output_tokens"))
     failed = now == "failed"
     why = call.error or "the process that served it ended before the response was complete"
     usage = call.usage if call.state is not CallState.OPEN else None
-    return response_object(head, now, _output(found), usage, ("server_error", why) if failed else None)
+    return response_object(head, now, _output(answered), usage, ("server_error", why) if failed else None)
 
 
-def recorded_status(found: AnsweredCall, *, runs: bool) -> Status:
+def recorded_status(answered: AnsweredCall, *, runs: bool) -> Status:
     """Return a recorded call's status as the Responses API names it. `runs`: an open call still runs."""
-    call = found.call
+    call = answered.call
     if call.state is CallState.COMPLETE:
-        return response_status(found.choice.finish_reason if found.choice is not None else None)
+        return response_status(answered.choice.finish_reason if answered.choice is not None else None)
     if call.state is CallState.OPEN and runs:
         return "in_progress"
     # A client that hung up no longer wants the answer; a client of a background response does.
@@ -142,12 +144,12 @@ def _without_instructions(call: CallView, messages: list[Message]) -> list[Messa
     return messages[1:] if _meta(call).get("instructions") else messages
 
 
-def _output(found: AnsweredCall) -> list[Body]:
+def _output(answered: AnsweredCall) -> list[Body]:
     """The items of an answer; if it broke off, the complete ones."""
-    if found.call.state is not CallState.COMPLETE:
-        return list(_meta(found.call).get("items", ()))
-    message = found.choice.message if found.choice is not None else None
-    return _items(_meta(found.call), message, streamed=found.call.stream)
+    if answered.call.state is not CallState.COMPLETE:
+        return list(_meta(answered.call).get("items", ()))
+    message = answered.choice.message if answered.choice is not None else None
+    return _items(_meta(answered.call), message, streamed=answered.call.stream)
 
 
 def _items(meta: Body, message: Message | None, *, streamed: bool) -> list[Body]:

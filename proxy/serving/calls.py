@@ -50,9 +50,9 @@ class CallHandler:
     A format that needs further steps overrides `_reading`, `_run` or `_broken`.
     """
 
-    def __init__(self, dialect: Dialect, parts: ServingParts, asking: ModelRequester) -> None:
+    def __init__(self, dialect: Dialect, parts: ServingParts, requester: ModelRequester) -> None:
         self._dialect = dialect
-        self._asking = asking
+        self._requester = requester
         self._project_id = parts.project_id
         self._settings = parts.settings
         settings = parts.settings
@@ -69,7 +69,7 @@ class CallHandler:
         self._attributor = Attributor(parts.project_id, parts.recorder, parts.versions)
         self._conversations = ConversationMatcher()
         self._unrecorded = RateLimitedLog(log)
-        self._late: set[asyncio.Future[None]] = set()  # commits whose call is over
+        self._late: set[asyncio.Future[None]] = set()  # commits of calls that are over
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one call."""
@@ -78,7 +78,7 @@ class CallHandler:
             await self._place(call)
             self._override(call)
         except CallerError as e:
-            await self._say(send, e)
+            await self._send_error(send, e)
         except ClientDisconnected:
             return
         else:
@@ -94,7 +94,7 @@ class CallHandler:
         caller: Caller = scope["hone.caller"]
         reading = await self._reading(body, headers, caller)
         model = reading.request.model
-        provider = self._asking.provider(model)
+        provider = self._requester.provider(model)
         target = self._target(model, caller) if provider is None else None
         hints = read_hints(headers, reading.request.dialect, reading.request.rest)
         stated, client = scope["hone.stated"], client_of(headers)
@@ -119,7 +119,7 @@ class CallHandler:
                 placed = await self._attributor.place(call.target, call.stated, call.reading.request, call.hints)
             call.attribution, call.route = placed.attribution, placed.route
             if placed.no_route is not None:
-                self._asking.without_engine(call, no_engine_error(placed.no_route))
+                self._requester.without_engine(call, no_engine_error(placed.no_route))
         except NoReplica as e:
             raise no_engine_error(e) from e
         except CallerError:
@@ -129,7 +129,7 @@ class CallHandler:
             if refused is not None:
                 raise refused from e
             if call.target is not None:
-                self._asking.find_engine(call)
+                self._requester.find_engine(call)
 
     def _override(self, call: RunningCall) -> None:
         """Replace the sampling values of a call that may be trained on by the alias's values."""
@@ -146,7 +146,7 @@ class CallHandler:
             self._recorder.begin(call.turn(self._project_id, CallState.OPEN, NOTHING_SAMPLED))
         try:
             async with DisconnectWatch(receive, self._stop):
-                await self._asking.ask(call, send)
+                await self._requester.ask(call, send)
         except ClientDisconnected as e:
             call.error = str(e)
         except CallerError as e:
@@ -236,7 +236,7 @@ class CallHandler:
             end = self._broken(call, failure) if failure is not None else call.answer.tail()
             await send({"type": "http.response.body", "body": end})
         elif failure is not None:
-            await self._say(send, failure, call.headers())
+            await self._send_error(send, failure, call.headers())
         else:
             await respond(send, 200, call.body, headers=call.headers())
 
@@ -244,6 +244,6 @@ class CallHandler:
         """The end of a stream that broke off."""
         return self._dialect.error_events(failure)
 
-    async def _say(self, send: Send, error: CallerError, headers: RawHeaders | None = None) -> None:
+    async def _send_error(self, send: Send, error: CallerError, headers: RawHeaders | None = None) -> None:
         self._metrics.refused(error.status)
         await send_error(send, self._dialect.path, error, headers)

@@ -58,7 +58,7 @@ MOST_BLANK, MOST_BLANKS = 8, 256  # ids that a template writes after an end of t
 class ContinuedPrompt:
     """How a call's prompt was built. `ids`: the prompt's token ids, which the engine gets in place of messages."""
 
-    seen: str | None = None  # hash of what the template saw beside the messages
+    seen: str | None = None  # hash of all but the messages that the template saw
     ids: Sequence[int] | None = None
     reason: Reason | None = None  # why there are no ids; None for a first turn
     thought: bool = False  # the prompt holds thinking that the engine parsed
@@ -125,10 +125,10 @@ class Continuity:
             raise Fallback("no_parent")
         if attribution.confidence not in (Confidence.STATED, Confidence.EXACT):
             raise Fallback("ambiguous")
-        found = await self._recorder.past(self._project_id, attribution.parent, messages)
-        if found is None:
+        history = await self._recorder.past(self._project_id, attribution.parent, messages)
+        if history is None:
             raise Fallback("no_parent_tokens")
-        past, place = found
+        past, place = history
         at = require_same(past, place, chat, made.seen or "", route.base_fingerprint)
         thought = bool(past.meta.get(META, {}).get("thought")) or thinking_parts(past.extras) is not None
         if (

@@ -54,7 +54,7 @@ class JudgeCalls(CallHandler):
 
     async def _place(self, call: RunningCall) -> None:
         """Find the call's engine; it has no trajectory."""
-        self._asking.find_engine(call)
+        self._requester.find_engine(call)
 
     async def _run(self, call: RunningCall, receive: Receive, send: Send) -> None:
         async with self._room:
@@ -71,5 +71,5 @@ class JudgeCalls(CallHandler):
         assert call.target is not None
         self._metrics.judge_call(call.target.alias.name, state.value)
 
-    async def _say(self, send: Send, error: CallerError, headers: RawHeaders | None = None) -> None:
+    async def _send_error(self, send: Send, error: CallerError, headers: RawHeaders | None = None) -> None:
         await send_error(send, CHAT_PATH, error, headers)

@@ -149,7 +149,7 @@ class ModelRequester:
         provider = call.provider
         assert provider is not None
         call.provided = provider.meta()
-        call.reading.as_asked()
+        call.reading.undo_changes()
         try:
             reply = await provider.send(call.reading.engine_body(provider.model), call.reading.request)
         except CallerError as e:

@@ -155,9 +155,9 @@ class ModelRoutes:
 
     async def _answer(self, reply: EngineReply, route: Route, fields: dict[str, Any], path: str, send: Send) -> Any:
         """The engine's answer with the model's name as requested; None if it was streamed already."""
-        asked = fields.get("model")
+        requested = fields.get("model")
         if reply.status != 200:
-            raise engine_refusal(reply.status, await reply.body(), route, str(asked or route.version.name))
+            raise engine_refusal(reply.status, await reply.body(), route, str(requested or route.version.name))
         if reply.headers.get("content-type", "").startswith("text/event-stream"):
             await self._stream(reply, path, send)
             return None
@@ -170,8 +170,8 @@ class ModelRoutes:
             raise EngineFailed(
                 f"the engine at {route.replica_url} sent something that is not an answer: {data[:200]!r}"
             )
-        if isinstance(answer, dict) and "model" in answer and asked is not None:
-            answer["model"] = asked
+        if isinstance(answer, dict) and "model" in answer and requested is not None:
+            answer["model"] = requested
         return answer
 
     async def _stream(self, reply: EngineReply, path: str, send: Send) -> None:

@@ -32,7 +32,7 @@ from proxy.http.asgi import (
 )
 
 MAX_PROMPTS: Final = 1024  # the engine's own limit (VLLM_MAX_COMPLETION_PROMPTS)
-MAX_LISTED: Final = 32  # calls whose ids are in an answer's headers: clients read some 64 KB of them at most
+MAX_LISTED: Final = 32  # most calls with their ids in an answer's headers: clients read some 64 KB of them at most
 _COUNTS: Final = ("prompt_tokens", "completion_tokens", "total_tokens")
 Body = dict[str, Any]
 
@@ -49,7 +49,7 @@ class PromptLists:
         """Serve a request; one with a single prompt is passed on unchanged."""
         try:
             body = await read_body(scope["hone.headers"], receive, self._max_body_bytes)
-            bodies = _taken_apart(body, self._max_body_bytes)
+            bodies = _split_body(body, self._max_body_bytes)
         except CallerError as e:
             await send_error(send, self._path, e)
         except ClientDisconnected:
@@ -78,7 +78,7 @@ class PromptLists:
         await self._app({**scope}, receive, send)
 
 
-def _taken_apart(body: bytes, limit_bytes: int) -> list[Body] | None:
+def _split_body(body: bytes, limit_bytes: int) -> list[Body] | None:
     """A body for each prompt; None for a single prompt or a malformed request, which the serving path refuses."""
     try:
         fields = engine_fields.load_body(body)
@@ -102,9 +102,9 @@ def _require_small(rest_bytes: int, prompts: int, limit_bytes: int) -> None:
     """Refuse fields that, repeated in each call's body, exceed the limit of one request."""
     if rest_bytes * prompts > limit_bytes:
         raise TooLarge(
-            f"the fields beside 'prompt' have {rest_bytes} bytes, and each of the {prompts} prompts becomes a call with"
-            f" all of them; the limit is {limit_bytes} bytes for one request. Send fewer prompts at a time, or raise "
-            "`max_body_bytes` in the [proxy] section of hone.toml."
+            f"the fields other than 'prompt' have {rest_bytes} bytes, and each of the {prompts} prompts becomes a call "
+            f"with all of them; the limit is {limit_bytes} bytes for one request. Send fewer prompts at a time, or "
+            "raise `max_body_bytes` in the [proxy] section of hone.toml."
         )
 
 
@@ -166,18 +166,18 @@ class _CombinedAnswers:
             answer = self._answers[at]
             if message["type"] == "http.response.start":
                 answer.status, answer.headers = message["status"], list(message["headers"])
-                await self._began()
+                await self._on_start()
             elif answer.status == 200:
-                await self._said(at, message.get("body", b""))
+                await self._on_body(at, message.get("body", b""))
             else:
                 answer.body += message.get("body", b"")
 
         return send
 
-    async def _began(self) -> None:
+    async def _on_start(self) -> None:
         """A call has sent its headers."""
 
-    async def _said(self, at: int, body: bytes) -> None:
+    async def _on_body(self, at: int, body: bytes) -> None:
         self._answers[at].body += body
 
     async def end(self) -> None:
@@ -196,10 +196,10 @@ class _CombinedAnswers:
         """The calls' own headers, as many as clients can read."""
         return [h for answer in self._answers[:MAX_LISTED] for h in answer.headers if h[0].startswith(b"x-hone-")]
 
-    def _renumber(self, at: int, shown: Body) -> Body:
-        for choice in shown["choices"]:
+    def _renumber(self, at: int, body: Body) -> Body:
+        for choice in body["choices"]:
             choice["index"] += at * self._choices
-        return shown
+        return body
 
 
 class _PlainAnswers(_CombinedAnswers):
@@ -224,7 +224,7 @@ class _StreamedAnswers(_CombinedAnswers):
         self._streaming = False
         self._usages: list[tuple[int, Body]] = []  # the last event of each call, where the client wants usage
 
-    async def _began(self) -> None:
+    async def _on_start(self) -> None:
         if all(answer.status for answer in self._answers) and not self._all_began.is_set():
             self._streaming = all(answer.status == 200 for answer in self._answers)
             if self._streaming:
@@ -232,7 +232,7 @@ class _StreamedAnswers(_CombinedAnswers):
             self._all_began.set()
         await self._all_began.wait()
 
-    async def _said(self, at: int, body: bytes) -> None:
+    async def _on_body(self, at: int, body: bytes) -> None:
         if not self._streaming:
             return
         events = b"".join([self._passed(at, data) for data in self._parsers[at].feed(body)])

@@ -64,7 +64,7 @@ _TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text", "refusal"})
 
 
 class Fallback(Exception):
-    """A call cannot be sent with its recorded history; `reason` says why."""
+    """A call cannot be sent with its recorded history; `reason` is why."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason)
@@ -72,7 +72,7 @@ class Fallback(Exception):
 
 
 def seen_by_template(chat: Body) -> str:
-    """Return a hex hash of all that a template may see of a request beside its messages."""
+    """Return a hex hash of all that a template may see of a request except its messages."""
     seen = {name: value for name, value in chat.items() if name not in _UNSEEN and value not in (None, [], {})}
     if not seen.get("tools"):
         seen.pop("tool_choice", None)
@@ -165,7 +165,8 @@ class Renderer(Protocol):
 
 
 async def new_ids(renderer: Renderer, messages: Sequence[Message], at: int, end: int) -> Sequence[int]:
-    """Return the ids that the template writes after the sampled turn at `at`, whose last id is `end`. Raises Fallback.
+    """Return the ids that the template writes after the sampled turn at `at`, which ends in the id `end`. Raises
+    Fallback.
 
     The conversation is rendered whole, and up to the turn. If the template wrote the history differently in the two
     (some drop thinking after a user message), the whole is rendered again with another text in the first new message.

@@ -32,10 +32,10 @@ def no_engine_error(why: NoReplica) -> Unavailable:
     return Unavailable(str(why), code="engine_unavailable")
 
 
-def engine_refusal(status: int, body: bytes, route: Route, asked: str) -> CallerError:
+def engine_refusal(status: int, body: bytes, route: Route, client_model: str) -> CallerError:
     """Return the caller's error for an engine's refusal, with the model's name as the client knows it."""
     message, kind, param = _fault(body)
-    message = message.replace(route.engine_model, asked)
+    message = message.replace(route.engine_model, client_model)
     if not (400 <= status < 500 or status == 500 or status in _NOT_READY):  # a redirect, no content, no HTTP at all
         return BadGateway(f"the engine at {route.replica_url} answered {status}, which Hone does not expect: {message}")
     if status in (401, 403):
@@ -47,10 +47,10 @@ def engine_refusal(status: int, body: bytes, route: Route, asked: str) -> Caller
     return EngineRefused(message, status=status, kind=kind, param=param, code="engine_error" if status >= 500 else None)
 
 
-def stream_error(message: str, route: Route | None, asked: str) -> CallerError:
+def stream_error(message: str, route: Route | None, client_model: str) -> CallerError:
     """Return the caller's error for an error inside a stream that had begun."""
-    shown = message.replace(route.engine_model, asked) if route is not None else message
-    return BadGateway(shown[:MAX_MESSAGE_CHARS], code="engine_error")
+    text = message.replace(route.engine_model, client_model) if route is not None else message
+    return BadGateway(text[:MAX_MESSAGE_CHARS], code="engine_error")
 
 
 def _fault(body: bytes) -> tuple[str, str, str | None]:

@@ -71,8 +71,8 @@ class RunningCall:
             raw.append((b"x-hone-fallback", self.provider.name.encode()))
         if left_out := self.reading.request.left_out_tools:
             raw.append((b"x-hone-left-out-tools", ", ".join(dict.fromkeys(left_out)).encode()))
-        if self.reading.plainly:
-            raw.append((b"x-hone-plainly", ", ".join(self.reading.plainly).encode()))
+        if self.reading.unenforced:
+            raw.append((b"x-hone-plainly", ", ".join(self.reading.unenforced).encode()))
         if self.reading.replaced:
             values = ", ".join(f"{name}={value:g}" for name, value in self.reading.replaced.items())
             raw.append((b"x-hone-sampling", values.encode()))
@@ -111,7 +111,9 @@ class RunningCall:
         )
 
     def _meta(self, sampled: RecordableAnswer) -> Mapping[str, Any] | None:
-        """What is recorded of an answer beside its choices; for a provider, its name and whether it was a fallback."""
+        """Return what is recorded of an answer besides its choices; for a provider, its name and whether it was a
+        fallback.
+        """
         meta = {**(sampled.response_meta or {}), **dropped_parts(self.reading.request)}
         if self.client is not None:
             meta[CLIENT] = self.client
@@ -122,9 +124,9 @@ class RunningCall:
         return {**meta, **self.provided, **stood_in}
 
     def _freed(self) -> dict[str, Any]:
-        """Where Hone changed the request so that the call can be trained on."""
-        plainly, replaced = self.reading.plainly, self.reading.replaced
-        changes: dict[str, Any] = {PLAINLY: list(plainly)} if plainly else {}
+        """Return where Hone changed the request so that the call can be trained on."""
+        unenforced, replaced = self.reading.unenforced, self.reading.replaced
+        changes: dict[str, Any] = {PLAINLY: list(unenforced)} if unenforced else {}
         return changes | ({REPLACED: dict(replaced)} if replaced else {})
 
 

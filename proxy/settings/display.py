@@ -78,34 +78,34 @@ def display_value(key: str, value: Any) -> Any:
 
 def _command_shown(text: str) -> str:
     """A text that may be a shell command: its words masked as arguments, the whitespace between them unchanged."""
-    words = _WORD.findall(text)
-    told = iter(_arguments_shown([word for word in words if not word.isspace()]))
-    return "".join(word if word.isspace() else next(told) for word in words)
+    arguments = _WORD.findall(text)
+    masked = iter(_arguments_shown([argument for argument in arguments if not argument.isspace()]))
+    return "".join(argument if argument.isspace() else next(masked) for argument in arguments)
 
 
-def _arguments_shown(words: Sequence[str]) -> list[str]:
+def _arguments_shown(arguments: Sequence[str]) -> list[str]:
     """Arguments of a command. All that follows a secret's option is masked, up to the next option."""
-    told: list[str] = []
+    masked: list[str] = []
     hidden = False
-    for word in words:
-        names_one = bool(_SECRET_OPTION.fullmatch(word))
-        hidden = names_one or (hidden and not word.startswith("--"))
-        told.append(MASK if hidden and not names_one else _argument_shown(word))
-    return told
+    for argument in arguments:
+        names_one = bool(_SECRET_OPTION.fullmatch(argument))
+        hidden = names_one or (hidden and not argument.startswith("--"))
+        masked.append(MASK if hidden and not names_one else _argument_shown(argument))
+    return masked
 
 
-def _argument_shown(word: str) -> str:
-    if (given := _SECRET_GIVEN.fullmatch(word)) is not None:
+def _argument_shown(argument: str) -> str:
+    if (given := _SECRET_GIVEN.fullmatch(argument)) is not None:
         return given[1] + MASK
-    word = _SECRET_FIELD.sub(rf'\1"{MASK}"', word)
-    return _without_secrets(word) if "://" in word else word
+    argument = _SECRET_FIELD.sub(rf'\1"{MASK}"', argument)
+    return _without_secrets(argument) if "://" in argument else argument
 
 
 def _without_secrets(url: str) -> str:
     scheme, _, rest = url.partition("://")
     login, at, host = rest.rpartition("@")
     user, colon, _password = login.partition(":")
-    if at:  # a login that stands alone is a token where HTTP is spoken, and a user elsewhere
+    if at:  # a login without a password is a token in an HTTP URL, and a user name in any other
         shown_login = f"{user}:{MASK}" if colon else MASK if scheme.endswith(("http", "https")) else user
         url = f"{scheme}://{shown_login}@{host}"
     return mask_parameters(url, MASK)

@@ -34,7 +34,7 @@ class HoneSettings(BaseSettings):
     project: str = "default"
     """The project of the aliases, keys and trajectories that this program works with."""
     data: Path = Path(".hone")
-    """The data folder: store, adapters, logs. Default: `.hone` beside hone.toml, else in the working directory."""
+    """The data folder: store, adapters, logs. Default: `.hone` next to hone.toml, else in the working directory."""
     proxy: ProxySettings = ProxySettings()
     """The HTTP server."""
     engine: EngineSettings = EngineSettings()
@@ -55,7 +55,7 @@ class HoneSettings(BaseSettings):
     """The model names that agents ask for. Default: one, named as the engine names the base."""
 
     mcp: dict[str, McpServerSettings] = {}
-    """The MCP servers whose tools agents find at `/mcp`."""
+    """The MCP servers that offer their tools to agents at `/mcp`."""
 
     @classmethod
     def settings_customise_sources(
@@ -66,7 +66,7 @@ class HoneSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what `load_settings` merged counts: it knows the order, and where each value came from."""
+        """Use only what `load_settings` merged: it knows the order of the sources and the origin of each value."""
         return (init_settings,)
 
     def declared_aliases(self) -> dict[str, AliasSettings]:
@@ -99,12 +99,12 @@ class HoneSettings(BaseSettings):
             if alias.fallback is not None and alias.fallback not in models:
                 there = ", ".join(sorted(models)) or "none"
                 raise ValueError(
-                    f"aliases.{name}.fallback is {alias.fallback!r}, no model of [[proxy.models]]: {there}"
+                    f"aliases.{name}.fallback is {alias.fallback!r}, not a model of [[proxy.models]]: {there}"
                 )
         if self.proxy.mcp_prefix == "none" and len(self.mcp) > 1:
             raise ValueError(
-                f"proxy.mcp_prefix is 'none', and there are {len(self.mcp)} MCP servers ({', '.join(self.mcp)}): names "
-                "can stay as they are with one server only"
+                f"proxy.mcp_prefix is 'none', and there are {len(self.mcp)} MCP servers ({', '.join(self.mcp)}): only "
+                "a single server can keep its own names"
             )
         check_names(self.mcp)
         self._know_recipes()
@@ -119,7 +119,7 @@ class HoneSettings(BaseSettings):
         known = self.judge.known_recipes()
         for key, recipe in named.items():
             if recipe not in known:
-                raise ValueError(f"{key} is {recipe!r}, no recipe of [judge.recipes] (known: {', '.join(known)})")
+                raise ValueError(f"{key} is {recipe!r}, not a recipe of [judge.recipes] (known: {', '.join(known)})")
         self.judge = self.judge.for_aliases(of_aliases)
 
     def providers(self) -> list[str]:
@@ -132,8 +132,8 @@ class HoneSettings(BaseSettings):
 
     def overrides(self) -> dict[str, dict[str, float]]:
         """The sampling values that replace a client's, by alias."""
-        found = {name: alias.sampling.override.values() for name, alias in self.aliases.items()}
-        return {name: values for name, values in found.items() if values}
+        values_by_alias = {name: alias.sampling.override.values() for name, alias in self.aliases.items()}
+        return {name: values for name, values in values_by_alias.items() if values}
 
     def shadows(self) -> dict[str, ShadowSettings]:
         """The shadow settings of each alias that has shadow answers, by alias."""

@@ -228,7 +228,9 @@ def _followed(path: Path) -> Path:
 
 
 def _program(path: Path) -> Path:
-    """A Python under the name given: an environment's is a link, and its target knows nothing of the environment."""
+    """Return the path of a Python with links unresolved: in an environment it is a link to a Python without its
+    packages.
+    """
     _followed(path)
     return path.parent.resolve() / path.name
 
@@ -238,7 +240,7 @@ def _blame_setting(source: str, key: str, value: str | Path) -> Iterator[None]:
     """Turn a path that the system cannot follow into an error of its setting."""
     try:
         yield
-    except RuntimeError as e:  # how pathlib says that there is no such user, or that links lead in a circle
+    except RuntimeError as e:  # pathlib's error for an unknown user, or for a circle of links
         raise ConfigError(f"{source}: {key}: {str(value)!r} cannot be resolved ({e}). Write the full path.") from e
     except (OSError, ValueError) as e:  # a name too long, a NUL in it
         raise ConfigError(f"{source}: {key}: {str(value)[:200]!r} is not a path ({e}). Name a file or folder.") from e
@@ -257,13 +259,13 @@ def inner_model(annotation: Any) -> type[BaseModel] | None:
     """The settings model that a field holds, alone or in a list or table; None if it holds none."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for part in get_args(annotation) if (found := inner_model(part)) is not None), None)
+    return next((model for part in get_args(annotation) if (model := inner_model(part)) is not None), None)
 
 
 def _data_folder(settings: HoneSettings, origin: Mapping[str, str], file: Path | None) -> Path:
-    beside = file.absolute().parent if file and "data" not in origin else Path.cwd()
+    parent = file.absolute().parent if file and "data" not in origin else Path.cwd()
     with _blame_setting(origin.get("data", "default"), "data", settings.data):
-        return beside / settings.data.expanduser()
+        return parent / settings.data.expanduser()
 
 
 # --- errors

@@ -27,7 +27,7 @@ class McpServerSettings(BaseModel):
     args: list[str] = []
     """Arguments of the command."""
     env: dict[str, SecretStr] = {}
-    """Environment variables of the command, beside PATH, HOME and the like."""
+    """Environment variables of the command, in addition to PATH, HOME and the like."""
     cwd: Path | None = None
     """Folder in which the command runs."""
     per: Literal["session", "shared"] = "session"
@@ -36,8 +36,9 @@ class McpServerSettings(BaseModel):
     a session of the protocol; where the protocol has none (2026-07-28), the trajectory in the address, else the key.
     Callers with neither share one process. One more process only lists what the server offers."""
     max_sessions: int | None = Field(None, gt=0)
-    """Most sessions of callers at this server at once; further ones are refused. Default: 1024 with a `url`; 32 with a
-    `command`, because each is a process."""
+    """Most concurrent sessions of callers at this server; further ones are refused. Default: 1024 with a `url`; 32 with
+    a `command`, because each is a process.
+    """
     headers: dict[str, SecretStr] = {}
     """HTTP headers of every request to the server."""
     token: SecretStr | None = None
@@ -81,11 +82,11 @@ class McpServerSettings(BaseModel):
     @classmethod
     def _is_url(cls, url: str | None) -> str | None:
         if url is not None and not url.startswith(("http://", "https://")):
-            raise ValueError("it is no URL: write it as http://host:port/mcp")
+            raise ValueError("it is not a URL: write it as http://host:port/mcp")
         if url is not None and "@" in urlsplit(url).netloc:
             raise ValueError(
-                "it has a login in it, which logs and errors of others would show: give the server's token as `token`, "
-                "or a user and a password as `headers = { authorization = 'Basic …' }`"
+                "it has a login in it, which logs and errors of other programs would show: give the server's token as "
+                "`token`, or a user and a password as `headers = { authorization = 'Basic …' }`"
             )
         return url
 
@@ -94,5 +95,7 @@ def check_names(servers: dict[str, McpServerSettings]) -> dict[str, McpServerSet
     """The servers. Raises ValueError for a name that cannot be split from `server__tool`."""
     for name in servers:
         if not NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name for an MCP server: use up to 32 letters, digits, '-' and single '_'")
+            raise ValueError(
+                f"{name!r} is not a name for an MCP server: use up to 32 letters, digits, '-' and single '_'"
+            )
     return servers

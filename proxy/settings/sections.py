@@ -81,7 +81,7 @@ class ProxySettings(BaseModel):
     pages: bool = True
     """Whether the dashboard is served at `/hone`. `/hone/v1` serves the same data as JSON in either case."""
     pages_timeout_s: float = Field(5.0, gt=0)
-    """How long a page may read from the store. A slower page is ended and says so. Other requests do not wait for it.
+    """How long a page may read from the store. A slower page is ended with an error. Other requests do not wait for it.
     """
     defaults: Literal["neutral", "engine"] = "neutral"
     """The value of a sampling field that the client omits. `neutral`: temperature 1, top_p 1, no top_k. `engine`: the
@@ -94,7 +94,7 @@ class ProxySettings(BaseModel):
     strict_tools: Literal["engine", "plain"] = "engine"
     """What `strict: true` of a tool becomes. `engine`: the engine's grammar enforces the tool's schema, and the call is
     not trained on, because its logprobs are not those of free sampling. `plain`: the tool is offered without `strict`,
-    so that agents whose SDK marks every tool strict (OpenAI's Agents SDK) can be trained on."""
+    so that agents can be trained on even if their SDK marks every tool strict (OpenAI's Agents SDK)."""
     forced_tools: Literal["engine", "plain"] = "engine"
     """What a tool choice that requires a tool (`required`, or one by its name) becomes. `engine`: the grammar forces a
     tool call, and the call is not trained on. `plain`: the engine gets the tools with tool choice `auto`, so that
@@ -118,7 +118,7 @@ class ProxySettings(BaseModel):
     """Names of tools and prompts behind `/mcp`. `server`: `<server>__<tool>`. `none`: the server's own names; for one
     server only."""
     stop_timeout_s: float = Field(30.0, ge=0)
-    """How long running requests may continue after the proxy was told to stop."""
+    """How long running requests may continue after the proxy received the signal to stop."""
     pin_max_age_versions: int = Field(8, ge=1)
     """A trajectory pinned to a version this many steps behind the live one moves to the live one."""
     models: list[ModelSettings] = []
@@ -128,7 +128,7 @@ class ProxySettings(BaseModel):
     @classmethod
     def _bare_url(cls, url: str | None) -> str | None:
         if url is not None and not re.fullmatch(r"https?://[^\s/@?#]+(?:/v1)?/?", url):
-            raise ValueError("it is no address: write it as http://host:port")
+            raise ValueError("it is not an address: write it as http://host:port")
         return url and url.rstrip("/").removesuffix("/v1")
 
     @field_validator("models")
@@ -141,7 +141,7 @@ class ProxySettings(BaseModel):
 
 
 class EngineSettings(BaseModel):
-    """Which vLLM serves the base model: one that Hone starts, or engines that run already."""
+    """Which vLLM serves the base model: one that Hone starts, or engines that are running already."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -150,7 +150,7 @@ class EngineSettings(BaseModel):
     name: str | None = None
     """The name under which the engine serves the base model. Default: the last part of `base`."""
     urls: list[str] = []
-    """Engines that run already, without `/v1`, for example `http://10.0.0.5:8000`. Hone then starts none."""
+    """Engines that are running already, without `/v1`, for example `http://10.0.0.5:8000`. Hone then starts none."""
     host: str = "127.0.0.1"
     """Address that the started engine listens on."""
     port: int = Field(8701, ge=1, le=65535)
@@ -207,10 +207,10 @@ class EngineSettings(BaseModel):
         for url in urls:
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https"):
-                raise ValueError("one is no URL: write it as http://host:port")
+                raise ValueError("one is not a URL: write it as http://host:port")
             if "@" in parts.netloc or parts.query or parts.fragment:
                 raise ValueError(
-                    "one has more in it than an address, which status, logs and errors would show: write it as "
+                    "one holds more than an address, which status, logs and errors would show: write it as "
                     "http://host:port, and give the engine's key as `api_key`"
                 )
         return [url.rstrip("/").removesuffix("/v1") for url in urls]
@@ -257,14 +257,14 @@ class SamplingOverride(BaseModel):
         if self.temperature is not None and self.temperature < MIN_TEMPERATURE:
             raise ValueError(
                 f"temperature {self.temperature:g} is below {MIN_TEMPERATURE:g}: sampling is then nearly greedy, its "
-                "logprobs say nothing of the choice that was made, and no such call is trained on. Give 0.1 or more"
+                "logprobs do not describe the choice that was made, and no such call is trained on. Give 0.1 or more"
             )
         for name, neutral in _NEUTRAL.items():
             value = getattr(self, name)
             if value is not None and value != neutral:
                 raise ValueError(
-                    f"{name} {value:g} bends what is sampled away from what the logprobs say, and no such call is "
-                    f"trained on. Give {neutral}, or leave it out"
+                    f"{name} {value:g} changes the sampled distribution, but not the logprobs, and no such call is "
+                    f"trained on. Give {neutral}, or omit it"
                 )
         return self
 
@@ -298,7 +298,7 @@ class GateSettings(BaseModel):
     not checked. The check needs logprobs of prompts, and vLLM 0.32 crashes on those while an adapter is loaded and
     other requests run: set it only for an engine without this fault."""
     length_times: float = Field(2.0, gt=1)
-    """By which factor a version's answers may be longer or shorter than the live version's."""
+    """Largest factor between the lengths of a version's answers and the live version's, in either direction."""
     win_at_least: float = Field(0.4, gt=0, lt=1)
     """The share of pairs that a version should win before a judge. A pair is its answer and the live version's to the
     same recorded first turns. The version is rejected only if its share is significantly lower. Where no judge runs,
@@ -307,7 +307,7 @@ class GateSettings(BaseModel):
     """Most pairs that are judged, each twice, or attempted. A version that is undecided by then passes."""
     scenarios: Path | None = None
     """JSONL file of held-out scenarios, as `campaign.val_scenarios`. The learner attempts them with the new and the
-    live version; their success rates decide, and no judge is asked. It needs `agent` and `success`."""
+    live version; their success rates decide, and no judge is called. It needs `agent` and `success`."""
     agent: str | None = None
     """What attempts a scenario, as `campaign.agent`. `campaign.python`, `cwd`, `agent_env`, `concurrency` and
     `attempt_timeout_s` apply to it."""
@@ -323,10 +323,12 @@ class GateSettings(BaseModel):
             there = " and ".join(f"gate.{name}" for name in given if name not in missing)
             raise ValueError(
                 f"{there} without {' and '.join(f'gate.{name}' for name in missing)}: held-out scenarios take all "
-                "three. Give what is missing, or leave all out"
+                "three. Give what is missing, or omit all three"
             )
         if self.success and not _FUNCTION.fullmatch(self.success):
-            raise ValueError(f"gate.success {self.success!r} is no `module:function`: a gate's success asks no judge")
+            raise ValueError(
+                f"gate.success {self.success!r} is not a `module:function`: a gate's success function calls no judge"
+            )
         return self
 
 
@@ -378,7 +380,7 @@ class AliasSettings(BaseModel):
     """What a new version must pass."""
     holdback_share: float = Field(0.1, ge=0, lt=1)
     """Share of new trajectories without a named group that stays on the previous version while a promoted one is
-    watched. 0: none stays, and nothing is watched. Versions of a campaign hold none back. It takes a place of
+    watched. 0: none stays, and nothing is watched. Versions of a campaign hold none back. It takes one slot of
     `engine.max_loras`."""
     rollback_watch_s: float = Field(3600.0, gt=0)
     """How long a promoted version's trajectories are compared with those of the previous version. If they are shown to

@@ -40,7 +40,9 @@ class SettingLine:
 
 
 def as_toml(head: str, lines: Iterable[SettingLine]) -> str:
-    """The text of the file. Lines of one section must be adjacent. Raises ConfigError for a key that is no setting."""
+    """The text of the file. Lines of one section must be adjacent. Raises ConfigError for a key that is not a
+    setting.
+    """
     parts = [_comment(head)]
     for section, members in groupby(lines, key=lambda line: line.path[:-1]):
         parts.append("\n".join([f"[{'.'.join(map(_key, section))}]", *map(_setting_text, members)]))
@@ -48,14 +50,14 @@ def as_toml(head: str, lines: Iterable[SettingLine]) -> str:
 
 
 def describe_setting(path: Sequence[str]) -> str:
-    """A setting's description; empty inside a table of the user's own. Raises ConfigError for no setting."""
+    """A setting's description; empty inside a table of the user's own. Raises ConfigError for any other key."""
     model: type[BaseModel] | None = HoneSettings
     names = iter(path)
     description = ""
     for name in names:
         field = model.model_fields.get(name) if model is not None else None
         if field is None:
-            raise ConfigError(f"{'.'.join(path)!r} is no setting.")
+            raise ConfigError(f"{'.'.join(path)!r} is not a setting.")
         model, description = inner_model(field.annotation), field.description or ""
         if get_origin(field.annotation) is dict and next(names, None) is not None and model is None:
             return ""  # a table of the user's own, such as the engine's variables

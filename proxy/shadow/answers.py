@@ -34,7 +34,7 @@ _ADDRESS: Final = Address(origin=Origin.SHADOW, done=True)
 
 
 class ProxyStopping(ProxyError):
-    """The proxy is stopping: nothing more is asked."""
+    """The proxy is stopping and sends no further requests."""
 
 
 class EngineBusy(ProxyError):
@@ -142,13 +142,13 @@ def _of_these(sampled: RecordableAnswer, ids: Sequence[int]) -> RecordableAnswer
 
 async def _unless(stopping: asyncio.Event, asking: Coroutine[None, None, RecordableAnswer]) -> RecordableAnswer:
     """Wait for an answer, or give it up when the proxy stops. Raises ProxyStopping."""
-    asked, stop = asyncio.ensure_future(asking), asyncio.ensure_future(stopping.wait())
+    answering, stop = asyncio.ensure_future(asking), asyncio.ensure_future(stopping.wait())
     try:
-        await asyncio.wait({asked, stop}, return_when=asyncio.FIRST_COMPLETED)
-        if not asked.done():
+        await asyncio.wait({answering, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if not answering.done():
             raise ProxyStopping("the proxy stopped before the answer was complete")
-        return asked.result()
+        return answering.result()
     finally:
-        asked.cancel()
+        answering.cancel()
         stop.cancel()
-        await asyncio.gather(asked, stop, return_exceptions=True)
+        await asyncio.gather(answering, stop, return_exceptions=True)

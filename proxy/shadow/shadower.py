@@ -61,11 +61,11 @@ def _uniform(what: str, of: str) -> float:
 
 LEASE: Final = "shadow"
 LEASE_S: Final = 60.0
-BREATH_S: Final = 0.5  # between two looks, however many trajectories end
+BREATH_S: Final = 0.5  # between two queries, however many trajectories end
 HICCUP_S: Final = 1.0  # after a failure, and while another process holds the lease
 MOST_AT_ONCE: Final = 8  # calls that are being answered again; the settings limit the requests
 PATIENCE_S: Final = 60.0  # how long a call waits for an idle engine before it is skipped
-KEPT_RUNS: Final = 8192  # trajectories that were looked at
+KEPT_RUNS: Final = 8192  # trajectories that were examined
 LOOK_BACK_S: Final = 300.0  # beyond the time after which an idle trajectory ends: a restart takes less
 LATE_S: Final = 5.0  # how late an end may be seen after a later one (PostgreSQL)
 DAY_S: Final = 86400.0
@@ -76,7 +76,7 @@ log = logging.getLogger(__name__)
 class Shadower:
     """Has calls answered again: `async with shadower.running(): …`. One per proxy. `settings` by alias.
 
-    A trajectory whose last call is older than `look_back_s` when it ends is skipped.
+    A trajectory is skipped if its last call is older than `look_back_s` when it ends.
     """
 
     def __init__(

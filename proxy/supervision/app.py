@@ -192,7 +192,7 @@ def _routed(
     models = ModelRoutes(deps.settings, deps.versions, parts.client, parts.stop)
     pages_project = Project(deps.pages_store, deps.project.id) if deps.pages_store else deps.project
     loop = LoopSettings(deps.recorder_settings, deps.learn, deps.trainer)
-    stands = StatusService(pages_project, loop, deps.shown_settings, _servers(deps.mcp))
+    status_service = StatusService(pages_project, loop, deps.shown_settings, _servers(deps.mcp))
     litestar = Litestar(
         [
             *(_mounted(path, _calls(path, parts)) for path in DIALECTS if path != routes.PATH),
@@ -207,14 +207,14 @@ def _routed(
             _mounted("/hone/mcp", steering),
             *HANDLERS,
             *(
-                [page_routes(PageContext(hone, pages_project, stands, drawer), parts.stop)]
+                [page_routes(PageContext(hone, pages_project, status_service, drawer), parts.stop)]
                 if deps.settings.pages
                 else []
             ),
         ],
         dependencies={
             "hone": Provide(lambda: hone, sync_to_thread=False),
-            "stands": Provide(lambda: stands, sync_to_thread=False),
+            "status_service": Provide(lambda: status_service, sync_to_thread=False),
         },
         before_request=tell_options,
         exception_handlers={Exception: _error_response},

@@ -3,7 +3,7 @@
 Owns: listening, an orderly stop, and the order in which the parts of a serving process open and close. Refuses: routes
 (`proxy.supervision.app`), and several processes (`proxy.supervision.workers`).
 
-The server is uvicorn: it tells a handler about a client's disconnect at any time, streaming or not, it waits for slow
+The server is uvicorn: it reports a client's disconnect to a handler at any time, streaming or not, it waits for slow
 readers, and it serves raw ASGI on httptools and uvloop. granian measured the same (benchmarks/upstream.py).
 """
 
@@ -49,7 +49,7 @@ from recorder.store.data_folder import share_adapters
 from recorder.store.database import Project
 
 BACKLOG = 2048
-Beside = Callable[[App], AbstractAsyncContextManager[None]]
+SecondListener = Callable[[App], AbstractAsyncContextManager[None]]
 KEEP_ALIVE_S = 75  # longer than agents' clients keep idle connections, so that the clients close them
 
 
@@ -99,12 +99,12 @@ async def serve(
     sock: socket.socket,
     *,
     stop_timeout_s: float = 30.0,
-    beside: Beside | None = None,
+    second_listener: SecondListener | None = None,
 ) -> None:
     """Serve on `sock` until SIGINT, SIGTERM or cancellation; running requests get `stop_timeout_s` to finish.
 
-    Longer ones are interrupted with an error message. New requests get 503 meanwhile. `beside` is a context that gets
-    the served app, for another way to reach it.
+    Longer ones are interrupted with an error message. New requests get 503 meanwhile. `second_listener` is a context
+    that gets the served app and serves it over another socket.
     """
     middleware = DrainMiddleware(app, app.stop)
     config = uvicorn.Config(
@@ -119,7 +119,7 @@ async def serve(
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=1,  # `DrainMiddleware` has ended all requests by then
     )
-    async with app.running(), beside(middleware) if beside is not None else contextlib.nullcontext():
+    async with app.running(), second_listener(middleware) if second_listener is not None else contextlib.nullcontext():
         gc.collect()
         gc.freeze()  # full collections skip what was imported
         await _until_stopped(_Server(config, middleware, stop_timeout_s), sock)
@@ -287,10 +287,12 @@ async def run(
             )
         )
         log.info("proxy for %s at http://%s:%d/v1", ", ".join(settings.model_names()), url_host(host), port)
-        beside: Beside | None = None
+        second_listener: SecondListener | None = None
         if peers is not None:
-            beside = WorkerSocket(peers.door(peers.own), figures=app.metrics.text, cancel=app.background.cancel).open
-        await serve(app, sock, stop_timeout_s=settings.proxy.stop_timeout_s, beside=beside)
+            second_listener = WorkerSocket(
+                peers.door(peers.own), figures=app.metrics.text, cancel=app.background.cancel
+            ).open
+        await serve(app, sock, stop_timeout_s=settings.proxy.stop_timeout_s, second_listener=second_listener)
     finally:
         sock.close()  # the server does too, unless it stopped before it started
         await pages_store.close()

@@ -139,31 +139,31 @@ class HoneUp:
         if self._settings.proxy.port == 0:
             self._settings.proxy.port = _free_port(self._settings.proxy.host)
         run = read_run_file(self._settings.data)
-        found = await asyncio.to_thread(checkup.check_before_start, self._settings, run, starting=True)
-        stopping = [one for one in found if one.stops]
+        findings = await asyncio.to_thread(checkup.check_before_start, self._settings, run, starting=True)
+        stopping = [one for one in findings if one.stops]
         if stopping:
             what = ConfigError if any(one.check == "aliases" for one in stopping) else StartError
             raise what("\n".join(one.line() for one in stopping))
-        self._print_findings(found)
+        self._print_findings(findings)
 
     async def _check_stages(self) -> list[Finding]:
-        wanted = [checkup.check_judge] * self._with_judge + [checkup.check_learner] * self._with_learner
-        looks = [look(self._settings, self._config, self._environment) for look in wanted]
+        checks = [checkup.check_judge] * self._with_judge + [checkup.check_learner] * self._with_learner
+        looks = [look(self._settings, self._config, self._environment) for look in checks]
         return [one for found in await asyncio.gather(*looks) for one in found]
 
     async def _check_after_start(self, store: Store, stages: asyncio.Task[list[Finding]]) -> None:
         """Run the checks that need the programs, and print that Hone is ready."""
-        found = [
+        findings = [
             *await check_stored_bases(store, self._settings),
             *await checkup.check_all_engines(self._settings),
             *await stages,
         ]
-        self._print_findings(found)
-        self._announce(found)
+        self._print_findings(findings)
+        self._announce(findings)
 
-    def _print_findings(self, found: Sequence[Finding]) -> None:
+    def _print_findings(self, findings: Sequence[Finding]) -> None:
         """Print errors and notes."""
-        for one in found:
+        for one in findings:
             if one.verdict in (FindingLevel.WRONG, FindingLevel.NOTE):
                 self._output.tell(one.verdict, one.line(), one.as_json())
 
@@ -278,11 +278,11 @@ class HoneUp:
     def _started(self) -> bool:
         return "proxy" in self.supervisors and self.supervisors["proxy"].state is ProgramState.UP
 
-    def _announce(self, found: Sequence[Finding]) -> None:
+    def _announce(self, findings: Sequence[Finding]) -> None:
         names = ", ".join(self._settings.model_names())
         url = f"{self.proxy_url}/v1"
-        but = " Some checks failed: see above, or run `hone doctor`." if has_errors(found) else ""
-        facts = {"base_url": url, "models": self._settings.model_names(), "all_well": not has_errors(found)}
+        but = " Some checks failed: see above, or run `hone doctor`." if has_errors(findings) else ""
+        facts = {"base_url": url, "models": self._settings.model_names(), "all_well": not has_errors(findings)}
         self._output.tell("ready", f"Ready: base_url {url}, model {names}. Ctrl-C stops.{but}", facts)
 
     def _write_run_file(self) -> None:

@@ -31,7 +31,7 @@ def main(grace_s: float, argv: list[str]) -> int:
     try:
         # the process still has one thread, so code may run between fork and exec
         die = functools.partial(_die_with, os.getpid())
-        child = subprocess.Popen(  # noqa: S603 - running what we are told is this program's purpose
+        child = subprocess.Popen(  # noqa: S603 - running the given program is this program's purpose
             argv, stdin=subprocess.DEVNULL, process_group=0, preexec_fn=die
         )
     except OSError as e:

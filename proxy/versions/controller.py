@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 LEASE_S = 15.0
 RENEW_EVERY_S = 5.0
-PINS_EVERY_S = 1.0  # trajectories end all the time, and their versions may stay loaded a moment longer
+PINS_EVERY_S = 1.0  # trajectories end often, and their versions may stay loaded a moment longer
 BREATH_S = 0.1  # between two rounds
 RETRY_S = 0.5  # after a refusal of the store or an engine, and while the base's files are missing
 DRAIN_S = 0.25  # while requests hold a version that is to be unloaded: they send no signal when they end
@@ -138,7 +138,7 @@ class Controller:
             self._again(RETRY_S)
 
     def _again(self, within_s: float) -> None:
-        """Ask for a round within so many seconds, even without a change."""
+        """Request a round within this many seconds, even without a change."""
         self._again_s = within_s if self._again_s is None else min(within_s, self._again_s)
 
     async def _follow_pins(self) -> None:
@@ -233,16 +233,16 @@ class Controller:
             member.fingerprint = await self._local_fingerprint() or await member.replica.fingerprint()
             await self._declare(member.fingerprint)
         except EngineUnreachable as e:
-            member.went_down(str(e))
+            member.mark_down(str(e))
         except EngineError as e:
-            member.found_unfit(str(e))
+            member.mark_unfit(str(e))
         except Conflict as e:
-            member.found_unfit(f"it serves {serves}: {e}")
+            member.mark_unfit(f"it serves {serves}: {e}")
         else:
-            member.found_fit()
+            member.mark_fit()
 
     def _require_bases(self, member: Member) -> None:
-        """Refuse aliases whose base is an adapter: their versions would be trained on top of another LoRA."""
+        """Refuse aliases with an adapter as their base: their versions would be trained on top of another LoRA."""
         assert member.served is not None
         for name in self._aliases:
             base_model = self._base_model(name)
@@ -383,8 +383,8 @@ class Controller:
 
     async def _drain(self) -> None:
         """Unload adapters that are not kept, once no proxy holds them. Proxies no longer send new requests to them."""
-        kept = {v.engine_name for v in self._kept()}
-        idle = [m for m in self._fleet.up() if m.adapters.keys() - kept]
+        kept_names = {v.engine_name for v in self._kept()}
+        idle = [m for m in self._fleet.up() if m.adapters.keys() - kept_names]
         if not idle:
             return
         await self._serve_what_is_kept()
@@ -392,7 +392,7 @@ class Controller:
         held = await self._held()
         ours = {(v.engine_name, v.path): v for v in await self._all_versions()}
         for member in idle:
-            for name in member.adapters.keys() - kept:
+            for name in member.adapters.keys() - kept_names:
                 # an unknown adapter, or one of another folder, was loaded by another program: it stays
                 version = ours.get((name, member.adapters[name]))
                 if version is None:

@@ -75,28 +75,28 @@ class Member:
                 self.state, self.detail = "starting", None
         except TimeoutError:
             if time.monotonic() - self._answered_at > self._patience_s:
-                self.went_down(f"no answer for {self._patience_s:.0f} s")
+                self.mark_down(f"no answer for {self._patience_s:.0f} s")
         except EngineError as e:
-            self.went_down(str(e))
+            self.mark_down(str(e))
 
-    def went_down(self, why: str) -> None:
+    def mark_down(self, why: str) -> None:
         """Mark it as down: it takes no requests until it was seen, and loaded, again."""
         self.state, self.detail, self.served, self.unfit = "down", why, None, None
         self.offered, self.fingerprint = frozenset(), None
 
-    def found_unfit(self, why: str) -> None:
+    def mark_unfit(self, why: str) -> None:
         """Mark it as unfit: it answers, but takes no requests until its base is found fit. Logged once per reason."""
         if why != self.unfit:
             log.error("%s is not used: %s", self.url, why)
         self.state, self.detail, self.unfit = "down", why, why
         self.offered = frozenset()
 
-    def found_fit(self) -> None:
+    def mark_fit(self) -> None:
         """Mark it as fit: its base may be used."""
         if self.unfit is not None:
             self.state, self.detail, self.unfit = "starting", None, None
 
-    def now_up(self, keep: Collection[str]) -> None:
+    def mark_up(self, keep: Collection[str]) -> None:
         """Mark it as up: it takes requests for its base and for those of `keep` (engine names) that it holds."""
         assert self.served is not None
         self.state = "up"
@@ -191,7 +191,7 @@ class Fleet:
             try:
                 await member.load(version)
             except EngineUnreachable as e:
-                member.went_down(str(e))
+                member.mark_down(str(e))
                 return
             except AdapterError as e:
                 refused.append(version.engine_name)
@@ -201,7 +201,7 @@ class Fleet:
         if not refused:
             member.detail = None
         if member.served is not None:
-            member.now_up({v.engine_name for v in keep} - set(refused))
+            member.mark_up({v.engine_name for v in keep} - set(refused))
 
     async def report(self) -> None:
         """Write the rows that changed."""

@@ -1,4 +1,4 @@
-"""The probe after a load: does the engine's answer really come from the new version?
+"""The probe after a load: whether the engine's answers really come from the new version.
 
 Owns: reading probe.json and judging the answers. Refuses: asking the engine (the controller does).
 

@@ -43,7 +43,9 @@ DEATHS = 2  # an engine that goes away this often while a version is loaded: the
 
 @dataclass
 class PromotionDecider:
-    """Called by the controller in each round. `wake` starts a round, `again` asks for one within so many seconds."""
+    """Called by the controller in each round. `wake` starts a round, `again` requests one within a number of
+    seconds.
+    """
 
     store: Store
     versions: ServiceRouter
@@ -113,8 +115,8 @@ class PromotionDecider:
             await self.count_death(version, e)
             return
         if verdict.passed:
-            await pass_gate(self.store, version.id, verdict.said, who=WHO, figures=verdict.figures)
-            log.info("%s passed its gate (%s)", version.name, verdict.said)
+            await pass_gate(self.store, version.id, verdict.summary, who=WHO, figures=verdict.figures)
+            log.info("%s passed its gate (%s)", version.name, verdict.summary)
         else:
             await self.reject(version, verdict.code, verdict.why, lessons="left_out", figures=verdict.figures)
 
@@ -136,7 +138,9 @@ class PromotionDecider:
         await reject_version(self.store, version.id, f"{code}: {why}", lessons=lessons, who=WHO, figures=figures)
 
     async def promote_gated(self) -> None:
-        """Apply each alias's policy to versions that passed, and reject those whose parent is not live any more."""
+        """Apply each alias's policy to versions that passed, and reject those that were trained from a version that is
+        no longer live.
+        """
         snapshot = self.versions.snapshot
         await self._reject_strays()
         for version in [v for v in snapshot.versions.values() if v.state is VersionState.GATED and snapshot.has(v)]:
@@ -167,7 +171,7 @@ class PromotionDecider:
         passed = (VersionState.GATED, VersionState.CANARY)
         for version in [v for v in snapshot.versions.values() if v.state in passed]:
             if version.parent_id != self.alias_of(version).live_version_id:
-                await self.reject(version, "parent_left", "its parent was taken out of service in the meantime")
+                await self.reject(version, "parent_left", "its parent went out of service in the meantime")
                 await self.versions.refresh()
 
 
@@ -215,25 +219,27 @@ class TrialMonitor:
 
     async def _look_at_canary(self, alias: AliasView, version: VersionView, live: VersionView) -> None:
         settings = self.deciding.settings_of(alias)
-        found = await canary.compare_versions(self.deciding.store, version, live.id)
+        comparison = await canary.compare_versions(self.deciding.store, version, live.id)
         waited_s = self.deciding.versions.clock() - version.state_at
         outcome = canary.canary_outcome(
-            found, waited_s, tasks=settings.canary_max_tasks, max_age_s=settings.canary_max_age_s
+            comparison, waited_s, tasks=settings.canary_max_tasks, max_age_s=settings.canary_max_age_s
         )
         if outcome != "open":
-            await self._decide(alias, version, outcome, found)
+            await self._decide(alias, version, outcome, comparison)
             await self.deciding.versions.refresh()
 
-    async def _decide(self, alias: AliasView, version: VersionView, outcome: Outcome, found: CanaryComparison) -> None:
-        store, figures = self.deciding.store, canary.ledger_figures(found)
+    async def _decide(
+        self, alias: AliasView, version: VersionView, outcome: Outcome, comparison: CanaryComparison
+    ) -> None:
+        store, figures = self.deciding.store, canary.ledger_figures(comparison)
         if outcome == "late":
-            tasks = found.doubts[ComparedFigure.REWARD].samples
+            tasks = comparison.doubts[ComparedFigure.REWARD].samples
             why = (
                 f"its reward was compared on {tasks} tasks, too few for a decision (canary_max_tasks, canary_max_age_s)"
             )
             await self.deciding.reject(version, examination.NOT_PROMOTED, why, figures=figures)
         elif outcome == "worse":
-            why = f"its trajectories are worse by {', '.join(found.worse_by)}"
+            why = f"its trajectories are worse by {', '.join(comparison.worse_by)}"
             log.error("the canary %s is removed: %s", version.name, why)
             await set_canary(store, alias.id, None, 0.0, who=WHO, reason=why, figures=figures)
         else:
@@ -242,11 +248,11 @@ class TrialMonitor:
             log.info("%s is live (%s)", version.name, why)
 
     async def _look_at_promoted(self, alias: AliasView, live: VersionView, before: VersionView, until: float) -> None:
-        store, found = self.deciding.store, await canary.compare_versions(self.deciding.store, live, before.id)
+        store, comparison = self.deciding.store, await canary.compare_versions(self.deciding.store, live, before.id)
         left_s = until - self.deciding.versions.clock()
-        figures = canary.ledger_figures(found)
-        if found.worse_by:
-            why = f"the trajectories of {live.name} are worse by {', '.join(found.worse_by)}"
+        figures = canary.ledger_figures(comparison)
+        if comparison.worse_by:
+            why = f"the trajectories of {live.name} are worse by {', '.join(comparison.worse_by)}"
             log.error("%s is live again: %s", before.name, why)
             await rollback(store, alias.id, left=live.id, who=WHO, reason=why, figures=figures)
         elif left_s <= 0:

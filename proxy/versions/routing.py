@@ -54,7 +54,7 @@ class Route:
     replica_url: str  # without /v1
     engine_key: str | None
     base_fingerprint: str | None
-    moved: bool = False  # the trajectory was pinned to another version, whose pin ended
+    moved: bool = False  # the trajectory's pin to another version ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +339,7 @@ class ServiceRouter:
 
 
 async def wait_for_event(event: asyncio.Event, within_s: float) -> bool:
-    """Wait for an event, at most so many seconds; return whether it is set."""
+    """Wait for an event for at most `within_s` seconds. Return whether it is set."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(within_s):
             await event.wait()

@@ -6,7 +6,7 @@ Owns: relaying one request and its answer, and which worker serves a caller of `
 A session of the handshake era lives in the worker that opened it, and its id begins with that worker's number. The
 current era has no sessions; the state that servers keep belongs to a trajectory or a key
 (`proxy.mcp_gateway.exchange`), and a hash of either chooses the worker. A restarted worker knows no session: its caller
-gets 404, as the protocol says, and opens a new one.
+gets 404, as the protocol requires, and opens a new one.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class WorkerPeers:
         return None
 
     async def cancel(self, response_id: str) -> bool:
-        """End a background response that runs in another worker; False if none runs it."""
+        """End a background response in another worker; False if no worker is running it."""
         return any(await asyncio.gather(*(self._cancel_at(number, response_id) for number in self.others)))
 
     async def _cancel_at(self, number: int, response_id: str) -> bool:

@@ -3,8 +3,8 @@
 Owns: the socket, and what siblings ask there: the worker's metrics, the end of a background response, and requests of
 clients that reached another worker. Refuses: who asks and where (`proxy.worker_ipc.peers`).
 
-A sibling's word for its client's address is trusted: it runs as the same user, who could read the store and the keys
-too.
+The client's address that a sibling reports is trusted: the sibling runs as the same user, who could read the store and
+the keys too.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _listen(path: Path) -> socket.socket:
     path.unlink(missing_ok=True)  # left by a killed worker of this number
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.bind(str(path))
-    path.chmod(file_modes.FILE)  # before it listens, so that nobody can connect
+    path.chmod(file_modes.FILE)  # before it listens, so that no other user can connect
     sock.listen(_BACKLOG)
     sock.setblocking(False)
     return sock

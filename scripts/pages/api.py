@@ -61,14 +61,14 @@ Json = dict[str, Any]
 
 
 def schema() -> Json:
-    """The OpenAPI schema of `/hone/v1`. Nothing is served by it."""
-    given = {name: Provide(lambda: None, sync_to_thread=False) for name in ("hone", "stands")}
+    """Return the OpenAPI schema of `/hone/v1`, without serving anything."""
+    given = {name: Provide(lambda: None, sync_to_thread=False) for name in ("hone", "status_service")}
     app = Litestar([*HANDLERS], dependencies=given, openapi_config=OPENAPI)
     return app.openapi_schema.to_schema()
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return "\n".join([_HEAD, _MODEL_HEAD, _model_routes(), _OWN_HEAD, *_own_routes(schema())])
 
 
@@ -111,12 +111,12 @@ def _schema_of(part: Json) -> Json:
     return next(iter(part["content"].values()))["schema"] if "content" in part else {}
 
 
-def _object(what: str, found: Json, schemas: Json) -> Iterator[str]:
-    """A body or an answer as a table of its fields; one without fields of its own in a word."""
-    named = _resolved(found, schemas)
+def _object(what: str, schema: Json, schemas: Json) -> Iterator[str]:
+    """Yield a body or an answer as a table of its fields; without fields of its own, as its type."""
+    named = _resolved(schema, schemas)
     fields: Mapping[str, Json] = named.get("properties", {})
     if not fields:
-        yield f"The {what}: {_type(found, schemas)}.\n"
+        yield f"The {what}: {_type(schema, schemas)}.\n"
         return
     required = named.get("required", ())
     rows = [
@@ -130,20 +130,20 @@ def _object(what: str, found: Json, schemas: Json) -> Iterator[str]:
     yield table([what, "type", "what it is"], rows)
 
 
-def _resolved(found: Json, schemas: Json) -> Json:
-    if "oneOf" in found:
-        return next((_resolved(one, schemas) for one in found["oneOf"] if "$ref" in one), found)
-    return schemas[found["$ref"].rpartition("/")[2]] if "$ref" in found else found
+def _resolved(schema: Json, schemas: Json) -> Json:
+    if "oneOf" in schema:
+        return next((_resolved(one, schemas) for one in schema["oneOf"] if "$ref" in one), schema)
+    return schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
 
 
-def _type(found: Json, schemas: Json) -> str:
-    if "oneOf" in found:
-        return " or ".join(dict.fromkeys(_type(one, schemas) for one in found["oneOf"]))
-    if "enum" in found:
-        return ", ".join(code(str(value)) for value in found["enum"] if value != "")
-    if "$ref" in found:
-        return _type(_resolved(found, schemas), schemas)
-    kind = found.get("type", "any value")
+def _type(schema: Json, schemas: Json) -> str:
+    if "oneOf" in schema:
+        return " or ".join(dict.fromkeys(_type(one, schemas) for one in schema["oneOf"]))
+    if "enum" in schema:
+        return ", ".join(code(str(value)) for value in schema["enum"] if value != "")
+    if "$ref" in schema:
+        return _type(_resolved(schema, schemas), schemas)
+    kind = schema.get("type", "any value")
     if kind == "array":
-        return f"list of {_type(found.get('items', {}), schemas)}"
+        return f"list of {_type(schema.get('items', {}), schemas)}"
     return " or ".join(kind) if isinstance(kind, list) else str(kind)

@@ -1,6 +1,6 @@
-"""docs/metrics.md: what experiment trackers receive, from the table that tests compare with what is sent.
+"""docs/metrics.md: what experiment trackers receive, from the table that a test compares with the figures sent.
 
-Owns: the page's words. Refuses: the names (`trainer.trackers.figure_names`).
+Owns: the page's text. Refuses: the names (`trainer.trackers.figure_names`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ the learner's. Shares are between 0 and 1.
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     rows = [[code(name.pattern), name.unit, name.when, name.what] for name in figure_names()]
     made = "(Made from the table in `trainer/trackers/figure_names.py` by `python -m scripts.pages --write`.)\n"
     return "\n".join([_HEAD, table(["name", "unit", "when", "what it is"], rows), made])

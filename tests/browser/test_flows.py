@@ -33,7 +33,7 @@ def pair(page: Page, first: str, second: str) -> Locator:
     return page.locator("form.choice").filter(has=sides)
 
 
-async def shown(page: Page) -> tuple[str, str]:
+async def shown_pair(page: Page) -> tuple[str, str]:
     """The two runs that are asked about, as they stand."""
     return await page.locator("input[name=first]").input_value(), await page.locator("input[name=second]").input_value()
 
@@ -111,12 +111,12 @@ async def test_a_person_chooses_between_two_runs_by_keys_until_nothing_waits(edi
         if one.why == "disagreement"
     ]
     await editor.goto(f"/hone/review?group={waits.group_id}")
-    assert await shown(page) == (waits.first, waits.second)
+    assert await shown_pair(page) == (waits.first, waits.second)
     await page.keyboard.press("a")
     await expect(pair(page, waits.first, waits.second)).to_have_count(0)
     for _ in range(2):
         if await page.get_by_role("button", name="A is better").count():
-            answered = pair(page, *await shown(page))
+            answered = pair(page, *await shown_pair(page))
             await page.get_by_label("reason").fill("shorter, a bit")
             await page.get_by_role("button", name="B is better").click()
             await expect(answered).to_have_count(0)

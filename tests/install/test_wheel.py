@@ -24,7 +24,7 @@ import httpx
 import pytest
 
 from recorder.store.bootstrap import HEAD
-from scripts.interpreters import others
+from scripts.interpreters import other_interpreters
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("proxy", "recorder", "judge", "trainer")
@@ -141,7 +141,7 @@ def with_pipx(wheel: Path, folder: Path, extra: str = "", python: str = sys.exec
 
 WAYS = [pytest.param((way, sys.executable), id=way.__name__) for way in (with_pip, with_uv_tool, with_pipx)]
 NO_OTHERS = pytest.mark.skip(reason="no other Python from 3.11 on runs here")
-PYTHONS = [pytest.param((with_uv_tool, str(one.program)), id=f"python{one.minor}") for one in others()] or [
+PYTHONS = [pytest.param((with_uv_tool, str(one.program)), id=f"python{one.minor}") for one in other_interpreters()] or [
     pytest.param(None, id="other_pythons", marks=NO_OTHERS)
 ]
 

@@ -35,15 +35,15 @@ _MAX_CHARS: Final = 2_000  # of one explanation
 
 @get("/groups/{group:str}", include_in_schema=False)
 async def group_page(
-    shown: ForPages,
+    context: ForPages,
     request: AnyRequest,
     group: Id,
     left: FromQuery[str | None] = None,
     right: FromQuery[str | None] = None,
 ) -> Response[str]:
     """The attempts side by side: the best eight, or the two chosen ones. A narrow screen shows two in any case."""
-    group_id = await _found(shown, request, group)
-    compared, narrow = await load_with_two(shown.project.store, group_id, left=left or None, right=right or None)
+    group_id = await _find_readable_group(context, request, group)
+    compared, narrow = await load_with_two(context.project.store, group_id, left=left or None, right=right or None)
     head = compared.group
     return render_page(
         request,
@@ -60,31 +60,31 @@ async def group_page(
 
 @get("/groups/{group:str}/judging", include_in_schema=False)
 async def judging_page(
-    shown: ForPages, request: AnyRequest, group: Id, prompt: FromQuery[str | None] = None, reply: FromQuery[int] = 0
+    context: ForPages, request: AnyRequest, group: Id, prompt: FromQuery[str | None] = None, reply: FromQuery[int] = 0
 ) -> Response[str]:
     """The scores of a group with their prompts and replies, cut to the size of a page.
 
-    `prompt`: the id of the score whose prompt is shown; `reply`: the index of the reply, where it has several.
+    `prompt`: the id of the score to show the prompt of; `reply`: the index of the reply, where it has several.
     """
-    group_id = await _found(shown, request, group)
-    judgings = await load_judgings(shown.project.store, group_id, prompt, reply)
+    group_id = await _find_readable_group(context, request, group)
+    judgings = await load_judgings(context.project.store, group_id, prompt, reply)
     many = max(1, len(judgings))
     runs = max(8, _MAX_TRAJECTORIES // many)
-    asked = max((_messages_of(one) for one in judgings), default=0)
-    told = sum(1 + len(run.parts) for one in judgings for run in one.trajectories[:runs])
-    told += sum(1 + len(said.verdicts[:runs]) for one in judgings for said in one.replies[:16])
-    told += sum(1 + len(second.parts[:runs]) for one in judgings for second in one.cross_checks[-4:])
+    prompt_messages = max((_messages_of(one) for one in judgings), default=0)
+    explanations = sum(1 + len(run.parts) for one in judgings for run in one.trajectories[:runs])
+    explanations += sum(1 + len(sent.verdicts[:runs]) for one in judgings for sent in one.replies[:16])
+    explanations += sum(1 + len(check.parts[:runs]) for one in judgings for check in one.cross_checks[-4:])
     return render_page(
         request,
         "judging.html",
         group_id=group_id,
         judgings=judgings,
-        wanted=prompt,
+        selected=prompt,
         answer=reply,
         runs=runs,
-        reasons=PageFit((), (), min(_MAX_CHARS, _REPLIES_BYTES // max(1, told))),
+        reasons=PageFit((), (), min(_MAX_CHARS, _REPLIES_BYTES // max(1, explanations))),
         replies=PageFit((), (), _REPLIES_BYTES // many),
-        prompts=PageFit((), (), _PROMPT_BYTES // max(1, asked // 2)),
+        prompts=PageFit((), (), _PROMPT_BYTES // max(1, prompt_messages // 2)),
     )
 
 
@@ -92,31 +92,31 @@ def _messages_of(judging: ScoreRecord) -> int:
     return len(judging.prompt or ()) + sum(len(one.messages) for one in judging.trajectory_prompts)
 
 
-async def _found(shown: PageContext, request: AnyRequest, group: str) -> str:
-    return await find_group(shown.project, group, caller_of(request).whose.groups_of)
+async def _find_readable_group(context: PageContext, request: AnyRequest, group: str) -> str:
+    return await find_group(context.project, group, caller_of(request).whose.groups_of)
 
 
 _PLACE = "place:"  # the prefix of a ranking field; the attempt's id follows
 
 
 @post("/groups/{group:str}/rescore", include_in_schema=False)
-async def rescore_group(shown: ForPages, request: AnyRequest, group: Id) -> Response[None]:
+async def rescore_group(context: ForPages, request: AnyRequest, group: Id) -> Response[None]:
     """Request that a judge rescores the group."""
-    told = await forms.read_fields(request)
-    group_id = await _find_group(shown, request, group)
-    why = str(shown.hone.recorder.redaction.value(forms.field_text(told, "why")))
-    await rescoring.request_rescore(shown.hone.project, group_id, by=caller_id(caller_of(request)), why=why)
+    form = await forms.read_fields(request)
+    group_id = await _find_group(context, request, group)
+    why = str(context.hone.recorder.redaction.value(forms.field_text(form, "why")))
+    await rescoring.request_rescore(context.hone.project, group_id, by=caller_id(caller_of(request)), why=why)
     return forms.back_to(f"{_path(group_id)}#rescore")
 
 
 @post("/groups/{group:str}/preference", include_in_schema=False)
-async def note_preference(shown: ForPages, request: AnyRequest, group: Id) -> Response[None]:
+async def note_preference(context: ForPages, request: AnyRequest, group: Id) -> Response[None]:
     """Record which of two attempts is better, or the pairs that follow from a ranking. Raises BadRequest."""
-    told = await forms.read_fields(request)
-    group_id = await _find_group(shown, request, group)
-    better, worse = forms.field_text(told, "better"), forms.field_text(told, "worse")
+    form = await forms.read_fields(request)
+    group_id = await _find_group(context, request, group)
+    better, worse = forms.field_text(form, "better"), forms.field_text(form, "worse")
     places = {
-        name.removeprefix(_PLACE): _parse_rank(forms.field_text(told, name)) for name in told if name.startswith(_PLACE)
+        name.removeprefix(_PLACE): _parse_rank(forms.field_text(form, name)) for name in form if name.startswith(_PLACE)
     }
     ranking = {id_: place for id_, place in places.items() if place is not None}
     pairs = [(better, worse)] if better and worse else feedback.ranking_pairs(ranking)
@@ -124,18 +124,18 @@ async def note_preference(shown: ForPages, request: AnyRequest, group: Id) -> Re
         raise BadRequest(
             "the form has no preference: choose a better and a worse attempt, or rank at least two attempts."
         )
-    comment = shown.hone.recorder.redaction.value(forms.field_text(told, "comment")) or None
+    comment = context.hone.recorder.redaction.value(forms.field_text(form, "comment")) or None
     try:
         await feedback.write_preferences(
-            shown.hone.project, group_id, pairs, by=caller_id(caller_of(request)), comment=comment
+            context.hone.project, group_id, pairs, by=caller_id(caller_of(request)), comment=comment
         )
     except ValueError as e:
         raise BadRequest(f"{e}.") from e
     return forms.back_to(f"{_path(group_id)}#preferences")
 
 
-async def _find_group(shown: PageContext, request: AnyRequest, group: str) -> str:
-    return await find_group(shown.hone.project, group, caller_of(request).whose.groups_of)
+async def _find_group(context: PageContext, request: AnyRequest, group: str) -> str:
+    return await find_group(context.hone.project, group, caller_of(request).whose.groups_of)
 
 
 def _path(group_id: str) -> str:

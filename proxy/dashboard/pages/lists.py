@@ -29,7 +29,7 @@ from recorder.views.lists.filter_values import group_filter_values, trajectory_f
 from recorder.views.lists.filters import GROUP_FILTER_PARAMS, TRAJECTORY_FILTER_PARAMS, FilterParam
 
 SEARCH: Final = "search"  # the parameter of the search field
-# Labels of parameters whose name alone does not explain them.
+# Labels of parameters with names that do not explain them.
 _LABELS: Final = {"source": "attributed by", "reason": "excluded by reason", "tool_error": "tool errors"}
 
 
@@ -55,55 +55,55 @@ class FilterForm:
     """The filter form of a list as it was sent, and the addresses of the list's pages."""
 
     path: str
-    asked: ListQuery
+    query: ListQuery
     fields: Sequence[FilterField]
     search_name: str = SEARCH  # of the search field
 
     @property
     def used(self) -> bool:
         """Whether any filter is set."""
-        return bool(self.asked.filters)
+        return bool(self.query.filters)
 
     @property
     def folded(self) -> bool:
         """Whether the fields below the search are all empty."""
-        return all(name == SEARCH for name, _ in self.asked.filters)
+        return all(name == SEARCH for name, _ in self.query.filters)
 
     @property
     def search(self) -> str:
         """The words that are searched for; "" without a search."""
-        return next((value for name, value in self.asked.filters if name == SEARCH), "")
+        return next((value for name, value in self.query.filters if name == SEARCH), "")
 
     def address(self, before: str | None = None) -> str:
         """The address of the page before an id, with the same filters; without an id, of the newest page."""
-        said = [*self.asked.filters, *([] if before is None else [("before", before)])]
-        return f"{self.path}?{urlencode(said)}" if said else self.path
+        filled = [*self.query.filters, *([] if before is None else [("before", before)])]
+        return f"{self.path}?{urlencode(filled)}" if filled else self.path
 
 
 def build_filter_form(
-    path: str, asked: ListQuery, words: Mapping[str, FilterParam], offered: Mapping[str, Sequence[str]]
+    path: str, query: ListQuery, params: Mapping[str, FilterParam], offered: Mapping[str, Sequence[str]]
 ) -> FilterForm:
     """The form of a list. `offered`: the existing values of each parameter."""
-    fields = [_field(word, asked, offered.get(word.name, ())) for word in words.values() if word.name != SEARCH]
-    return FilterForm(path, asked, sorted(fields, key=lambda field: not (field.several and field.options)))
+    fields = [_field(param, query, offered.get(param.name, ())) for param in params.values() if param.name != SEARCH]
+    return FilterForm(path, query, sorted(fields, key=lambda field: not (field.several and field.options)))
 
 
-def _field(word: FilterParam, asked: ListQuery, offered: Sequence[str]) -> FilterField:
-    values = [value for name, value in asked.filters if name == word.name]
-    options = word.takes or offered
+def _field(param: FilterParam, query: ListQuery, offered: Sequence[str]) -> FilterField:
+    values = [value for name, value in query.filters if name == param.name]
+    options = param.takes or offered
     missing = [
         value for value in values if options and value not in options
     ]  # in the query, and no longer in the store
-    label = _LABELS.get(word.name) or word.name.replace("_", " ")
-    return FilterField(word.name, label, word.about, values, [*options, *missing], word.many)
+    label = _LABELS.get(param.name) or param.name.replace("_", " ")
+    return FilterField(param.name, label, param.about, values, [*options, *missing], param.many)
 
 
 def tidy_address(path: str, query: Sequence[tuple[str, str]]) -> str | None:
     """The address without empty fields, which forms send; None if it has none."""
-    kept = [(name, value.strip()) for name, value in query if value.strip()]
-    if len(kept) == len(query):
+    filled = [(name, value.strip()) for name, value in query if value.strip()]
+    if len(filled) == len(query):
         return None
-    return f"{path}?{urlencode(kept)}" if kept else path
+    return f"{path}?{urlencode(filled)}" if filled else path
 
 
 TRAJECTORIES: Final = "/hone/trajectories"
@@ -111,26 +111,31 @@ GROUPS: Final = "/hone/groups"
 
 
 @get("/trajectories", include_in_schema=False)
-async def trajectories_page(shown: ForPages, request: AnyRequest) -> Response[str] | Response[None]:
+async def trajectories_page(context: ForPages, request: AnyRequest) -> Response[str] | Response[None]:
     """The list of trajectories."""
     if (tidy := _tidied(TRAJECTORIES, request)) is not None:
         return tidy
     query = parse_list_query(request)
-    page = await load_trajectory_page(shown.project, query)
-    there = await trajectory_filter_values(shown.project)
-    offered = {"alias": there.aliases, "version": there.versions, "reason": there.reasons, "source": there.sources}
+    page = await load_trajectory_page(context.project, query)
+    values = await trajectory_filter_values(context.project)
+    offered = {"alias": values.aliases, "version": values.versions, "reason": values.reasons, "source": values.sources}
     return _page(request, "trajectories.html", query, page, page.trajectories, offered)
 
 
 @get("/groups", include_in_schema=False)
-async def groups_page(shown: ForPages, request: AnyRequest) -> Response[str] | Response[None]:
+async def groups_page(context: ForPages, request: AnyRequest) -> Response[str] | Response[None]:
     """The list of groups."""
     if (tidy := _tidied(GROUPS, request)) is not None:
         return tidy
     query = parse_list_query(request)
-    page = await load_group_page(shown.project, query)
-    there = await group_filter_values(shown.project)
-    offered = {"alias": there.aliases, "version": there.versions, "reason": there.reasons, "campaign": there.campaigns}
+    page = await load_group_page(context.project, query)
+    values = await group_filter_values(context.project)
+    offered = {
+        "alias": values.aliases,
+        "version": values.versions,
+        "reason": values.reasons,
+        "campaign": values.campaigns,
+    }
     return _page(request, "groups.html", query, page, page.groups, offered)
 
 
@@ -149,6 +154,6 @@ def _page(
     offered: Mapping[str, Sequence[str]],
 ) -> Response[str]:
     is_trajectories = isinstance(page, TrajectoryPage)
-    path, words = (TRAJECTORIES, TRAJECTORY_FILTER_PARAMS) if is_trajectories else (GROUPS, GROUP_FILTER_PARAMS)
-    form = build_filter_form(path, query, words, offered)
+    path, params = (TRAJECTORIES, TRAJECTORY_FILTER_PARAMS) if is_trajectories else (GROUPS, GROUP_FILTER_PARAMS)
+    form = build_filter_form(path, query, params, offered)
     return render_page(request, template, page=page, lines=lines, filters=form, searched=is_trajectories)

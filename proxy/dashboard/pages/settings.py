@@ -53,65 +53,65 @@ class NewKey:
 
 
 @get("/settings", include_in_schema=False)
-async def settings_page(shown: ForPages, request: AnyRequest, revoke: FromQuery[str | None] = None) -> Response[str]:
+async def settings_page(context: ForPages, request: AnyRequest, revoke: FromQuery[str | None] = None) -> Response[str]:
     """The page; with `revoke`, the confirmation page for revoking that key."""
-    return await _page(shown, request) if revoke is None else await _ask_revoke(shown, request, revoke)
+    return await _page(context, request) if revoke is None else await _ask_revoke(context, request, revoke)
 
 
 @post("/settings/keys", include_in_schema=False)
-async def make_key(shown: ForPages, request: AnyRequest) -> Response[str]:
+async def make_key(context: ForPages, request: AnyRequest) -> Response[str]:
     """Create a key, and show its secret once. Raises BadRequest."""
-    told = await forms.read_fields(request)
+    form = await forms.read_fields(request)
     try:
-        asked = read_new_key(told)
+        requested = read_new_key(form)
     except BadRequest as e:
-        return await _page(shown, request, wrong=str(e))
-    expires_at = None if asked.days is None else time.time() + asked.days * 86400.0
+        return await _page(context, request, wrong=str(e))
+    expires_at = None if requested.days is None else time.time() + requested.days * 86400.0
     by = caller_id(caller_of(request))
-    secret = _secret(request, forms.field_text(told, forms.ONCE), asked)
-    key = await keys.adopt_key(shown.hone.project, asked.name, asked.scopes, secret, expires_at, by)
-    first = all(one.id == key.id or one.revoked_at for one in await keys.newest_keys(shown.hone.project))
+    secret = _secret(request, forms.field_text(form, forms.ONCE), requested)
+    key = await keys.adopt_key(context.hone.project, requested.name, requested.scopes, secret, expires_at, by)
+    first = all(one.id == key.id or one.revoked_at for one in await keys.newest_keys(context.hone.project))
     log.info("key %s was created on the page Settings by %s", key.id, by)
     return render_page(request, "key_made.html", key=key, secret=secret, first=first)
 
 
-def _secret(request: AnyRequest, once: str, asked: NewKey) -> str:
+def _secret(request: AnyRequest, once: str, requested: NewKey) -> str:
     """The secret, derived from the form: a second click on its button shows the same key and creates no other."""
-    own = forms.secret_of(request, once, asked.name, *sorted(asked.scopes), f"{asked.days}")
+    own = forms.secret_of(request, once, requested.name, *sorted(requested.scopes), f"{requested.days}")
     return keys.PREFIX + urlsafe_b64encode(own).decode().rstrip("=")
 
 
 @post("/settings/keys/{key:str}/revoke", include_in_schema=False)
-async def revoke_key(shown: ForPages, request: AnyRequest, key: FromPath[str]) -> Response[None]:
+async def revoke_key(context: ForPages, request: AnyRequest, key: FromPath[str]) -> Response[None]:
     """Revoke a key for good. Raises UnknownObject."""
-    found = _find_active(await keys.newest_keys(shown.hone.project), key)
+    key_view = _find_active(await keys.newest_keys(context.hone.project), key)
     by = caller_id(caller_of(request))
-    await keys.revoke_key(shown.hone.project, found.id, by)
-    log.info("key %s was revoked on the page Settings by %s", found.id, by)
+    await keys.revoke_key(context.hone.project, key_view.id, by)
+    log.info("key %s was revoked on the page Settings by %s", key_view.id, by)
     return forms.back_to(f"{PATH}#keys")
 
 
-async def _ask_revoke(shown: PageContext, request: AnyRequest, key: str) -> Response[str]:
+async def _ask_revoke(context: PageContext, request: AnyRequest, key: str) -> Response[str]:
     caller = caller_of(request)
     caller.require(Scope.ADMIN, "revoking a key")
-    there = await keys.newest_keys(shown.project)
-    found = _find_active(there, key)
-    others = [one for one in there if one.revoked_at is None and one.id != found.id]
-    return render_page(request, "key_revoke.html", key=found, last=not others, own=found.id == caller.key)
+    keys_now = await keys.newest_keys(context.project)
+    key_view = _find_active(keys_now, key)
+    others = [one for one in keys_now if one.revoked_at is None and one.id != key_view.id]
+    return render_page(request, "key_revoke.html", key=key_view, last=not others, own=key_view.id == caller.key)
 
 
-async def _page(shown: PageContext, request: AnyRequest, wrong: str | None = None) -> Response[str]:
+async def _page(context: PageContext, request: AnyRequest, wrong: str | None = None) -> Response[str]:
     caller = caller_of(request)
-    there = await keys.newest_keys(shown.project) if caller.may(Scope.ADMIN) else []
+    keys_now = await keys.newest_keys(context.project) if caller.may(Scope.ADMIN) else []
     return render_page(
         request,
         "settings.html",
         status=200 if wrong is None else 400,
-        sections=group_by_section(shown.stands.settings),
-        keys=there,
-        names={one.id: one.name for one in there},
+        sections=group_by_section(context.status_service.settings),
+        keys=keys_now,
+        names={one.id: one.name for one in keys_now},
         now=time.time(),
-        guarded=any(one.revoked_at is None for one in there),
+        guarded=any(one.revoked_at is None for one in keys_now),
         scopes=SCOPES,
         once=forms.form_nonce(),
         wrong=wrong,
@@ -127,15 +127,15 @@ def group_by_section(settings: Sequence[Setting]) -> list[tuple[str, list[Settin
     return [(name, list(ones)) for name, ones in groupby(sorted(settings, key=section), key=section)]
 
 
-def read_new_key(told: FormMultiDict) -> NewKey:
+def read_new_key(form: FormMultiDict) -> NewKey:
     """The key that a form requests. Raises BadRequest with a message for the page."""
-    name = forms.field_text(told, "name")
+    name = forms.field_text(form, "name")
     if not name or len(name) > MAX_NAME_CHARS or not name.isprintable():
         raise BadRequest(f"A key needs a name of 1 to {MAX_NAME_CHARS} printable characters.", param="name")
-    scopes = tuple(str(scope) for scope in told.getall("scope", []))
+    scopes = tuple(str(scope) for scope in form.getall("scope", []))
     if not scopes or set(scopes) - set(Scope):
         raise BadRequest(f"Choose at least one scope of the key: {', '.join(Scope)}.", param="scope")
-    days = forms.field_text(told, "days")
+    days = forms.field_text(form, "days")
     return NewKey(name, scopes, _days(days) if days else None)
 
 
@@ -152,8 +152,8 @@ def _days(text: str) -> float:
     return days
 
 
-def _find_active(there: Sequence[KeyView], key: str) -> KeyView:
-    for one in there:
+def _find_active(keys_now: Sequence[KeyView], key: str) -> KeyView:
+    for one in keys_now:
         if one.id == key and one.revoked_at is None:
             return one
     raise UnknownObject(f"there is no active key {key[:100]!r}: {PATH} lists the keys.")

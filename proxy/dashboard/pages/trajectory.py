@@ -74,7 +74,7 @@ class TokenTable:
 
 @get("/trajectories/{trajectory:str}", include_in_schema=False)
 async def trajectory_page(
-    shown: ForPages,
+    context: ForPages,
     request: AnyRequest,
     trajectory: Name,
     group: FromQuery[str | None] = None,
@@ -85,41 +85,41 @@ async def trajectory_page(
     prompt: FromQuery[bool] = False,
 ) -> Response[str] | Response[None]:
     """The page. A short id, an external id or a call's id redirects to the page of the full id."""
-    if (onward := await _elsewhere(shown, trajectory, group)) is not None:
+    if (onward := await _elsewhere(context, trajectory, group)) is not None:
         return Response(None, status_code=HTTP_302_FOUND, headers={"location": onward})
-    found = await load_detail(shown.project.store, trajectory)
-    told = None if tokens is None else await _tokens(shown, found, tokens, choice, at, of_prompt=prompt)
+    detail = await load_detail(context.project.store, trajectory)
+    table = None if tokens is None else await _tokens(context, detail, tokens, choice, at, of_prompt=prompt)
     first = None if start is None else max(0, start - 1)
-    held = page_budget.PAGE_BYTES if told is None else page_budget.PAGE_BYTES // 3
-    window = page_budget.turn_window(found.conversation.messages, first, held)
-    if first is None and told is not None and not window.whole:
+    budget_bytes = page_budget.PAGE_BYTES if table is None else page_budget.PAGE_BYTES // 3
+    window = page_budget.turn_window(detail.conversation.messages, first, budget_bytes)
+    if first is None and table is not None and not window.whole:
         window = page_budget.turn_window(
-            found.conversation.messages, _turn_of(found.conversation.messages, told.page.call_id), held
+            detail.conversation.messages, _turn_of(detail.conversation.messages, table.page.call_id), budget_bytes
         )
     return render_page(
         request,
         "trajectory.html",
-        run=found.view,
-        standing=found.outcome,
-        told=found.conversation,
+        run=detail.view,
+        outcome=detail.outcome,
+        conversation=detail.conversation,
         window=window,
-        timeline=_drawn(found.timeline),
-        totals=_totals(found),
-        tokens=told,
-        purse=page_budget.ByteBudget(held + held // 4),
+        timeline=_drawn(detail.timeline),
+        totals=_totals(detail),
+        tokens=table,
+        budget=page_budget.ByteBudget(budget_bytes + budget_bytes // 4),
         start=start,
-        why_not=_why_not(found.view),
+        why_not=_why_not(detail.view),
     )
 
 
 @get("/trajectories/{trajectory:str}/calls/{call:str}", include_in_schema=False)
-async def call_page(shown: ForPages, request: AnyRequest, trajectory: Name, call: Name) -> Response[str]:
+async def call_page(context: ForPages, request: AnyRequest, trajectory: Name, call: Name) -> Response[str]:
     """The request and the answer of one call. Raises UnknownObject."""
-    view = await load_trajectory(shown.project.store, await find_trajectory(shown.project, trajectory))
+    view = await load_trajectory(context.project.store, await find_trajectory(context.project, trajectory))
     one = next((own for own in view.calls if own.id == call), None)
     if one is None:
         raise UnknownObject(f"the trajectory {trajectory[:200]!r} has no call {call[:200]!r}.")
-    body, names = _body(one), await version_names(shown.project.store, {one.version_id} if one.version_id else set())
+    body, names = _body(one), await version_names(context.project.store, {one.version_id} if one.version_id else set())
     return render_page(
         request,
         "call.html",
@@ -134,13 +134,13 @@ async def call_page(shown: ForPages, request: AnyRequest, trajectory: Name, call
     )
 
 
-async def _elsewhere(shown: PageContext, trajectory: str, group: str | None) -> str | None:
+async def _elsewhere(context: PageContext, trajectory: str, group: str | None) -> str | None:
     """The address for an id of another kind; None if it is the trajectory's full id. Raises NotFound."""
-    full = await expand_id(shown.project, trajectory)
-    of_call = await trajectory_of_call(shown.project, full)
+    full = await expand_id(context.project, trajectory)
+    of_call = await trajectory_of_call(context.project, full)
     if of_call is not None:
         return f"/hone/trajectories/{quote(of_call, safe='')}/calls/{quote(full, safe='')}"
-    found = await find_trajectory(shown.project, full, group)
+    found = await find_trajectory(context.project, full, group)
     return None if found == trajectory else f"/hone/trajectories/{quote(found, safe='')}"
 
 
@@ -152,14 +152,14 @@ def _turn_of(turns: tuple[ConversationMessage, ...], call_id: str) -> int | None
 def _totals(run: TrajectoryDetail) -> dict[str, Any]:
     """The figures of a trajectory: turns, calls, tool calls, tokens, seconds."""
     choices = [choice for call in run.view.calls for choice in call.choices]
-    told = {(one.call_id, one.choice): one.tokens or 0 for one in run.conversation.answers()}
+    token_counts = {(one.call_id, one.choice): one.tokens or 0 for one in run.conversation.answers()}
     ended = run.view.ended_at or run.view.last_call_at
     return {
         "turns": len(run.view.main_path),
         "calls": len(run.view.calls),
         "tools": len(run.view.tool_calls),
         "failed_tools": sum(one.outcome != "complete" for one in run.view.tool_calls),
-        "tokens": sum(told.values()),
+        "tokens": sum(token_counts.values()),
         "seconds": max(0.0, ended - run.view.started_at),
         "trainable": sum(choice.trainable for choice in choices),
         "answers": len(choices),
@@ -172,32 +172,38 @@ def _why_not(view: TrajectoryView) -> Counter[str]:
     return Counter(choice.untrainable_reason or "not_complete" for choice in answers)
 
 
-def _drawn(whole: Timeline) -> dict[str, Any]:
+def _drawn(timeline: Timeline) -> dict[str, Any]:
     """A timeline for the template: as many bars and lines of the table as a page may have."""
-    bars = whole.bars[:_MAX_BARS]
+    bars = timeline.bars[:_MAX_BARS]
     lines = bars[:_MAX_LINES]
-    pauses = [pause for pause in whole.pauses if pause.width >= _MIN_PAUSE]
-    return {"whole": whole, "bars": bars, "pauses": pauses, "lines": lines, "left_out": len(whole.bars) - len(lines)}
+    pauses = [pause for pause in timeline.pauses if pause.width >= _MIN_PAUSE]
+    return {
+        "whole": timeline,
+        "bars": bars,
+        "pauses": pauses,
+        "lines": lines,
+        "left_out": len(timeline.bars) - len(lines),
+    }
 
 
 # --- tokens
 
 
 async def _tokens(
-    shown: PageContext, run: TrajectoryDetail, call: str, choice: int, at: int, *, of_prompt: bool
+    context: PageContext, run: TrajectoryDetail, call: str, choice: int, at: int, *, of_prompt: bool
 ) -> TokenTable:
-    page = await load_tokens(shown.project.store, run.view.id, call, choice, of_prompt=of_prompt, first=at)
-    texts, why = await _texts(shown, page)
-    told = tuple(
+    page = await load_tokens(context.project.store, run.view.id, call, choice, of_prompt=of_prompt, first=at)
+    texts, why = await _texts(context, page)
+    cells = tuple(
         TokenCell(token.at, token.id, texts[place] if texts is not None else None, token.logprob, _step(token.logprob))
         for place, token in enumerate(page.tokens)
     )
     taught, lesson = (False, "The prompt is never trained on.") if of_prompt else _lesson(run, page)
-    return TokenTable(page, told, why, taught, lesson)
+    return TokenTable(page, cells, why, taught, lesson)
 
 
 def _lesson(run: TrajectoryDetail, page: TokenPage) -> tuple[bool, str]:
-    """Whether an answer's tokens are trainable, and a sentence that says so."""
+    """Whether an answer's tokens are trainable, and the same as a sentence."""
     own = run.conversation.answer(page.call_id, page.choice)
     why = own.why if own is not None else None
     if why is not None or not page.trainable:
@@ -207,9 +213,9 @@ def _lesson(run: TrajectoryDetail, page: TokenPage) -> tuple[bool, str]:
     return True, "The underlined tokens are trainable."
 
 
-async def _texts(shown: PageContext, page: TokenPage) -> tuple[list[str] | None, str | None]:
+async def _texts(context: PageContext, page: TokenPage) -> tuple[list[str] | None, str | None]:
     """The text of each token, or the reason for having none."""
-    serving = shown.hone.versions.serving(page.base_fingerprint)
+    serving = context.hone.versions.serving(page.base_fingerprint)
     if serving is None or not page.tokens:
         return None, "No engine with this base model is running, and only an engine can decode token ids."
     engine, key = serving
@@ -235,9 +241,9 @@ def _step(logprob: float | None) -> int | None:
 
 def _body(call: CallView) -> dict[str, Any]:
     """The request as chat completions, with media replaced by their size."""
-    asked = {"model": call.model, "messages": page_budget.without_media(list(call.messages)), "tools": call.tools}
-    asked |= {"response_format": call.response_format, **call.rest}
-    return {name: value for name, value in asked.items() if value is not None}
+    body = {"model": call.model, "messages": page_budget.without_media(list(call.messages)), "tools": call.tools}
+    body |= {"response_format": call.response_format, **call.rest}
+    return {name: value for name, value in body.items() if value is not None}
 
 
 def _raw(value: object) -> page_budget.FoldedText | None:
@@ -255,13 +261,13 @@ def _plain(value: Any) -> Any:
 
 def _curl(body: dict[str, Any], base_url: str) -> str | None:
     """The call as a curl command; None if it is too long for one."""
-    said = json.dumps(body, ensure_ascii=False, default=str)
-    if len(said) > _RAW_CHARS // 2:
+    encoded = json.dumps(body, ensure_ascii=False, default=str)
+    if len(encoded) > _RAW_CHARS // 2:
         return None
     return (
         f"curl {shlex.quote(base_url + '/v1/chat/completions')} \\\n"
         '  -H "Authorization: Bearer $HONE_API_KEY" -H "Content-Type: application/json" \\\n'
-        f"  -d {shlex.quote(said)}"
+        f"  -d {shlex.quote(encoded)}"
     )
 
 
@@ -269,69 +275,71 @@ _VERDICTS = {"good": True, "bad": False}
 
 
 @post("/trajectories/{trajectory:str}/feedback", include_in_schema=False)
-async def give_feedback(shown: ForPages, request: AnyRequest, trajectory: Name) -> Response[None]:
+async def give_feedback(context: ForPages, request: AnyRequest, trajectory: Name) -> Response[None]:
     """Record feedback on a trajectory, or on one of its calls. Raises BadRequest."""
-    told = await forms.read_fields(request)
-    trajectory_id = await _find(shown, trajectory)
-    call_id, comment = forms.field_text(told, "call") or None, forms.field_text(told, "comment") or None
-    answer = forms.field_text(told, "answer")
-    value = _value(forms.field_text(told, "verdict"), forms.field_text(told, "score"))
-    said: list[tuple[str, object, str | None]] = []
+    form = await forms.read_fields(request)
+    trajectory_id = await _find(context, trajectory)
+    call_id, comment = forms.field_text(form, "call") or None, forms.field_text(form, "comment") or None
+    answer = forms.field_text(form, "answer")
+    value = _value(forms.field_text(form, "verdict"), forms.field_text(form, "score"))
+    given: list[tuple[str, object, str | None]] = []
     if value is not None:
-        said.append((forms.field_text(told, "name"), value, comment))
+        given.append((forms.field_text(form, "name"), value, comment))
     elif comment is not None:
-        said.append(("comment", comment, None))
+        given.append(("comment", comment, None))
     if answer:
-        said.append(("demonstration", answer, None))
-    if not said:
+        given.append(("demonstration", answer, None))
+    if not given:
         raise BadRequest("the form is empty: choose good or bad, or give a score, a comment or a corrected answer.")
-    for name, what, beside in said:
+    for name, content, note in given:
         tags = {"by": actions.caller_id(caller_of(request))}
-        await actions.write_feedback(shown.hone, trajectory_id, name, what, comment=beside, call_id=call_id, tags=tags)
+        await actions.write_feedback(
+            context.hone, trajectory_id, name, content, comment=note, call_id=call_id, tags=tags
+        )
     return forms.back_to(f"{_path(trajectory_id)}#feedback")
 
 
 @post("/trajectories/{trajectory:str}/tags", include_in_schema=False)
-async def change_tag(shown: ForPages, request: AnyRequest, trajectory: Name) -> Response[None]:
+async def change_tag(context: ForPages, request: AnyRequest, trajectory: Name) -> Response[None]:
     """Set or remove a tag of a trajectory. Raises BadRequest."""
-    told = await forms.read_fields(request)
-    trajectory_id = await _find(shown, trajectory)
-    kept = shown.hone.recorder.redaction.value
-    value = None if forms.field_text(told, "remove") else str(kept(forms.field_text(told, "value")))
+    form = await forms.read_fields(request)
+    trajectory_id = await _find(context, trajectory)
+    redact = context.hone.recorder.redaction.value
+    value = None if forms.field_text(form, "remove") else str(redact(forms.field_text(form, "value")))
     try:
-        await set_tag(shown.hone.project, trajectory_id, forms.field_text(told, "tag"), value)
+        await set_tag(context.hone.project, trajectory_id, forms.field_text(form, "tag"), value)
     except ValueError as e:
         raise BadRequest(f"{e}.", param="tag") from e
     return forms.back_to(f"{_path(trajectory_id)}#tags")
 
 
 @get("/trajectories/{trajectory:str}/delete", include_in_schema=False)
-async def ask_delete(shown: ForPages, request: AnyRequest, trajectory: Name) -> Response[str]:
+async def ask_delete(context: ForPages, request: AnyRequest, trajectory: Name) -> Response[str]:
     """The confirmation page for deleting a trajectory: what is deleted with it."""
     return render_page(
         request,
         "trajectory_delete.html",
-        run=await load_trajectory(shown.project.store, await _find(shown, trajectory)),
+        run=await load_trajectory(context.project.store, await _find(context, trajectory)),
     )
 
 
 @post("/trajectories/{trajectory:str}/delete", include_in_schema=False)
-async def delete_trajectory(shown: ForPages, request: AnyRequest, trajectory: Name) -> Response[str]:
+async def delete_trajectory(context: ForPages, request: AnyRequest, trajectory: Name) -> Response[str]:
     """Delete a trajectory, which must have ended, for good. Raises BadRequest."""
-    told = await forms.read_fields(request)
-    if forms.field_text(told, "sure") != "yes":
+    form = await forms.read_fields(request)
+    if forms.field_text(form, "sure") != "yes":
         raise BadRequest("a trajectory is deleted from its confirmation page: open that page first.")
-    trajectory_id = await _find(shown, trajectory)
-    why = ", ".join(filter(None, (forms.field_text(told, "why")[:500], f"by {actions.caller_id(caller_of(request))}")))
+    trajectory_id = await _find(context, trajectory)
+    why = ", ".join(filter(None, (forms.field_text(form, "why")[:500], f"by {actions.caller_id(caller_of(request))}")))
     try:
-        gone = await deletion.delete_trajectory(shown.hone.project, trajectory_id, why)
+        gone = await deletion.delete_trajectory(context.hone.project, trajectory_id, why)
     finally:
-        erased = await deletion.erase_deleted_words(shown.hone.project.store)
+        erased = await deletion.erase_deleted_words(context.hone.project.store)
     return render_page(request, "trajectory_deleted.html", gone=gone, erased=erased)
 
 
-async def _find(shown: PageContext, trajectory: str) -> str:
-    return await find_trajectory(shown.hone.project, trajectory)
+async def _find(context: PageContext, trajectory: str) -> str:
+    return await find_trajectory(context.hone.project, trajectory)
 
 
 def _path(trajectory_id: str) -> str:

@@ -2,7 +2,7 @@
 
 Owns: the translation of `system` and `messages`, as pure functions. The prompt equals that of the engine's own
 `/v1/messages`, and blocks that a client sends back become the recorded message again. Blocks that no chat template can
-show (documents, search results, files) are refused by name, not dropped silently. Refuses: the rest of a request
+render (documents, search results, files) are refused by name, not dropped silently. Refuses: the rest of a request
 (`fields.py`) and streams (`stream_events.py`).
 """
 
@@ -61,7 +61,9 @@ def _is_foreign(block: object) -> bool:
 
 
 def render_blocks(message: Mapping[str, Any]) -> list[Body]:
-    """Return a chat message as content blocks. An empty one is one empty text: strict clients take content[0]."""
+    """Return a chat message as content blocks. An empty message becomes one empty text: strict clients read
+    content[0].
+    """
     blocks: list[Body] = []
     if reasoning := message.get("reasoning"):
         blocks.append({"type": "thinking", "thinking": reasoning, "signature": thinking_signature(reasoning)})
@@ -72,11 +74,13 @@ def render_blocks(message: Mapping[str, Any]) -> list[Body]:
 
 
 def render_usage(usage: Mapping[str, Any] | None) -> Body:
-    """Return Anthropic's counts: input without cached tokens, which are listed apart if the engine reports them."""
+    """Return Anthropic's counts. Input excludes cached tokens, which have counts of their own if the engine reports
+    them.
+    """
     if usage is None:
         return {"input_tokens": 0, "output_tokens": 0}
     details = usage.get("prompt_tokens_details") or {}
-    cached = {shown: details[name] for name, shown in _CACHE_KEYS.items() if details.get(name) is not None}
+    cached = {key: details[name] for name, key in _CACHE_KEYS.items() if details.get(name) is not None}
     taken = max(0, (usage.get("prompt_tokens") or 0) - sum(cached.values()))
     return {"input_tokens": taken, "output_tokens": usage.get("completion_tokens") or 0} | cached
 
@@ -86,7 +90,7 @@ def render_stop(
 ) -> tuple[str | None, str | None]:
     """Return stop reason and stop sequence for a chat finish. `matched`: the engine's `stop_reason`, a string or not.
 
-    A stop string that cut a tool call short is reported as such: that call must not run.
+    A stop string that cut a tool call short is reported as the reason, since that call must not be executed.
     """
     if finish == "length":
         return "max_tokens", None
@@ -132,9 +136,9 @@ def _messages(message: object, where: str, dropped: table.DroppedTool) -> Iterat
     else:
         built: Body = {"role": role}
         blocks = list(enumerate(_blocks(content, f"{where}.content")))
-        shown = [(at, block) for at, block in blocks if not _is_foreign(block)]
+        own_blocks = [(at, block) for at, block in blocks if not _is_foreign(block)]
         dropped.items += [block["type"] for _, block in blocks if _is_foreign(block)]
-        yield from _read_blocks(built, shown, f"{where}.content")
+        yield from _read_blocks(built, own_blocks, f"{where}.content")
         if role != "user" or "content" in built:
             yield built
 
@@ -158,7 +162,7 @@ def _read_blocks(message: Body, blocks: list[tuple[int, Body]], where: str) -> I
             yield from _tool_result(block, here)
         elif kind == "tool_result":
             parts.append({"type": "text", "text": f"Tool result: {block.get('content') or ''}"})
-        elif kind not in ("redacted_thinking", "tool_reference"):  # a template can show neither
+        elif kind not in ("redacted_thinking", "tool_reference"):  # no template can render either
             raise _unreadable(kind, here)
     if thoughts:
         message["reasoning"] = "".join(thoughts)
@@ -174,8 +178,8 @@ def _system_text(system: object, where: str) -> str:
         texts = [system]
     else:
         blocks = list(enumerate(_blocks(system, where)))
-        kept = [(at, block) for at, block in blocks if where == "system" or block["type"] not in TOOL_CHANGES]
-        texts = [_system_block(block, f"{where}[{at}]") for at, block in kept]
+        own_blocks = [(at, block) for at, block in blocks if where == "system" or block["type"] not in TOOL_CHANGES]
+        texts = [_system_block(block, f"{where}[{at}]") for at, block in own_blocks]
     return "".join(text for text in texts if not text.startswith(BILLING_HEADER))
 
 
@@ -238,7 +242,7 @@ def _tool_result(block: Body, where: str) -> Iterator[Body]:
             raise _unreadable(kind, here)
     result: Body = {"role": "tool", "tool_call_id": call_id, "content": "\n".join(texts)}
     if block.get("is_error") is True:
-        result["is_error"] = True  # no template shows it, but judges see it
+        result["is_error"] = True  # no template renders it, but judges read it
     yield result
     if images:
         yield {"role": "user", "content": images}
@@ -282,7 +286,7 @@ def _tool_use(call: Mapping[str, Any]) -> Body:
 
 
 def _input(arguments: str) -> Body | orjson.Fragment:
-    """The model's exact text: its numbers may be larger than any that survive parsing."""
+    """Return the model's exact text, since large numbers would not survive parsing."""
     if not arguments:
         return {}
     return orjson.Fragment(arguments) if is_json_object(arguments) else {INVALID_JSON: arguments}

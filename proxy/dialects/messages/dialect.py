@@ -68,8 +68,8 @@ class MessagesDialect:
     def error_body(self, error: CallerError) -> bytes:
         """Return an error as Anthropic's error object."""
         kind = _ERRORS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-        shown = {"type": kind, "message": str(error)}
-        return orjson.dumps({"type": "error", "error": shown, "request_id": None})
+        fault = {"type": kind, "message": str(error)}
+        return orjson.dumps({"type": "error", "error": fault, "request_id": None})
 
     def error_events(self, error: CallerError) -> bytes:
         """Return an error as the last event of a stream."""
@@ -77,7 +77,7 @@ class MessagesDialect:
 
 
 def _check_media(fields: Body, rules: DialectRules) -> None:
-    """Check before the translation, so that an error names the client's own field."""
+    """Check media before the translation, so that an error names the client's own field."""
     messages = fields.get("messages")
     for at, message in enumerate(messages if isinstance(messages, list) else ()):
         if isinstance(message, dict):
@@ -116,11 +116,11 @@ class MessagesAnswer(ChatRecord):
             self.note_usage(answer.get("usage"))
             [given] = answer["choices"]
             self.take(given, given["message"])
-            shown = self._message(_id_of(answer), given)
+            message = self._message(_id_of(answer), given)
         except MALFORMED as e:
             raise self.unreadable(data, e) from e
         self.require_finished()
-        return orjson.dumps(shown)
+        return orjson.dumps(message)
 
     def _message(self, message_id: str, given: Body) -> Body:
         chat = given["message"]
@@ -178,7 +178,9 @@ class MessagesAnswer(ChatRecord):
     # --- both
 
     def sampled(self) -> RecordableAnswer:
-        """Return the recordable parts. A text in several blocks is recorded in several parts, as it will come back."""
+        """Return the recordable parts. A text in several blocks is recorded in several parts, as clients send
+        it back.
+        """
         sampled = super().sampled()
         texts = self._events.texts()
         if len(texts) < 2:
@@ -187,7 +189,7 @@ class MessagesAnswer(ChatRecord):
 
 
 def _id_of(answer: Body) -> str:
-    """The engine's id of an answer; always a text, since clients' types require one."""
+    """Return the engine's id of an answer; always a string, since clients' types require one."""
     return str(answer.get("id") or "")
 
 

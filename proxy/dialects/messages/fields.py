@@ -38,7 +38,7 @@ _EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
 def to_chat(fields: Body, dropped: table.DroppedTool | None = None) -> Body:
     """Return the request in the fields of chat completions. Raises BadRequest, naming the field.
 
-    Parts that the model does not get, and that are no reason to refuse it, are noted in `dropped`.
+    Parts that are dropped, rather than refused, are noted in `dropped`.
     """
     dropped = dropped or table.DroppedTool()
     messages, max_tokens = fields.get("messages"), fields.get("max_tokens")
@@ -160,7 +160,7 @@ def _check_demanded(fields: Body, tools: list[Body]) -> None:
 
 
 def _tools(tools: object, messages: list[Any], dropped: table.DroppedTool) -> list[Body]:
-    """The tools at the end of the conversation: those of the field, and the changes by system messages."""
+    """Return the tools at the end of the conversation: the field's, with the changes of system messages applied."""
     if tools is not None and not isinstance(tools, list):
         raise BadRequest("the field 'tools' must be a list.", param="tools", code="invalid_type")
     listed = _listed(tools or (), dropped)
@@ -191,7 +191,7 @@ def _changes(messages: list[Any]) -> list[tuple[str, Body, str]]:
 
 
 def _changed(kind: str, change: Body, in_force: dict[str, Body], where: str, dropped: table.DroppedTool) -> str:
-    """Apply one change; the name of its tool (empty: a dropped one)."""
+    """Apply one change. Return the name of its tool; empty if the tool is dropped."""
     if change.get("type") == "tool_definition" and kind == "tool_addition":
         tool = _tool(change.get("definition"), where, dropped)
         if tool is None:
@@ -208,7 +208,7 @@ def _changed(kind: str, change: Body, in_force: dict[str, Body], where: str, dro
 
 
 def _tool(tool: object, where: str, dropped: table.DroppedTool) -> Body | None:
-    """A tool as a chat function; None: it is dropped, and noted."""
+    """Return a tool as a chat function; None if it is dropped, which is noted."""
     rule = table.find_rule("messages", tool)
     if isinstance(tool, dict) and rule is not None and rule.treatment == "dropped":
         dropped.tools.append(tool["type"])
@@ -227,7 +227,7 @@ def _tool(tool: object, where: str, dropped: table.DroppedTool) -> Body | None:
     if tool.get("type") not in (None, "custom"):
         raise table.tool_refusal("messages", tool, where)
     raise BadRequest(
-        f"{where} ({tool['name']!r:.60}) has no input_schema: give one, as every tool of your own needs.",
+        f"{where} ({tool['name']!r:.60}) has no input_schema: every tool of your own needs one.",
         param=f"{where}.input_schema",
         code="unsupported_tool",
     )

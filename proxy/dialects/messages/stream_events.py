@@ -1,8 +1,8 @@
 """The events of Anthropic's message streams, from the deltas of a chat completion.
 
-Owns: the state machine: which content block is open, when it ends, and the exact order of events that clients require
-(message_start, then start, deltas and stop of one block at a time, then message_delta, message_stop). Pure: it reads no
-bytes and records nothing. Refuses: whole answers (`blocks.py`).
+Owns: the state machine. It tracks which content block is open, when it ends, and the exact order of events that clients
+require (message_start, then start, deltas and stop of one block at a time, then message_delta, message_stop). Pure: it
+reads no bytes and records nothing. Refuses: whole answers (`blocks.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def encode_event(name: str, **fields: Any) -> bytes:
 class MessageEvents:
     """The events of one message. `begin`, then `add` for each delta, then `end`."""
 
-    __slots__ = ("_arguments", "_index", "_kind", "_late", "_pieces", "_texts", "_tool", "_tools", "begun")
+    __slots__ = ("_arguments", "_buffered", "_index", "_kind", "_pieces", "_texts", "_tool", "_tools", "begun")
 
     def __init__(self) -> None:
         self.begun = False
@@ -38,7 +38,7 @@ class MessageEvents:
         self._tool: int | None = None  # the open tool call, as the engine numbers them
         self._tools: set[int] = set()
         self._arguments: list[str] = []  # of the last tool call
-        self._late: list[tuple[Literal["text", "thinking"], str]] = []  # received while a tool call was open
+        self._buffered: list[tuple[Literal["text", "thinking"], str]] = []  # received while a tool call was open
 
     def begin(self, message_id: str, model: str, usage: Body | None) -> bytes:
         """Return the first event."""
@@ -80,8 +80,10 @@ class MessageEvents:
     def texts(self) -> list[str]:
         """Return the text blocks of the message: the closed ones, the open one, and those that are still buffered."""
         open_text = "".join(self._pieces) if self._kind == "text" else ""
-        late = ["".join(text for _, text in run) for kind, run in groupby(self._late, itemgetter(0)) if kind == "text"]
-        return [text for text in (*self._texts, open_text, *late) if text]
+        buffered = [
+            "".join(text for _, text in run) for kind, run in groupby(self._buffered, itemgetter(0)) if kind == "text"
+        ]
+        return [text for text in (*self._texts, open_text, *buffered) if text]
 
     # --- blocks
 
@@ -102,7 +104,7 @@ class MessageEvents:
 
     def _keep(self, kind: Literal["text", "thinking"], piece: str) -> bytes:
         """Buffer text: arguments of the open tool call may still follow, and blocks must not overlap."""
-        self._late.append((kind, piece))
+        self._buffered.append((kind, piece))
         return b""
 
     def _tool_part(self, part: Body) -> bytes:
@@ -136,8 +138,8 @@ class MessageEvents:
     def _close(self) -> bytes:
         """Close the open block, and send the text that was buffered during a tool call in blocks of its own."""
         events = [self._stop()]
-        late, self._late = self._late, []
-        for kind, piece in late:
+        buffered, self._buffered = self._buffered, []
+        for kind, piece in buffered:
             events.append(self._text(piece) if kind == "text" else self._thinking(piece))
         return b"".join([*events, self._stop()])
 

@@ -102,20 +102,20 @@ class ResponsesReader(ParsedChatRequest):
         fields = self._fields
         items = responses_input.resolve_references(fields["input"], {id_: e.items for id_, e in earlier.items()})
         before = earlier[self.previous] if self.previous else EarlierAnswer((), ())
-        beside = responses_input.ItemExtras(tools=[(f"tools of {self.previous}", tool) for tool in before.loaded])
-        beside.note_calls(list(before.items))
+        extras = responses_input.ItemExtras(tools=[(f"tools of {self.previous}", tool) for tool in before.loaded])
+        extras.note_calls(list(before.items))
         messages = [
             *responses_fields.system_message(fields),
             *before.messages,
-            *responses_input.parse_messages(items, self._rules, beside),
+            *responses_input.parse_messages(items, self._rules, extras),
         ]
         if not messages:
             raise BadRequest(
-                f"the field 'input' has only {', '.join(beside.dropped) or 'tools'}, which are not shown to the model: "
+                f"the field 'input' has only {', '.join(extras.dropped) or 'tools'}, which the model does not get: "
                 "add a message.",
                 param="input",
             )
-        self._tools = tools.read_tools(fields.get("tools") or (), beside.tools)
+        self._tools = tools.read_tools(fields.get("tools") or (), extras.tools)
         self._request_fields = responses_fields.chat_fields(fields, messages, self._tools)
         chat.check_request(self._request_fields, self._rules)
         rest = responses_fields.client_fields(fields)
@@ -132,7 +132,7 @@ class ResponsesReader(ParsedChatRequest):
             request,
             previous_response_id=self.previous,
             left_out_tools=tuple(self._tools.dropped),
-            left_out_items=tuple(beside.dropped),
+            left_out_items=tuple(extras.dropped),
         )
 
     def answer(self) -> ResponsesAnswer:
@@ -147,11 +147,11 @@ class ResponsesAnswer(ChatRecord):
         super().__init__(choices=1)
         self._tools = box
         # The conversation is recorded as messages: a response that stays in memory must not hold the input too.
-        shown = {name: value for name, value in fields.items() if name != "input"}
-        if shown.get("tools"):
-            shown["tools"] = tools.declared_tools(box.outline, box.functions)
-        self.head = ResponseHead("resp_" + secrets.token_hex(16), int(time.time()), request.model, shown)
-        self.cancelled = False  # its client cancelled it
+        fields_without_input = {name: value for name, value in fields.items() if name != "input"}
+        if fields_without_input.get("tools"):
+            fields_without_input["tools"] = tools.declared_tools(box.outline, box.functions)
+        self.head = ResponseHead("resp_" + secrets.token_hex(16), int(time.time()), request.model, fields_without_input)
+        self.cancelled = False  # the client cancelled the response
         self.context_length: int | None = None  # of the engine, in tokens; None: unknown
         self._stored = stored
         self._show_reasoning = fields.get("include_reasoning") is not False
@@ -241,7 +241,7 @@ class ResponsesAnswer(ChatRecord):
         ]
 
     def tail(self) -> bytes:
-        """Return the rest of the content, and the event with the final status."""
+        """Return the rest of the content, then the event with the final status."""
         if not self.finished:
             return b""
         sampled = super().sampled()

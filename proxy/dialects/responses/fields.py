@@ -167,7 +167,7 @@ def chat_fields(fields: Body, messages: Sequence[Message], box: Toolbox) -> Body
 
 
 def wants_logprobs(fields: Body) -> bool:
-    """Whether the client asked for the logprobs of the text."""
+    """Whether the client requested the logprobs of the text."""
     return LOGPROBS in (fields.get("include") or ())
 
 
@@ -186,11 +186,11 @@ def _unsupported(param: str, message: str) -> BadRequest:
     return BadRequest(message, param=param, code="unsupported_parameter")
 
 
-# --- what is recorded, and what an answer repeats
+# --- recorded fields, and fields that an answer repeats
 
 
 def client_fields(fields: Body) -> Body:
-    """Return the client's body without what is recorded as messages, tools and format."""
+    """Return the client's body without the parts that are recorded as messages, tools and format."""
     rest = {name: value for name, value in fields.items() if name not in _APART}
     if isinstance(rest.get("text"), dict):
         rest["text"] = {name: value for name, value in rest["text"].items() if name != "format"}

@@ -42,20 +42,22 @@ def item_id(prefix: str, response_id: str, at: int) -> str:
 
 def parse_item_id(item: str) -> tuple[str, int] | None:
     """Return the answer's id that an item's id names, and the item's place in it. None: not an id from Hone."""
-    found = _ITEM_ID.fullmatch(item)
-    return (RESPONSE + found[1], int(found[2])) if found else None
+    match = _ITEM_ID.fullmatch(item)
+    return (RESPONSE + match[1], int(match[2])) if match else None
 
 
 def referenced_ids(items: object) -> list[str]:
     """Return the ids of the items that a request's input names by reference only."""
     if not isinstance(items, list):
         return []
-    found = (item.get("id") for item in items if isinstance(item, dict) and _type_of(item) == "item_reference")
-    return [id_ for id_ in found if isinstance(id_, str)]
+    ids = (item.get("id") for item in items if isinstance(item, dict) and _type_of(item) == "item_reference")
+    return [id_ for id_ in ids if isinstance(id_, str)]
 
 
 def resolve_references(items: object, answers: Mapping[str, Sequence[Item]]) -> object:
-    """Return a request's input with references replaced by their items. Raises UnknownObject for unknown ones."""
+    """Return a request's input with references replaced by their items. Raises UnknownObject for an unknown
+    reference.
+    """
     if not isinstance(items, list):
         return items
     return [
@@ -79,7 +81,7 @@ def _itself(reference: Item, answers: Mapping[str, Sequence[Item]]) -> Item:
 
 @dataclass(slots=True)
 class ItemExtras:
-    """Contents of items beside messages, filled while they are read."""
+    """What the items of a request hold in addition to messages; filled while they are read."""
 
     call_ids: dict[str, str] = field(default_factory=dict)  # id of a call's item → id of the call
     tools: list[tuple[str, object]] = field(default_factory=list)  # tools that were found, and their places
@@ -92,21 +94,21 @@ class ItemExtras:
                 self.call_ids.setdefault(item["id"], item["call_id"])
 
 
-def parse_messages(items: object, rules: DialectRules, beside: ItemExtras | None = None) -> list[Message]:
-    """Return the chat messages of a request's `input`. Raises BadRequest, naming the item, for items without a chat
-    form.
+def parse_messages(items: object, rules: DialectRules, extras: ItemExtras | None = None) -> list[Message]:
+    """Return the chat messages of a request's `input`. Raises BadRequest, which names the item, for an item without a
+    chat form.
     """
     if isinstance(items, str):
         return [{"role": "user", "content": items}]
     if not isinstance(items, list) or not items:
         raise BadRequest("the field 'input' must be a text or a list with at least one item.", param="input")
-    turns, beside = _MessageBuilder(), beside or ItemExtras()
-    beside.note_calls(items)
+    turns, extras = _MessageBuilder(), extras or ItemExtras()
+    extras.note_calls(items)
     for at, item in enumerate(items):
         where = f"input[{at}]"
         if not isinstance(item, dict):
             raise _wrong(where, item, "give an object")
-        _take(turns, item, where, rules, beside)
+        _take(turns, item, where, rules, extras)
     return turns.whole()
 
 
@@ -117,7 +119,7 @@ def continues_last(items: object) -> bool:
 
 
 class _MessageBuilder:
-    """Messages while they grow: the items of one assistant turn become one message."""
+    """Builds messages from items: the items of one assistant turn become one message."""
 
     def __init__(self) -> None:
         self._messages: list[Body] = []
@@ -158,7 +160,7 @@ class _MessageBuilder:
         self._answer = answer or self._answer
 
     def _joined(self, answer: str | None) -> Body | None:
-        """The turn that an item may join: not one of another answer."""
+        """Return the turn that an item may join; never a turn of another answer."""
         other = answer is not None and self._answer is not None and answer != self._answer
         return None if other else self._turn
 
@@ -168,7 +170,7 @@ class _MessageBuilder:
         return self._turn
 
 
-def _take(turns: _MessageBuilder, item: Item, where: str, rules: DialectRules, beside: ItemExtras) -> None:
+def _take(turns: _MessageBuilder, item: Item, where: str, rules: DialectRules, extras: ItemExtras) -> None:
     kind = _type_of(item)
     if kind == "message":
         _take_message(turns, item, where, rules)
@@ -177,17 +179,17 @@ def _take(turns: _MessageBuilder, item: Item, where: str, rules: DialectRules, b
     elif not isinstance(kind, str):
         raise _unknown(kind, where)
     else:
-        beside.tools += tool_items.loaded_tools(item, where)
-        _take_tools_item(turns, item, where, rules, beside)
+        extras.tools += tool_items.loaded_tools(item, where)
+        _take_tools_item(turns, item, where, rules, extras)
 
 
-def _take_tools_item(turns: _MessageBuilder, item: Item, where: str, rules: DialectRules, beside: ItemExtras) -> None:
+def _take_tools_item(turns: _MessageBuilder, item: Item, where: str, rules: DialectRules, extras: ItemExtras) -> None:
     kind = item["type"]
     if tool_items.is_foreign(item):
-        beside.dropped.append(str(kind))
+        extras.dropped.append(str(kind))
     elif tool_items.is_call(kind):
         turns.call(tool_items.parse_call(item, where), item)
-    elif output := tool_items.parse_output(item, beside.call_ids, where):
+    elif output := tool_items.parse_output(item, extras.call_ids, where):
         content = _parts(output[1], f"{where}.output", rules)
         turns.other({"role": "tool", "tool_call_id": output[0], "content": content})
     elif kind != "additional_tools":

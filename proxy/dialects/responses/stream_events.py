@@ -5,7 +5,7 @@ Owns: which item is open, its events, and their numbers. Pure: no bytes, no engi
 
 The first delta of a kind opens an item, and the first of another kind closes it. In OpenAI's terms: output_item.added,
 content_part.added, the deltas, output_text.done, content_part.done, output_item.done. A call with an item of its own
-kind (`typed`) is sent when it is complete: only then is it known whether it has that form.
+kind (`typed`) is sent when it is complete: only then is its form known.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ResponseEvents:
         self._number = 0
         self._open: _OpenItem | None = None
         self._calls: set[int] = set()  # indexes of calls that have begun
-        self._late: list[_Late] = []  # received while a call was open
+        self._buffered: list[_Late] = []  # received while a call was open
 
     def about(self, kind: str, response: Body) -> list[Event]:
         """Return an event about the whole response: `response.<kind>`."""
@@ -86,7 +86,7 @@ class ResponseEvents:
 
     def _text(self, kind: Literal["content", "reasoning"], delta: str, logprobs: Sequence[Body]) -> Iterator[Event]:
         if self._open is not None and self._open.kind in ("call", "typed"):
-            self._late.append((kind, delta, logprobs))  # arguments may still follow, and items must not overlap
+            self._buffered.append((kind, delta, logprobs))  # arguments may still follow, and items must not overlap
             return
         if self._open is None or self._open.kind != kind:
             yield from self._begin(kind)
@@ -95,8 +95,8 @@ class ResponseEvents:
         open_.texts.append(delta)
         open_.logprobs += logprobs
         if kind == "content":
-            shown = [_in_delta(entry) for entry in logprobs]
-            yield self._within("output_text.delta", content_index=0, delta=delta, logprobs=shown)
+            entries = [_in_delta(entry) for entry in logprobs]
+            yield self._within("output_text.delta", content_index=0, delta=delta, logprobs=entries)
         else:
             yield self._within("reasoning_text.delta", content_index=0, delta=delta)
 
@@ -135,8 +135,8 @@ class ResponseEvents:
     def _close(self) -> Iterator[Event]:
         """The end of the open item, then the text that was buffered during a call, in items of its own."""
         yield from self._end()
-        late, self._late = self._late, []
-        for kind, delta, logprobs in late:
+        buffered, self._buffered = self._buffered, []
+        for kind, delta, logprobs in buffered:
             yield from self._text(kind, delta, logprobs)
         yield from self._end()
 

@@ -2,9 +2,9 @@
 
 Owns: each kind of call by its item. Pure. Refuses: which tool is of which kind (`tools.py`), messages (`items.py`).
 
-A call is sent as an item of its own kind only if that item reproduces exactly the sampled arguments; any other
-(malformed, or with more than the kind can hold) is a function_call with the model's text. So an item that is sent back
-is always the recorded call.
+A call is sent as an item of its own kind only if that item reproduces exactly the sampled arguments. Any other call
+(malformed, or with more than the kind can hold) is sent as a function_call with the model's text. So an item that a
+client sends back always equals the recorded call.
 """
 
 from __future__ import annotations
@@ -152,14 +152,14 @@ def loaded_tools(item: Item, where: str) -> list[tuple[str, object]]:
 
 def _names(tools: object) -> list[str]:
     """The names of found tools, as the model calls them."""
-    found = []
+    names = []
     for tool in tools if isinstance(tools, list) else ():
         if isinstance(tool, dict) and isinstance(tool.get("tools"), list):
             inside = (one.get("name") for one in tool["tools"] if isinstance(one, dict))
-            found += [tool_model_name(str(tool.get("name")), str(name)) for name in inside]
+            names += [tool_model_name(str(tool.get("name")), str(name)) for name in inside]
         elif isinstance(tool, dict):
-            found.append(str(tool.get("name") or tool.get("type")))
-    return found
+            names.append(str(tool.get("name") or tool.get("type")))
+    return names
 
 
 # --- kinds

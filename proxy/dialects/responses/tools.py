@@ -44,8 +44,9 @@ class Toolbox:
     dropped: list[str] = field(default_factory=list)  # types
 
 
-def read_tools(tools: Sequence[object], found: Sequence[tuple[str, object]] = ()) -> Toolbox:
-    """Return the tools of a request, and those that searches in its conversation `found`, each with its place.
+def read_tools(tools: Sequence[object], found_later: Sequence[tuple[str, object]] = ()) -> Toolbox:
+    """Return the tools of a request, and the tools that searches in its conversation found (`found_later`), each with
+    its place.
 
     Raises BadRequest.
     """
@@ -55,7 +56,7 @@ def read_tools(tools: Sequence[object], found: Sequence[tuple[str, object]] = ()
     for at, tool in enumerate(tools):
         given.add(_offered(tool) if "hosted tool_search" in kinds else tool, f"tools[{at}]")
     later = _ToolboxBuilder(box, box.loaded, again=True)
-    for where, tool in found:
+    for where, tool in found_later:
         later.add(_offered(tool), where)
     table.require_some(box.functions, box.dropped)
     return box
@@ -135,7 +136,7 @@ class _ToolboxBuilder:
             self._outline.append({**tool, "tools": inside})
 
     def _one(self, tool: Body, kind: str, namespace: str | None, about: str, where: str) -> Body | None:
-        """Offer one tool to the model; return its outline. None: it is offered already."""
+        """Offer one tool to the model and return its outline; None if it is offered already."""
         name = tool.get("name") if kind in _NAMED else kind
         if not isinstance(name, str):
             raise BadRequest(f"{where}.name must be a text.", param=f"{where}.name", code="invalid_type")
@@ -153,12 +154,12 @@ class _ToolboxBuilder:
 
 
 def _offered(tool: object) -> object:
-    """A tool without the mark of a search that Hone does not run, or that has found it."""
+    """Return a tool without the mark `defer_loading`: Hone runs no search, or the search has already found the tool."""
     if not isinstance(tool, dict):
         return tool
-    kept = {name: value for name, value in tool.items() if name != "defer_loading"}
+    without_mark = {name: value for name, value in tool.items() if name != "defer_loading"}
     inside = tool.get("tools")
-    return kept | {"tools": [_offered(one) for one in inside]} if isinstance(inside, list) else kept
+    return without_mark | {"tools": [_offered(one) for one in inside]} if isinstance(inside, list) else without_mark
 
 
 def _function(tool: Body, kind: str, name: str, about: str, where: str) -> Body:

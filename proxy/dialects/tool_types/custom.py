@@ -1,4 +1,4 @@
-"""Free-form tools, whose input is one text: functions with one text argument for the model, `custom` for clients of
+"""Free-form tools, with one text as input: functions with one text argument for the model, `custom` for clients of
 chat.
 
 Owns: such a tool as a function, its text ⇄ a function's arguments, and chat's `custom` in tools, tool_choice and tool
@@ -6,7 +6,7 @@ calls, whole and streamed. A grammar is quoted to the model and not forced: forc
 the place of the text in other formats.
 
 A call is returned as `custom` only if its text reproduces exactly the sampled arguments; others are returned as
-function calls. So a turn that is sent back always equals the recorded one.
+function calls. So a turn that a client sends back always equals the recorded one.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ def _no_json(constant: str) -> object:
 
 
 def _grammar(form: object, where: str) -> str | None:
-    """The text that quotes a grammar: Responses has its fields beside the type, Chat in an object of its own."""
+    """Return the text that quotes a grammar. Responses puts its fields next to the type, Chat into an object of its
+    own.
+    """
     if form is None or (isinstance(form, dict) and form.get("type") == "text"):
         return None
     grammar = form.get("grammar", form) if isinstance(form, dict) else None
@@ -99,15 +101,15 @@ def translate_request(fields: Body) -> TranslatedRequest:
     tools = fields.get("tools")
     if not tools or all(table.tool_kind(tool) == "function" for tool in tools):
         return TranslatedRequest({**fields, **changed} if changed else fields)
-    kept, names, dropped = _tools(tools)
-    table.require_some(kept, dropped)
-    changed |= {"tools": kept, **_choice(fields.get("tool_choice"))}
+    functions, names, dropped = _tools(tools)
+    table.require_some(functions, dropped)
+    changed |= {"tools": functions, **_choice(fields.get("tool_choice"))}
     return TranslatedRequest({**fields, **changed}, frozenset(names), tuple(dropped))
 
 
 def _tools(tools: Sequence[Any]) -> tuple[list[Body], list[str], list[str]]:
     """The functions, the names of the free-form ones, and the dropped types."""
-    kept: list[Body] = []
+    functions: list[Body] = []
     names: list[str] = []
     dropped: list[str] = []
     for at, tool in enumerate(tools):
@@ -117,11 +119,11 @@ def _tools(tools: Sequence[Any]) -> tuple[list[Body], list[str], list[str]]:
         elif rule is not None and rule.treatment == "translated":
             name, function = _function(tool, f"tools[{at}]")
             names.append(name)
-            kept.append(function)
+            functions.append(function)
         else:
-            kept.append(tool)
-    _require_apart(kept, names)
-    return kept, names, dropped
+            functions.append(tool)
+    _require_apart(functions, names)
+    return functions, names, dropped
 
 
 def _function(tool: Body, where: str) -> tuple[str, Body]:
@@ -134,8 +136,10 @@ def _function(tool: Body, where: str) -> tuple[str, Body]:
     return name, custom_to_function(declared, name, f"{where}.custom")
 
 
-def _require_apart(kept: Sequence[Body], names: Sequence[str]) -> None:
-    all_names = [(tool.get("function") or {}).get("name") for tool in kept if isinstance(tool.get("function"), dict)]
+def _require_apart(functions: Sequence[Body], names: Sequence[str]) -> None:
+    all_names = [
+        (tool.get("function") or {}).get("name") for tool in functions if isinstance(tool.get("function"), dict)
+    ]
     for name in names:
         if all_names.count(name) > 1:
             raise BadRequest(f"two tools are named {name!r:.80}: give each a name of its own.", param="tools")
@@ -192,7 +196,7 @@ class ToolCallBuffer:
     _calls: dict[tuple[int, int], Body] = field(default_factory=dict)  # by choice and index, their arguments empty
     _arguments: dict[tuple[int, int], list[str]] = field(default_factory=dict)  # of each, as received
 
-    def shown(self, call: Body) -> Body:
+    def client_form(self, call: Body) -> Body:
         """Return the client's form of a complete call."""
         function = call["function"]
         arguments = parse_arguments(function["arguments"]) if function["name"] in self.names else None
@@ -205,11 +209,11 @@ class ToolCallBuffer:
     def pass_on(self, choice: int, delta: Body, finished: bool) -> None:
         """Buffer the parts of such calls in a delta, and add complete calls once the choice is `finished`."""
         parts = delta.get("tool_calls") or ()
-        kept = [part for at, part in enumerate(parts) if not self._hold(choice, part, at)]
+        parts_to_send = [part for at, part in enumerate(parts) if not self._hold(choice, part, at)]
         if finished:
-            kept += [self.shown(self._whole(key)) for key in sorted(self._calls) if key[0] == choice]
-        if kept:
-            delta["tool_calls"] = kept
+            parts_to_send += [self.client_form(self._whole(key)) for key in sorted(self._calls) if key[0] == choice]
+        if parts_to_send:
+            delta["tool_calls"] = parts_to_send
         elif parts:
             del delta["tool_calls"]
 

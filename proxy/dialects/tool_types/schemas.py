@@ -57,9 +57,9 @@ OPENAI: Final[Mapping[str, Body]] = {
         "Runs shell commands on the user's machine, and returns the output and the outcome of each.",
         _object(
             {
-                "commands": _TEXTS | {"description": "Shell commands, which may run side by side."},
+                "commands": _TEXTS | {"description": "Shell commands, which may run concurrently."},
                 "timeout_ms": _NUMBER,
-                "max_output_length": _NUMBER | {"description": "At most so many characters of output are returned."},
+                "max_output_length": _NUMBER | {"description": "The most characters of output to return."},
             },
             "commands",
         ),
@@ -85,7 +85,7 @@ TOOL_SEARCH: Final[Body] = chat_function(
 
 _BASH: Final = (
     "Runs a command in a persistent bash session and returns its output.",
-    _object({"command": _TEXT, "restart": {"type": "boolean", "description": "Start the session anew."}}),
+    _object({"command": _TEXT, "restart": {"type": "boolean", "description": "Start a new session."}}),
 )
 _EDITOR_COMMANDS: Final = ("view", "create", "str_replace", "insert")
 _VIEW_RANGE: Final = _PAIR | {"description": "The first and the last line to view; -1: to the end."}

@@ -4,7 +4,7 @@ Owns: the decision, and the text of a refusal. Refuses: carrying it out (each fo
 
 - kept: a function as the engine knows it;
 - translated: a function for the model, and the client's own type in everything that the client gets;
-- dropped: its vendor's servers would run it, and Hone does not. The call says so, and continues without;
+- dropped: its vendor's servers would run it, and Hone does not. The call is served without it, and reports it;
 - refused.
 
 A type that is missing in the table is refused by Responses and Messages; Chat passes it to the engine, which refuses
@@ -173,8 +173,8 @@ def tool_kind(tool: object) -> str:
 
 def split_version(given: str) -> tuple[str, str]:
     """Return a type's name, and the version at its end (empty: none)."""
-    found = _VERSION.search(given)
-    return (given[: found.start()], found[1]) if found else (given, "")
+    match = _VERSION.search(given)
+    return (given[: match.start()], match[1]) if match else (given, "")
 
 
 def require_some(kept: Sequence[object], dropped: Sequence[str]) -> None:
@@ -189,7 +189,9 @@ def require_some(kept: Sequence[object], dropped: Sequence[str]) -> None:
 
 
 def demanded_refusal(form: Format, kind: object) -> BadRequest | None:
-    """Return the error for a tool_choice that demands a type of tool that Hone does not run; None: it does not."""
+    """Return the error for a tool_choice that demands a type of tool that Hone does not run; None if it demands
+    none.
+    """
     rule = TABLE[form].get(split_version(kind)[0]) if isinstance(kind, str) else None
     if rule is None or rule.treatment not in ("dropped", "refused"):
         return None

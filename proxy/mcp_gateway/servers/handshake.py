@@ -1,7 +1,8 @@
 """Agreement with a server on an era of the protocol.
 
 Owns: asking a server for its era and capabilities, and declaring those of Hone and its caller. Refuses: keeping
-connections (`proxy.mcp_gateway.servers.link`), and which era to use with whom (`proxy.mcp_gateway.servers.upstream`).
+connections (`proxy.mcp_gateway.servers.link`), and which era to use with which caller
+(`proxy.mcp_gateway.servers.upstream`).
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ class AgreedProtocol:
     @property
     def ability(self) -> Ability:
         """The server's capabilities."""
-        found = {name for name, value in self.capabilities.items() if value is not None}
+        names = {name for name, value in self.capabilities.items() if value is not None}
         resources = self.capabilities.get("resources")
         if isinstance(resources, Mapping) and resources.get("subscribe") is True:
-            found.add(SUBSCRIBE)
-        return frozenset(found)
+            names.add(SUBSCRIBE)
+        return frozenset(names)
 
 
 async def agree(dispatcher: Dispatcher, capabilities: Mapping[str, Any], connect_s: float) -> AgreedProtocol:
@@ -73,10 +74,10 @@ async def discover(dispatcher: Dispatcher, capabilities: Mapping[str, Any], conn
 
     Raises UpstreamDown, MCPError.
     """
-    found = await _discover(dispatcher, connect_s)
-    if found is None:
+    agreed = await _discover(dispatcher, connect_s)
+    if agreed is None:
         raise UpstreamDown("it does not declare its capabilities")
-    return found
+    return agreed
 
 
 async def shake_hands(dispatcher: Dispatcher, capabilities: Mapping[str, Any], connect_s: float) -> AgreedProtocol:
@@ -90,12 +91,12 @@ async def probe_handshake(name: str, settings: McpServerSettings) -> AgreedProto
 
     Its `supportedVersions` list the current era only.
     """
-    found: AgreedProtocol | None = None
+    agreed: AgreedProtocol | None = None
     try:
         async with transport.open_streams(settings) as (read, write), anyio.create_task_group() as tasks:
             dispatcher: Dispatcher = JSONRPCDispatcher(read, write)
             await tasks.start(dispatcher.run, _no_answer, _no_interest)
-            found = await shake_hands(dispatcher, {}, settings.connect_s)
+            agreed = await shake_hands(dispatcher, {}, settings.connect_s)
             tasks.cancel_scope.cancel()
     # A boundary: any failure of a server that may not know the request is a refusal.
     except Exception as e:  # noqa: BLE001
@@ -104,7 +105,7 @@ async def probe_handshake(name: str, settings: McpServerSettings) -> AgreedProto
             name,
             transport.failure_reason(e, settings),
         )
-    return found
+    return agreed
 
 
 async def _no_answer(*_: object) -> dict[str, Any]:
@@ -121,30 +122,30 @@ async def _discover(dispatcher: Dispatcher, limit_s: float) -> AgreedProtocol | 
     )
     options: CallOptions = {"headers": headers, "cancel_on_abandon": False, "timeout": limit_s}
     try:
-        found = await dispatcher.send_raw_request("server/discover", sent, options)
+        reply = await dispatcher.send_raw_request("server/discover", sent, options)
     except MCPError as e:
         if e.error.code in (transport.UNREACHABLE, types.CONNECTION_CLOSED):
             raise
-        found = {}
-    versions = found.get("supportedVersions")
+        reply = {}
+    versions = reply.get("supportedVersions")
     if isinstance(versions, list) and (mutual := [v for v in MODERN_PROTOCOL_VERSIONS if v in versions]):
-        return _speaks(mutual[-1], True, found)
+        return _agreement(mutual[-1], True, reply)
     return None
 
 
 async def _shake_hands(dispatcher: Dispatcher, capabilities: Mapping[str, Any]) -> AgreedProtocol:
-    asked = {
+    request = {
         "protocolVersion": LATEST_HANDSHAKE_VERSION,
         "capabilities": dict(capabilities),
         "clientInfo": transport.CLIENT_INFO,
     }
-    found = await dispatcher.send_raw_request("initialize", asked, {"cancel_on_abandon": False})
-    version = found.get("protocolVersion")
+    reply = await dispatcher.send_raw_request("initialize", request, {"cancel_on_abandon": False})
+    version = reply.get("protocolVersion")
     if version not in HANDSHAKE_PROTOCOL_VERSIONS:
         raise UpstreamDown(f"it uses version {str(version)[:40]!r} of the protocol, which Hone does not support")
     headers = {MCP_PROTOCOL_VERSION_HEADER: version}
     await dispatcher.notify("notifications/initialized", None, {"headers": headers})
-    return _speaks(str(version), False, found)
+    return _agreement(str(version), False, reply)
 
 
 def usable_capabilities(exchange: CallerRequest | None) -> Mapping[str, Any]:
@@ -154,8 +155,8 @@ def usable_capabilities(exchange: CallerRequest | None) -> Mapping[str, Any]:
     return exchange.capabilities if exchange.modern else exchange.back_channel()
 
 
-def _speaks(version: str, modern: bool, found: Mapping[str, Any]) -> AgreedProtocol:
-    capabilities, instructions = found.get("capabilities"), found.get("instructions")
+def _agreement(version: str, modern: bool, reply: Mapping[str, Any]) -> AgreedProtocol:
+    capabilities, instructions = reply.get("capabilities"), reply.get("instructions")
     return AgreedProtocol(
         version,
         modern,

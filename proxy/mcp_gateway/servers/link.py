@@ -190,7 +190,7 @@ class Link:
     def _translated(self, error: MCPError, method: str) -> Exception:
         code = error.error.code
         if code == types.REQUEST_TIMEOUT and error.error.message.startswith(f"Request {method!r} timed out"):
-            # One slow answer says nothing about the others.
+            # One slow answer does not mean that others are slow.
             return UpstreamDown(f"the MCP server {self.name!r} did not answer within {self._settings.timeout_s:g} s")
         if code in (transport.UNREACHABLE, types.CONNECTION_CLOSED):
             self._lost(error.error.message)
@@ -319,7 +319,8 @@ class Link:
     def _meant(self) -> CallerRequest | None:
         """The request that a message belongs to: by the stream of its arrival, else the only running one.
 
-        In a caller's own session of the handshake era any request is right, and none need run: it has one client.
+        A caller's own session of the handshake era has one client, so any of its requests will do, even one that has
+        ended.
         """
         current = CURRENT.get()
         if current is not None:

@@ -91,7 +91,7 @@ class Listener:
             if self._uris[uri] > 1:
                 return
             try:
-                await (self._listen_anew(uri) if speaks.modern else self._subscribe(uri))
+                await (self._listen_again(uri) if speaks.modern else self._subscribe(uri))
             except BaseException:
                 del self._uris[uri]
                 raise
@@ -164,7 +164,7 @@ class Listener:
     async def _subscribe(self, uri: str) -> None:
         await self._request("resources/subscribe", {"uri": uri})
 
-    async def _listen_anew(self, uri: str) -> None:
+    async def _listen_again(self, uri: str) -> None:
         if self._refusal is None:
             self._settled.clear()
             self._restart()

@@ -86,7 +86,7 @@ class Upstream:
     # --- connections
 
     @asynccontextmanager
-    async def lent(self, exchange: CallerRequest) -> AsyncIterator[Link]:
+    async def lend(self, exchange: CallerRequest) -> AsyncIterator[Link]:
         """Lend the connection for a caller's request. Raises UpstreamDown."""
         modern = await self._in_current_era(exchange, self.link.speaks or await self.link.ready())
         if self._settings.shared or (modern and self._settings.url is not None):
@@ -181,7 +181,7 @@ class Upstream:
         if handshake is None:
             return speaks.ability
         # the shared connection may deliver resources' changes too (`hear`)
-        return handshake.ability | (speaks.ability & {SUBSCRIBE} if self._tells_for_all else frozenset())
+        return handshake.ability | (speaks.ability & {SUBSCRIBE} if self._notifies_all else frozenset())
 
     async def settled(self) -> None:
         """Wait until its capabilities are known, or it does not answer."""
@@ -213,11 +213,11 @@ class Upstream:
 
     async def hear(self, exchange: CallerRequest, uri: str) -> Link:
         """Subscribe to a resource for a caller; return the connection that notifies. Raises UpstreamDown, MCPError."""
-        async with self.lent(exchange) as link:
+        async with self.lend(exchange) as link:
             try:
                 await link.listening.add(uri)
             except MCPError:
-                if link is self.link or not self._tells_for_all:
+                if link is self.link or not self._notifies_all:
                     raise
             else:
                 return link
@@ -225,6 +225,6 @@ class Upstream:
         return self.link
 
     @property
-    def _tells_for_all(self) -> bool:
+    def _notifies_all(self) -> bool:
         """Whether the shared connection may deliver notifications that a caller's own does not."""
         return self._settings.url is not None and self.link.speaks is not None and self.link.speaks.modern

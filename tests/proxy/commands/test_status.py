@@ -121,7 +121,7 @@ def test_a_killed_hone_is_told_from_a_stopped_one(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"pids": {"up": os.getpid()}, "written_at": 1.0, "proxy_url": "u"}))
     found = json.loads(hone("status", "--json", "--data", str(tmp_path))[1])
     assert found["run"] is None
-    assert found["alarms"] == ["`hone up` was killed: run.json is there and its process is not. Start it again."]
+    assert found["alarms"] == ["`hone up` was killed: run.json exists, but its process does not. Start it again."]
     assert "it was killed" in hone("status", "--data", str(tmp_path))[1]
 
 

@@ -316,5 +316,5 @@ async def test_what_a_second_judge_said_stands_beside_the_score_and_its_drift_on
     page = await opened(proxy.http, "/hone/judge")
     assert "judge_drift: helpdesk, recipe default: the judge and the strong one agree too little" in page.text
     assert "judge_drift" in (await opened(proxy.http, "/hone/")).text
-    [stands] = (await proxy.http.get("/hone/v1/status")).json()["judges"]
-    assert (stands["scores"], stands["mean"]) == ("strong", -1.0)
+    [judge_view] = (await proxy.http.get("/hone/v1/status")).json()["judges"]
+    assert (judge_view["scores"], judge_view["mean"]) == ("strong", -1.0)

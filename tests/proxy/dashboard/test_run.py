@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 HOSTILE = "<script>alert(1)</script> \u202e and \x1b[2J"
 
 
-async def asked(proxy: Proxy, path: str, messages: list[dict[str, Any]], **more: Any) -> httpx.Response:
+async def send_call(proxy: Proxy, path: str, messages: list[dict[str, Any]], **more: Any) -> httpx.Response:
     return await proxy.http.post(f"{path}/v1/chat/completions", json={"model": ALIAS, "messages": messages} | more)
 
 
@@ -38,9 +38,9 @@ async def talked(proxy: Proxy, engine: FakeEngine, path: str = "/t/one", first: 
     """A run that asks a tool once and then answers; its id."""
     engine.next = [Script([tool_call("find", {"id": 4821}, "t1")]), Script([words("It arrives on Monday")])]
     said: list[dict[str, Any]] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": first}]
-    answer = (await asked(proxy, path, said)).json()["choices"][0]["message"]
+    answer = (await send_call(proxy, path, said)).json()["choices"][0]["message"]
     said += [answer, {"role": "tool", "tool_call_id": "t1", "content": '{"state": "shipped"}'}]
-    told = await asked(proxy, path, said)
+    told = await send_call(proxy, path, said)
     return str(told.headers["x-hone-trajectory"])
 
 
@@ -106,8 +106,8 @@ async def test_odd_arguments_are_shown_all_the_same(proxy: Proxy, arguments: str
 async def test_an_attempt_that_failed_and_was_made_again_is_a_branch(proxy: Proxy, engine: FakeEngine) -> None:
     engine.next = [Script(status=500, error="broken")]
     said = [{"role": "user", "content": "Where is 4821?"}]
-    assert (await asked(proxy, "/t/one", said)).status_code >= 500
-    run = (await asked(proxy, "/t/one", said)).headers["x-hone-trajectory"]
+    assert (await send_call(proxy, "/t/one", said)).status_code >= 500
+    run = (await send_call(proxy, "/t/one", said)).headers["x-hone-trajectory"]
     page = await opened(proxy, f"/hone/trajectories/{run}")
     assert page.classes("branch") == 1
 
@@ -135,7 +135,7 @@ async def test_the_ledgers_lines_are_sentences(store: Store, proxy: Proxy) -> No
     line = {"project_id": PROJECT, "object_kind": "trajectory", "object_id": run, "code": "reward_missing", "at": 1.0}
     await rows.insert(ledger, line)
     page = await opened(proxy, f"/hone/trajectories/{run}")
-    assert "reward_missing. The judge gave this run no reward." in page.text
+    assert "reward_missing. The judge gave this trajectory no reward." in page.text
 
 
 async def test_a_long_run_shows_its_ends_and_the_middle_a_part_at_a_time(proxy: Proxy, engine: FakeEngine) -> None:
@@ -144,7 +144,7 @@ async def test_a_long_run_shows_its_ends_and_the_middle_a_part_at_a_time(proxy: 
         said += [{"role": "user", "content": f"question-{turn} " + "word " * 900}]
         said += [{"role": "assistant", "content": f"answer-{turn} " + "word " * 900}]
     said += [{"role": "user", "content": "the-end"}]
-    run = (await asked(proxy, "/t/long", said)).headers["x-hone-trajectory"]
+    run = (await send_call(proxy, "/t/long", said)).headers["x-hone-trajectory"]
     whole = await proxy.http.get(f"/hone/trajectories/{run}")
     assert len(whole.content) < 300_000
     page = read(whole)
@@ -201,7 +201,7 @@ async def test_tokens_are_shown_on_demand_with_their_probabilities(proxy: Proxy,
 
 
 async def test_tokens_have_their_text_where_the_engine_says_it(proxy: Proxy, engine: FakeEngine) -> None:
-    answer = await asked(proxy, "/t/one", [{"role": "user", "content": "?"}])
+    answer = await send_call(proxy, "/t/one", [{"role": "user", "content": "?"}])
     run, call = answer.headers["x-hone-trajectory"], answer.headers["x-hone-call"]
     ids, spelled = [*ids_of("It arrives on Monday"), 2], ["It", "Ġarrives", "Ġon", "ĠMonday", "<|im_end|>"]
     engine.next = [
@@ -214,7 +214,7 @@ async def test_tokens_have_their_text_where_the_engine_says_it(proxy: Proxy, eng
 
 
 async def test_tokens_of_an_answer_that_is_not_trained_on_say_why(proxy: Proxy, engine: FakeEngine) -> None:
-    answer = await asked(proxy, "/t/one", [{"role": "user", "content": "?"}], top_p=0.5)
+    answer = await send_call(proxy, "/t/one", [{"role": "user", "content": "?"}], top_p=0.5)
     run, call = answer.headers["x-hone-trajectory"], answer.headers["x-hone-call"]
     page = await opened(proxy, f"/hone/trajectories/{run}?tokens={call}")
     assert page.classes("taught") == 0
@@ -235,7 +235,7 @@ async def test_a_call_has_its_request_its_answer_and_a_command(proxy: Proxy, eng
 async def test_media_are_named_and_not_sent(proxy: Proxy, engine: FakeEngine) -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "QUJD" * 3000}}
     said = [{"role": "user", "content": [{"type": "text", "text": "Look"}, picture]}]
-    answer = await asked(proxy, "/t/one", said)
+    answer = await send_call(proxy, "/t/one", said)
     run, call = answer.headers["x-hone-trajectory"], answer.headers["x-hone-call"]
     for path in (f"/hone/trajectories/{run}", f"/hone/trajectories/{run}/calls/{call}"):
         assert "QUJDQUJD" not in (await proxy.http.get(path)).text

@@ -26,13 +26,13 @@ from tests.proxy.until import until
 pytestmark = pytest.mark.slow
 
 
-def said(words: str) -> EngineAnswer:
+def answer_of(words: str) -> EngineAnswer:
     return EngineAnswer({"role": "assistant", "content": words}, [1, 2, 3], [7, 8], [-0.5, -0.1], "stop")
 
 
 def pair(number: int) -> AnswerPair:
     return AnswerPair(
-        EngineQuestion([{"role": "user", "content": f"Where is order {number}?"}]), said("New."), said("Old.")
+        EngineQuestion([{"role": "user", "content": f"Where is order {number}?"}]), answer_of("New."), answer_of("Old.")
     )
 
 

@@ -88,7 +88,7 @@ async def test_what_was_judged_before_the_budget_ended_counts_and_no_timeout_is_
     await recorded(world)
     found = await examined(world, await world.live(), LearnSettings(judge_tokens_per_day=20 * EACH))
     assert found.passed
-    assert found.said.startswith(SPENT)
+    assert found.summary.startswith(SPENT)
     assert 8 + 2 <= found.figures["pairs"] <= 8 + 4  # the second eight had four judgings, of two pairs or more
 
 
@@ -98,6 +98,6 @@ async def test_where_all_is_spent_before_nothing_is_asked_that_only_a_judge_coul
     await examined(world, version, LearnSettings())
     before = (await list_trajectories(Project(world.store, "default"), limit=200)).lines
     found = await examined(world, version, LearnSettings(judge_tokens_per_day=1))
-    assert found.said.startswith(SPENT)
+    assert found.summary.startswith(SPENT)
     assert found.figures["pairs"] == 0
     assert (await list_trajectories(Project(world.store, "default"), limit=200)).lines == before

@@ -76,7 +76,7 @@ def request(path: str, **more: Any) -> dict[str, Any]:
     return REQUESTS[path] | {"model": ALIAS} | more
 
 
-def told(path: str, status: int, text: str, *, stream: bool) -> str:
+def error_message(path: str, status: int, text: str, *, stream: bool) -> str:
     """The message of an error as the format's clients read it; asserts that they can."""
     if not stream:
         assert status >= 500
@@ -116,7 +116,7 @@ async def test_a_stream_that_breaks_ends_in_the_callers_own_words(
                 text += more
                 if '"On"' in text:
                     gate.set()
-        assert words in told(path, answer.status_code, text, stream=True), broken
+        assert words in error_message(path, answer.status_code, text, stream=True), broken
         *earlier, call = await proxy.calls()
         assert (len(earlier), call["status"], words in call["response"]["error"]) == (at - 1, "errored", True), broken
         assert [(choice["token_ids"], choice["trainable"]) for choice in call["choices"]] == [([7, 8], False)]
@@ -132,7 +132,7 @@ async def test_an_answer_that_never_begins_is_a_bad_gateway(
         answer = await proxy.http.post(path, json=request(path, stream=stream))
         # a head that is there has begun the client's stream
         assert answer.status_code == 502 or (stream and headless.startswith("a body"))
-        assert told(path, answer.status_code, answer.text, stream=answer.status_code == 200)
+        assert error_message(path, answer.status_code, answer.text, stream=answer.status_code == 200)
         *earlier, call = await proxy.calls()
         assert (len(earlier), call["status"], call["choices"]) == (at - 1, "errored", []), headless
 
@@ -148,7 +148,7 @@ async def test_a_server_that_stops_does_not_wait_for_a_silent_engine(
             asking = asyncio.ensure_future(http.post(proxy.url + path, json=request(path, stream=stream)))
             await engine.asked.wait()
         answer = await asking
-    assert "this proxy is stopping" in told(path, answer.status_code, answer.text, stream=stream)
+    assert "this proxy is stopping" in error_message(path, answer.status_code, answer.text, stream=stream)
     call = await proxy.call()
     assert (call["status"], "this proxy is stopping" in call["response"]["error"]) == ("errored", True)
     assert [choice["token_ids"] for choice in call["choices"]] == ([[7, 8]] if stream else [])
@@ -173,7 +173,7 @@ async def test_a_passed_stream_that_breaks_ends_in_words(store: Store, engine: R
     engine.default = Raw((head + framed(FIRST),), "abort")
     async with serving(store, engine, settings=ProxySettings(port=0, unrecorded=True)) as proxy:
         answer = await proxy.http.post(path, json={"model": ALIAS})
-        assert "broke off" in told("/v1/chat/completions", answer.status_code, answer.text, stream=True)
+        assert "broke off" in error_message("/v1/chat/completions", answer.status_code, answer.text, stream=True)
 
 
 async def test_a_server_that_stops_ends_each_of_several_prompts(store: Store, engine: RawEngine) -> None:
@@ -184,5 +184,5 @@ async def test_a_server_that_stops_ends_each_of_several_prompts(store: Store, en
             asking = asyncio.ensure_future(http.post(f"{proxy.url}/v1/completions", json=body))
             await until(lambda: len(engine.requests) == 2)
         answer = await asking
-    assert "this proxy is stopping" in told("/v1/completions", answer.status_code, answer.text, stream=False)
+    assert "this proxy is stopping" in error_message("/v1/completions", answer.status_code, answer.text, stream=False)
     assert [call["status"] for call in await proxy.calls()] == ["errored", "errored"]

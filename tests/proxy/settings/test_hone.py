@@ -96,9 +96,9 @@ def test_a_recipe_that_is_not_there_is_refused_with_those_that_are(tmp_path: Pat
         ("temperature = 0", "nearly greedy"),
         ("temperature = nan", "less than or equal to 2"),
         ("temperature = 3", "less than or equal to 2"),
-        ("top_p = 0.95", "top_p 0.95 bends"),
-        ("top_k = 20", "top_k 20 bends"),
-        ("repetition_penalty = 1.1", "repetition_penalty 1.1 bends"),
+        ("top_p = 0.95", "top_p 0.95 changes the sampled"),
+        ("top_k = 20", "top_k 20 changes the sampled"),
+        ("repetition_penalty = 1.1", "repetition_penalty 1.1 changes the sampled"),
         ("seed = 3", "seed"),
     ],
 )

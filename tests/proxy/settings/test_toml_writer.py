@@ -39,7 +39,7 @@ def test_every_setting_is_described(key: str) -> None:
 
 @pytest.mark.parametrize("key", ["engine.bsae", "engine.base.more", "aliases.a.b.c", "prxy.port", "aliases.a.nothing"])
 def test_what_is_no_setting_is_refused(key: str) -> None:
-    with pytest.raises(ConfigError, match="is no setting"):
+    with pytest.raises(ConfigError, match="is not a setting"):
         describe_setting(key.split("."))
 
 

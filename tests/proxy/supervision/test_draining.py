@@ -106,13 +106,13 @@ async def test_calls_that_a_stop_cuts_end_in_words_with_what_was_sampled(tmp_pat
         assert await proxy.ended() == 0
         rows = await proxy.recorded()
     for (path, body), answer in zip(asked, answers, strict=True):
-        _heard(path, bool(body.get("stream")), answer)
+        _assert_reason_given(path, bool(body.get("stream")), answer)
     assert Counter(row["status"] for row in rows) == {"errored": 12}
     kept = [row for row in rows if row["choices"] and row["choices"][0].get("token_ids")]
     assert len(kept) == 6, "what was sampled of the streams is kept"
 
 
-def _heard(path: str, streamed: bool, answer: httpx.Response) -> None:
+def _assert_reason_given(path: str, streamed: bool, answer: httpx.Response) -> None:
     """That a client of this format was told why its answer ended."""
     if not streamed:
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5"), (path, answer.text)

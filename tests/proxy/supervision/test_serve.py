@@ -84,12 +84,12 @@ async def test_idle_runs_end_without_a_judge(tmp_path: Path, opened: Store, engi
 
 
 async def test_a_proxy_shows_that_it_runs(tmp_path: Path, opened: Store, engine: ScriptedEngine) -> None:
-    async def shown() -> int:
+    async def count_holders() -> int:
         return len(await leases.list_holders(Project(opened, PROJECT), PROXY))
 
     async with served(tmp_path, engine):
-        await until(shown)
-    assert not await shown()
+        await until(count_holders)
+    assert not await count_holders()
 
 
 async def test_it_tells_its_settings_and_where_they_came_from(

@@ -85,7 +85,7 @@ class Command:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    async def asked(self, path: str) -> httpx.Response | None:
+    async def request(self, path: str) -> httpx.Response | None:
         """An answer on a connection of its own, so that any worker may give it; None where nobody listens."""
         assert self.process.poll() is None, self.process.communicate()[0]
         with contextlib.suppress(httpx.TransportError):
@@ -95,7 +95,7 @@ class Command:
 
     async def workers(self) -> dict[str, float]:
         """Which workers answer, by the page of figures."""
-        answer = await self.asked("/metrics")
+        answer = await self.request("/metrics")
         families = text_string_to_metric_families(answer.text) if answer is not None and answer.is_success else ()
         return {
             sample.labels["worker"]: sample.value
@@ -108,7 +108,7 @@ class Command:
         return await self.workers() == {"1": 1.0, "2": 1.0} and await self.ready()
 
     async def ready(self) -> bool:
-        answer = await self.asked("/readyz")
+        answer = await self.request("/readyz")
         return answer is not None and answer.is_success
 
     def serving(self) -> list[psutil.Process]:
@@ -258,7 +258,7 @@ async def at_both(store: Store) -> bool:
 
 
 async def told_to_come_again(hone: Command) -> bool:
-    answer = await hone.asked("/readyz")
+    answer = await hone.request("/readyz")
     return answer is not None and answer.status_code == 503
 
 
