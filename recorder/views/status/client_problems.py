@@ -28,13 +28,13 @@ from recorder.store.database import Project
 from recorder.store.schema import aliases, calls, choices, nodes, trajectories
 from recorder.views.trajectories.assembly import parse_sampling
 
-LOOKED_AT: Final = 2_000  # of a project, the newest calls: among these are those that are asked about, if any are
+NEWEST_CALLS: Final = 2_000  # of a project, the newest calls: among these are those that are asked about, if any are
 MOST_CALLS: Final = 500  # of a project, the newest, that are looked at
 JUDGED_BY: Final = 20  # calls of one client, the newest: what it did before somebody changed a setting says nothing
 UNKNOWN: Final = "(no User-Agent)"
 
 # What only says that this call did not count; of any other reason the sampling is at fault, or it was as it must be.
-_OF_THE_CALL: Final = frozenset(
+_NOT_ABOUT_SAMPLING: Final = frozenset(
     {
         Exclusion.PURPOSE,
         Exclusion.NOT_COMPLETE,
@@ -45,7 +45,7 @@ _OF_THE_CALL: Final = frozenset(
         Exclusion.IDS_MISSING,
     }
 )
-_SEVERAL: Final = (Exclusion.DISTORTED, Exclusion.STRUCTURED_OUTPUT)  # told by the names of what distorts
+_NAMED_BY_PARAMETER: Final = (Exclusion.DISTORTED, Exclusion.STRUCTURED_OUTPUT)  # told by the names of what distorts
 _OVERRIDES: Final[Mapping[str, str]] = {
     Exclusion.TEMPERATURE: "temperature = 0.7",
     Exclusion.TOP_P: "top_p = 1",
@@ -77,10 +77,10 @@ class UntrainableClient:
 
     def advice(self) -> str:
         """What to do, in words."""
-        told = [f"set {' and '.join(self.settings)}"] if self.settings else []
+        problems = [f"set {' and '.join(self.settings)}"] if self.settings else []
         if self.no_setting:
-            told.append(f"no setting changes {', '.join(self.no_setting)}: the agent must not send it")
-        return "; ".join(told)
+            problems.append(f"no setting changes {', '.join(self.no_setting)}: the agent must not send it")
+        return "; ".join(problems)
 
     def why(self) -> str:
         """The reasons, in words."""
@@ -95,7 +95,7 @@ def is_newest_call(project_id: str) -> tuple[ColumnElement[bool], ...]:
     mine = sql.without_index(calls.c.project_id) == project_id
     newest = calls.alias("newest")
     ids = select(newest.c.id).where(sql.without_index(newest.c.project_id) == project_id).order_by(newest.c.id.desc())
-    page = ids.limit(LOOKED_AT).subquery("page")
+    page = ids.limit(NEWEST_CALLS).subquery("page")
     return mine, calls.c.id >= select(func.min(page.c.id)).scalar_subquery()
 
 
@@ -125,13 +125,15 @@ async def find_untrainable_clients(project: Project) -> list[UntrainableClient]:
         rows = (await conn.execute(query)).all()
     newest: dict[tuple[str, str], list[Any]] = {}
     for row in rows:
-        if row.reason not in _OF_THE_CALL:
+        if row.reason not in _NOT_ABOUT_SAMPLING:
             newest.setdefault((row.client or UNKNOWN, row.alias), []).append(row)
-    told = (_told(client, alias, seen[:JUDGED_BY]) for (client, alias), seen in sorted(newest.items()))
-    return [one for one in told if one is not None]
+    problems = (
+        _untrainable_client(client, alias, seen[:JUDGED_BY]) for (client, alias), seen in sorted(newest.items())
+    )
+    return [one for one in problems if one is not None]
 
 
-def _told(client: str, alias: str, rows: list[Any]) -> UntrainableClient | None:
+def _untrainable_client(client: str, alias: str, rows: list[Any]) -> UntrainableClient | None:
     samplings: list[SamplingParameters] = [parse_sampling(row.sampling) for row in rows]
     found = [sampling_reasons(sampling) for sampling in samplings]
     if not all(found):
@@ -140,7 +142,7 @@ def _told(client: str, alias: str, rows: list[Any]) -> UntrainableClient | None:
     distorting = _once(name for sampling in samplings for name in sampling.distorting)
     if Exclusion.STRUCTURED_OUTPUT in reasons and distorting == ("response_format",):
         reasons = tuple(reason for reason in reasons if reason != Exclusion.DISTORTED)
-    at_fault = [*(r for r in reasons if r not in _SEVERAL), *distorting]
+    at_fault = [*(r for r in reasons if r not in _NAMED_BY_PARAMETER), *distorting]
     values = [_OVERRIDES[name] for name in at_fault if name in _OVERRIDES]
     settings = [_SETTINGS[name] for name in at_fault if name in _SETTINGS]
     if values:
@@ -185,29 +187,29 @@ class _SingleCallTrajectory:
 async def find_unattributed_clients(project: Project) -> list[UnattributedCalls]:
     """The clients whose calls are runs of their own and should not be, by name."""
     async with project.store.read() as conn:
-        alone = await _alone(conn, project.id)
+        single_calls = await _single_call_trajectories(conn, project.id)
     by_client: dict[tuple[str, str], list[_SingleCallTrajectory]] = {}
-    for one in alone:
+    for one in single_calls:
         by_client.setdefault((one.row.client or UNKNOWN, one.row.alias), []).append(one)
     found = []
     for (client, alias), ones in sorted(by_client.items()):
-        in_turn = _in_turn(ones)
-        if in_turn:
-            found.append(UnattributedCalls(client, alias, len(in_turn), max(one.row.started_at for one in in_turn)))
+        chained = _chained_calls(ones)
+        if chained:
+            found.append(UnattributedCalls(client, alias, len(chained), max(one.row.started_at for one in chained)))
     return found
 
 
-def _in_turn(ones: Sequence[_SingleCallTrajectory]) -> list[_SingleCallTrajectory]:
+def _chained_calls(ones: Sequence[_SingleCallTrajectory]) -> list[_SingleCallTrajectory]:
     """The calls, given oldest first, that are part of a chain of `MIN_IN_TURN`."""
     chains: list[list[_SingleCallTrajectory]] = []  # for each call, the longest chain that ends in it
     for at, one in enumerate(ones):
-        before = [chains[n] for n in range(max(0, at - LOOKED_BACK), at) if _goes_on(ones[n], one)]
+        before = [chains[n] for n in range(max(0, at - LOOKED_BACK), at) if _continues(ones[n], one)]
         chains.append([*max(before, key=len, default=[]), one])
     long = [one for chain in chains if len(chain) >= MIN_IN_TURN for one in chain]
     return list({one.row.id: one for one in long}.values())
 
 
-def _goes_on(earlier: _SingleCallTrajectory, later: _SingleCallTrajectory) -> bool:
+def _continues(earlier: _SingleCallTrajectory, later: _SingleCallTrajectory) -> bool:
     """Whether a call has another's whole prompt and more than it, or says in its own prompt what that one answered."""
     row = earlier.row
     if (
@@ -220,15 +222,15 @@ def _goes_on(earlier: _SingleCallTrajectory, later: _SingleCallTrajectory) -> bo
     grown = any(node == row.prompt_node_id for node, _ in later.prompt[1:])
     if grown and any(message.get("role") == "assistant" for message in new):
         return True
-    said = [line for text in _texts(earlier.answer) for line in text.splitlines()]
-    return any(partial_match.is_quoted(line, new) for line in said)
+    answer_lines = [line for text in _texts(earlier.answer) for line in text.splitlines()]
+    return any(partial_match.is_quoted(line, new) for line in answer_lines)
 
 
 def _texts(answer: Message) -> list[str]:
     return [*text_parts(answer), *partial_match.asked_of_tools(answer)]
 
 
-async def _alone(conn: AsyncConnection, project_id: str) -> list[_SingleCallTrajectory]:
+async def _single_call_trajectories(conn: AsyncConnection, project_id: str) -> list[_SingleCallTrajectory]:
     """The newest calls that are runs of their own, oldest first."""
     query = (
         select(
@@ -258,7 +260,7 @@ async def _alone(conn: AsyncConnection, project_id: str) -> list[_SingleCallTraj
     known = await _messages(conn, [row.prompt_node_id for row in rows if row.prompt_node_id is not None])
     # ids of one millisecond are in no order
     in_time = sorted(rows, key=lambda row: (row.started_at, row.finished_at or row.started_at))
-    return [_SingleCallTrajectory(row, _up(row.prompt_node_id, known), row.message) for row in in_time]
+    return [_SingleCallTrajectory(row, _prompt_from(row.prompt_node_id, known), row.message) for row in in_time]
 
 
 async def _messages(conn: AsyncConnection, ends: Sequence[bytes]) -> dict[bytes, Any]:
@@ -275,7 +277,7 @@ async def _messages(conn: AsyncConnection, ends: Sequence[bytes]) -> dict[bytes,
     return known
 
 
-def _up(end: bytes | None, known: Mapping[bytes, Any]) -> list[tuple[bytes, Message]]:
+def _prompt_from(end: bytes | None, known: Mapping[bytes, Any]) -> list[tuple[bytes, Message]]:
     prompt: list[tuple[bytes, Message]] = []
     while end is not None and end in known and len(prompt) < MOST_MESSAGES:
         prompt.append((end, known[end].message))

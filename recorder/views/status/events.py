@@ -61,7 +61,7 @@ class Event:
 
 
 @dataclass(slots=True)
-class _LastLook:
+class _Snapshot:
     """What was there at the last look."""
 
     at: float = 0.0
@@ -85,16 +85,16 @@ class EventReader:
     def __init__(self, project: Project, *, starting: Collection[str] = ()) -> None:
         self._project = project
         self._starting = set(starting)
-        self._seen: _LastLook | None = None
+        self._seen: _Snapshot | None = None
 
     async def look(self) -> list[Event]:
         """What happened since the last look, in the order of a group's life. Raises StoreError."""
         before = self._seen
-        after = _LastLook()
+        after = _Snapshot()
         async with self._project.store.read() as conn:
             after.at = await sql.format_wait(conn)
             since = (before.at if before else after.at) - OVERLAP_S
-            told = [
+            events = [
                 *await self._judged(conn, before, after, since),
                 *await self._turns(conn, before, after, since),
                 *await self._ledger(conn, before, after),
@@ -104,16 +104,16 @@ class EventReader:
                 *await self._engines(conn, before, after),
             ]
         self._seen = after
-        return told if before is not None else []
+        return events if before is not None else []
 
-    async def _gates(self, conn: AsyncConnection, before: _LastLook | None, after: _LastLook) -> list[Event]:
-        under_way = (await gate_requests.list_in_progress(conn, self._project.id)).values()
-        after.rounds = {one.version: one.rounds for one in under_way}
+    async def _gates(self, conn: AsyncConnection, before: _Snapshot | None, after: _Snapshot) -> list[Event]:
+        in_progress = (await gate_requests.list_in_progress(conn, self._project.id)).values()
+        after.rounds = {one.version: one.rounds for one in in_progress}
         known = before.rounds if before is not None else after.rounds
-        return [_gate(one) for one in under_way if one.rounds > known.get(one.version, 0)]
+        return [_gate_progress(one) for one in in_progress if one.rounds > known.get(one.version, 0)]
 
     async def _judged(
-        self, conn: AsyncConnection, before: _LastLook | None, after: _LastLook, since: float
+        self, conn: AsyncConnection, before: _Snapshot | None, after: _Snapshot, since: float
     ) -> list[Event]:
         query = (
             select(scores.c.id, scores.c.cost_usd, aliases.c.name.label("alias"))
@@ -129,20 +129,20 @@ class EventReader:
         for row in rows:
             if before is not None and row.id not in before.scores:
                 new[row.alias or "no alias"].append(row)
-        told = []
+        events = []
         for alias, of in new.items():
             ids = [row.id for row in of]
-            told += [_batch(alias, of, await _rewards(conn, ids)), *await _missing(conn, alias, ids)]
-        return told
+            events += [_batch(alias, of, await _rewards(conn, ids)), *await _missing(conn, alias, ids)]
+        return events
 
-    async def _turns(
-        self, conn: AsyncConnection, before: _LastLook | None, after: _LastLook, since: float
+    async def _judge_switches(
+        self, conn: AsyncConnection, before: _Snapshot | None, after: _Snapshot, since: float
     ) -> list[Event]:
         after.turns = await switches.switches_since(conn, self._project.id, first_id_at("turn", since))
         known = before.turns if before is not None else after.turns
-        return [_turn(one) for id_, one in after.turns.items() if id_ not in known]
+        return [_judge_switch(one) for id_, one in after.turns.items() if id_ not in known]
 
-    async def _ledger(self, conn: AsyncConnection, before: _LastLook | None, after: _LastLook) -> Sequence[Event]:
+    async def _ledger(self, conn: AsyncConnection, before: _Snapshot | None, after: _Snapshot) -> Sequence[Event]:
         if before is None:
             after.ledger_id = int((await conn.execute(select(func.coalesce(func.max(ledger.c.id), 0)))).scalar_one())
             return ()
@@ -165,7 +165,7 @@ class EventReader:
         return [_group_trouble(code, again, details) for (code, again), details in by_code.items()]
 
     async def _steps(
-        self, conn: AsyncConnection, before: _LastLook | None, after: _LastLook, since: float
+        self, conn: AsyncConnection, before: _Snapshot | None, after: _Snapshot, since: float
     ) -> list[Event]:
         running = steps.c.state == StepState.RUNNING
         recent = running | (steps.c.ended_at >= since)
@@ -182,7 +182,7 @@ class EventReader:
         changed = [row for row in rows if before is not None and before.steps.get(row.id) != row.state]
         return [_step(row) for row in changed]
 
-    async def _versions(self, conn: AsyncConnection, before: _LastLook | None, after: _LastLook) -> list[Event]:
+    async def _versions(self, conn: AsyncConnection, before: _Snapshot | None, after: _Snapshot) -> list[Event]:
         query = (
             select(versions, aliases.c.name.label("alias"), aliases.c.canary_share)
             .join(aliases, aliases.c.id == versions.c.alias_id)
@@ -197,16 +197,16 @@ class EventReader:
             return []
         changed = [row for row in reversed(rows) if before.versions.get(row.id) != row.state]
         whys = await _whys(conn, [row.id for row in changed])
-        return [told for row in changed if (told := _version(row, before, whys.get(row.id)))]
+        return [events for row in changed if (events := _version(row, before, whys.get(row.id)))]
 
-    async def _engines(self, conn: AsyncConnection, before: _LastLook | None, after: _LastLook) -> list[Event]:
+    async def _engines(self, conn: AsyncConnection, before: _Snapshot | None, after: _Snapshot) -> list[Event]:
         columns = (replicas.c.url, replicas.c.state, replicas.c.detail, replicas.c.base_model)
         rows = list(await conn.execute(select(*columns).where(replicas.c.project_id == self._project.id)))
-        after.engines = {row.url: _standing(row) for row in rows}
-        self._starting -= {url for url, standing in after.engines.items() if standing in (_UP, _REFUSED)}
+        after.engines = {row.url: _engine_state(row) for row in rows}
+        self._starting -= {url for url, state in after.engines.items() if state in (_UP, _REFUSED)}
         known = before.engines if before is not None else after.engines
         awaited = self._starting | (after.engines.keys() - known.keys())
-        return [_engine(row, row.url in awaited) for row in rows if known.get(row.url) != _standing(row)]
+        return [_engine(row, row.url in awaited) for row in rows if known.get(row.url) != _engine_state(row)]
 
 
 async def _whys(conn: AsyncConnection, version_ids: Sequence[str]) -> Mapping[str, str | None]:
@@ -225,8 +225,8 @@ async def _rewards(conn: AsyncConnection, score_ids: Sequence[str]) -> list[tupl
 
 async def _missing(conn: AsyncConnection, alias: str, score_ids: Sequence[str]) -> list[Event]:
     """Parts of the reward that some runs of a batch have no value of: a function that raised, for example."""
-    absent = (score_parts.c.score_id.in_(score_ids), score_parts.c.part != REWARD, score_parts.c.value.is_(None))
-    query = select(score_parts.c.part, func.count(), func.max(score_parts.c.explanation)).where(*absent)
+    missing_part = (score_parts.c.score_id.in_(score_ids), score_parts.c.part != REWARD, score_parts.c.value.is_(None))
+    query = select(score_parts.c.part, func.count(), func.max(score_parts.c.explanation)).where(*missing_part)
     return [
         Event(
             EventKind.FAULT,
@@ -250,10 +250,16 @@ def _batch(alias: str, judged: Sequence[Any], given: Sequence[tuple[float, bool]
     return Event(EventKind.JUDGED, text + (f", ${sum(costs):.4f}" if costs else ""), facts)
 
 
-def _turn(turn: JudgeSwitch) -> Event:
+def _judge_switch(switch: JudgeSwitch) -> Event:
     """The other one of two judges scores now."""
-    facts = {"code": turn.reason, "alias": turn.alias, "recipe": turn.recipe, "scores": turn.judge, "mean": turn.mean}
-    return Event(EventKind.FAULT if turn.drifted else EventKind.JUDGED, f"{turn.reason}: {turn}", facts)
+    facts = {
+        "code": switch.reason,
+        "alias": switch.alias,
+        "recipe": switch.recipe,
+        "scores": switch.judge,
+        "mean": switch.mean,
+    }
+    return Event(EventKind.FAULT if switch.drifted else EventKind.JUDGED, f"{turn.reason}: {turn}", facts)
 
 
 def _group_trouble(code: str, again: bool, details: Sequence[Mapping[str, Any]]) -> Event:
@@ -291,7 +297,7 @@ def _step(row: Any) -> Event:
     return Event(EventKind.STEP, f"{name} made {facts['version']} ({', '.join(figures)})", facts)
 
 
-def _version(row: Any, before: _LastLook, why: str | None) -> Event | None:
+def _version(row: Any, before: _Snapshot, why: str | None) -> Event | None:
     name, live = f"{row.alias}@{row.number}", before.live.get(row.alias)
     facts = {"alias": row.alias, "version": name, "state": row.state, "reason": row.reason}
     if row.state == VersionState.LIVE:
@@ -317,20 +323,20 @@ def _version(row: Any, before: _LastLook, why: str | None) -> Event | None:
     return Event(kind, f"{name} {text}", facts)
 
 
-def _gate(one: GateProgress) -> Event:
+def _gate_progress(one: GateProgress) -> Event:
     alias, _, _ = one.version.rpartition("@")
     facts = {"alias": alias, "version": one.version, "attempts": one.ended, "at_most": one.most}
     return Event(EventKind.GATE, f"{one.version} attempts its held-out scenarios: {one}", facts)
 
 
-def _standing(row: Any) -> str:
+def _engine_state(row: Any) -> str:
     """An engine's state, and of those that are down, whether it answers: such a one serves what must not be used."""
     return _REFUSED if row.state == _DOWN and row.base_model is not None else str(row.state)
 
 
 def _engine(row: Any, awaited: bool) -> Event:
     """`awaited`: whether it has not been seen up yet. One that does not answer then is still starting, and not lost."""
-    early = awaited and _standing(row) == _DOWN
+    early = awaited and _engine_state(row) == _DOWN
     text = f"{row.url} is {'not up yet' if early else row.state}" + (f": {row.detail}" if row.detail else "")
     facts = {"url": row.url, "state": row.state, "detail": row.detail}
     return Event(EventKind.FAULT if row.state == _DOWN and not early else EventKind.ENGINE, text, facts)

@@ -127,20 +127,20 @@ class ProjectFigures:
 
 async def load_figures(project: Project, settings: RecorderSettings) -> ProjectFigures:
     """All of it, in short reads."""
-    there = await forecast_groups(project, settings)
+    forecast = await forecast_groups(project, settings)
     codes = await count_codes(project, "trajectory")
     async with project.store.read() as conn:
         found = await _versions(conn, project.id)
         return ProjectFigures(
-            at=there.at,
-            calls_per_s=await _calls(conn, project.id, there.at) / RATE_S,
-            waiting=there,
+            at=forecast.at,
+            calls_per_s=await _calls(conn, project.id, forecast.at) / RATE_S,
+            waiting=forecast,
             trained=max(0, codes.get(_TRAINED, 0) - codes.get(_UNTRAINED, 0)),
             excluded={
                 code: n for code, n in codes.items() if code not in (_TRAINED, _UNTRAINED, gate_requests.NO_LOSS)
             },
             excluded_groups=await count_excluded_groups(conn, project.id),
-            spent_today=await judge_spending(conn, project.id, start_of_day(there.at)),
+            spent_today=await judge_spending(conn, project.id, start_of_day(forecast.at)),
             rewards=await _rewards(conn, project.id),
             steps=await _steps(conn, project.id),
             versions=found,
@@ -198,18 +198,18 @@ def _newest_groups(project_id: str) -> Subquery:
 async def list_missing_parts(conn: AsyncConnection, project_id: str) -> list[MissingPart]:
     """The parts of the reward that some runs of the newest groups have no value of."""
     newest = _newest_groups(project_id)
-    there = func.count(score_parts.c.value)
+    forecast = func.count(score_parts.c.value)
     query = (
         select(
             score_parts.c.part,
-            func.count() - there,
+            func.count() - forecast,
             func.count(),
             func.max(case((score_parts.c.value.is_(None), score_parts.c.explanation))),
         )
         .join(newest, score_parts.c.score_id == newest.c.current_score_id)
         .where(score_parts.c.part != REWARD)
         .group_by(score_parts.c.part)
-        .having(func.count() > there)
+        .having(func.count() > forecast)
         .order_by(score_parts.c.part)
     )
     return [MissingPart(part, int(runs), int(of), said or "") for part, runs, of, said in await conn.execute(query)]
@@ -287,10 +287,12 @@ async def list_troubles(conn: AsyncConnection, project_id: str) -> list[JudgingT
     reason = sql.without_index(groups.c.reason)  # as in `count_excluded_groups`
     query = select(reason, func.count(), func.min(groups.c.try_after), func.max(groups.c.id)).where(*unscored)
     rows = list(await conn.execute(query.group_by(reason).order_by(reason)))
-    return [JudgingTrouble(str(code), int(n), again, await _said(conn, example)) for code, n, again, example in rows]
+    return [
+        JudgingTrouble(str(code), int(n), again, await _judge_error(conn, example)) for code, n, again, example in rows
+    ]
 
 
-async def _said(conn: AsyncConnection, group_id: str) -> str:
+async def _judge_error(conn: AsyncConnection, group_id: str) -> str:
     """What the judge said when it last failed on a group."""
     of_group = (ledger.c.object_kind == "group", ledger.c.object_id == group_id)
     query = select(ledger.c.detail).where(*of_group).order_by(ledger.c.id.desc()).limit(1)

@@ -201,40 +201,40 @@ async def load_status(project: Project, settings: LoopSettings) -> Status:
     versions = {v.id: v for v in await get_versions(project)}
     engines = await replicas.list_replicas(project, replicas.REMEMBERED_S)
     proxies = await replicas.list_live_proxies(project, replicas.REMEMBERED_S)
-    there = await get_aliases(project)
+    alias_views = await get_aliases(project)
     told = Status(
         at=found.at,
         engines=[_engine(one, found.at) for one in engines],
         proxies=[_proxy(one, found.at) for one in proxies],
         workers=[_worker(lease, found.at) for lease in await leases.list_holders(project)],
-        aliases=[_alias(one, versions, found.at) for one in there],
-        taken_back=[one for alias in there if (one := await _taken_back(project, alias, found.at))],
+        aliases=[_alias(one, versions, found.at) for one in alias_views],
+        taken_back=[one for alias in alias_views if (one := await _reverted_version(project, alias, found.at))],
         **_learning(found),
         stages=await read_stages(project, settings, found.waiting),
         steps_last_hour=await _steps_since(project, found.at - HOUR_S),
         campaigns=await list_campaigns_progress(project, state=CampaignState.RUNNING),
         shadow_answers=await list_shadow_costs(project, found.at - DAY_S),
         never_trained=[_never_trained(one) for one in await find_untrainable_clients(project)],
-        attribution_missing=[UnattributedClient(**_of(one)) for one in await find_unattributed_clients(project)],
+        attribution_missing=[UnattributedClient(**_fields(one)) for one in await find_unattributed_clients(project)],
     )
     return replace(told, alarms=tuple(list_alarms(told)))
 
 
-def _of(one: Any) -> dict[str, Any]:
+def _fields(one: Any) -> dict[str, Any]:
     """A view's fields as they are, for a view that says more."""
     return {field.name: getattr(one, field.name) for field in fields(one)}
 
 
 def _engine(one: ReplicaView, at: float) -> EngineStatus:
-    heard_s = at - one.seen_at
-    state = one.state if heard_s <= RECENT_S else "unknown"
-    return EngineStatus(one.url, state, one.detail, one.loaded, one.base_model, heard_s)
+    seen_s_ago = at - one.seen_at
+    state = one.state if seen_s_ago <= RECENT_S else "unknown"
+    return EngineStatus(one.url, state, one.detail, one.loaded, one.base_model, seen_s_ago)
 
 
 def _proxy(one: ProxyView, at: float) -> ProxyStatus:
-    heard_s = at - one.seen_at
-    dead = leases.is_dead(one.id) or heard_s > RECENT_S
-    return ProxyStatus(one.url, one.id, not dead, sum(one.in_flight.values()), heard_s)
+    seen_s_ago = at - one.seen_at
+    dead = leases.is_dead(one.id) or seen_s_ago > RECENT_S
+    return ProxyStatus(one.url, one.id, not dead, sum(one.in_flight.values()), seen_s_ago)
 
 
 def _worker(lease: leases.Lease, at: float) -> WorkerStatus:
@@ -260,7 +260,7 @@ def _alias(one: AliasView, versions: Mapping[str, VersionView], at: float) -> Al
     )
 
 
-async def _taken_back(project: Project, alias: AliasView, at: float) -> RevertedVersion | None:
+async def _reverted_version(project: Project, alias: AliasView, at: float) -> RevertedVersion | None:
     moves = [move for move in await list_moves(project, alias=alias.name) if move.move in MOVES_LIVE]
     if not moves or moves[0].move != "rollback" or moves[0].who == BY_HAND:
         return None
@@ -278,33 +278,34 @@ async def _steps_since(project: Project, since: float) -> int:
 
 
 def _learning(found: ProjectFigures) -> dict[str, Any]:
-    there = found.waiting
+    alias_views = found.waiting
     return {
         "calls_per_s": found.calls_per_s,
-        "open_trajectories": there.open_trajectories,
-        "groups": dict(there.groups),
-        "groups_due_in_s": {str(state): there.in_s(state) for state in there.due},
-        "waiting": there.sentence(),
+        "open_trajectories": alias_views.open_trajectories,
+        "groups": dict(alias_views.groups),
+        "groups_due_in_s": {str(state): alias_views.in_s(state) for state in alias_views.due},
+        "waiting": alias_views.sentence(),
         "trained": found.trained,
         "excluded": dict(found.excluded),
         "excluded_groups": dict(found.excluded_groups),
         "spent_today": found.spent_today,
         "rewards": found.rewards,
         "steps": [
-            LastStep(**_of(one), ended_s_ago=found.at - one.ended_at if one.ended_at else None) for one in found.steps
+            LastStep(**_fields(one), ended_s_ago=found.at - one.ended_at if one.ended_at else None)
+            for one in found.steps
         ],
-        "gate": [GateStatus(**_of(one), for_s=found.at - one.since) for one in found.undecided],
+        "gate": [GateStatus(**_fields(one), for_s=found.at - one.since) for one in found.undecided],
         "missing_parts": found.missing_parts,
         "judges": found.judges,
         "unscored": [
-            UnscoredGroups(**_of(one), next_in_s=None if one.next_at is None else max(0.0, one.next_at - found.at))
+            UnscoredGroups(**_fields(one), next_in_s=None if one.next_at is None else max(0.0, one.next_at - found.at))
             for one in found.troubles
         ],
     }
 
 
 def _never_trained(one: UntrainableClient) -> NeverTrainedClient:
-    return NeverTrainedClient(**_of(one), why=one.why(), advice=one.advice())
+    return NeverTrainedClient(**_fields(one), why=one.why(), advice=one.advice())
 
 
 def list_alarms(told: Status) -> Iterator[str]:
