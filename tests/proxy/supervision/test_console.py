@@ -63,7 +63,7 @@ async def test_a_judged_group_is_told_and_what_is_waited_for_with_it(store: Stor
     alias = await rows.alias()
     await rows.scored_group(alias_id=alias.id)
     await until(lambda: heard.told)
-    assert heard.told == [("judged", "helpdesk: 1 group judged, 2 runs, reward 0.50 (0.00 to 1.00)")]
+    assert heard.told == [("judged", "helpdesk: 1 group judged, 2 trajectories, reward 0.50 (0.00 to 1.00)")]
     await until(lambda: heard.waiting is not None and heard.waiting.groups == {"scored": 1})
 
 
