@@ -183,7 +183,7 @@ async def _reward_measures(conn: AsyncConnection, alias: AliasView, ids: Collect
     for parent, metrics, number, *_ in rows:
         if (mean := metrics.get("reward_mean")) is not None:
             interval = means.reward_interval(mean, metrics.get("reward_std", 0.0), number, least, most)
-            found[str(parent)] = Measure("reward", mean, int(number), interval, "own runs")
+            found[str(parent)] = Measure("reward", mean, int(number), interval, "own trajectories")
     return found
 
 

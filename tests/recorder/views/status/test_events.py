@@ -73,7 +73,10 @@ async def test_a_function_that_raised_for_some_runs_is_told_beside_the_batch(
     await scores.record_score(store, claim, await rows.judgement(claim, parts=parts))
     judged, fault = await happenings.look()
     assert judged.kind is EventKind.JUDGED
-    assert (fault.kind, fault.text) == (EventKind.FAULT, "no alias: 'polite' is missing for 1 trajectory: KeyError: 'x'")
+    assert (fault.kind, fault.text) == (
+        EventKind.FAULT,
+        "no alias: 'polite' is missing for 1 trajectory: KeyError: 'x'",
+    )
 
 
 async def test_a_judge_that_fails_and_what_is_left_out_are_told(
