@@ -62,4 +62,4 @@ json_values = st.recursive(
 @given(st.sampled_from(NAMES), json_values)
 def test_any_json_is_a_value_or_is_told_why_not(rule: Rule, value: Any) -> None:
     if form_error(rule, value) is None:
-        assert value_error(rule, value) is None or str(value_error(rule, value)).startswith("is no ")
+        assert value_error(rule, value) is None or str(value_error(rule, value)).startswith("is not a ")

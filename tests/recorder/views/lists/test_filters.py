@@ -58,7 +58,7 @@ def test_words_are_read_as_a_filter_of_groups() -> None:
         ("reward_from", "much", "is not a number"),
         ("reward_to", "nan", "is not a number"),
         ("since", "yesterday", "is not a time: use 24h"),
-        ("until", "9" * 40, "is no time"),
+        ("until", "9" * 40, "is not a time"),
         ("tool_error", "true", "neither yes nor no"),
         ("tag", "=blue", "is not a tag"),
         ("tag", 'a"b', "is not a tag"),
