@@ -27,7 +27,7 @@ from recorder.store.write_backends import WriteBackend
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """Which run a conversation belongs to, by what it holds. `confidence` is NEW where `source` is "none"."""
+    """The trajectory that a conversation belongs to, and the evidence. `confidence` is NEW if `source` is "none"."""
 
     source: str  # "tool_call_id", "session", "lineage", "retry", "trace", "none"
     confidence: Confidence
@@ -40,7 +40,7 @@ NOTHING_FOUND = Resolution("none", Confidence.NEW, None, None)
 
 
 class TrajectoryResolver:
-    """One per recorder, which holds it as `find`. A call is examined as it would be recorded: redacted."""
+    """Attributes calls to trajectories; a recorder has one as `find`. It examines calls after redaction."""
 
     def __init__(
         self,
@@ -63,14 +63,17 @@ class TrajectoryResolver:
         request: RecordedRequest | None = None,
         whose: KeyAccess = ANYBODY,
     ) -> Resolution:
-        """Which run a call without an address belongs to: issued ids, else exact lineage. A run may use any alias."""
+        """Attribute a call without an address by issued ids, else by a retry, else by exact lineage.
+
+        A trajectory may use any alias.
+        """
         found = await self.issued(project_id, messages, whose)
         if found is NOTHING_FOUND and request is not None:
             found = await self.retried(project_id, request, whose)
         return found if found is not NOTHING_FOUND else await self.lineage(project_id, messages, whose=whose)
 
     async def issued(self, project_id: str, messages: Sequence[Message], whose: KeyAccess = ANYBODY) -> Resolution:
-        """Which run a call belongs to by ids that we issued and that come back in it. No I/O where it has no past."""
+        """Attribute a call by ids that Hone issued and that it contains. No I/O for a call without earlier answers."""
         if not has_answer(messages):
             return NOTHING_FOUND
         messages = self._redaction.messages(messages)
@@ -78,9 +81,9 @@ class TrajectoryResolver:
         return await self._by_issued_ids(project_id, messages, ends, whose) or NOTHING_FOUND
 
     async def retried(self, project_id: str, request: RecordedRequest, whose: KeyAccess = ANYBODY) -> Resolution:
-        """Where what an SDK sends again belongs: where the attempt does that was not answered.
+        """Attribute an SDK's retry to the trajectory of the unanswered request that it repeats.
 
-        `trajectory` is None where that could be several: it joins no known run.
+        `trajectory` is None if there are several such requests: the call then joins none.
         """
         return await self._retried(project_id, self._redaction.request(request), whose) or NOTHING_FOUND
 
@@ -92,8 +95,7 @@ class TrajectoryResolver:
         traces: Iterable[str] = (),
         whose: KeyAccess = ANYBODY,
     ) -> Resolution:
-        """The trajectory that a call belongs to by its history: the one that sampled the end of it. No I/O without a
-        history.
+        """Attribute a call by its history, to the trajectory that sampled the end of it. No I/O without a history.
 
         `names` are sessions that the call names loosely, each with its source: they distinguish equal trajectories.
         `traces` only choose among those that stay equal.
@@ -114,9 +116,9 @@ class TrajectoryResolver:
         sub_agent: bool = False,
         whose: KeyAccess = ANYBODY,
     ) -> Resolution | None:
-        """The trajectory of a session that a call belongs to; `trajectory` is None for a new one (source "session").
+        """Attribute a call within a session; `trajectory` is None for a new trajectory of it (source "session").
 
-        None if the name says nothing, because too many trajectories share it.
+        Returns None if too many trajectories share the session's name.
         """
         as_sent, request = request, self._redaction.request(request)
         group, messages = group or "", request.messages
@@ -148,7 +150,7 @@ class TrajectoryResolver:
     async def traced(
         self, project_id: str, traces: Iterable[str], messages: Sequence[Message], whose: KeyAccess = ANYBODY
     ) -> Resolution:
-        """Which run a conversation with a past may belong to, as all calls of its trace that we know do. A hint."""
+        """Attribute a conversation with earlier answers by its trace, if all known calls of the trace agree. A hint."""
         if not has_answer(messages):
             return NOTHING_FOUND
         for trace in traces:

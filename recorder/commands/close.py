@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _CloseResult:
-    """What was closed; `run` is None if a group was named."""
+    """What was closed; `run` is the trajectory's id, None if a group was named."""
 
     run: str | None
     was_open: bool

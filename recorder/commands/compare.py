@@ -33,7 +33,7 @@ _COLUMN: Final = 24  # characters: further columns are shown in pairs only
 
 @click.command()
 @click.argument("group", metavar="GROUP")
-@click.option("--left", metavar="TRAJECTORY", help="Show this trajectory beside another; both by their ids.")
+@click.option("--left", metavar="TRAJECTORY", help="Compare this trajectory with another; both by their ids.")
 @click.option("--right", metavar="TRAJECTORY", help="The other one. Default: the best of the others.")
 @click.option("--full", is_flag=True, help="Show long texts in full.")
 @click.option("--judge", is_flag=True, help="Show the judge's prompt and reply instead.")

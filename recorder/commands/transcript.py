@@ -228,7 +228,7 @@ def _other_calls(calls: Sequence[CallView]) -> RenderableType:
          f"superseded by {c.superseded_by}" if c.superseded_by else c.error)
         for c in calls
     ]  # fmt: skip
-    return Group(Text("calls beside the main path", style="dim"), build_table(("",) * 6, rows)) if rows else Text()
+    return Group(Text("calls outside the main path", style="dim"), build_table(("",) * 6, rows)) if rows else Text()
 
 
 def _tool_results(view: TrajectoryView, asked: CallView, choice: int) -> Iterable[RenderableType]:
@@ -250,5 +250,5 @@ def _tool_facts(one: ToolCallView) -> list[str]:
 
 def _other_tools(calls: Sequence[ToolCallView]) -> RenderableType:
     rows = [(format_time(t.started_at), t.outcome, t.name, json.dumps(t.arguments)[:200], t.error) for t in calls]
-    title = Text("tool calls beside the main path", style="dim")
+    title = Text("tool calls outside the main path", style="dim")
     return Group(title, build_table(("", "", "", "", ""), rows)) if rows else Text()

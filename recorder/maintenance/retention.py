@@ -1,6 +1,6 @@
 """Which versions' adapter folders may be removed, and clearing them in the store.
 
-Owns: the rule (contracts.md, 8). These stay: the live version and the one before it, the canary, undecided versions,
+Owns: the rule. These stay: the live version and the one before it, the canary, undecided versions,
 versions that open trajectories or groups are pinned to, the best version of the newest campaign that measured any, the
 newest `keep`, and whatever an engine or proxy still uses. Refuses: files. The process that wrote a folder removes it
 after the row is cleared; a kill in between leaves a folder without a row.

@@ -29,7 +29,7 @@ from recorder.store.database import Project
 LEASE: Final = "sweep"
 LEASE_S: Final = 60.0  # a longer sweep may overlap another without harm: each of its writes is guarded
 BREATH_S: Final = 0.2  # between two looks, however much happens
-LOOK_S: Final = 20.0  # the longest pause between two queries: claiming an attempt wakes nobody
+LOOK_S: Final = 20.0  # the longest pause between two queries: claiming an attempt sends no notification
 RETENTION_EVERY_S: Final = 60.0  # days need no haste, and no index
 HICCUP_S: Final = 1.0
 

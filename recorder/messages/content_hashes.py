@@ -93,7 +93,7 @@ def content_id(key: bytes, content: bytes) -> bytes:
 
 
 def issued_id_key(issued_id: str) -> str:
-    """By what an id that was given out is looked up: itself, or a hash of one that is long.
+    """Return the key by which an issued id is looked up: the id itself, or a hash of a long one.
 
     Some providers put a signature of kilobytes into the id of a tool call, which PostgreSQL's indexes do not take.
     """

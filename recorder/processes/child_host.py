@@ -25,12 +25,12 @@ from recorder.processes import file_modes
 from recorder.processes.child_environment import child_environment
 
 LINE_LIMIT_BYTES: Final = 16 * 1024 * 1024
-KEPT_BYTES: Final = 16 * 1024  # of what the child wrote last
+KEPT_BYTES: Final = 16 * 1024  # of the end of the child's output
 KEPT_LINES: Final = 5
 KEPT_LINE_CHARS: Final = 300
 SHOWN_BYTES: Final = 100  # of a line that answers no request
 GRACE_S: Final = (
-    0.2  # for what a process that has ended wrote before; only one that left its group holds the pipe longer
+    0.2  # to read the last output of an ended process; only a process that left its group keeps the pipe open longer
 )
 
 Json = dict[str, Any]
@@ -46,7 +46,7 @@ class Output(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """What is started, and how it is used.
+    """How a child is started and used.
 
     `in_turn`: the child answers one request after the other. So cancelling a request kills it, since it would continue
     with that request; so does a line that answers no request, since user code wrote it. A child with several requests
@@ -62,7 +62,7 @@ class ChildSpec:
     named_env: Sequence[str] = ()  # variables passed on besides those that every Python needs
     own_env: Mapping[str, str] = field(default_factory=dict)
     output: Output | Path = Output.KEPT
-    clean: Callable[[str], str] = str  # takes secrets out of what is shown
+    clean: Callable[[str], str] = str  # removes secrets from shown output
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Exit:
 
 
 class ChildError(Exception):
-    """There is no answer. `starting`: the child was not ready for requests yet."""
+    """The child gave no answer. `starting`: it was not ready for requests yet."""
 
     def __init__(self, text: str, end: Exit, *, starting: bool) -> None:
         super().__init__(text)
@@ -302,7 +302,7 @@ class _Process:
             return
 
     def _is_heard(self, line: bytes) -> bool:
-        """Take a line; whether it answers a request."""
+        """Handle a line; return whether it answers a request."""
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):  # no JSON, or no UTF-8
@@ -340,7 +340,7 @@ class _Process:
         (kept,) = await asyncio.gather(self._output, return_exceptions=True)
         if isinstance(kept, BaseException):
             return ()
-        # Secrets are taken out of whole lines: half of one would be shown. The first may have lost its beginning.
+        # Secrets are removed from whole lines. The first line is dropped if its beginning is lost: half a secret shows.
         lines = kept.decode(errors="replace").split("\n")
         if len(kept) == KEPT_BYTES:
             lines[0] = "(a very long line)"
@@ -357,12 +357,12 @@ _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 def _failed(task: asyncio.Task[Any]) -> bool:
-    """Whether a finished task has no result; its exception counts as retrieved, also if nobody awaits it."""
+    """Return whether a finished task has no result; its exception counts as retrieved even if it is never awaited."""
     return task.cancelled() or task.exception() is not None
 
 
 async def _started(spec: ChildSpec, before: asyncio.Task[_Process] | None) -> _Process:
-    """A new process; what is left of the one before it goes first."""
+    """Start a new process, after the rest of the one before it is removed."""
     if before is not None:
         await _ended(before, _Process.kill)
     return await _Process.started(spec)
@@ -379,7 +379,7 @@ async def _ended(starting: asyncio.Task[_Process] | None, how: Callable[[_Proces
 
 
 async def _spawned(spec: ChildSpec, fd: int) -> tuple[Process, asyncio.Task[bytes] | None]:
-    """Start the process; also what will collect the end of its output, if that is kept."""
+    """Start the process; return it with the task that collects the end of its output, if that is kept."""
     with contextlib.ExitStack() as stack:
         reading = None
         if isinstance(spec.output, Path):
@@ -404,7 +404,7 @@ async def _spawned(spec: ChildSpec, fd: int) -> tuple[Process, asyncio.Task[byte
 
 
 async def _tail(fd: int) -> bytes:
-    """The last bytes that come out of a pipe, until it ends or the task is cancelled.
+    """Return the last bytes from a pipe, when it ends or the task is cancelled.
 
     A pipe of our own: with asyncio's, waiting for the process also waits for every child that kept the pipe.
     """

@@ -43,12 +43,12 @@ class Lease:
 
 
 def trainer_lease(alias_name: str) -> str:
-    """The lease that lets one process alone train an alias."""
+    """Return the name of the lease that lets only one process train an alias."""
     return f"trainer:{alias_name}"
 
 
 async def acquire_lease(project: Project, name: str, owner: str, lease_s: float) -> Lease | None:
-    """Take a lease that is free, ran out, or is the owner's own already (a new epoch all the same). None: held."""
+    """Acquire a lease that is free, expired or already the owner's (with a new epoch); None if another holds it."""
     free = or_(leases.c.lease_owner.is_(None), leases.c.lease_expires_at <= now(), leases.c.lease_owner == owner)
     others = (leases.c.project_id == project.id, leases.c.name == name, ~free)
     async with project.store.read() as conn:  # testing a held one must not take the write lock
@@ -86,7 +86,7 @@ async def renew_lease(store: Store, lease: Lease, lease_s: float) -> Lease:
 
 
 async def release_lease(store: Store, lease: Lease) -> None:
-    """Let a lease go; one that was lost already is left alone."""
+    """Release a lease; does nothing if it was lost already."""
     statement = update(leases).where(_held(lease)).values(lease_owner=None, lease_expires_at=None)
     async with store.write() as conn:
         await conn.execute(statement)
@@ -142,7 +142,7 @@ def holder_name() -> str:
 
 
 def is_dead(holder: str) -> bool:
-    """Whether the holder was a process of this machine that is no more. Doubt means no."""
+    """Return whether the holder was a process of this machine that has ended; False if unsure."""
     host, _, pid = holder.rpartition(":")[0].rpartition(":")
     if host != socket.gethostname() or not pid.isdecimal():
         return False
@@ -163,7 +163,7 @@ async def release_dead(project: Project, name: str) -> None:
 
 
 async def wait_until_free(project: Project, name: str) -> None:
-    """Wait until a lease may be taken: let go, run out, or left behind by a dead process of this machine."""
+    """Wait until a lease is released, has expired, or was held by a process of this machine that is dead."""
     with project.store.watch.on(Topic.LEASES) as news:
         left_s: float | None = None
         while left_s is None or left_s > 0:
@@ -173,7 +173,7 @@ async def wait_until_free(project: Project, name: str) -> None:
 
 
 async def release_all_dead(project: Project, prefix: str) -> None:
-    """The same for all leases whose name begins with `prefix`."""
+    """Release all leases of dead processes of this machine with a name that begins with `prefix`."""
     for lease in await list_holders(project, prefix):
         if is_dead(lease.owner):
             await release_lease(project.store, lease)
@@ -188,8 +188,8 @@ log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def keep_presence(project: Project, kind: str, owner: str, lease_s: float) -> AsyncIterator[None]:
-    """Hold a lease that shows that `owner` runs, until the block ends. After an outage of the store it is acquired
-    again.
+    """Hold a lease until the block ends, as a sign that `owner` is running. It is acquired again after an outage of the
+    store.
     """
     held: list[Lease] = []
 

@@ -79,7 +79,7 @@ async def report_replica(
 
 
 async def touch_replica(project: Project, url: str) -> bool:
-    """A heartbeat of the unchanged replica at `url`, which wakes nobody. False: it has no row."""
+    """A heartbeat of the unchanged replica at `url`, which sends no notification. Return False if it has no row."""
     statement = update(replicas).where(replicas.c.project_id == project.id, replicas.c.url == url)
     return await _seen(project.store, statement)
 
@@ -126,7 +126,7 @@ async def report_proxy(
 
 
 async def touch_proxy(store: Store, proxy_id: str) -> bool:
-    """A heartbeat of an unchanged proxy, which wakes nobody. False: it has no row."""
+    """A heartbeat of an unchanged proxy, which sends no notification. Return False if it has no row."""
     return await _seen(store, update(proxies).where(proxies.c.id == proxy_id))
 
 

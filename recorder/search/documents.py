@@ -42,7 +42,7 @@ _UNSAID: Final = frozenset({"system", "developer"})
 
 @dataclass(slots=True)
 class Document:
-    """What one call says: the answer first, then what came before it. Each text is of one message."""
+    """The text of one call: the answer first, then the messages before it. Each text is of one message."""
 
     call_id: str
     trajectory_id: str
@@ -50,7 +50,7 @@ class Document:
     key: str = ""
 
     def take(self, message: Message) -> None:
-        """Add what a message says, as far as there is room."""
+        """Add the text of a message, as far as there is room."""
         room = MOST_CHARS - sum(map(len, self.texts))
         text = "\n".join(_said(message))[: min(room, MOST_OF_ONE)]
         if text:

@@ -72,7 +72,7 @@ _SAY: Final = insert_into(said)
 
 @dataclass(frozen=True, slots=True)
 class _CallWords:
-    """What a call says, by its words as the database takes them; None where it says nothing."""
+    """A call's text as words in the database's form; None if it has no text."""
 
     call_id: str
     trajectory_id: str
@@ -145,7 +145,7 @@ def _write(project_id: str, deletions: int, portion: Sequence[_CallWords], ex: E
 
 
 def _numbered(ex: Executor, project_id: str, says: Sequence[_CallWords]) -> Sequence[Row]:
-    """Rows of `said`, in the order of their numbers: SQLite's index takes them faster so."""
+    """Rows of `said` in the order of their numbers, which SQLite's index inserts faster."""
     free: dict[int, int] = {}
     rows: list[tuple[int, str, str, str, str | None]] = []
     for one in sorted(says, key=lambda each: each.call_id):
@@ -233,7 +233,7 @@ log = logging.getLogger(__name__)
 
 
 class Indexer:
-    """Fills one project's index: `async with filler.running(): …`. `owner` names this process."""
+    """Fills one project's index in the background: `async with filler.running(): …`. `owner` names this process."""
 
     def __init__(self, project: Project, owner: str) -> None:
         self._project = project
@@ -283,7 +283,7 @@ class Indexer:
                 await self._stop.wait()
 
     async def _look(self) -> float:
-        """Index some of what waits; in how many seconds to look again."""
+        """Index some of the queue; return in how many seconds to do it again."""
         began = time.monotonic()
         merge = began >= self._merge_at
         if not merge and not await count_queued(self._project, most=1):

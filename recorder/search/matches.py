@@ -81,7 +81,7 @@ def _page(conn: AsyncConnection, project_id: str, asked: Query, below: int | Non
 
 
 def match_documents(conn: AsyncConnection, asked: Query) -> Select[Any]:
-    """The documents that match, as a SELECT of number and run."""
+    """Return a SELECT of the matching documents: number and trajectory."""
     chosen = select(documents.c.id, documents.c.trajectory_id)
     if conn.dialect.name == "sqlite":
         is_said = literal_column("said_words").op("MATCH")(literal(queries.fts5_query(asked)))
@@ -110,7 +110,7 @@ class Snippet:
 
 
 async def load_snippets(project: Project, said: str, trajectory_ids: Sequence[str]) -> Mapping[str, Snippet]:
-    """By trajectory: the text around the first match. Trajectories without a match, or whose calls are deleted, are
+    """Return the text around the first match, by trajectory. Trajectories without a match, or with deleted calls, are
     absent.
     """
     asked = queries.parse_query(said)
@@ -165,7 +165,7 @@ def find_marks(text: str, asked: Query) -> Iterator[tuple[int, int]]:
 
 
 def _says(ahead: Sequence[Word], term: Term) -> bool:
-    """Whether the next words of a text are a term's."""
+    """Return whether the next words of a text match a term."""
     *inner, last = term.words
     if len(ahead) <= len(inner) or any(word.key != key for word, key in zip(ahead, inner, strict=False)):
         return False

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-LONGEST: Final = 64  # characters of a word that count: what is longer is no word, and two such that begin alike are one
+LONGEST: Final = 64  # characters of a word that count; longer words with the same beginning are equal
 # Between two messages of a document, so that no phrase spans both. No query can name it.
 _BREAK: Final = "\N{MIDDLE DOT}"
 _MOST_PLACES: Final = 16_383  # PostgreSQL counts no further
@@ -48,7 +48,7 @@ def compose_text(text: str) -> str:
 
 
 def split_words(text: str) -> Iterator[Word]:
-    """The words of a composed text, in order."""
+    """Return the words of a composed text, in order."""
     for found in _WORD.finditer(text):
         key = _key(found.group())
         if key:
@@ -56,17 +56,17 @@ def split_words(text: str) -> Iterator[Word]:
 
 
 def word_keys(text: str) -> list[str]:
-    """By what the words of a text are found, in order."""
+    """Return the search keys of a text's words, in order."""
     return [word.key for word in split_words(compose_text(text))]
 
 
 def fts5_line(texts: Sequence[Sequence[str]]) -> str:
-    """The words of some texts as SQLite's tokenizer `ascii` takes them: with spaces between."""
+    """Return the words of some texts in the form of SQLite's tokenizer `ascii`: separated by spaces."""
     return f" {_BREAK} ".join(" ".join(words) for words in texts)
 
 
 def tsvector_text(texts: Sequence[Sequence[str]]) -> str:
-    """The words of some texts as PostgreSQL parses a tsvector: each with its positions."""
+    """Return the words of some texts in the form of PostgreSQL's tsvector: each with its positions."""
     places: dict[str, list[str]] = {}
     place = 0
     for words in texts:
@@ -84,8 +84,8 @@ def _key(word: str) -> str:
     return "".join(c for c in folded if c.isalnum())[:LONGEST]
 
 
-MOST_TERMS: Final = 32  # further terms are ignored: nobody types more
-LEAST_BEGINNING: Final = 3  # what begins with one letter is a large part of all words, and takes seconds to find
+MOST_TERMS: Final = 32  # further terms are ignored
+LEAST_BEGINNING: Final = 3  # a prefix of one letter matches a large part of all words, and takes seconds
 _TYPED: Final = re.compile(r'(?P<without>(?<!\S)-)?(?:"(?P<phrase>[^"]*)"?(?P<star>\*)?|(?P<plain>[^\s"]+))')
 
 
@@ -99,14 +99,14 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The terms that one call must all contain, and those that it must not. Without a wanted term it finds nothing."""
+    """The terms that a call must all contain, and those that it must not. Without a required term nothing matches."""
 
     wanted: tuple[Term, ...]
     unwanted: tuple[Term, ...]
 
 
 def parse_query(said: str) -> Query:
-    """A query of any text at all."""
+    """Parse any text as a query."""
     wanted: list[Term] = []
     unwanted: list[Term] = []
     for found in _TYPED.finditer(said):
@@ -122,13 +122,13 @@ def parse_query(said: str) -> Query:
 
 
 def fts5_query(query: Query) -> str:
-    """The query in the words of SQLite's FTS5."""
+    """Return the query in the syntax of SQLite's FTS5."""
     wanted = " AND ".join(map(_fts5, query.wanted))
     return f"({wanted})" + "".join(f" NOT {_fts5(term)}" for term in query.unwanted)
 
 
 def tsquery_text(query: Query) -> str:
-    """The query in the words of PostgreSQL's tsquery."""
+    """Return the query in the syntax of PostgreSQL's tsquery."""
     return " & ".join([_tsquery(term) for term in query.wanted] + [f"!{_tsquery(term)}" for term in query.unwanted])
 
 

@@ -45,7 +45,7 @@ UNFINISHED: Final = "unfinished copy"  # in place of a revision, while a copy in
 LOCK_TIMEOUT_S: Final = 120.0
 _LOCK_POLL_S: Final = 0.05
 _ADVISORY_LOCK: Final = 0x686F6E65  # "hone"
-# As Alembic makes and names it; it is no part of the schema.
+# As Alembic creates and names it; not part of the schema.
 _VERSION: Final = Table(
     "alembic_version",
     MetaData(),
@@ -55,7 +55,7 @@ _VERSION: Final = Table(
 
 
 async def open_store(data: Path, settings: RecorderSettings, *, migrate: bool, project: str = DEFAULT_PROJECT) -> Store:
-    """Open the store of a data folder, with its schema brought to this program's (`migrate`) or held to it.
+    """Open the store of a data folder; migrate its schema to this program's (`migrate`), or require that it is equal.
 
     Raises SchemaMismatch where it differs and `migrate` is False, StoreError where it cannot be opened.
     """
@@ -69,7 +69,7 @@ async def open_store(data: Path, settings: RecorderSettings, *, migrate: bool, p
 
 
 async def open_to_look(data: Path, settings: RecorderSettings) -> Store:
-    """The store as it is, for read-only programs: nothing is created, repaired or added. Raises as `open_store`."""
+    """Open the store for read-only programs: nothing is created, migrated or repaired. Raises as `open_store`."""
     _refuse_absent(data, settings, migrate=False)
     store = Store(settings.url or sqlite_url(data), durability=settings.durability)
     async with _closed_on_error(store):
@@ -99,7 +99,7 @@ async def _closed_on_error(store: Store) -> AsyncIterator[None]:
 
 
 def _fault(error: BaseException, store: Store) -> str | None:
-    """What is wrong with the disk, the file or the server, in one line; None for what says so itself, and for bugs."""
+    """Return the fault of the disk, the file or the server as one line; None for errors of our own, and for bugs."""
     if isinstance(error, exc.DBAPIError):
         said = str(error.orig)
         damaged = "not a database" in said or "malformed" in said
@@ -114,7 +114,7 @@ def _fault(error: BaseException, store: Store) -> str | None:
 
 
 def has_store(folder: Path, settings: RecorderSettings) -> bool:
-    """Whether a data folder has a store. One that is named by its URL is taken to be there."""
+    """Return whether a data folder has a store. A store with a URL is assumed to exist."""
     return settings.url is not None or (folder / "hone.db").exists()
 
 
@@ -127,7 +127,7 @@ def _refuse_absent(folder: Path, settings: RecorderSettings, migrate: bool) -> N
 
 
 async def ensure_project(project: Project) -> None:
-    """Make the project if it is not there, with a key of its own for its content hashes."""
+    """Create the project if it does not exist, with a key of its own for its content hashes."""
     async with project.store.read() as conn:
         if (await conn.execute(select(projects.c.id).where(projects.c.id == project.id))).first():
             return
@@ -233,7 +233,7 @@ def _make_file(store: Store) -> None:
 
 @asynccontextmanager
 async def _exclusively(store: Store) -> AsyncIterator[None]:
-    """Hold the migration lock. SQLite: a file beside the database; PostgreSQL: taken inside the transaction."""
+    """Hold the migration lock. SQLite: a file next to the database; PostgreSQL: taken inside the transaction."""
     if not store.is_sqlite:
         yield
         return

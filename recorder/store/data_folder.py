@@ -97,7 +97,7 @@ def _require_ours(folder: Path) -> None:
 
 
 def _mend(folder: Path) -> None:
-    """Close what is open to others, and warn once. Files in a closed folder were open to nobody, as a draft that a
+    """Close what is open to others, and warn once. Files in a closed folder were open to no one, as a draft that a
     killed program left: they are closed too, without a warning.
     """
     adapters = folder / ADAPTERS

@@ -29,8 +29,8 @@ from recorder.store.statement import column_json
 log = logging.getLogger(__name__)
 
 CONNECT_S = 10.0
-BEGIN_S = 10.0  # a BEGIN waits for no lock: what does not answer it hangs
-ANSWER_S = 300.0  # of any other statement: the longest takes minutes in a store of a million trajectories
+BEGIN_S = 10.0  # a BEGIN waits for no lock: a server that does not answer it hangs
+ANSWER_S = 300.0  # for any other statement: the longest takes minutes in a store of a million trajectories
 POOL_TIMEOUT_S: Final = 30.0  # as SQLAlchemy's own
 READ_ANYWAY_S = 30.0  # the counts are read this often, even without a notification
 _SETTINGS: Final = {"application_name": "hone", "jit": "off"}  # our statements take less than compiling them would
@@ -64,12 +64,12 @@ class _AnswerTimeout:
         self._timer: asyncio.TimerHandle | None = None
 
     def asked(self, within_s: float) -> None:
-        """A question goes out."""
+        """Note that a query was sent."""
         self.answered()
         self._timer = asyncio.get_running_loop().call_later(within_s, self._end, within_s)
 
     def answered(self) -> None:
-        """Nothing is waited for."""
+        """Note that the answer arrived."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
@@ -98,16 +98,15 @@ def create_engine(
         pool_size=pool_size,
         pool_timeout=read_limit_s or POOL_TIMEOUT_S,
         isolation_level=isolation,
-        hide_parameters=True,  # errors are logged and told, and what is written is what people said
+        hide_parameters=True,  # errors are logged and shown, and parameters are people's texts
         connect_args={"timeout": CONNECT_S, "server_settings": settings},
         json_serializer=column_json,
     )
 
     @listens_for(made.sync_engine, "checkout")
     def _begin(connection: Any, record: Any, proxy: Any) -> None:
-        # Between the server's last message and the stream's end asyncpg calls a connection open, and one that nobody
-        # has read from since it was cut as well. BEGIN is sent here, not with the first statement: its answer tells,
-        # and costs no question more, as a ping would.
+        # asyncpg reports a connection as open after the server's last message, and also after it was cut unnoticed.
+        # So BEGIN is sent here and not with the first statement: it proves the connection without an extra round trip.
         patience = record.info.setdefault(_PATIENCE, _AnswerTimeout(record.driver_connection))
         patience.asked(BEGIN_S)
         try:
@@ -151,7 +150,7 @@ def create_engine(
 async def copy_rows(conn: AsyncConnection, table: Table, rows: Iterable[Sequence[Any]]) -> None:
     """Write whole rows in the connection's transaction by COPY, in half the time of INSERTs.
 
-    JSON is given as its text. No notification is sent (`recorder.store.changes`): it is for tables nobody reads yet.
+    JSON is given as its text. No notification is sent (`recorder.store.changes`), since no process reads the table yet.
     Raises StoreError if PostgreSQL refuses a row.
     """
     raw = await conn.get_raw_connection()
@@ -231,7 +230,7 @@ class PostgresChangeListener:
             raise StoreUnavailable(f"cannot receive notifications from the database: {_line(e)}") from e
 
     async def rest(self, within_s: float) -> None:
-        """Return when a notification arrived or the connection ended; after so many seconds at the latest."""
+        """Return when a notification arrives or the connection ends, or after so many seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._heard.wait()

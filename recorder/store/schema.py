@@ -46,8 +46,10 @@ PLACE: Final = "place"  # in an index's `info`: its number among its table's
 
 @event.listens_for(Index, "after_parent_attach")
 def _place(index: Index, table: Table) -> None:
-    """Note the order of declaration, which SQLAlchemy forgets: where two indexes serve a query as well, their order
-    decides which SQLite takes. So they are declared in the order in which the migrations made them."""
+    """Note the order of declaration, which SQLAlchemy does not keep.
+
+    If two indexes suit a query, SQLite chooses by their order, so they are declared in the order of the migrations.
+    """
     index.info[PLACE] = len(table.indexes)
 
 
@@ -69,12 +71,12 @@ def _lease() -> list[Column[Any]]:
 
 
 def _some(name: str | None, which: str, *columns: str) -> Index:
-    """A partial index: of the rows that are queried frequently."""
+    """A partial index, of the rows that are queried frequently."""
     return Index(name, *columns, sqlite_where=text(which), postgresql_where=text(which))
 
 
 def _where_set(column: str) -> Index:
-    """An index of the rows that have a value: the others cost it nothing."""
+    """An index of the rows that have a value; the others take no space in it."""
     return _some(None, f"{column} IS NOT NULL", column)
 
 
@@ -86,7 +88,7 @@ projects = Table(
         "node_key", LargeBinary, nullable=False
     ),  # keys the content hashes: equal text in two projects is unlinkable
     Column("created_at", Double, nullable=False),
-    # Counts every deletion (`recorder.maintenance.deletion`): a process's memory of the store is valid while it stays.
+    # Counts every deletion (`recorder.maintenance.deletion`): a process's cache is valid while it does not change.
     Column("deletions", Integer, nullable=False, default=0, server_default="0"),
 )
 
@@ -116,7 +118,7 @@ sign_ins = Table(
     metadata,
     Column("hash", Text, primary_key=True),  # sha256 of what the browser keeps
     _project(),
-    Column("key_id", Text, ForeignKey("keys.id"), nullable=False),  # whose scopes it has, while that key is valid
+    Column("key_id", Text, ForeignKey("keys.id"), nullable=False),  # its scopes apply while that key is valid
     Column("expires_at", Double, nullable=False),
 )
 
@@ -129,16 +131,18 @@ aliases = Table(
     Column("base_model", Text, nullable=False),  # the engine's name of the base
     Column("base_fingerprint", Text),  # weights, dtype, tokenizer, chat template
     Column("live_version_id", Text),
-    Column("previous_version_id", Text),  # where `hone rollback` goes
+    Column("previous_version_id", Text),  # the target of `hone rollback`
     Column("canary_version_id", Text),
     Column("canary_share", Double, nullable=False, default=0.0, server_default="0"),
     Column("recipe", JSON, nullable=False),
     Column("generation", Integer, nullable=False, default=0, server_default="0"),  # counts every move
     Column("updated_at", Double, nullable=False),
-    Column("baseline", Text, nullable=False, default="group", server_default="group"),  # or running: `work.baselines`
+    Column(
+        "baseline", Text, nullable=False, default="group", server_default="group"
+    ),  # or running: `queue.training.baselines`
     Column("holdback_share", Double, nullable=False, default=0.0, server_default="0"),  # after the next promotions
     Column("rollback_watch_s", Double, nullable=False, default=0.0, server_default="0"),
-    Column("watched_until", Double),  # until when live is compared with previous, which the share stays on
+    Column("watched_until", Double),  # the end of the comparison of live with previous, which keeps the share
     UniqueConstraint("project_id", "name"),
 )
 
@@ -177,7 +181,7 @@ node_blobs = Table(
     "node_blobs",
     metadata,
     Column("node_id", LargeBinary, nullable=False),
-    Column("blob_id", LargeBinary, nullable=False),  # media that the node's message shows
+    Column("blob_id", LargeBinary, nullable=False),  # media in the node's message
     PrimaryKeyConstraint("node_id", "blob_id"),
     Index(None, "blob_id"),
 )
@@ -203,7 +207,7 @@ groups = Table(
     Column("last_call_at", Double, nullable=False),
     Column("ready_at", Double),
     Column("tries", Integer, nullable=False, default=0, server_default="0"),
-    Column("try_after", Double),  # when a judge takes it again: unscored, or scored and feedback came since
+    Column("try_after", Double),  # when it is judged again: if unscored, or if scored and feedback came since
     *_lease(),
     Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": the project's
     UniqueConstraint("project_id", "external_id", "sequence"),
@@ -234,7 +238,7 @@ trajectories = Table(
     Column("origin", Text, nullable=False),
     Column("continues", Text),  # the sealed trajectory that this one continues
     Column("forked_from_call", Text),
-    Column("leaf_call_id", Text),  # the last main leaf: the judge sees the path to it
+    Column("leaf_call_id", Text),  # the last main leaf; the judge reads the path to it
     Column("leaf_choice", Integer),
     Column("selection", Text),  # not_selected: a sibling choice of n>1 that the agent did not continue
     Column("version_id", Text),  # pin
@@ -245,13 +249,13 @@ trajectories = Table(
     Column("last_call_at", Double, nullable=False),
     Column("ended_at", Double),
     Column("session", Text),  # a client's name for the conversation; several trajectories may share it
-    Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": none, it takes any
+    Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": any key may use it
     UniqueConstraint("project_id", "address_group", "external_id", "sequence"),
     Index(None, "group_id"),
     Index("ix_trajectories_newest", "project_id", "id"),  # lists
     Index(None, "project_id", "state", "id"),  # what is open; lists of one state
     _some("ix_trajectories_ended", "ended_at IS NOT NULL", "project_id", "ended_at"),  # retention
-    _some("ix_trajectories_shadow", "origin = 'shadow'", "project_id", "id"),  # what answering again costs
+    _some("ix_trajectories_shadow", "origin = 'shadow'", "project_id", "id"),  # the cost of shadow answers
     # Lists, walked downwards by the id.
     Index("ix_trajectories_newest_of_alias", "project_id", "alias_id", "id"),
     _some("ix_trajectories_newest_of_version", "version_id IS NOT NULL", "version_id", "id"),
@@ -286,7 +290,7 @@ calls = Table(
     Column("retry_count", Integer, nullable=False, default=0, server_default="0"),
     Column("sampling", JSON, nullable=False),  # effective parameters
     Column("usage", JSON),
-    Column("response_meta", JSON),  # what of the answer is neither message nor tokens
+    Column("response_meta", JSON),  # the rest of the answer besides message and tokens
     Column("prompt_len", Integer),  # null: the ids are not known
     Column("prompt_shared", Integer),  # leading ids that equal the parent's prompt + sampled ids (whole blocks)
     Column("prompt_delta", LargeBinary),  # int32: the ids from prompt_shared on
@@ -296,14 +300,14 @@ calls = Table(
     Column("started_at", Double, nullable=False),
     Column("first_token_at", Double),
     Column("finished_at", Double),
-    Column("process", Text),  # the process that runs it, while it is open: its lease shows whether that is alive
+    Column("process", Text),  # the process of an open call; its lease shows whether that is alive
     Index(None, "parent_call_id"),
-    # Whether anything still needs a node or a blob.
+    # To find out whether a node or blob is still used.
     Index(None, "prompt_node_id"),
     _where_set("tools_blob_id"),
     _where_set("format_blob_id"),
     _where_set("request_blob_id"),
-    _some("ix_calls_open", "state = 'open'", "project_id"),  # a few of millions, queried all the time
+    _some("ix_calls_open", "state = 'open'", "project_id"),  # few of millions, queried often
     Index(None, "trajectory_id", "attribution_source"),  # lists show how a trajectory's calls were attributed
 )
 
@@ -327,7 +331,7 @@ issued = Table(
     "issued",
     metadata,
     _project(),
-    Column("issued_id", Text, nullable=False),  # of a tool call or response (`content.canonical.issued_key`)
+    Column("issued_id", Text, nullable=False),  # of a tool call or response (`messages.content_hashes.issued_id_key`)
     Column("kind", Text, nullable=False),
     Column("call_id", Text, nullable=False),
     Column("choice", Integer, nullable=False),
@@ -369,7 +373,7 @@ tool_calls = Table(
     Column("tool", Text, nullable=False),  # as its server calls it
     Column("arguments", JSON),
     Column("outcome", Text, nullable=False),
-    Column("result", JSON),  # what the server answered, whole
+    Column("result", JSON),  # the server's whole answer
     Column("error", Text),
     Column("annotations", JSON),  # readOnlyHint, destructiveHint … as the server declared them
     Column("started_at", Double, nullable=False),
@@ -398,7 +402,7 @@ scores = Table(
     Column("latency_s", Double),
     Column("created_at", Double, nullable=False),
     Column("alias_id", Text),  # the group's
-    # Whether its rewards have a meaning outside the group: no judge's ranking moved them, and no part is missing.
+    # Whether its rewards can be compared with other groups: no judge's ranking changed them, and no part is missing.
     Column("absolute", Boolean, nullable=False, default=False, server_default="0"),
     Column("tokens_cached", Integer, nullable=False, default=0, server_default="0"),  # of tokens_in
     Column("agreement", Double),  # of several replies: mean tau-b of each two; null: fewer than two, or no order
@@ -413,7 +417,7 @@ score_parts = Table(
     Column("score_id", Text, ForeignKey("scores.id"), nullable=False),
     Column("trajectory_id", Text, ForeignKey("trajectories.id"), nullable=False),
     Column("part", Text, nullable=False),  # "reward" is the combination; the others are its parts
-    Column("value", Double),  # null: the part could not be had; `explanation` says why
+    Column("value", Double),  # null: the part is missing; `explanation` has why
     Column("weight", Double),
     Column("explanation", Text),
     Column("unasked", Boolean, nullable=False, default=False, server_default="0"),  # the value is not a verdict
@@ -440,7 +444,7 @@ judge_replies = Table(
     Column("weight", Double, nullable=False),
     Column("reply", Text),
     Column("failed", Text),  # why there is no reply
-    Column("verdicts", Text),  # JSON: what it says of each run
+    Column("verdicts", Text),  # JSON: the verdict on each trajectory
     Column("tokens_in", Integer, nullable=False, default=0, server_default="0"),
     Column("tokens_cached", Integer, nullable=False, default=0, server_default="0"),
     Column("tokens_out", Integer, nullable=False, default=0, server_default="0"),
@@ -463,13 +467,13 @@ second_scores = Table(
     Column("judge_model", Text, nullable=False),
     Column("cheap_version", Text),  # what the providers of both reported
     Column("strong_version", Text),
-    Column("failed", Text),  # why there are no words
-    Column("parts", Text),  # JSON: what it says of each run
+    Column("failed", Text),  # why there is no verdict
+    Column("parts", Text),  # JSON: the values of each trajectory
     Column("tau", Double),  # Kendall's tau-b of the two; null: the group has no order
     # Over the newest such groups, this one among them:
     Column("groups", Integer, nullable=False, default=0, server_default="0"),
     Column("mean", Double),  # of their tau
-    Column("low", Double),  # where that is
+    Column("low", Double),  # the mean's interval
     Column("high", Double),
     Column("tokens_in", Integer, nullable=False, default=0, server_default="0"),
     Column("tokens_cached", Integer, nullable=False, default=0, server_default="0"),
@@ -633,7 +637,7 @@ campaigns = Table(
     Column("started_at", Double, nullable=False),
     Column("ended_at", Double),
     # The version whose gate requested the attempts (`queue.gate_requests`); null: a campaign or an evaluation
-    # (`work.campaigns`), which does not.
+    # (`queue.campaigns`), which has none.
     Column("version_id", Text),
     Index(None, "version_id", unique=True),
 )
@@ -707,7 +711,7 @@ step_groups = Table(
     Index(None, "group_id"),
 )
 
-# What the ledger says when the step's version goes live, and takes back when it is rolled back.
+# The trajectories that the ledger marks as trained when the step's version goes live, and as untrained on a rollback.
 step_trajectories = Table(
     "step_trajectories",
     metadata,
@@ -716,7 +720,7 @@ step_trajectories = Table(
     PrimaryKeyConstraint("step_id", "trajectory_id"),
 )
 
-# What the rewards of a step were compared with, where that was no group: so a step can be explained later.
+# The running means that a step compared rewards with, so that its advantages can be explained later.
 step_baselines = Table(
     "step_baselines",
     metadata,

@@ -25,7 +25,7 @@ from recorder.errors import StoreUnavailable
 V = TypeVar("V")
 _UNREADABLE = r"\\u(0000|d[89a-f][0-9a-f]{2})"  # as escapes of JSON
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-UNHURRIED: Final = "hone_unhurried"  # option of a connection whose statements may take any time: a migration's
+UNHURRIED: Final = "hone_unhurried"  # option of a connection without a time limit for statements, for migrations
 Insert = sqlite.Insert | postgresql.Insert
 
 
@@ -43,7 +43,7 @@ def _now_sqlite(element: now, compiler: Any, **kw: Any) -> str:
 
 @compiles(now, "postgresql")
 def _now_postgresql(element: now, compiler: Any, **kw: Any) -> str:
-    # the moment a statement came: clock_timestamp() may differ from row to row, so no index is looked into by it
+    # statement_timestamp() is one value for the whole statement; clock_timestamp() differs by row and uses no index
     return "extract(epoch from statement_timestamp())::double precision"
 
 
@@ -53,7 +53,7 @@ def insert(conn: AsyncConnection, table: Table) -> Insert:
 
 
 def insert_ignore(conn: AsyncConnection, table: Table) -> Insert:
-    """An INSERT that leaves a row alone that is there already, whichever unique key it meets."""
+    """Return an INSERT that does nothing if a row with any of the same unique keys exists."""
     return insert(conn, table).on_conflict_do_nothing()
 
 
@@ -67,7 +67,7 @@ def upsert(
 
 
 def without_index(column: ColumnElement[V]) -> ColumnElement[V]:
-    """The column, as no index knows it: a condition that nearly every row meets must not choose the index."""
+    """Return the column in a form that uses no index, for a condition that nearly every row meets."""
     return func.coalesce(column, column)
 
 
@@ -116,12 +116,12 @@ def refused_table(error: IntegrityError) -> str | None:
 
 
 async def transaction_id(conn: AsyncConnection) -> str:
-    """By what `is_committed` finds this transaction again, should the answer to its COMMIT be lost."""
+    """Return the id by which `is_committed` finds this transaction, in case the answer to its COMMIT is lost."""
     return str((await conn.execute(select(func.pg_current_xact_id().op("::")(text("text"))))).scalar_one())
 
 
 async def is_committed(conn: AsyncConnection, xid: str) -> bool | None:
-    """Whether a transaction was committed; None while its server process is still at it.
+    """Return whether a transaction was committed, or None while it is still in progress.
 
     Raises StoreUnavailable where the server does not know it: it forgot, or is another one.
     """

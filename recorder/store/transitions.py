@@ -95,7 +95,7 @@ async def _refuse(
     if row is None:
         raise NotFound(f"{what} does not exist")
     if owner is not None and (row["lease_owner"], row["lease_epoch"]) != (owner, epoch):
-        holder = row["lease_owner"] or "nobody"
+        holder = row["lease_owner"] or "no one"
         raise LeaseLost(
             f"{what} is no longer held by {owner} (epoch {epoch}): its lease expired and {holder} holds it now "
             f"(epoch {row['lease_epoch']}, state {row['state']}). Drop the work and claim again."

@@ -108,8 +108,8 @@ def test_rules_that_cannot_be_checked_are_refused_at_start(rule: str, value: Any
 @pytest.mark.parametrize(
     ("rule", "value", "why"),
     [
-        ("regex", "(", r"^judge\.rewards\[1\]\.value of the rule 'regex' is no regular expression: missing"),
-        ("answer_schema", {"type": "dict"}, "is no JSON schema: type: 'dict' is not valid"),
+        ("regex", "(", r"^judge\.rewards\[1\]\.value of the rule 'regex' is not a regular expression: missing"),
+        ("answer_schema", {"type": "dict"}, "is not a JSON schema: type: 'dict' is not valid"),
         ("answer_schema", {"properties": {"a": {"pattern": "("}}}, r"properties\.a\.pattern: '\(' is not a 'regex'"),
     ],
 )
@@ -126,7 +126,7 @@ def test_expressions_and_schemas_that_are_none_are_refused_before_anything_is_ju
     [
         (
             {"rewards": [{"kind": "rule", "rule": "regex", "value": "(", "effect": "veto"}, {"kind": "ruler"}]},
-            r"^judge\.recipes\.strict\.rewards\[0\]\.value of the rule 'regex' is no regular expression",
+            r"^judge\.recipes\.strict\.rewards\[0\]\.value of the rule 'regex' is not a regular expression",
         ),
         ({"rewards": [{"kind": "ruler"}]}, r"^judge\.recipes\.strict\.rewards holds RULER but no model judges"),
         ({"rubric": "brief"}, r"^judge\.recipes\.strict has no rewards"),

@@ -23,7 +23,7 @@ def _own() -> ColumnElement[bool]:
     """The condition of `KeyAccess.owns`, in the query, so that another key's thousand equal trajectories do not fill a
     limit.
 
-    Shadow answers belong to nobody: no agent has seen them, so no call continues them.
+    Shadow answers are never found: no agent has seen them, so no call continues them.
     """
     key = bindparam("whose", type_=Text)
     made_by = trajectories.c.made_by

@@ -1,5 +1,5 @@
 """Invariants of calls and choices: none stays open behind a dead process, each is in its trajectory's tree, and
-trainable choices are complete and finite (contracts.md, 3 and 4).
+trainable choices are complete and finite.
 
 Refuses: how prompts are stored (`recorder.maintenance.integrity.messages`).
 """

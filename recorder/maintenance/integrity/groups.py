@@ -1,5 +1,5 @@
 """Invariants of groups: what each state requires, who holds a group, why a group or member was excluded, and what
-counts as trained (docs/trained.md; contracts.md, 2, 6 to 9).
+counts as trained (docs/trained.md).
 
 Refuses: the ancestry of versions (`recorder.maintenance.integrity.versions`).
 """
@@ -44,9 +44,9 @@ async def claimed_groups_have_a_holder(look: CheckReader) -> Violations:
     wrong = or_(and_(held, or_(~leased, groups.c.lease_expires_at <= now())), and_(~held, groups.c.lease_owner != ""))
     query = select(groups.c.id, groups.c.state, groups.c.lease_owner).where(wrong)
     async for row in look.find(query, groups.c.id):
-        whose = f"is held by {row.lease_owner}" if row.lease_owner else "nobody holds it"
-        over = ", whose lease expired" if row.lease_owner and row.state in _HELD else ""
-        yield Violation("group", row.id, f"it is {row.state} and {whose}{over}", _SWEEP)
+        holder = f"is held by {row.lease_owner}" if row.lease_owner else "has no holder"
+        expired = ", and that lease has expired" if row.lease_owner and row.state in _HELD else ""
+        yield Violation("group", row.id, f"it is {row.state} and {holder}{expired}", _SWEEP)
 
 
 async def running_attempts_have_a_holder(look: CheckReader) -> Violations:
@@ -54,7 +54,7 @@ async def running_attempts_have_a_holder(look: CheckReader) -> Violations:
     running = attempts.c.state == AttemptState.RUNNING
     lost = or_(attempts.c.lease_owner.is_(None), attempts.c.lease_expires_at <= now())
     async for row in look.find(select(attempts.c.id).where(running, lost), attempts.c.id):
-        yield Violation("attempt", row.id, "it is running, but nobody holds it", _SWEEP)
+        yield Violation("attempt", row.id, "it is running, but has no holder", _SWEEP)
 
 
 async def scored_groups_have_their_score(look: CheckReader) -> Violations:
@@ -80,12 +80,12 @@ async def members_of_closed_groups_have_ended(look: CheckReader) -> Violations:
 
 async def excluded_groups_say_why(look: CheckReader) -> Violations:
     """An excluded group has a reason, in its row and in the ledger."""
-    told = exists().where(
+    has_reason = exists().where(
         ledger_rows.c.object_kind == "group",
         ledger_rows.c.object_id == groups.c.id,
         ledger_rows.c.code == groups.c.reason,
     )
-    query = select(groups.c.id, groups.c.reason).where(groups.c.state == GroupState.LEFT_OUT, ~told)
+    query = select(groups.c.id, groups.c.reason).where(groups.c.state == GroupState.LEFT_OUT, ~has_reason)
     async for row in look.find(query, groups.c.id):
         what = f"it is excluded as {row.reason}, but the ledger has no such row" if row.reason else "it has no reason"
         yield Violation("group", row.id, f"excluded: {what}" if not row.reason else what, _REPORT)
@@ -95,11 +95,11 @@ async def excluded_members_say_why(look: CheckReader) -> Violations:
     """A trajectory that was not judged with its group has its reason in the ledger."""
     t = trajectories.c
     unusable = or_(t.state != TrajectoryState.COMPLETED, t.selection.is_not(None), t.purpose == Purpose.NONE)
-    told = exists().where(ledger_rows.c.object_kind == "trajectory", ledger_rows.c.object_id == t.id)
+    has_reason = exists().where(ledger_rows.c.object_kind == "trajectory", ledger_rows.c.object_id == t.id)
     query = (
         select(t.id, groups.c.id.label("of"))
         .join(groups, groups.c.id == t.group_id)
-        .where(groups.c.state != GroupState.OPEN, unusable, ~told)
+        .where(groups.c.state != GroupState.OPEN, unusable, ~has_reason)
     )
     async for row in look.find(query, t.id):
         what = f"it was not judged with its group {row.of}, and the ledger has no reason"
@@ -174,7 +174,7 @@ async def members_that_taught_nothing_say_why(look: CheckReader) -> Violations:
     """A trajectory whose group was trained on was trained on too, or the ledger has the reason."""
     t = trajectories.c
     own = exists().where(step_trajectories.c.step_id == steps.c.id, step_trajectories.c.trajectory_id == t.id)
-    told = exists().where(
+    has_reason = exists().where(
         ledger_rows.c.object_kind == "trajectory",
         ledger_rows.c.object_id == t.id,
         ledger_rows.c.code.not_in((TRAINED, UNTRAINED)),
@@ -183,7 +183,7 @@ async def members_that_taught_nothing_say_why(look: CheckReader) -> Violations:
         select(t.id, steps.c.number)
         .join(step_groups, step_groups.c.group_id == t.group_id)
         .join(steps, steps.c.id == step_groups.c.step_id)
-        .where(steps.c.state == StepState.DONE, t.state == TrajectoryState.COMPLETED, ~own, ~told)
+        .where(steps.c.state == StepState.DONE, t.state == TrajectoryState.COMPLETED, ~own, ~has_reason)
     )
     async for row in look.find(query, steps.c.id):
         what = f"step {row.number} excluded it, and the ledger has no reason"

@@ -1,5 +1,5 @@
 """Invariants of messages, blobs and stored prompts: every reference has its row, every row is referenced, every chain
-of differences resolves, and block hashes match the token ids (contracts.md, 9).
+of differences resolves, and block hashes match the token ids.
 
 Refuses: removing unused rows. A deletion does that in its own transaction (`recorder.maintenance.dependents`), so an
 unused row is a fault. Packing of prompts is in `recorder.messages.tokens`.

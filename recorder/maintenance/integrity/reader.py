@@ -2,9 +2,8 @@
 
 Refuses: the invariants themselves.
 
-No read lasts longer than a page, because a read of several seconds keeps SQLite's log from being emptied (contracts.md,
-9). So a check of a store in use reads several moments; `recorder.maintenance.integrity.invariants` checks twice for
-that reason.
+Each read is one page, because a read of several seconds keeps SQLite's log from being emptied. So the pages of a store
+in use are of different moments; for that reason `recorder.maintenance.integrity.invariants` checks twice.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Invariants of versions, steps and adapters: one line of accepted versions, pointers that agree with states, nothing
-half made, and exactly the published adapter folders on disk (contracts.md, 8).
+half made, and exactly the published adapter folders on disk.
 
 Refuses: what was trained on (`recorder.maintenance.integrity.groups`), and an adapter's content, which its loader
 checks.
@@ -50,7 +50,7 @@ async def versions_descend_from_the_base(look: CheckReader) -> Violations:
         parent = by_id.get(row.parent_id)
         fits = parent is not None and parent.alias_id == row.alias_id and parent.number < row.number
         if row.number > 0 and not fits:
-            yield Violation("version", row.id, "its parent is no earlier version of its alias", _REPORT)
+            yield Violation("version", row.id, "its parent is not an earlier version of its alias", _REPORT)
 
 
 async def one_version_at_a_time_waits_for_its_decision(look: CheckReader) -> Violations:

@@ -66,7 +66,7 @@ _STATEMENTS: Final = {table.name: mark_quiet(insert(table).values(insert_values(
 
 @dataclass(frozen=True, slots=True)
 class CopyProgress:
-    """How far the work is: rows of one table that are done, of so many."""
+    """Progress of the work: `done` of the `of` rows of one table."""
 
     doing: Literal["copy", "verify"]
     table: str
@@ -85,7 +85,7 @@ class TableCopyResult:
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """A complete copy. `resumed`: an earlier run had begun it; `anew`: what that run copied had changed since."""
+    """A complete copy. `resumed`: an earlier run had begun it; `anew`: it started over, since rows had changed."""
 
     tables: list[TableCopyResult]
     resumed: bool
@@ -157,7 +157,7 @@ async def _count_on(target: Store, table: Table) -> None:
 
 
 async def _verified(source: Store, target: Store, heard: Callable[[CopyProgress], None]) -> list[TableCopyResult] | str:
-    """Every table as it is on both sides; or the first in which they differ, in words."""
+    """Return all tables if they are equal on both sides, else a text about the first one that differs."""
     same = []
     for table in TABLES:
         here, there = await _both(_digest(source, table, heard), digest_table(target, table))

@@ -118,7 +118,7 @@ async def close_trajectories(conn: AsyncConnection, closings: Sequence[Trajector
     """End trajectories, and make the groups ready whose declared size they fill. Returns those that were open.
 
     A trajectory without any complete answer is errored, not completed: there is nothing to judge. A first call with n>1
-    that was never continued becomes as many trajectories as it has choices (contracts.md, 5). The number of statements
+    that was never continued becomes as many trajectories as it has choices. The number of statements
     does not grow with the number of trajectories.
     """
     group_ids = await lock_groups_of(conn, [closing.trajectory_id for closing in closings])
@@ -242,13 +242,13 @@ async def _is_text_alone(conn: AsyncConnection, group_id: str) -> bool:
     answered = select(choices.c.call_id).join(calls, calls.c.id == choices.c.call_id)
     answered = answered.join(trajectories, trajectories.c.id == calls.c.trajectory_id)
     answered = answered.where(trajectories.c.group_id == group_id)
-    nobodys = select(groups.c.id).where(
+    provider_only = select(groups.c.id).where(
         groups.c.id == group_id,
         groups.c.alias_id.is_(None),
         answered.where(choices.c.untrainable_reason == Exclusion.IDS_MISSING).exists(),
         ~answered.where(choices.c.trainable).exists(),
     )
-    return (await conn.execute(nobodys)).first() is not None
+    return (await conn.execute(provider_only)).first() is not None
 
 
 async def _seal(conn: AsyncConnection, group_id: str, seats: Sequence[_GroupMember]) -> list[_GroupMember]:

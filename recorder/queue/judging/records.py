@@ -1,4 +1,4 @@
-"""Records of judging, beside the scores: prompts, the replies of each of several requests, and cached verdicts.
+"""Records of judging besides the scores: prompts, the replies of each of several requests, and cached verdicts.
 
 Owns: these rows and their compact form. Refuses: scores (`recorder.queue.judging.scores`), writing prompts, parsing
 replies (package `judge`), and what a verdict's key is made of (`judge.rewards.rubrics`).

@@ -102,8 +102,8 @@ async def request_rescore(project: Project, group_id: str, *, by: str, why: str)
         if row is None:
             raise NotFound(f"no group {group_id!r} in project {project.id!r}")
         await _put_before_judge(conn, row)
-        told = {"by": by, "why": why}
-        await ledger.write_rows(conn, [LedgerRow(project.id, "group", group_id, REQUESTED, told)])
+        detail = {"by": by, "why": why}
+        await ledger.write_rows(conn, [LedgerRow(project.id, "group", group_id, REQUESTED, detail)])
 
 
 async def needs_new_prompt(store: Store, group_id: str) -> bool:
@@ -132,13 +132,13 @@ def refusal_reason(state: GroupState, reason: str | None) -> str | None:
     """Why a group in this state, excluded for this reason, cannot be rescored; None: it can be."""
     if state in _MARKED or (state is GroupState.LEFT_OUT and reason in rescorable_reasons(anew=True)):
         return None
-    told = {
+    detail = {
         GroupState.OPEN: "it is still open: close it, and the judge scores it",
         GroupState.READY: "it waits for the judge already",
         GroupState.JUDGING: "a judge is scoring it now",
         GroupState.LEFT_OUT: f"it is excluded for good ({reason})",
     }
-    return told.get(state, f"it is {state}, and keeps the score that it was trained on")
+    return detail.get(state, f"it is {state}, and keeps the score that it was trained on")
 
 
 def _this(project_id: str, group_id: str) -> ColumnElement[bool]:

@@ -35,7 +35,7 @@ CHEAP: Final = "cheap"
 STRONG: Final = "strong"
 Values = Mapping[str, float | None]  # by trajectory id
 
-SURELY: Final = 2.576  # standard errors on either side, of many groups: 99 % at one look
+SURELY: Final = 2.576  # standard errors on either side: 99 % for a single test over many groups
 # If all groups agree alike (say, two trajectories each), a window has no spread, though the next group may differ. So
 # the spread counts one group more, which is so far from the mean.
 ONE_MORE: Final = 0.5
@@ -43,7 +43,7 @@ ONE_MORE: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The mean tau-b over `groups` groups, and where it is; None: there are none."""
+    """The mean tau-b over `groups` groups, and its interval; None without groups."""
 
     groups: int
     mean: float | None = None
@@ -93,7 +93,7 @@ def next_judge(now: Judge, found: Agreement, bound: float, window: int) -> Judge
 
 
 Reason = Literal["judge_drift", "judge_agrees", "judges_set"]
-DRIFT: Final = "judge_drift"  # the two agree too little: the strong one scores
+DRIFT: Final = "judge_drift"  # they agree too little: the strong one scores
 AGREES: Final = "judge_agrees"  # they agree again: the cheap one scores
 SET: Final = "judges_set"  # other judges are set: the cheap one of these scores
 
@@ -121,7 +121,7 @@ class JudgeSwitch:
 
     @property
     def drifted(self) -> bool:
-        """Whether the strong one scores."""
+        """Whether the strong judge scores."""
         return self.judge == STRONG
 
     def __str__(self) -> str:
@@ -135,7 +135,7 @@ class JudgeSwitch:
         )
 
     def agreed(self) -> str:
-        """How far they agree, in words."""
+        """Return how far the two agree, as text."""
         if self.mean is None:
             return "no group that both judged"
         return f"mean tau-b {self.mean:.2f}, {self.low:.2f} to {self.high:.2f}, over {self.groups} groups"
@@ -148,7 +148,7 @@ async def current_switch(project: Project, alias: str, recipe: str) -> JudgeSwit
 
 
 def scoring_judge(newest: JudgeSwitch | None, pair: str) -> Judge:
-    """Who scores, of two judges by the hash of their settings."""
+    """Return which of two judges scores; `pair` is the hash of their settings."""
     return newest.judge if newest is not None and newest.pair == pair else CHEAP
 
 

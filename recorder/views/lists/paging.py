@@ -22,7 +22,7 @@ from recorder.errors import FilterInvalid
 from recorder.store import sql
 from recorder.store.database import Store
 
-MOST_LOOKED_AT: Final = 6000  # of trajectories of six turns: checking each takes up to 10 µs
+MOST_LOOKED_AT: Final = 6000  # candidates of one page; checking a trajectory of six turns takes up to 10 µs
 _SECONDS: Final = re.compile(r"\d{1,11}(\.\d{1,17})?(e[+-]?\d{1,3})?", re.ASCII)  # as Python formats a float
 Place = tuple[Any, ...]
 T = TypeVar("T")

@@ -151,7 +151,7 @@ async def test_a_strong_judge_that_fails_keeps_no_group_from_its_score(
     assert said.failed is not None
     assert said.failed.startswith("judge_down: ")
     [alarm] = (await stands(store)).alarms
-    assert alarm.startswith("helpdesk, recipe default: the judge that is asked beside said nothing of the newest group")
+    assert alarm.startswith("helpdesk, recipe default: the second judge failed on the newest group")
 
 
 @pytest.mark.slow

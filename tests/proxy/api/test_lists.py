@@ -43,7 +43,7 @@ async def test_runs_and_groups_are_listed_narrowed_and_paged(proxy: Proxy) -> No
         ("trajectories?limit=0", "limit", "1 to 200"),
         ("trajectories?limit=201", "limit", "1 to 200"),
         ("groups?search=x", "search", "'search' is not a filter of this list"),
-        ("groups?since=soon", "since", "is no time"),
+        ("groups?since=soon", "since", "is not a time"),
     ],
 )
 async def test_a_word_or_value_that_nobody_knows_is_refused_by_its_name(

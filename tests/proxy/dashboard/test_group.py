@@ -156,7 +156,7 @@ async def test_a_tie_that_somebody_said_is_shown_as_one(proxy: Proxy) -> None:
     tie = PairChoice(ids[1], ids[0], tie=True)
     await feedback.write_choice(Project(proxy.store, PROJECT), tie, by="<b>her</b>", shown="first")
     page = await opened(proxy.http, f"/hone/groups/{group}")
-    assert "attempts 2 and 1 are as good as each other <b>her</b>" in page.text
+    assert "attempts 2 and 1 are equally good <b>her</b>" in page.text
     assert "None recorded yet" not in page.text
     [told] = (await proxy.http.get(f"/hone/v1/groups/{group}/comparison")).json()["preferences"]
     assert (told["winner"], told["loser"], told["tie"], told["by"]) == (2, 1, True, "<b>her</b>")

@@ -63,7 +63,7 @@ async def test_a_judged_group_is_told_and_what_is_waited_for_with_it(store: Stor
     alias = await rows.alias()
     await rows.scored_group(alias_id=alias.id)
     await until(lambda: printed_events.told)
-    assert printed_events.told == [("judged", "helpdesk: 1 group judged, 2 runs, reward 0.50 (0.00 to 1.00)")]
+    assert printed_events.told == [("judged", "helpdesk: 1 group judged, 2 trajectories, reward 0.50 (0.00 to 1.00)")]
     await until(lambda: printed_events.waiting is not None and printed_events.waiting.groups == {"scored": 1})
 
 

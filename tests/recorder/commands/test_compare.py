@@ -85,7 +85,7 @@ def test_what_people_prefer_is_told_and_a_tie_as_one(hone: Hone) -> None:
     hone.do(lambda store: feedback.write_preferences(Project(store, PROJECT), group, [(other, one)], by="her"))
     shown = hone("compare", group).stdout
     assert "attempt 2 is better than attempt 1 (her)" in shown
-    assert "attempts 1 and 2 are as good as each other (me): ␛[2Jalike" in shown
+    assert "attempts 1 and 2 are equally good (me): ␛[2Jalike" in shown
     assert [one["tie"] for one in hone.json("compare", group)["preferences"]] == [False, True]
 
 

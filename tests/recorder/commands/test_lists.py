@@ -45,7 +45,7 @@ def test_a_watched_list_that_nobody_would_see_is_refused(hone: Hone) -> None:
 @pytest.mark.parametrize(
     ("command", "options", "says"),
     [
-        ("trajectories", ("--since", "yesterday"), "--since: since: 'yesterday' is no time"),
+        ("trajectories", ("--since", "yesterday"), "--since: since: 'yesterday' is not a time"),
         ("trajectories", ("--reward-from", "much"), "'much' is not a number"),
         ("trajectories", ("--tag", "=x"), "is not a tag"),
         ("groups", ("--spread-to", "wide"), "--spread-to"),

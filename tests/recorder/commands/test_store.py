@@ -79,7 +79,7 @@ def test_a_broken_rule_is_named_with_what_to_do_and_fails(hone: Hone) -> None:
     hone.do(lambda store: Rows(store).group(id="grp_x", state="judging"))
     shown = hone("db", "check", fails=True)
     assert shown.exit_code == 1
-    assert "group grp_x: it is judging and nobody holds it. To do: start `hone serve`" in shown.stdout
+    assert "group grp_x: it is judging and has no holder. To do: start `hone serve`" in shown.stdout
     assert shown.stdout.splitlines()[-1] == f"{len(CHECKS)} rules, 1 violations"
     told = json.loads(hone("db", "check", "--json", fails=True).stdout)
     [broken] = [one for one in told if one["violations"]]

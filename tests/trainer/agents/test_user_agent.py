@@ -260,7 +260,7 @@ async def test_a_host_that_dies_loses_its_attempts_and_is_started_again(agent: C
 
 @pytest.mark.parametrize(
     ("target", "answer"),
-    [("odd", "<Odd, whose repr failed: RuntimeError>"), ("nan", "nan")],
+    [("odd", "<Odd; its repr failed: RuntimeError>"), ("nan", "nan")],
 )
 async def test_an_answer_that_is_not_json_becomes_its_repr(
     agent: Callable[..., UserAgent], target: str, answer: str

@@ -155,9 +155,15 @@ def test_an_array_that_is_none_is_told_by_the_line(text: str, said: str) -> None
             '[{"text": "a", "check": {"rule": "regex"}}]',
             "`value` of the rule 'regex' must be a regular expression, not",
         ),
-        ('[{"text": "a", "check": {"rule": "regex", "value": "("}}]', "`value` of the rule 'regex' is no regular expr"),
+        (
+            '[{"text": "a", "check": {"rule": "regex", "value": "("}}]',
+            "`value` of the rule 'regex' is not a regular expr",
+        ),
         ('[{"text": "a", "check": {"rule": "max_turns", "value": true}}]', "must be a whole number from 0, not True"),
-        ('[{"text": "a", "check": {"rule": "answer_schema", "value": {"type": 7}}}]', "is no JSON schema: type: 7 is"),
+        (
+            '[{"text": "a", "check": {"rule": "answer_schema", "value": {"type": 7}}}]',
+            "is not a JSON schema: type: 7 is",
+        ),
         (
             '[{"text": "a", "check": {"rule": "answer_schema", "value": {"not": {"type": "x", "type": "y"}}}}]',
             "the key 'type' is there twice in one criterion",

@@ -74,7 +74,7 @@ def test_what_a_step_compared_with_counts_before_the_group() -> None:
     compared = [ComparedReward("a", 0.8, 0.6, 0.1, 64, same_tools=True)]
     found, rule = rank_attempts([member("a"), member("b")], rewards(a=0.8, b=0.2), compared, "running")
     assert [(one.trajectory.id, one.advantage) for one in found] == [("a", pytest.approx(0.2)), ("b", None)]
-    assert "earlier runs" in rule
+    assert "earlier trajectories" in rule
 
 
 def test_a_running_baseline_is_not_known_before_its_step() -> None:

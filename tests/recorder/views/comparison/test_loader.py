@@ -80,7 +80,7 @@ async def test_a_tie_is_told_as_one_and_what_was_taken_back_is_not(rows: Rows) -
     )
     [found] = (await load_comparison(rows.store, group)).preferences
     assert (found.winner, found.loser, found.tie, found.comment) == (2, 1, True, "alike")
-    assert found.sentence() == "attempts 2 and 1 are as good as each other"
+    assert found.sentence() == "attempts 2 and 1 are equally good"
 
 
 async def test_a_trained_group_says_what_its_step_compared_with(rows: Rows) -> None:

@@ -26,6 +26,6 @@ def test_it_is_told_in_a_sentence() -> None:
     told = JudgingFailure("judge_down", "no route", 1, 90.0).sentence()
     assert told == "could not be judged (judge_down), tried once, next in 01:30: no route"
     alone = JudgingFailure("too_few_usable", "no", 2, None).sentence()
-    assert alone == "could not be judged (too_few_usable), tried 2 times, nobody tries it again: use `hone score`: no"
+    assert alone == "could not be judged (too_few_usable), tried 2 times, not tried again: use `hone score`: no"
     split = JudgingFailure("judges_disagree", "no", 2, None).sentence()
     assert split == "could not be judged (judges_disagree), tried 2 times, a person's choice scores it: no"

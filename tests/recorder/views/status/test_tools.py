@@ -12,7 +12,7 @@ from recorder.ids import new_id
 from recorder.stats.means import latency_quantiles
 from recorder.store.database import Project, Store
 from recorder.store.schema import tool_calls
-from recorder.views.status.tools import SAID_CHARS, load_tool_usage
+from recorder.views.status.tools import DETAIL_CHARS, load_tool_usage
 from tests.recorder.rows import PROJECT, Rows
 
 
@@ -55,7 +55,7 @@ async def test_what_went_wrong_is_told_newest_first_and_cut(store: Store, rows: 
     await called(rows, "errored", 2.0, error="its server is down", trajectory_id=run)
     newest, older = (await load_tool_usage(Project(store, PROJECT))).errors
     assert (newest.detail, newest.trajectory_id, newest.seconds) == ("its server is down", run, 1.0)
-    assert older.detail == ("no\n" + "x" * 900)[:SAID_CHARS]
+    assert older.detail == ("no\n" + "x" * 900)[:DETAIL_CHARS]
 
 
 @given(st.lists(st.floats(0, 1e6)))

@@ -64,9 +64,9 @@ async def test_a_versions_worth_is_its_validation_before_its_gate_before_its_own
     line = await list_ancestry(learned.store, await alias_of(learned))
     told = {v.number: (m.kind, m.value, m.of, m.source) for v in line if (m := v.measure) is not None}
     assert told == {
-        0: ("reward", 0.4, 2, "own runs"),
+        0: ("reward", 0.4, 2, "own trajectories"),
         1: ("success", 0.5, 96, "validation"),
-        2: ("reward", 0.4, 2, "own runs"),
+        2: ("reward", 0.4, 2, "own trajectories"),
         3: ("success", FIGURES["success"], FIGURES["pairs"], "gate"),
     }
     assert all(v.measure.interval for v in line if v.measure)

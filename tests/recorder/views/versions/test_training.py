@@ -53,13 +53,13 @@ async def test_a_campaign_is_told_with_each_rule_that_may_end_it(learned: Learne
         (0, "helpdesk@0", 0.3), (1, "helpdesk@1", 0.8), (2, "helpdesk@2", 0.7),
     ]  # fmt: skip
     assert [(rule.rule, rule.now) for rule in told.rules] == [
-        ("at 0.95, 2 times in a row", "0.7 at last"),
-        ("no rise over 0.01 in 5 steps", "best 0.8 after step 1; in 3 steps at the soonest"),
+        ("at 0.95, 2 times in a row", "newest 0.7"),
+        ("no rise over 0.01 in 5 steps", "best 0.8 after step 1; at the earliest in 3 steps"),
         ("after 20 steps", "0 done, 20 left"),
     ]
     await learned.validated(campaign, 5, "helpdesk@5", 0.8, 10)
     [told] = await list_campaigns_progress(Project(learned.store, PROJECT))
-    assert told.rules[1].now == "best 0.8 after step 1; whenever it shows"
+    assert told.rules[1].now == "best 0.8 after step 1; possible after each step"
 
 
 async def test_a_campaign_is_told_with_the_rules_that_nobody_set_and_with_its_budgets(learned: Learned) -> None:
@@ -70,10 +70,10 @@ async def test_a_campaign_is_told_with_the_rules_that_nobody_set_and_with_its_bu
     await learned.validated(campaign, 1, "helpdesk@1", 0.5, 10)
     [told] = await list_campaigns_progress(Project(learned.store, PROJECT))
     assert [(rule.rule, rule.now) for rule in told.rules] == [
-        ("no rise over 0.01 in 10 steps", "best 0.5 after step 1; in 10 steps at the soonest"),
+        ("no rise over 0.01 in 10 steps", "best 0.5 after step 1; at the earliest in 10 steps"),
         ("after 20 steps", "0 done, 20 left"),
         ("after 3 epochs of 4 steps", "0 done, 12 steps left"),
-        ("after 90 minutes", "2.5 of them spent on what is written down"),
+        ("after 90 minutes", "2.5 minutes spent on recorded steps and validations"),
         ("when judging has cost $5", "$0 until now"),
         ("when judging has taken 100,000 tokens", "0 until now"),
     ]
