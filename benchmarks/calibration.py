@@ -86,7 +86,7 @@ JUDGES: Final = {
 }
 
 
-class Found(TypedDict):
+class CalibrationFigures(TypedDict):
     """What is kept. `judges`: by name, each figure with its interval, and what a group costs (`usd`)."""
 
     groups: int
@@ -136,7 +136,7 @@ def asking(name: str, judge: Scripted) -> Ask:
     return ask
 
 
-async def measure(groups: int = GROUPS) -> Found:
+async def measure(groups: int = GROUPS) -> CalibrationFigures:
     """Record the groups, and hold every judge against the people."""
     settings = JudgeSettings.model_validate(
         {"model": "scripted/model", "recipes": {name: {"rubric": f"- as {name} sees it"} for name in JUDGES}}
@@ -168,9 +168,9 @@ async def measure(groups: int = GROUPS) -> Found:
     return kept(found)
 
 
-def kept(found: CalibrationResult) -> Found:
+def kept(found: CalibrationResult) -> CalibrationFigures:
     """What is kept of a calibration: all but times."""
-    return Found(
+    return CalibrationFigures(
         groups=found.groups,
         runs=RUNS,
         pairs=min(one.pairs for one in found.judges),
@@ -193,7 +193,7 @@ def _digits(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
 
 
-def tables(found: Found) -> str:
+def tables(found: CalibrationFigures) -> str:
     """What docs/judging.md shows."""
     heads = ["judge", "what it is", *(name.replace("_", " ") for name in FIGURES), "USD a group"]
     rows = [
@@ -213,7 +213,7 @@ def _told(one: dict[str, float]) -> str:
     return f"{one['value']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
 
 
-def picture(found: Found) -> str:
+def picture(found: CalibrationFigures) -> str:
     """The accuracies as `hone calibrate --picture` draws them, as SVG."""
     held = [
         JudgeResult(name, "scripted/model", found["pairs"], found["groups"],

@@ -58,7 +58,7 @@ class Steady(TypedDict):
     below: float  # … in which the mean of a full window ever is below the bound
 
 
-class Changed(TypedDict):
+class ChangedJudge(TypedDict):
     """Judges whose agreement became another."""
 
     runs: int
@@ -76,8 +76,8 @@ class Figures(TypedDict):
     groups: int
     trials: int
     steady: list[Steady]
-    fallen: list[Changed]
-    back: list[Changed]
+    fallen: list[ChangedJudge]
+    back: list[ChangedJudge]
 
 
 def pool(agree: float, runs: int, number: int = POOL) -> list[float]:
@@ -116,7 +116,7 @@ def steady(agree: float, runs: int, trials: int) -> Steady:
     }
 
 
-def changed(before: float, agree: float, runs: int, now: Judge, trials: int) -> Changed:
+def changed(before: float, agree: float, runs: int, now: Judge, trials: int) -> ChangedJudge:
     """Another agreement from one group on: after how many the other judge scores."""
     draw, old, new = random.Random(SEED), pool(before, runs), pool(agree, runs)
     other: Judge = STRONG if now == CHEAP else CHEAP
@@ -180,7 +180,7 @@ def tables(figures: Figures) -> str:
 _FOUND: Final = ("within one window", "within two", "groups, median")
 
 
-def _found(one: Changed) -> list[str]:
+def _found(one: ChangedJudge) -> list[str]:
     median = "–" if one["median"] is None else f"{one['median']:g}"
     return [_share(one["in_one"]), _share(one["in_two"]), median]
 

@@ -51,7 +51,7 @@ VALIDATIONS = 40  # of a curve that the plateau looks at
 Floats = NDArray[np.float64]
 
 
-class Found(TypedDict):
+class DetectionRate(TypedDict):
     """How often a fault of one size is found, and after how many steps in the median."""
 
     rule: str
@@ -70,7 +70,7 @@ class Figures(TypedDict):
     attempts: int
     false_alarms: dict[str, float]
     paused_standing_still: float
-    found: list[Found]
+    found: list[DetectionRate]
     plateau: dict[str, dict[str, float]]
 
 
@@ -302,7 +302,7 @@ def paused_standing_still(curves: int, rng: np.random.Generator) -> float:
     return _share(paused)
 
 
-def found(case: Case, size: float, curves: int, rng: np.random.Generator) -> Found:
+def found(case: Case, size: float, curves: int, rng: np.random.Generator) -> DetectionRate:
     """How often a fault is found at all, within three steps of its beginning, and after how many in the median."""
     after: list[float] = []
     for _ in range(curves):

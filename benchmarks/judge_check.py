@@ -35,7 +35,7 @@ SOUND: Final = "sound"
 SETTINGS: Final = JudgeSettings(model="scripted/model")
 
 
-class Found(TypedDict):
+class JudgeCheckFigures(TypedDict):
     """What is kept. `fooled`: by judge, by kind, in how many groups; `named`: by judge, what the check reports."""
 
     set: int
@@ -44,10 +44,10 @@ class Found(TypedDict):
     named: dict[str, list[str]]
 
 
-async def measure(groups: int) -> Found:
+async def measure(groups: int) -> JudgeCheckFigures:
     """Try every judge."""
     known = tasks(groups)
-    found = Found(set=VERSION, groups=groups, fooled={}, named={})
+    found = JudgeCheckFigures(set=VERSION, groups=groups, fooled={}, named={})
     for name in (SOUND, *KINDS):
         score = sound if name == SOUND else score_by(name)
         checked = await check_recipe(SETTINGS, CheckRequest(groups=groups), ask=judge(score, known))
@@ -56,7 +56,7 @@ async def measure(groups: int) -> Found:
     return found
 
 
-def tables(found: Found) -> str:
+def tables(found: JudgeCheckFigures) -> str:
     """What docs/judging.md shows: each kind, and every judge against every kind."""
     groups, fooled = found["groups"], found["fooled"]
     tricks, judges = [], []

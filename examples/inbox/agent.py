@@ -14,7 +14,7 @@ import asyncio
 import os
 from typing import Final
 
-from examples.helpdesk.agent import Task, Typed, shared_desk
+from examples.helpdesk.agent import Task, TypedTask, shared_desk
 
 SYSTEM: Final = "You answer questions about a mailbox."
 MCP_URL: Final = "http://127.0.0.1:8100/mcp"
@@ -40,7 +40,7 @@ def main() -> None:
     given = parser.parse_args()
     base_url = os.environ.get("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1")
     key = os.environ.get("OPENAI_API_KEY", "none")
-    print(asyncio.run(run(Typed(given.question, base_url, key, given.model))))
+    print(asyncio.run(run(TypedTask(given.question, base_url, key, given.model))))
 
 
 if __name__ == "__main__":

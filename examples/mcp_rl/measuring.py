@@ -52,7 +52,7 @@ class Right:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckResult:
     """What the check says: of the test part by version 0 and by what served, and of the attempts of each step."""
 
     before: Right
@@ -62,7 +62,7 @@ class Checked:
 
 async def checked(
     data: Path, recording: RecorderSettings, name: str, items: Sequence[Item], *, steps: Sequence[int], each: int
-) -> Checked:
+) -> CheckResult:
     """Check a finished campaign's attempts. `each`: how many of a test group's are its own; the last is version 0's."""
     by_name = {item.name: item for item in items}
     store = await open_store(data, recording, migrate=False)
@@ -75,7 +75,7 @@ async def checked(
         learnt = {step: await _attempts(store, campaign.id, step, Purpose.TRAIN) for step in steps}
     finally:
         await store.close()
-    return Checked(
+    return CheckResult(
         before=_counted(_of(_SIDES.base, own), by_name),
         after=_counted(_of(_SIDES.live, own), by_name),
         steps={step: _counted([o for m in groups.values() for o in m], by_name) for step, groups in learnt.items()},

@@ -14,7 +14,7 @@ from typing import Final
 
 from examples.rlvr.scripted_judge import NAME as SCRIPTED_JUDGE
 from examples.rlvr.tasks import LEARN, TEST, VALIDATION, write
-from examples.running.command import Example, Wanted, main
+from examples.running.command import Example, ExampleRun, main
 from examples.running.judges import judging
 
 FOLDER: Final = Path(__file__).parent
@@ -26,7 +26,7 @@ SHORT_COUNTS: Final = (LEARN, 8, 100)
 
 
 @contextlib.contextmanager
-def surroundings(wanted: Wanted) -> Iterator[Mapping[str, str]]:
+def surroundings(wanted: ExampleRun) -> Iterator[Mapping[str, str]]:
     """The prompts of this seed, and a judge for as long as the block lasts."""
     parts = write(wanted.data / "tasks", wanted.seed, SHORT_COUNTS if wanted.short else (LEARN, VALIDATION, TEST))
     short = {

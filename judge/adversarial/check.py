@@ -25,7 +25,7 @@ from judge.llm.ruler import Ask
 from judge.panel_settings import BASE
 from judge.rewards.judge_context import JudgeContext
 from judge.scoring.request_count import RequestCount
-from judge.scoring.setup import open_bench, without_people
+from judge.scoring.setup import open_judge_context, without_people
 from judge.settings import DEFAULT, JudgeSettings
 from recorder.registry.aliases import get_aliases
 from recorder.settings import RecorderSettings
@@ -114,8 +114,8 @@ async def check_recipe(
         wanted, recipe.of_alias(wanted.alias).model, not_tried=_not_tried(settings.by_recipe(wanted.recipe))
     )
     trials = _trials(wanted, recipe)
-    async with _bench(recipe, ask, bases) as made:
-        bench = made if made.asked_of is None else made.asked_of(wanted.alias)
+    async with _open_context(recipe, ask, bases) as made:
+        context = made if made.asked_of is None else made.asked_of(wanted.alias)
         told = _told(recipe)
         kinds = [KINDS[name] for name in wanted.names]
         cases = [
@@ -123,7 +123,7 @@ async def check_recipe(
             *user_tasks.user_cases(wanted.own, kinds, wanted.seed, told),
         ]
         for reward in part_trials.coded_parts(recipe):  # first: it costs nothing
-            checked.by_code += await part_trials.try_code(reward, cases, bench)
+            checked.by_code += await part_trials.try_code(reward, cases, context)
 
         def heard(seen: TrialResult) -> None:
             if seen.version:
@@ -132,7 +132,7 @@ async def check_recipe(
 
         try:
             for reward in part_trials.model_parts(recipe):
-                async for outcome in part_trials.try_part(reward, trials, bench, wanted.seed, heard):
+                async for outcome in part_trials.try_part(reward, trials, context, wanted.seed, heard):
                     checked.by_model.append(outcome)
         except JudgeDown as e:
             checked.stopped = str(e)
@@ -143,9 +143,9 @@ async def count_requests(settings: JudgeSettings, wanted: CheckRequest) -> Reque
     """Count the judge requests of a check without sending any. Raises as `check_recipe` does."""
     recipe = without_people(settings, wanted.recipe)
     counted = RequestCount(recipe.max_tokens)
-    async with _bench(recipe, counted.ask) as bench:
+    async with _open_context(recipe, counted.ask) as context:
         for reward in part_trials.model_parts(recipe):
-            await part_trials.foresee_part(reward, (one for of in _trials(wanted, recipe) for one in of), bench)
+            await part_trials.foresee_part(reward, (one for of in _trials(wanted, recipe) for one in of), context)
     return counted
 
 
@@ -172,7 +172,7 @@ async def _require_alias(project: Project, named: str | None) -> None:
 
 
 @asynccontextmanager
-async def _bench(
+async def _open_context(
     recipe: JudgeSettings, ask: Ask | None, bases: BaseEndpoints | None = None
 ) -> AsyncIterator[JudgeContext]:
     """The worker's judge context, on an empty store that is removed afterwards."""
@@ -180,8 +180,10 @@ async def _bench(
         store = await open_store(Path(folder), RecorderSettings(), migrate=True, project=groups.PROJECT)
         try:
             own = {"keep": False, "again": True}
-            async with open_bench(recipe, Project(store, groups.PROJECT), **own, ask=ask, bases=bases) as bench:
-                yield bench
+            async with open_judge_context(
+                recipe, Project(store, groups.PROJECT), **own, ask=ask, bases=bases
+            ) as context:
+                yield context
         finally:
             await store.close()
 

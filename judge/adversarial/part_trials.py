@@ -41,17 +41,17 @@ def model_parts(settings: JudgeSettings) -> list[RewardSettings]:
     return [reward for reward in parts if reward.effect == "score" and reward.weight > 0]
 
 
-def single_part_context(bench: JudgeContext, reward: RewardSettings) -> JudgeContext:
+def single_part_context(context: JudgeContext, reward: RewardSettings) -> JudgeContext:
     """The judge context of a recipe reduced to one part."""
     solo = reward.model_copy(update={"weight": 1.0, "missing": "exclude"})
-    settings = bench.settings.model_copy(update={"rewards": [solo], "missing": None})
-    return replace(bench, settings=settings, asked_of=None)
+    settings = context.settings.model_copy(update={"rewards": [solo], "missing": None})
+    return replace(context, settings=settings, asked_of=None)
 
 
 async def try_part(
     reward: RewardSettings,
     kinds: Iterable[Sequence[GroupTrial]],
-    bench: JudgeContext,
+    context: JudgeContext,
     seed: int,
     tell: Callable[[TrialResult], None],
 ) -> AsyncIterator[KindOutcome]:
@@ -60,8 +60,8 @@ async def try_part(
     Raises:
         JudgeDown: no group of a kind could be judged, because the judge was down each time.
     """
-    solo = single_part_context(bench, reward)
-    room = asyncio.Semaphore(bench.settings.concurrency)
+    solo = single_part_context(context, reward)
+    room = asyncio.Semaphore(context.settings.concurrency)
     for trials in kinds:
         seen = await asyncio.gather(*(_tried(one, solo, reward, seed, room, tell) for one in trials))
         if seen and all(isinstance(one, JudgeDown) for one in seen):
@@ -76,16 +76,16 @@ async def try_part(
         )
 
 
-async def foresee_part(reward: RewardSettings, trials: Iterable[GroupTrial], bench: JudgeContext) -> None:
+async def foresee_part(reward: RewardSettings, trials: Iterable[GroupTrial], context: JudgeContext) -> None:
     """Go through a trial without any answer, so that a counting judge sees each request."""
-    solo = single_part_context(bench, reward)
+    solo = single_part_context(context, reward)
     for one in trials:
         await foresee_score(one.group, solo)
 
 
 async def _tried(
     one: GroupTrial,
-    bench: JudgeContext,
+    context: JudgeContext,
     reward: RewardSettings,
     seed: int,
     room: asyncio.Semaphore,
@@ -94,7 +94,7 @@ async def _tried(
     async with room:
         shown = order_seed(one, random.Random(f"{seed} {one.name}"))
         try:
-            seen = await _judged(one, replace(bench, order_seed=lambda: shown), reward)
+            seen = await _judged(one, replace(context, order_seed=lambda: shown), reward)
         except JudgeDown as e:
             tell(_unjudged(one, e))
             return e
@@ -104,8 +104,8 @@ async def _tried(
     return seen
 
 
-async def _judged(one: GroupTrial, bench: JudgeContext, reward: RewardSettings) -> TrialResult:
-    scored = await score_group(one.group, bench)
+async def _judged(one: GroupTrial, context: JudgeContext, reward: RewardSettings) -> TrialResult:
+    scored = await score_group(one.group, context)
     rows = [row for row in scored.new.parts if row.part == reward.name and row.trajectory_id == one.trick]
     new = scored.new
     spent = JudgeUsage(new.tokens_in, new.tokens_cached, new.tokens_out, new.cost_usd, new.latency_s or 0.0)
@@ -153,7 +153,7 @@ def code_cases(trials: Iterable[GroupTrial]) -> Iterator[CodeCase]:
             yield CodeCase(one.kind.name, one.name, one.group, one.failure, one.trick)
 
 
-async def try_code(reward: RewardSettings, cases: Sequence[CodeCase], bench: JudgeContext) -> list[KindOutcome]:
+async def try_code(reward: RewardSettings, cases: Sequence[CodeCase], context: JudgeContext) -> list[KindOutcome]:
     """The outcome of each kind of degenerate answer; empty if code decides none of its tasks.
 
     Raises:
@@ -163,16 +163,16 @@ async def try_code(reward: RewardSettings, cases: Sequence[CodeCase], bench: Jud
     for one in cases:
         group = _without_model(one.group) if reward.kind == "rubric" else one.group
         if group is not None:
-            parts = await _parts(reward, group, bench, (one.failure, one.trick))
+            parts = await _parts(reward, group, context, (one.failure, one.trick))
             seen.setdefault(one.kind, []).append(_seen(one, reward, parts))
     return [kind_outcome(reward.name, kind, told) for kind, told in seen.items()]
 
 
 async def _parts(
-    reward: RewardSettings, group: GroupView, bench: JudgeContext, ids: Sequence[str]
+    reward: RewardSettings, group: GroupView, context: JudgeContext, ids: Sequence[str]
 ) -> Mapping[str, RewardPart]:
     members = [member for member in group.members if member.id in ids]
-    judged = await REWARDS[reward.kind](reward, group, members, bench)
+    judged = await REWARDS[reward.kind](reward, group, members, context)
     return {id_: clip_to_range(reward, part) for id_, part in judged.parts.items()}
 
 

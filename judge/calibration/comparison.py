@@ -157,11 +157,11 @@ async def calibrate(
         JudgeMisconfigured: a name is not a judge, or no judge is set.
         JudgeDown: a judge never answered.
     """
-    benches = {name: judge_settings(settings, name) for name in names}  # before anybody is paid
+    by_name = {name: judge_settings(settings, name) for name in names}  # before anybody is paid
     groups, told = await _met(project, labels)
     orders = {group.id: draw() for group in groups}
     held, candidates = [], []
-    for name, recipe in benches.items():
+    for name, recipe in by_name.items():
         hear = partial(_heard, tell, name, len(groups))
         judged = await judge_all(project, groups, recipe, hear, (asks or {}).get(name), orders)
         by_group = count_pairs(pair for one in judged for pair in _pairs(one, told[one.group]))

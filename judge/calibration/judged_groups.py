@@ -18,7 +18,7 @@ from judge.llm.ruler import Ask
 from judge.panel_settings import BASE
 from judge.rewards.judge_context import JudgeContext
 from judge.scoring.group_score import GroupScore, score_group
-from judge.scoring.setup import open_bench, without_people
+from judge.scoring.setup import open_judge_context, without_people
 from judge.settings import DEFAULT, JudgeSettings
 from recorder.messages.plain_text import text_parts
 from recorder.store.database import Project
@@ -77,10 +77,11 @@ async def judge_all(
         JudgeDown: no group could be judged, because the judge was down.
         JudgeMisconfigured, FunctionsDown: as in scoring.
     """
-    async with open_bench(settings, project, keep=False, again=True, ask=ask) as bench:
+    async with open_judge_context(settings, project, keep=False, again=True, ask=ask) as context:
         room = asyncio.Semaphore(settings.concurrency)
         own = [
-            replace(bench, order_seed=partial(orders.__getitem__, group.id)) if orders else bench for group in groups
+            replace(context, order_seed=partial(orders.__getitem__, group.id)) if orders else context
+            for group in groups
         ]
         judged = await asyncio.gather(*(_judged(group, at, room, tell) for group, at in zip(groups, own, strict=True)))
     down = [one for one in judged if isinstance(one, JudgeDown)]
@@ -93,12 +94,12 @@ async def judge_all(
 
 
 async def _judged(
-    group: GroupView, bench: JudgeContext, room: asyncio.Semaphore, tell: Callable[[JudgedGroup], None]
+    group: GroupView, context: JudgeContext, room: asyncio.Semaphore, tell: Callable[[JudgedGroup], None]
 ) -> JudgedGroup | JudgeDown:
     async with room:
         began = time.monotonic()
         try:
-            scored = await score_group(_by_this(group), bench)
+            scored = await score_group(_by_this(group), context)
         except JudgeDown as e:
             tell(JudgedGroup(group.id, why=str(e)))
             return e

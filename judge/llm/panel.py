@@ -122,11 +122,11 @@ def total_usage(said: Sequence[PanelReply]) -> JudgeUsage:
 
 
 Verdicts = Mapping[str, TrajectoryVerdict]  # by trajectory id
-Weighed = Sequence[tuple[float, float]]  # weight and value
+WeightedValues = Sequence[tuple[float, float]]  # weight and value
 DIGITS: Final = 12  # so that equal replies in another order make equal scores
 
 
-def weighted_mean(weighed: Weighed) -> float:
+def weighted_mean(weighed: WeightedValues) -> float:
     """The weighted mean."""
     heaviest = max(weight for weight, _ in weighed)
     shares = [(weight / heaviest, value) for weight, value in weighed]  # so no sum of weights overflows
@@ -135,7 +135,7 @@ def weighted_mean(weighed: Weighed) -> float:
     return min(max(round(found, DIGITS), min(values)), max(values))
 
 
-def weighted_median(weighed: Weighed) -> float:
+def weighted_median(weighed: WeightedValues) -> float:
     """The weighted median; the mean of two values if each side has half of the weight."""
     ordered = sorted((value, weight) for weight, value in weighed)
     half = math.fsum(weight for _, weight in ordered) / 2
@@ -149,7 +149,7 @@ def weighted_median(weighed: Weighed) -> float:
     return ordered[-1][0]
 
 
-COMBINE: Final[Mapping[Combine, Callable[[Weighed], float]]] = {"mean": weighted_mean, "median": weighted_median}
+COMBINE: Final[Mapping[Combine, Callable[[WeightedValues], float]]] = {"mean": weighted_mean, "median": weighted_median}
 
 
 def combine_verdicts(

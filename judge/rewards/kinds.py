@@ -23,7 +23,7 @@ from recorder.views.trajectories.shapes import FeedbackView, GroupView, Trajecto
 
 
 async def by_feedback(
-    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: JudgeContext
+    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], context: JudgeContext
 ) -> KindResult:
     """Feedback from users through the API: the newest value of that name.
 
@@ -31,7 +31,7 @@ async def by_feedback(
         PartsMissing: feedback is missing, and `judge.feedback.wait_s` is not over.
     """
     parts = {member.id: feedback_part(reward.name, member.feedback) for member in members}
-    left_s = max(m.ended_at or m.last_call_at for m in members) + bench.settings.feedback.wait_s - time.time()
+    left_s = max(m.ended_at or m.last_call_at for m in members) + context.settings.feedback.wait_s - time.time()
     if reward.weight > 0 and left_s > 0 and any(part.value is None for part in parts.values()):
         raise PartsMissing("waiting_for_feedback", f"feedback {reward.name!r} is still awaited", wait_s=left_s)
     return KindResult(parts)
@@ -49,20 +49,20 @@ def feedback_part(name: str, feedback: Sequence[FeedbackView]) -> RewardPart:
 
 
 async def by_function(
-    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: JudgeContext
+    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], context: JudgeContext
 ) -> KindResult:
     """The user's code rates each trajectory by itself."""
-    if bench.functions is None:
+    if context.functions is None:
         raise JudgeMisconfigured(f"there is no process to run {reward.function} in")
-    code = await bench.functions.code()
-    results = await asyncio.gather(*(bench.functions.call(reward.function, function_input(m)) for m in members))
+    code = await context.functions.code()
+    results = await asyncio.gather(*(context.functions.call(reward.function, function_input(m)) for m in members))
     return KindResult(
         {m.id: RewardPart(r.score, r.explanation, r.extra) for m, r in zip(members, results, strict=True)}, code=code
     )
 
 
 async def by_rule(
-    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: JudgeContext
+    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], context: JudgeContext
 ) -> KindResult:
     """Hone's own checks."""
     assert reward.rule is not None

@@ -34,13 +34,13 @@ from recorder.views.trajectories.shapes import GroupView, TrajectoryView
 
 
 async def by_rubric(
-    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: JudgeContext
+    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], context: JudgeContext
 ) -> KindResult:
     """The criteria that each trajectory meets, by the judge model or by code: at most one request a trajectory."""
-    if bench.rubrics is None:
+    if context.rubrics is None:
         raise JudgeMisconfigured("this judge context was opened without a reward of kind rubric")
     runs = [_subject(member, group) for member in members]
-    found = await bench.rubrics.judge(runs, checks_of(group), evidence=reward.evidence)
+    found = await context.rubrics.judge(runs, checks_of(group), evidence=reward.evidence)
     ruling = GroupRuling({}, "", found.version, found.spent, found.asked) if found.judged else None
     return KindResult(found.parts, ruling=ruling, code=found.code, run_prompts=found.prompts)
 
@@ -60,7 +60,7 @@ NOT_CHOSEN: Final = "judges disagreed about the group, and no human choice cover
 
 
 async def by_ruler(
-    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: JudgeContext
+    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], context: JudgeContext
 ) -> KindResult:
     """The judges compare the group. It does not apply to a group of one.
 
@@ -69,40 +69,40 @@ async def by_ruler(
     """
     if len(members) < 2:
         return KindResult({})
-    if not bench.judges:
+    if not context.judges:
         raise JudgeMisconfigured("RULER needs a judge model: set judge.model, or name a [[judge.panel]]")
-    seed = bench.order_seed()
-    prompt = await _prompt(group, members, bench.settings, seed, ALONE)
+    seed = context.order_seed()
+    prompt = await _prompt(group, members, context.settings, seed, ALONE)
     if len(prompt.ids) == 1 and not all(member.purpose in MEASURED for member in members):
         return _unasked(prompt)
-    checks = await _checks(group, bench)
-    at_hand = await bench.replies.known(prompt.hash, checks)
+    checks = await _checks(group, context)
+    at_hand = await context.replies.known(prompt.hash, checks)
     # Ids and order follow from the seed, so under the stored one the stored replies mean these trajectories.
-    prompts = await _prompts(group, members, bench, prompt, at_hand.order_seed if at_hand else seed)
-    if at_hand is not None and at_hand.whole and len(at_hand.replies) >= bench.settings.needed:
+    prompts = await _prompts(group, members, context, prompt, at_hand.order_seed if at_hand else seed)
+    if at_hand is not None and at_hand.whole and len(at_hand.replies) >= context.settings.needed:
         prompts = [one for one in prompts if one.turn.number in at_hand.replies]
     said = await ask_panel(
-        prompts, bench.judges, at_hand.replies if at_hand else {}, lambda p, r: bench.replies.keep(p, r, checks)
+        prompts, context.judges, at_hand.replies if at_hand else {}, lambda p, r: context.replies.keep(p, r, checks)
     )
-    require_quorum(said, bench.settings.needed)
-    return _judged(group, members, said, bench.settings)
+    require_quorum(said, context.settings.needed)
+    return _judged(group, members, said, context.settings)
 
 
-async def _checks(group: GroupView, bench: JudgeContext) -> str:
+async def _checks(group: GroupView, context: JudgeContext) -> str:
     """The hash of the code that decides the group's criteria, if its recipe has a rubric."""
-    if bench.rubrics is None or not any(reward.kind == "rubric" for reward in bench.settings.in_force()):
+    if context.rubrics is None or not any(reward.kind == "rubric" for reward in context.settings.in_force()):
         return ""
     with suppress(FunctionsDown):  # the rubric's own part reports it
-        return await bench.rubrics.code(checks_of(group))
+        return await context.rubrics.code(checks_of(group))
     return ""
 
 
 async def _prompts(
-    group: GroupView, members: Sequence[TrajectoryView], bench: JudgeContext, first: GroupPrompt, seed: int
+    group: GroupView, members: Sequence[TrajectoryView], context: JudgeContext, first: GroupPrompt, seed: int
 ) -> list[GroupPrompt]:
     """The prompts about the group, one for each request; `first` is one of them if its seed is the one."""
-    asked = judge_requests(len(bench.judges), bench.settings.repeats)
-    made = [await _prompt(group, members, bench.settings, seed, turn) for turn in asked[first.seed == seed :]]
+    asked = judge_requests(len(context.judges), context.settings.repeats)
+    made = [await _prompt(group, members, context.settings, seed, turn) for turn in asked[first.seed == seed :]]
     return [first, *made] if len(made) < len(asked) else made
 
 

@@ -22,7 +22,7 @@ from recorder.views.trajectories.shapes import CallView, TrajectoryView
 MATCH_TIMEOUT_S: Final = 1.0  # expressions that take longer on one answer would take for ever on some
 MAX_SHOWN_CHARS: Final = 200
 
-Broken = str | None  # by what a rule is broken
+Violation = str | None  # how a rule is broken; None: it is not
 
 
 class _RuleUnchecked(Exception):
@@ -38,7 +38,7 @@ def check_rule(rule: Rule, value: Any, run: TrajectoryView) -> RewardPart:
     return RewardPart(0.0) if broken is None else RewardPart(1.0, broken)
 
 
-def _answer_schema(schema: Any, run: TrajectoryView) -> Broken:
+def _answer_schema(schema: Any, run: TrajectoryView) -> Violation:
     from jsonschema import Draft202012Validator  # here and below: libraries that most recipes do not need
     from jsonschema.exceptions import best_match
     from jsonschema.validators import validator_for
@@ -116,7 +116,7 @@ def _patient(draft: Any, searches: _PatternSearches) -> Any:
     return patient
 
 
-def _regex(expression: Any, run: TrajectoryView) -> Broken:
+def _regex(expression: Any, run: TrajectoryView) -> Violation:
     answer = _answer(run)
     if answer is None:
         return "there is no answer"
@@ -149,7 +149,7 @@ class _PatternSearches:
             raise _RuleUnchecked(f"the expression {expression!r:.80} cannot be followed: {e}") from e
 
 
-def _forbidden_tools(names: Any, run: TrajectoryView) -> Broken:
+def _forbidden_tools(names: Any, run: TrajectoryView) -> Violation:
     called = _tools_called(run)
     if forbidden := [name for name in names if name in called]:
         return f"it called {', '.join(forbidden)}"
@@ -158,21 +158,21 @@ def _forbidden_tools(names: Any, run: TrajectoryView) -> Broken:
     return None
 
 
-def _required_tools(names: Any, run: TrajectoryView) -> Broken:
+def _required_tools(names: Any, run: TrajectoryView) -> Violation:
     called = _tools_called(run)
     missing = [name for name in names if name not in called]
     return f"it never called {', '.join(missing)}" if missing else None
 
 
-def _max_turns(most: Any, run: TrajectoryView) -> Broken:
+def _max_turns(most: Any, run: TrajectoryView) -> Violation:
     return _over(most, len(_turns(run)), "answers of the model")
 
 
-def _max_tool_calls(most: Any, run: TrajectoryView) -> Broken:
+def _max_tool_calls(most: Any, run: TrajectoryView) -> Violation:
     return _over(most, sum(1 for _ in _tool_calls(run)), "tool calls")
 
 
-def _max_tokens(most: Any, run: TrajectoryView) -> Broken:
+def _max_tokens(most: Any, run: TrajectoryView) -> Violation:
     counts = [(call.usage or {}).get("completion_tokens") for call in _turns(run)]
     known = [count for count in counts if isinstance(count, int)]
     over = _over(most, sum(known), "sampled tokens")
@@ -181,7 +181,7 @@ def _max_tokens(most: Any, run: TrajectoryView) -> Broken:
     return over
 
 
-def _over(most: int, there: int, what: str) -> Broken:
+def _over(most: int, there: int, what: str) -> Violation:
     return f"{there} {what}, at most {most}" if there > most else None
 
 
@@ -234,7 +234,7 @@ def _name(call: Any) -> str | None:
     return name if isinstance(name, str) else None
 
 
-RULES: Final[Mapping[Rule, Callable[[Any, TrajectoryView], Broken]]] = {
+RULES: Final[Mapping[Rule, Callable[[Any, TrajectoryView], Violation]]] = {
     "answer_schema": _answer_schema,
     "forbidden_tools": _forbidden_tools,
     "required_tools": _required_tools,

@@ -41,7 +41,8 @@ Values = Mapping[str, Mapping[str, float | None]]  # part → trajectory id → 
 class JudgeAssignment:
     """Who judges a group: `scores` makes its score, `beside` cross-checks it if there is a second judge.
 
-    Both are the contexts that `open_bench` made, not yet those of the group's recipe. `pair`: a hash of both settings.
+    Both are the contexts that `open_judge_context` made, not yet those of the group's recipe. `pair`: a hash of both
+    settings.
     """
 
     judge: Judge
@@ -70,16 +71,16 @@ def pair_hash(cheap: JudgeSettings, strong: JudgeSettings) -> str:
     return blake2b(both.encode(), digest_size=16).hexdigest()
 
 
-async def assign_judge(store: Store, group: GroupView, bench: JudgeContext) -> JudgeAssignment:
+async def assign_judge(store: Store, group: GroupView, context: JudgeContext) -> JudgeAssignment:
     """Who judges a group. Raises StoreError, and RecipeUnknown for an unknown recipe."""
-    strong = bench.strong
-    if strong is None or not _asked((of := bench.of(group)).settings):
-        return JudgeAssignment(CHEAP, bench)
-    pair = pair_hash(bench.settings.by_recipe(of.recipe), strong.settings.by_recipe(of.recipe))
+    strong = context.strong
+    if strong is None or not _asked((of := context.of(group)).settings):
+        return JudgeAssignment(CHEAP, context)
+    pair = pair_hash(context.settings.by_recipe(of.recipe), strong.settings.by_recipe(of.recipe))
     newest = await switches.current_switch(Project(store, group.project_id), group.alias or "", of.recipe)
     if switches.scoring_judge(newest, pair) == STRONG:
-        return JudgeAssignment(STRONG, strong, bench, of.recipe, pair)
-    return JudgeAssignment(CHEAP, bench, strong, of.recipe, pair)
+        return JudgeAssignment(STRONG, strong, context, of.recipe, pair)
+    return JudgeAssignment(CHEAP, context, strong, of.recipe, pair)
 
 
 async def settle_switch(project: Project, settings: JudgeSettings) -> None:
@@ -145,16 +146,16 @@ class _CrossCheckResult:
         return next((one.ruling.version for one in self.found.values() if one.ruling), None)
 
 
-async def _ask(group: GroupView, bench: JudgeContext, scored: GroupScore) -> _CrossCheckResult:
+async def _ask(group: GroupView, context: JudgeContext, scored: GroupScore) -> _CrossCheckResult:
     """Ask about the trajectories and parts that the scoring judge was asked about."""
     scores = _values(scored)
     found: dict[str, KindResult] = {}
     spent = JudgeUsage()
     try:
-        for reward in _asked(bench.settings):
+        for reward in _asked(context.settings):
             members = [one for one in group.members if one.id in scores.get(reward.name, {})]
             if members:
-                judged = found[reward.name] = await REWARDS[reward.kind](reward, group, members, bench)
+                judged = found[reward.name] = await REWARDS[reward.kind](reward, group, members, context)
                 spent += judged.ruling.spent if judged.ruling is not None else JudgeUsage()
     except JudgeFailed as e:
         return _CrossCheckResult({}, spent + e.spent, f"{e.code}: {e}"[:MOST_WHY_CHARS])

@@ -46,7 +46,7 @@ class GroupScore:
     chosen: bool = False  # by people, as judges disagreed
 
 
-async def score_group(group: GroupView, bench: JudgeContext) -> GroupScore:
+async def score_group(group: GroupView, context: JudgeContext) -> GroupScore:
     """Judge a group by the recipe that its campaign or alias names.
 
     At least two members must get a reward, or one if trajectories are compared with earlier ones of their alias. In a
@@ -57,63 +57,63 @@ async def score_group(group: GroupView, bench: JudgeContext) -> GroupScore:
         JudgeUnavailable: the group can never be scored.
         JudgeFailed: it cannot be scored now.
     """
-    bench = bench.of(group)
+    context = context.of(group)
     members = judged_members(group)
-    found = await _found(group, members, bench)
-    return _as_score(members, found, bench, _enough(group, members, found, bench))
+    found = await _found(group, members, context)
+    return _as_score(members, found, context, _enough(group, members, found, context))
 
 
-async def foresee_score(group: GroupView, bench: JudgeContext) -> None:
+async def foresee_score(group: GroupView, context: JudgeContext) -> None:
     """Go through scoring a group without any answer of the judge; its judges raise RequestNotSent.
 
     Raises JudgeUnavailable and JudgeFailed if they are foreseeable.
     """
-    bench = bench.of(group)
+    context = context.of(group)
     members = judged_members(group)
-    _enough(group, members, await _found(group, members, bench), bench, hoped=True)
+    _enough(group, members, await _found(group, members, context), context, hoped=True)
 
 
 def _enough(
     group: GroupView,
     members: Sequence[TrajectoryView],
     found: Mapping[str, KindResult],
-    bench: JudgeContext,
+    context: JudgeContext,
     *,
     hoped: bool = False,
 ) -> RewardParts:
     """The composition of the rewards, if enough members have one; `hoped`: as in `_made`."""
-    made = _made(members, found, bench.settings, hoped=hoped)
+    made = _made(members, found, context.settings, hoped=hoped)
     rewarded = [member for member in members if member.id not in made.lacking]
     if made.waits or (len(rewarded) < _fewest(group, members) and not _measured_somehow(members, found)):
-        raise _too_few(members, found, bench, made)
+        raise _too_few(members, found, context, made)
     return made
 
 
-async def _found(group: GroupView, members: Sequence[TrajectoryView], bench: JudgeContext) -> dict[str, KindResult]:
+async def _found(group: GroupView, members: Sequence[TrajectoryView], context: JudgeContext) -> dict[str, KindResult]:
     """Each reward's parts, without those of a judge that is not asked, which are assumed to succeed."""
     fewest = _fewest(group, members)
     found: dict[str, KindResult] = {}
-    for reward in sorted(bench.settings.in_force(), key=lambda r: list(REWARDS).index(r.kind)):
-        so_far = _made(members, found, bench.settings, hoped=True)
+    for reward in sorted(context.settings.in_force(), key=lambda r: list(REWARDS).index(r.kind)):
+        so_far = _made(members, found, context.settings, hoped=True)
         everybody = so_far.waits or _measured(members)
         able = [member for member in members if everybody or member.id not in so_far.lacking]
         if len(able) < fewest or (so_far.waits and _compares(reward)):  # no judge is paid for what cannot be scored yet
-            raise _too_few(members, found, bench, so_far)
+            raise _too_few(members, found, context, so_far)
         with suppress(RequestNotSent):
-            found[reward.name] = await _part_of(reward, group, able, bench)
+            found[reward.name] = await _part_of(reward, group, able, context)
     return found
 
 
 async def _part_of(
-    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: JudgeContext
+    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], context: JudgeContext
 ) -> KindResult:
     """One part for each member, as far as there is one. A part that may be dropped is dropped if it fails."""
     try:
-        judged = await REWARDS[reward.kind](reward, group, members, bench)
+        judged = await REWARDS[reward.kind](reward, group, members, context)
     except PartsMissing:  # it may still come
         raise
     except JudgeFailed as e:
-        if bench.settings.when_missing(reward) != "drop_part":
+        if context.settings.when_missing(reward) != "drop_part":
             raise
         return KindResult({member.id: RewardPart(None, str(e), of_run=False) for member in members}, failed=e)
     return replace(judged, parts={id_: clip_to_range(reward, part) for id_, part in judged.parts.items()})
@@ -181,9 +181,9 @@ def _measured_somehow(members: Sequence[TrajectoryView], found: Mapping[str, Kin
 
 
 def _too_few(
-    members: Sequence[TrajectoryView], found: Mapping[str, KindResult], bench: JudgeContext, made: RewardParts
+    members: Sequence[TrajectoryView], found: Mapping[str, KindResult], context: JudgeContext, made: RewardParts
 ) -> JudgeUnavailable | JudgeFailed:
-    scores = [reward for reward in bench.settings.in_force() if reward.effect == "score"]
+    scores = [reward for reward in context.settings.in_force() if reward.effect == "score"]
     if len(members) == 1 and is_comparison_only(scores):
         return JudgeUnavailable(NEEDS_TWO, NEEDS_TWO_WHY)
     failed = next((judged.failed for judged in found.values() if judged.failed), None)
@@ -199,18 +199,18 @@ def _too_few(
 
 
 def _as_score(
-    members: Sequence[TrajectoryView], found: Mapping[str, KindResult], bench: JudgeContext, made: RewardParts
+    members: Sequence[TrajectoryView], found: Mapping[str, KindResult], context: JudgeContext, made: RewardParts
 ) -> GroupScore:
     prompt, ruling = _ruling(found)
     compared = _compared(found)
     spent = _spent(found)
     combined = combine_parts([member.id for member in members], _parts(found), made)
-    rows = (row for reward in bench.settings.in_force() for row in _rows(reward, found[reward.name], made))
+    rows = (row for reward in context.settings.in_force() for row in _rows(reward, found[reward.name], made))
     new = NewScore(
-        recipe_hash=recipe_hash(bench.settings, *(judged.code for judged in found.values())),
+        recipe_hash=recipe_hash(context.settings, *(judged.code for judged in found.values())),
         absolute=_absolute(made, found, combined) and not is_one_step(members),
         parts=[*_reward_rows(combined), *rows],
-        judge_model=_judged_by(bench.settings, found),
+        judge_model=_judged_by(context.settings, found),
         judge_version=ruling.version if ruling else None,
         prompt_hash=prompt.hash if prompt else None,
         order_seed=prompt.seed if prompt else None,
@@ -227,7 +227,7 @@ def _as_score(
         disputed=compared.disputed if any(_compares(reward) for reward in made.counting) else None,
         replies=[_reply(one) for one in compared.said],
     )
-    return GroupScore(new, combined, prompt, ruling, bench.recipe, compared.chosen)
+    return GroupScore(new, combined, prompt, ruling, context.recipe, compared.chosen)
 
 
 def _absolute(made: RewardParts, found: Mapping[str, KindResult], combined: Mapping[str, RewardPart]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from judge.errors import JudgeUnavailable
 from judge.scoring.cross_check import assign_judge
 from judge.scoring.group_score import GroupScore, assume_ended, score_group
-from judge.scoring.setup import open_bench
+from judge.scoring.setup import open_judge_context
 from judge.settings import JudgeSettings
 from recorder.errors import Conflict
 from recorder.queue import claims
@@ -40,8 +40,8 @@ async def score_one(
     found = await load_group(project.store, await _named(project, group))
     if open_ := open_group_note(found):
         raise Conflict(f"{open_} `hone score --open {found.id}` judges it as it is, `hone close {found.id}` closes it.")
-    async with open_bench(settings, project, keep=save, again=again) as bench:
-        scored = await score_group(found, (await assign_judge(project.store, found, bench)).scores)
+    async with open_judge_context(settings, project, keep=save, again=again) as context:
+        scored = await score_group(found, (await assign_judge(project.store, found, context)).scores)
     if save and not await make_current(project.store, found.id, scored.new, lease_s, again=again):
         raise Conflict(
             f"group {found.id} cannot be given a score: it is not ready, unscored or scored, or another process works "
@@ -58,11 +58,11 @@ async def score_open(
     If one cannot be judged, the reason takes the place of its score. Raises NotFound, and Conflict for a closed group.
     """
     judged: list[tuple[GroupView, GroupScore | str]] = []
-    async with open_bench(settings, project, keep=False) as bench:
+    async with open_judge_context(settings, project, keep=False) as context:
         for group_id in await _open_groups(project, group):
             found = await load_group(project.store, group_id)
             try:
-                by = await assign_judge(project.store, found, bench)
+                by = await assign_judge(project.store, found, context)
                 judged.append((found, await score_group(assume_ended(found), by.scores)))
             except JudgeUnavailable as e:
                 judged.append((found, str(e)))

@@ -108,7 +108,7 @@ class RescoreTally:
 
 async def choose_groups(
     project: Project,
-    bench: JudgeContext,
+    context: JudgeContext,
     *,
     campaign: str | None = None,
     alias: str | None = None,
@@ -126,7 +126,7 @@ async def choose_groups(
     if not only_stale:
         return found
     scored = [one for one in found if one.recipe_hash is not None]
-    in_force = _CurrentRecipe(bench, await _checks(project.store, scored) if bench.rubrics else {})
+    in_force = _CurrentRecipe(context, await _checks(project.store, scored) if context.rubrics else {})
     return [one for one in scored if await in_force.differs(one)]
 
 
@@ -139,22 +139,22 @@ async def _checks(store: Store, groups: Sequence[RescoreCandidate]) -> dict[str,
 class _CurrentRecipe:
     """The current recipes of groups, each computed once. `checks`: functions in rubrics, by scenario."""
 
-    def __init__(self, bench: JudgeContext, checks: Mapping[str, frozenset[str]]) -> None:
-        self._bench = bench
+    def __init__(self, context: JudgeContext, checks: Mapping[str, frozenset[str]]) -> None:
+        self._context = context
         self._checks = checks
         self._hashes: dict[tuple[str, str | None, frozenset[str]], set[str]] = {}
 
     async def differs(self, one: RescoreCandidate) -> bool:
         """Whether a group was scored by another recipe than the current one, by either judge. Raises FunctionsDown."""
         try:
-            bench = self._bench.of(one)
+            context = self._context.of(one)
         except RecipeUnknown:  # reported when it is scored
             return True
         checks = self._checks.get(one.scenario_id or "", frozenset[str]())
-        key = bench.recipe, one.alias, checks
+        key = context.recipe, one.alias, checks
         if key not in self._hashes:
-            strong = self._bench.strong
-            by = [bench, *([strong.of(one)] if strong is not None else [])]
+            strong = self._context.strong
+            by = [context, *([strong.of(one)] if strong is not None else [])]
             self._hashes[key] = {await current_recipe(each, checks) for each in by}
         return one.recipe_hash not in self._hashes[key]
 
@@ -171,7 +171,7 @@ async def _campaign(project: Project, name: str) -> str:
 async def rescore_groups(
     store: Store,
     groups: Sequence[RescoreCandidate],
-    bench: JudgeContext,
+    context: JudgeContext,
     tell: Tell,
     *,
     at_once: int,
@@ -189,26 +189,26 @@ async def rescore_groups(
 
     async def one(group: GroupView, of: RescoreCandidate) -> None:
         if group.state not in _WAITING:
-            scored = await score_group(group, (await assign_judge(store, group, bench)).scores)
+            scored = await score_group(group, (await assign_judge(store, group, context)).scores)
             await _to_its_end(_save(store, group, scored, tell, lease_s, anew))
             return
         async with _taken(store, group, lease_s) as claim:
             if claim is None:
                 tell(RescoreOutcome(group.id, "passed", why=IN_HAND))
                 return
-            scored = await score_group(group, (await assign_judge(store, group, bench)).scores)
+            scored = await score_group(group, (await assign_judge(store, group, context)).scores)
             await _to_its_end(_hand_in(store, claim, scored, tell))
 
     await _side_by_side(store, groups, one, tell, at_once)
 
 
 async def count_requests(
-    store: Store, groups: Sequence[RescoreCandidate], bench: JudgeContext, tell: Tell, *, at_once: int
+    store: Store, groups: Sequence[RescoreCandidate], context: JudgeContext, tell: Tell, *, at_once: int
 ) -> None:
-    """Count what `rescore_groups` would request, as far as foreseeable; the judges in `bench` count."""
+    """Count what `rescore_groups` would request, as far as foreseeable; the judges in `context` count."""
 
     async def one(group: GroupView, of: RescoreCandidate) -> None:
-        await foresee_score(group, bench)
+        await foresee_score(group, context)
         tell(RescoreOutcome(group.id, "history" if group.state in KEEPING else "current"))
 
     await _side_by_side(store, groups, one, tell, at_once)

@@ -20,7 +20,7 @@ from judge.llm import prompt
 from judge.rewards.part import RewardPart
 from judge.settings import LIMIT, JudgeSettings, Missing, RewardSettings
 
-Found = Mapping[str, Mapping[str, RewardPart]]  # part's name → trajectory id → part
+PartTable = Mapping[str, Mapping[str, RewardPart]]  # part's name → trajectory id → part
 
 _NOT_ASKED = RewardPart(None, "it was not requested")
 _NOTHING = "no part of it applies"
@@ -36,7 +36,7 @@ class RewardParts:
     waits: str | None = None  # what the whole group is held for
 
 
-def select_parts(runs: Sequence[str], found: Found, settings: JudgeSettings) -> RewardParts:
+def select_parts(runs: Sequence[str], found: PartTable, settings: JudgeSettings) -> RewardParts:
     """Choose the parts that make the rewards of `runs` (trajectory ids).
 
     A reward without any part in `found` does not apply to this group (RULER, in a group of one). If every part of the
@@ -83,7 +83,7 @@ def _excluding(gaps: Mapping[str, RewardPart], policy: Missing) -> dict[str, Rew
     return {run: part for run, part in gaps.items() if policy == "exclude" or (policy == "drop_part" and part.of_run)}
 
 
-def _by_run(gone: Found) -> dict[str, dict[str, RewardPart]]:
+def _by_run(gone: PartTable) -> dict[str, dict[str, RewardPart]]:
     """The missing parts of each trajectory."""
     runs = dict.fromkeys(run for lacks in gone.values() for run in lacks)
     return {run: {name: lacks[run] for name, lacks in gone.items() if run in lacks} for run in runs}
@@ -98,7 +98,7 @@ def _told(lacks: Mapping[str, RewardPart]) -> str:
 UNASKED: Final = "no judge was asked: it ties the group, and no mean over trajectories includes it"
 
 
-def combine_parts(runs: Sequence[str], found: Found, made: RewardParts) -> dict[str, RewardPart]:
+def combine_parts(runs: Sequence[str], found: PartTable, made: RewardParts) -> dict[str, RewardPart]:
     """The reward of each trajectory: the weighted mean of its parts minus its penalties; vetoed ones rank last.
 
     Every reward is finite and within ±`LIMIT`. The reward of a vetoed trajectory is 0, or the lowest reward that was

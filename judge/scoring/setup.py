@@ -113,7 +113,7 @@ def _check_rewards(at: str, recipe: JudgeSettings) -> None:
 
 
 @asynccontextmanager
-async def open_bench(
+async def open_judge_context(
     settings: JudgeSettings,
     project: Project,
     *,
@@ -143,8 +143,8 @@ async def open_bench(
         if ask is None and _asks_a_model(settings):
             await asyncio.to_thread(litellm_edge.load_litellm)  # it takes seconds: not while a group is claimed
             stack.push_async_callback(litellm_edge.close_litellm)
-        cheap, strong = shared.benches(settings), settings.by_strong()
-        made = replace(cheap, strong=shared.benches(strong)) if strong is not None else cheap
+        cheap, strong = shared.contexts(settings), settings.by_strong()
+        made = replace(cheap, strong=shared.contexts(strong)) if strong is not None else cheap
         yield made.afresh() if again else made
 
 
@@ -168,7 +168,7 @@ class _SharedParts:
     pools: _FunctionPools
     keep: bool
 
-    def benches(self, settings: JudgeSettings) -> JudgeContext:
+    def contexts(self, settings: JudgeSettings) -> JudgeContext:
         """The context of the default recipe, with those of the others.
 
         If an alias's base judges, each alias has contexts of its own, made when it is first judged.
@@ -193,13 +193,13 @@ class _SharedParts:
             rubrics = self._rubrics(settings, alias, rewards)
         named = settings.of_alias(alias)
 
-        def bench(name: str) -> JudgeContext:
+        def context_of(name: str) -> JudgeContext:
             recipe = named.by_recipe(name)
             functions = self.pools.of(recipe)
             replies = CachedReplies(self.project, recipe, functions)
             return JudgeContext(recipe, judges, functions, replies, rubrics, name)
 
-        return replace(bench(DEFAULT), others={name: bench(name) for name in settings.recipes})
+        return replace(context_of(DEFAULT), others={name: context_of(name) for name in settings.recipes})
 
     def _rubrics(self, settings: JudgeSettings, alias: str | None, rewards: Sequence[RewardSettings]) -> RubricJudge:
         quoting = {reward.evidence for reward in rewards if reward.kind == "rubric" and settings.model}
@@ -253,16 +253,16 @@ class _FunctionPools:
         return self._pools.get(functions)
 
 
-async def current_recipe(bench: JudgeContext, checks: frozenset[str]) -> str:
-    """The hash of the recipe that `bench` (of one recipe) scores by now. Raises FunctionsDown.
+async def current_recipe(context: JudgeContext, checks: frozenset[str]) -> str:
+    """The hash of the recipe that `context` (of one recipe) scores by now. Raises FunctionsDown.
 
     `checks`: the functions that a rubric names; their code is part of a recipe with a rubric.
     """
-    by_rubric = bench.rubrics and any(reward.kind == "rubric" for reward in bench.settings.in_force())
+    by_rubric = context.rubrics and any(reward.kind == "rubric" for reward in context.settings.in_force())
     return recipe_hash(
-        bench.settings,
-        await bench.functions.code() if bench.functions else "",
-        await bench.rubrics.code(checks) if bench.rubrics and by_rubric else "",
+        context.settings,
+        await context.functions.code() if context.functions else "",
+        await context.rubrics.code(checks) if context.rubrics and by_rubric else "",
     )
 
 

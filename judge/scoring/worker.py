@@ -85,14 +85,14 @@ class JudgeWorker:
     def __init__(
         self,
         project: Project,
-        bench: JudgeContext,
+        context: JudgeContext,
         recorder: RecorderSettings,
         owner: str | None = None,
         learn: LearnSettings | None = None,
     ) -> None:
         self.owner = owner or holder_name()
         self._project = project
-        self._bench = bench
+        self._context = context
         self._recorder = recorder
         self._learn = learn or LearnSettings()
         self._budget = JudgeBudget(project, self._learn)
@@ -126,11 +126,11 @@ class JudgeWorker:
         """Start scoring ready groups, as far as there is room. Return when to look again without a change signal."""
         try:
             if not self._settled:
-                await cross_check.settle_switch(self._project, self._bench.settings)
+                await cross_check.settle_switch(self._project, self._context.settings)
                 self._settled = True
             await self._leave_out_hopeless()
             held = await self._budget.held()
-            while len(self._running) < self._bench.settings.concurrency:
+            while len(self._running) < self._context.settings.concurrency:
                 claim = await claims.claim_for_judging(
                     self._project,
                     self.owner,
@@ -151,8 +151,8 @@ class JudgeWorker:
 
     async def _leave_out_hopeless(self) -> None:
         # A validation makes hundreds of groups of one: one transaction for all instead of one each.
-        recipes = (self._bench, *self._bench.others.values())
-        if all(is_comparison_only(bench.settings.in_force()) for bench in recipes):
+        recipes = (self._context, *self._context.others.values())
+        if all(is_comparison_only(context.settings.in_force()) for context in recipes):
             detail, began = {"detail": NEEDS_TWO_WHY}, time.monotonic()
             # of many that wait only the new ones; one that is missed is excluded when it is claimed
             new_s = None if self._looked_at is None else began - self._looked_at + _LATE_S
@@ -208,8 +208,8 @@ class JudgeWorker:
         try:
             group = await self._persistently(lambda: load_group(self._project.store, claim.group_id))
             anew = await self._persistently(lambda: needs_new_prompt(self._project.store, claim.group_id))
-            bench = self._bench.afresh() if anew else self._bench
-            seat = await self._persistently(lambda: cross_check.assign_judge(self._project.store, group, bench))
+            context = self._context.afresh() if anew else self._context
+            seat = await self._persistently(lambda: cross_check.assign_judge(self._project.store, group, context))
             scored = await score_group(group, seat.scores)
             await self._write(claim, scored)
         except JudgeUnavailable as e:
@@ -264,7 +264,7 @@ class JudgeWorker:
         await self._persistently(lambda: scores.mark_unscored(self._project.store, claim, failure.code, detail, wait_s))
 
     def _backoff_s(self, tries: int) -> float:
-        settings = self._bench.settings
+        settings = self._context.settings
         return min(settings.backoff_max_s, settings.backoff_s * 2.0 ** min(tries, _MOST_DOUBLINGS))
 
     async def _persistently(self, write: Callable[[], Awaitable[T]], times: int | None = None) -> T:

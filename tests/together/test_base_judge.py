@@ -15,7 +15,7 @@ from sqlalchemy import func, select
 from judge.adversarial.check import CheckRequest, check_base
 from judge.calibration.judged_groups import judge_all, judge_settings
 from judge.errors import JudgeDown, JudgeMisconfigured
-from judge.scoring.setup import open_bench
+from judge.scoring.setup import open_judge_context
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
 from recorder.queue.judging import cross_checks, scores
@@ -83,11 +83,11 @@ async def count(store: Store) -> list[int]:
 async def scored(store: Store, group_id: str, **more: Any) -> scores.StoredScore:
     """The group's score by a worker."""
     stop = asyncio.Event()
-    async with open_bench(JudgeSettings.model_validate(SETTINGS | more), Project(store, PROJECT)) as bench:
-        running = asyncio.create_task(JudgeWorker(Project(store, PROJECT), bench, RecorderSettings()).run(stop))
+    async with open_judge_context(JudgeSettings.model_validate(SETTINGS | more), Project(store, PROJECT)) as context:
+        running = asyncio.create_task(JudgeWorker(Project(store, PROJECT), context, RecorderSettings()).run(stop))
         try:
             await until(lambda: scores.list_scores(store, group_id))
-            if bench.strong is not None:
+            if context.strong is not None:
                 await until(lambda: cross_checks.list_cross_checks(store, group_id))
         finally:
             stop.set()

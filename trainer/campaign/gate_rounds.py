@@ -86,13 +86,13 @@ class GateExamination:
     async def _plan(self, number: int, drawn: Sequence[Scenario]) -> None:
         row = self._row
         named = [
-            (f"{row.id}.{number:04d}.{index:04d}.{side.name.lower()}", scenario.id, side)
+            (f"{row.id}.{number:04d}.{index:04d}.{arm.name.lower()}", scenario.id, arm)
             for index, scenario in enumerate(drawn)
-            for side in GateArm
+            for arm in GateArm
         ]
         bindings = [GroupBinding(group, scenario_id, 1) for group, scenario_id, _ in named]
         await campaigns.bind_groups(Project(self._store, row.project_id), row.id, row.alias_id, bindings)
-        new = [NewAttempt(task, number, Purpose.EVAL, int(side), group, "0") for group, task, side in named]
+        new = [NewAttempt(task, number, Purpose.EVAL, int(arm), group, "0") for group, task, arm in named]
         await store_attempts.new_attempts(self._store, row.id, new)
 
     async def _measure(self, number: int) -> None:

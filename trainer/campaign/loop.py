@@ -57,9 +57,9 @@ from trainer.tasks.selection import draw_scenarios
 class VersionComparison:
     """How a campaign's versions are compared. `averaged`: the mean of its rewards is a measure."""
 
-    yardstick: CampaignMeasure
+    measure: CampaignMeasure
     averaged: bool
-    sides: Arms
+    arms: Arms
     recipe: Mapping[str, Any]  # the judge recipe, to be compared with the earlier one
 
 
@@ -103,8 +103,8 @@ class Campaign:
             store,
             campaign,
             settings,
-            sides=compared.sides,
-            yardstick=compared.yardstick,
+            arms=compared.arms,
+            measure=compared.measure,
             averaged=compared.averaged,
             sampler=sampler,
             measurer=measurer,
@@ -121,7 +121,7 @@ class Campaign:
         train, val, test = await self._scenarios()
         s = self._settings
         ruling = StopEvaluator(
-            self._store, self._campaign, s, self._compared.yardstick, train, self._gained, self._progress
+            self._store, self._campaign, s, self._compared.measure, train, self._gained, self._progress
         )
         await self._begin(history, ruling)
         await self._validate(history, val, last=False)
@@ -187,7 +187,7 @@ class Campaign:
         return await self._over(history, stop, live, CampaignState.STOPPED, began)
 
     async def _serve_best(self, history: CampaignHistory, why: str) -> VersionView:
-        return await self._service.serve_best(history.validations, self._compared.yardstick, why)
+        return await self._service.serve_best(history.validations, self._compared.measure, why)
 
     async def _over(
         self, history: CampaignHistory, stop: StopDecision, live: VersionView, state: CampaignState, began: float

@@ -16,7 +16,7 @@ from recorder.queue.judging.scores import REWARD, NewPart, StoredScore
 from recorder.views.campaigns.events import SettingChanged
 
 Evidence = Mapping[str, Any]  # {"trajectory", "reward", "part"}
-Gained = Callable[[int], Awaitable[Sequence[Evidence]]]  # of a step
+LoadTopAttempts = Callable[[int], Awaitable[Sequence[Evidence]]]  # of a step
 SHOWN: Final = 3
 # Settings of where and how fast a campaign runs, without effect on its result.
 _OF_THE_PLACE: Final = frozenset({"name", "alias", "python", "cwd", "agent_env", "concurrency", "lease_s"})

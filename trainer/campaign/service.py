@@ -31,9 +31,9 @@ _SEEN_TIMEOUT_S: Final = 5.0
 _PROXY_GONE_S: Final = 15.0  # a proxy shows every ten seconds that it lives
 
 
-def rank_versions(validations: Sequence[Validation], yardstick: CampaignMeasure) -> list[tuple[str, float]]:
+def rank_versions(validations: Sequence[Validation], measure: CampaignMeasure) -> list[tuple[str, float]]:
     """Versions with their last measure, the best first; if equal, the newest."""
-    newest = {one.version: value for one in validations if (value := measure_value(one, yardstick)) is not None}
+    newest = {one.version: value for one in validations if (value := measure_value(one, measure)) is not None}
     placed = sorted(((value, place, name) for place, (name, value) in enumerate(newest.items())), reverse=True)
     return [(name, value) for value, _, name in placed]
 
@@ -56,9 +56,9 @@ class AliasService:
         assert alias.live_version_id is not None  # an alias is made with version 0 live
         return await versions.get_version(self._store, alias.live_version_id)
 
-    async def serve_best(self, validations: Sequence[Validation], yardstick: CampaignMeasure, why: str) -> VersionView:
+    async def serve_best(self, validations: Sequence[Validation], measure: CampaignMeasure, why: str) -> VersionView:
         """Put the best validated version that can serve into service; return it. Idempotent."""
-        for name, value in rank_versions(validations, yardstick):
+        for name, value in rank_versions(validations, measure):
             live = await self.live()
             if live.name == name:
                 break

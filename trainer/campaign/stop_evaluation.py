@@ -28,7 +28,7 @@ from recorder.views.campaigns.history import CampaignHistory
 from recorder.views.campaigns.measures import count_measured, measure_spread, measure_value
 from trainer.campaign.health import HealthFinding, list_findings
 from trainer.campaign.history import write_event
-from trainer.campaign.pause import Gained
+from trainer.campaign.pause import LoadTopAttempts
 from trainer.campaign.stop_rules import BeatGoal, CampaignCost, StopCode, StopDecision, StopRules, decide_stop
 from trainer.campaign_settings import BASE, CampaignSettings
 from trainer.measures import judges
@@ -48,15 +48,15 @@ class StopEvaluator:
         store: Store,
         campaign: CampaignView,
         settings: CampaignSettings,
-        yardstick: CampaignMeasure,
+        measure: CampaignMeasure,
         train: Sequence[Scenario],
-        gained: Gained,
+        gained: LoadTopAttempts,
         progress: Progress,
     ) -> None:
         self._store = store
         self._campaign = campaign
         self._settings = settings
-        self._yardstick = yardstick
+        self._measure = measure
         self._epoch_steps = steps_of_a_pass(train, settings.scenarios_per_step, settings.adversarial_share)
         self._gained = gained
         self._progress = progress
@@ -67,7 +67,7 @@ class StopEvaluator:
         """The event that a run of the program begins after `step` steps, with the parameters of the rules that the
         settings alone do not hold: the measure, the plateau, the length of an epoch.
         """
-        return CampaignBegun(step, paused, recipe, self._yardstick, self._plateau_steps, self._epoch_steps)
+        return CampaignBegun(step, paused, recipe, self._measure, self._plateau_steps, self._epoch_steps)
 
     @property
     def _plateau_steps(self) -> int | None:
@@ -79,14 +79,14 @@ class StopEvaluator:
             return StopDecision(StopCode.STEPS, f"{history.steps_done} steps done, and the test part is measured")
         await self._judges(history)
         s = self._settings
-        seen = history.measured(self._yardstick, regularly=s.val_every is not None)
+        seen = history.measured(self._measure, regularly=s.val_every is not None)
         newest = history.validations[-1] if history.validations else None
         missing = unmet_goals(s.goals, newest) if s.goals else []
         beat = self._beat(history)
         if s.beat is not None and beat is None:
             missing.append(f"{s.beat.baseline} was not measured by the current judge")
         found = await self._look(history)
-        measures = [one for event in seen if (one := self._measure(event)) is not None]
+        measures = [one for event in seen if (one := self._pooled_measure(event)) is not None]
         return decide_stop(measures, history.steps_done, self._rules(beat), await self._spent(history), missing, found)
 
     async def _judges(self, history: CampaignHistory) -> None:
@@ -106,11 +106,11 @@ class StopEvaluator:
         history.judged.append(row)
         await write_event(self._store, self._campaign, JUDGED, row)
 
-    def _measure(self, event: StepDone | Validation) -> PooledMeasure | None:
-        value = measure_value(event, self._yardstick)
+    def _pooled_measure(self, event: StepDone | Validation) -> PooledMeasure | None:
+        value = measure_value(event, self._measure)
         if value is None:
             return None
-        return PooledMeasure(event.step, value, count_measured(event), measure_spread(event, self._yardstick))
+        return PooledMeasure(event.step, value, count_measured(event), measure_spread(event, self._measure))
 
     def _rules(self, beat: BeatGoal | None) -> StopRules:
         s = self._settings
@@ -132,11 +132,11 @@ class StopEvaluator:
         if (wanted := self._settings.beat) is None:
             return None
         if (
-            wanted.baseline == BASE and self._yardstick is CampaignMeasure.WINS
+            wanted.baseline == BASE and self._measure is CampaignMeasure.WINS
         ):  # a win rate is a comparison with it already
             return BeatGoal(BASE, PooledMeasure(0, 0.5, _SURELY), wanted.margin)
-        against = history.baseline(wanted.baseline, self._yardstick)
-        measure = self._measure(against) if against is not None else None
+        against = history.baseline(wanted.baseline, self._measure)
+        measure = self._pooled_measure(against) if against is not None else None
         return BeatGoal(wanted.baseline, measure, wanted.margin) if measure is not None else None
 
     async def _spent(self, history: CampaignHistory) -> CampaignCost:

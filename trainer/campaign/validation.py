@@ -49,8 +49,8 @@ class CampaignValidator:
         campaign: CampaignView,
         settings: CampaignSettings,
         *,
-        sides: Arms,
-        yardstick: CampaignMeasure,
+        arms: Arms,
+        measure: CampaignMeasure,
         averaged: bool,
         sampler: RoundSampler,
         measurer: RoundMeasurer,
@@ -59,8 +59,8 @@ class CampaignValidator:
         self._store = store
         self._campaign = campaign
         self._settings = settings
-        self._sides = sides
-        self._yardstick = yardstick
+        self._arms = arms
+        self._measure = measure
         self._averaged = averaged  # whether the mean of the rewards is a measure: of RULER's it is not
         self._sampler = sampler
         self._measurer = measurer
@@ -68,8 +68,8 @@ class CampaignValidator:
 
     async def validate(self, history: CampaignHistory, tasks: Sequence[Scenario], live: VersionView) -> None:
         """Measure the version in service after the finished steps."""
-        of = self._round(history.steps_done, Purpose.VAL, tasks, self._sides.live)
-        done = await self._measure(of, self._sides.live, live.name)
+        of = self._round(history.steps_done, Purpose.VAL, tasks, self._arms.live)
+        done = await self._measure_round(of, self._arms.live, live.name)
         history.validations.append(done)
         await self._write(VALIDATION, done)
 
@@ -80,39 +80,39 @@ class CampaignValidator:
         """
         step, beat = history.steps_done, self._settings.beat
         for name in baseline_arms(self._settings):
-            again = beat is not None and name == beat.baseline and history.baseline(name, self._yardstick) is None
+            again = beat is not None and name == beat.baseline and history.baseline(name, self._measure) is None
             if not again and (step or any(one.version == name for one in history.baselines)):
                 continue
             own = next((v for v in history.validations if v.step == step), None) if live.number == 0 else None
             if name == BASE and own is not None:
                 done = replace(own, version=BASE, baseline=True)
             else:
-                side = self._sides.of(name)
-                of = self._round(step, Purpose.EVAL, tasks, side)
-                done = replace(await self._measure(of, side, name), baseline=True)
+                arm = self._arms.of(name)
+                of = self._round(step, Purpose.EVAL, tasks, arm)
+                done = replace(await self._measure_round(of, arm, name), baseline=True)
             history.baselines.append(done)
             await self._write(BASELINE, done)
 
     async def test(self, history: CampaignHistory, tasks: Sequence[Scenario], live: VersionView) -> None:
         """Measure the final version, version 0 and the baselines with the test scenarios."""
-        rivals = [self._sides.of(name) for name in dict.fromkeys([BASE, *baseline_arms(self._settings)])]
-        for side in (self._sides.live, *rivals):
-            name = live.name if side is self._sides.live else side.name
+        rivals = [self._arms.of(name) for name in dict.fromkeys([BASE, *baseline_arms(self._settings)])]
+        for arm in (self._arms.live, *rivals):
+            name = live.name if arm is self._arms.live else arm.name
             if any(one.version == name for one in history.tests):
                 continue
-            of = self._round(history.steps_done, Purpose.EVAL, tasks, side, key="test")
-            done = replace(await self._measure(of, side, name), part="test", baseline=side is not self._sides.live)
+            of = self._round(history.steps_done, Purpose.EVAL, tasks, arm, key="test")
+            done = replace(await self._measure_round(of, arm, name), part="test", baseline=arm is not self._arms.live)
             history.tests.append(done)
             await self._write(TEST, done)
 
-    def _round(self, step: int, purpose: Purpose, tasks: Sequence[Scenario], side: Arm, key: str = "") -> AttemptRound:
-        numbers = side.numbers(self._settings.val_attempts)
-        if self._yardstick is CampaignMeasure.WINS:
-            numbers.append(self._sides.beside(side))  # the last of each group is version 0's
-        keys = [key, f"side{side.place}" if purpose is Purpose.EVAL else ""]
+    def _round(self, step: int, purpose: Purpose, tasks: Sequence[Scenario], arm: Arm, key: str = "") -> AttemptRound:
+        numbers = arm.numbers(self._settings.val_attempts)
+        if self._measure is CampaignMeasure.WINS:
+            numbers.append(self._arms.beside(arm))  # the last of each group is version 0's
+        keys = [key, f"side{arm.place}" if purpose is Purpose.EVAL else ""]
         return AttemptRound(step, purpose, tasks, numbers, "-".join(one for one in keys if one))
 
-    async def _measure(self, of: AttemptRound, side: Arm, name: str) -> Validation:
+    async def _measure_round(self, of: AttemptRound, arm: Arm, name: str) -> Validation:
         began = time.monotonic()
         tally = await self._sampler.sample(of)
         refuse_broken_agent(of, tally)
@@ -132,10 +132,10 @@ class CampaignValidator:
             agent_failures=measured.agent_failures,
         )
         if (
-            self._yardstick is CampaignMeasure.NOTHING
+            self._measure is CampaignMeasure.NOTHING
         ):  # a mean of RULER's scores is no measure of adversarial ones either
             return done
-        if self._yardstick is not CampaignMeasure.WINS:
+        if self._measure is not CampaignMeasure.WINS:
             apart_of = measured.adversarial_attempts
             return replace(done, adversarial=measured.adversarial, adversarial_attempts=apart_of)
         won, apart = self._wins(ordinary), self._wins(tempting)
@@ -171,7 +171,7 @@ class CampaignValidator:
             figures |= {name: value for name, value in found.items() if name.startswith("part.")}
         rewards = [p.value for score in scored.values() for p in score.parts if p.part == REWARD and not p.unasked]
         known = [value for value in rewards if value is not None]
-        if self._yardstick is CampaignMeasure.REWARD and len(known) > 1:
+        if self._measure is CampaignMeasure.REWARD and len(known) > 1:
             figures[SPREAD] = statistics.stdev(known)
         return figures
 

@@ -35,12 +35,12 @@ class AttemptUsage:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedAttempt:
-    """One attempt. `side`: the index of its arm. None: not measured, or unknown.
+    """One attempt. `arm`: the index of its arm. None: not measured, or unknown.
 
     `wins`: against each attempt of the first version in the same group, 1 for a win, one half for a tie, 0 for a loss.
     """
 
-    side: int
+    arm: int
     scenario: str
     errored: bool
     success: bool | None
@@ -62,14 +62,14 @@ def attempt_outcomes(
         worth = attempt_values(view, rewards)
         first = [worth[place] for place in range(each) if place in worth]
         for member in _made(view):
-            side = attempt_number(member) // each
+            arm = attempt_number(member) // each
             yield EvaluatedAttempt(
-                side,
+                arm,
                 view.scenario.id if view.scenario is not None else "",
                 member.state is TrajectoryState.ERRORED,
                 success.get(member.id),
                 rewards.get(member.id),
-                _wins(worth.get(attempt_number(member)), first) if side else (),
+                _wins(worth.get(attempt_number(member)), first) if arm else (),
                 attempt_usage(member),
                 view.id in tempting,
             )
@@ -137,24 +137,24 @@ class VersionFigures:
 
 
 def version_figures(
-    sides: Sequence[Arm], outcomes: Iterable[EvaluatedAttempt], told: EvaluationMeasures
+    arms: Sequence[Arm], outcomes: Iterable[EvaluatedAttempt], told: EvaluationMeasures
 ) -> list[VersionFigures]:
     """The figures of each version, in the order of the arms."""
-    by_side: dict[int, list[EvaluatedAttempt]] = defaultdict(list)
+    by_arm: dict[int, list[EvaluatedAttempt]] = defaultdict(list)
     for one in outcomes:
-        by_side[one.side].append(one)
-    first = by_side[sides[0].place]
-    return [_version(side, by_side[side.place], first if side is not sides[0] else (), told) for side in sides]
+        by_arm[one.arm].append(one)
+    first = by_arm[arms[0].place]
+    return [_version(arm, by_arm[arm.place], first if arm is not arms[0] else (), told) for arm in arms]
 
 
 def _version(
-    side: Arm, made: Sequence[EvaluatedAttempt], first: Sequence[EvaluatedAttempt], told: EvaluationMeasures
+    arm: Arm, made: Sequence[EvaluatedAttempt], first: Sequence[EvaluatedAttempt], told: EvaluationMeasures
 ) -> VersionFigures:
     ordinary = [one for one in made if not one.adversarial]
     tempting = [one for one in made if one.adversarial]
     return VersionFigures(
-        side.name,
-        side.model,
+        arm.name,
+        arm.model,
         attempts=len(made),
         errored=sum(one.errored for one in made),
         measures=_measures(ordinary, told),

@@ -144,11 +144,11 @@ def resolve_names(
     return [Arm(name, model, place) for place, (model, name) in enumerate(found.items())]
 
 
-def evaluation_identity(asked: EvaluationRequest, sides: Sequence[Arm], recipe: Mapping[str, Any]) -> dict[str, Any]:
+def evaluation_identity(asked: EvaluationRequest, arms: Sequence[Arm], recipe: Mapping[str, Any]) -> dict[str, Any]:
     """The identity of an evaluation as its row stores it: the same command finds an unfinished one by it."""
     shape = asked.settings.model_dump(mode="json")
     return {
-        "versions": [[side.name, side.model] for side in sides],
+        "versions": [[arm.name, arm.model] for arm in arms],
         "attempts": asked.attempts,
         "seeds": asked.seeds,
         "scenarios": _digest("\n".join(map(scenarios.scenario_line, asked.tasks))),

@@ -93,7 +93,7 @@ class SeedProgress:
 
 
 class Evaluation:
-    """One evaluation, from its current state to its end. `sides`: the arms of its versions, in order."""
+    """One evaluation, from its current state to its end. `arms`: the arms of its versions, in order."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Evaluation:
         row: CampaignView,
         alias: str,
         asked: EvaluationRequest,
-        sides: Sequence[Arm],
+        arms: Sequence[Arm],
         told: EvaluationMeasures,
         *,
         sampler: RoundSampler,
@@ -112,7 +112,7 @@ class Evaluation:
         self._row = row
         self._alias = alias
         self._asked = asked
-        self._sides = sides
+        self._arms = arms
         self._told = told
         self._sampler = sampler
         self._measurer = measurer
@@ -143,7 +143,7 @@ class Evaluation:
             tempting=sum(task.adversarial for task in tasks),
             attempts=self._asked.attempts,
             seeds=self._asked.seeds,
-            versions=figures_of(self._sides, made, self._told),
+            versions=figures_of(self._arms, made, self._told),
             groups=len(groups),
             unscored=sum(group.current_score_id is None for group in groups) if self._judged else 0,
             judging=await budgets.campaign_judging_cost(self._store, self._row) if self._judged else None,
@@ -155,7 +155,7 @@ class Evaluation:
         return found
 
     def _round(self, seed: int, tasks: Sequence[Scenario]) -> AttemptRound:
-        numbers = [number for side in self._sides for number in side.numbers(self._asked.attempts)]
+        numbers = [number for arm in self._arms for number in arm.numbers(self._asked.attempts)]
         return AttemptRound(seed, Purpose.EVAL, tasks, numbers, called="seed")
 
     async def _groups(self, of: AttemptRound) -> list[GroupStatus]:
@@ -174,7 +174,7 @@ class Evaluation:
     async def _require_sound(self, of: AttemptRound, tally: RoundTally) -> None:
         """Give up for good if attempts failed without a version's fault: they are not repeated."""
         try:
-            await require_in_service(Project(self._store, self._row.project_id), [side.model for side in self._sides])
+            await require_in_service(Project(self._store, self._row.project_id), [arm.model for arm in self._arms])
             refuse_broken_agent(of, tally)
         except CampaignError:
             await request.end_evaluation(self._store, self._row, request.SPOILT)
@@ -220,11 +220,11 @@ async def run_evaluation(
         progress.tell(PhaseStatus(0, "starting"))
         store = await services.store()
         alias = await services.alias(settings.alias)
-        sides = await _sides(store, alias, asked, everything)
+        arms = await _arms(store, alias, asked, everything)
         url = await services.ready()
-        await require_in_service(Project(store, alias.project_id), [side.model for side in sides])
+        await require_in_service(Project(store, alias.project_id), [arm.model for arm in arms])
         reward = recipe.model_dump(mode="json", include=measures.OF_THE_REWARD)
-        row = await begin_or_find_evaluation(store, alias, asked, evaluation_identity(asked, sides, reward), progress)
+        row = await begin_or_find_evaluation(store, alias, asked, evaluation_identity(asked, arms, reward), progress)
         owner = leases.holder_name()
         keeper = await stack.enter_async_context(hold_campaign(store, row, owner, settings.lease_s))
         await stack.enter_async_context(mark_ended_early(store, row))
@@ -232,14 +232,14 @@ async def run_evaluation(
             await started.ready()
         scopes = [keys.Scope.INFER, keys.Scope.EVAL]  # it asks for versions by name
         endpoint = await endpoint_of(store, url, alias, row, scopes, stack)
-        models = {number: side.model for side in sides for number in side.numbers(asked.attempts)}
+        models = {number: arm.model for arm in arms for number in arm.numbers(asked.attempts)}
         runner = AttemptRunner(store, agent, replace(endpoint, models=models), settings, owner, services.ready)
         run = Evaluation(
             store,
             row,
             alias.name,
             asked,
-            sides,
+            arms,
             found,
             sampler=RoundSampler(store, row, settings, runner, progress, services.judge_runs),
             measurer=RoundMeasurer(store, settings, others[0] if others else None, progress),
@@ -248,7 +248,7 @@ async def run_evaluation(
         return await run.run()
 
 
-async def _sides(store: Store, alias: AliasView, asked: EvaluationRequest, everything: HoneSettings) -> list[Arm]:
+async def _arms(store: Store, alias: AliasView, asked: EvaluationRequest, everything: HoneSettings) -> list[Arm]:
     there = {
         one.id: one.name
         for one in await versions.get_versions(Project(store, alias.project_id))

@@ -13,7 +13,7 @@ from typing import Final
 from trainer.campaign_settings import BASE, CampaignSettings
 from trainer.errors import CampaignError
 
-MOST: Final = 1000  # attempts of one side at a scenario in a round
+MOST: Final = 1000  # attempts of one arm at a scenario in a round
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +40,17 @@ class Arms:
 
     def of(self, name: str) -> Arm:
         """A baseline by its name."""
-        return next(side for side in (self.base, *self.others) if side.name == name)
+        return next(arm for arm in (self.base, *self.others) if arm.name == name)
 
-    def beside(self, side: Arm) -> int:
+    def beside(self, arm: Arm) -> int:
         """The number of version 0's attempt at a scenario that this arm attempts."""
-        return self.rival.place * MOST + side.place
+        return self.rival.place * MOST + arm.place
 
     def models(self, each: int) -> Mapping[int, str]:
         """The model of each attempt that does not ask for the alias itself, by number."""
-        sides = (self.base, *self.others)
-        compared = {self.beside(side): self.rival.model for side in (self.live, *sides)}
-        return compared | {number: side.model for side in sides for number in side.numbers(each)}
+        arms = (self.base, *self.others)
+        compared = {self.beside(arm): self.rival.model for arm in (self.live, *arms)}
+        return compared | {number: arm.model for arm in arms for number in arm.numbers(each)}
 
 
 def campaign_arms(settings: CampaignSettings, alias: str) -> Arms:

@@ -42,16 +42,16 @@ def _scores(rewards: Sequence[RewardSettings]) -> set[str]:
     return {reward.kind for reward in rewards if reward.weight > 0 and reward.effect == "score"}
 
 
-def require_measurable(settings: CampaignSettings, yardstick: CampaignMeasure, *, validated: bool) -> None:
+def require_measurable(settings: CampaignSettings, measure: CampaignMeasure, *, validated: bool) -> None:
     """Raise `CampaignError` for settings that this campaign can never measure."""
-    if yardstick is CampaignMeasure.NOTHING and settings.target is not None:
+    if measure is CampaignMeasure.NOTHING and settings.target is not None:
         raise CampaignError(
             "campaign.target cannot be reached: RULER is part of the reward, and its scores compare trajectories of "
             "one group; their mean over groups is no measure. Set campaign.success (a function, or another part's "
             "name), or give validation scenarios where RULER is the only reward: the win rate is then measured."
         )
     if validated:
-        _refuse_unseen(settings, yardstick)
+        _refuse_unseen(settings, measure)
         return
     wanted = {"campaign.baselines": baseline_arms(settings), "campaign.goals": settings.goals}
     if without := [key for key, value in wanted.items() if value]:
@@ -61,11 +61,11 @@ def require_measurable(settings: CampaignSettings, yardstick: CampaignMeasure, *
         )
 
 
-def _refuse_unseen(settings: CampaignSettings, yardstick: CampaignMeasure) -> None:
+def _refuse_unseen(settings: CampaignSettings, measure: CampaignMeasure) -> None:
     """Between the first and the last validation a target is checked on the steps' own attempts, which have no wins and
     are not comparable with a baseline.
     """
-    held_to = settings.beat is not None or settings.goals or yardstick is CampaignMeasure.WINS
+    held_to = settings.beat is not None or settings.goals or measure is CampaignMeasure.WINS
     if settings.target is not None and held_to and settings.val_every is None:
         raise CampaignError(
             "campaign.target is compared with validations here, and there are only two: before the first step and "

@@ -24,7 +24,7 @@ OF_THE_REWARD: Final = {"model", "temperature", "rubric", "rewards", "missing"}
 class PlannedMeasure:
     """The measure; `averaged`: a mean of rewards over groups is a measure; `recipe`: the reward's composition."""
 
-    yardstick: CampaignMeasure
+    measure: CampaignMeasure
     averaged: bool
     recipe: dict[str, Any]
 

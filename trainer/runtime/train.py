@@ -107,8 +107,8 @@ async def train(
     settings = plan.settings
     async with AsyncExitStack() as stack:
         progress = CompositeProgress(progress, stack.enter_context(event_log(everything.data, plan.name)))
-        measure = measures.measure_of(plan, everything)
-        _warn_of_blind_validation(plan, measure.yardstick, progress)
+        planned = measures.measure_of(plan, everything)
+        _warn_of_blind_validation(plan, planned.measure, progress)
         services = await stack.enter_async_context(CampaignServices(wanted, lambda text: progress.tell(Notice(text))))
         agent, *others = agents = await start_agents(settings, everything.data, stack)
         progress.tell(PhaseStatus(0, "starting"))
@@ -134,11 +134,11 @@ async def train(
         for started in agents:
             await started.ready()
         compared = VersionComparison(
-            measure.yardstick, measure.averaged, arms.campaign_arms(settings, alias.name), measure.recipe
+            planned.measure, planned.averaged, arms.campaign_arms(settings, alias.name), planned.recipe
         )
-        scopes = measures.scopes_of(plan, measure.yardstick)
+        scopes = measures.scopes_of(plan, planned.measure)
         endpoint = await endpoint_of(store, await services.ready(), alias, campaign, scopes, stack)
-        endpoint = replace(endpoint, models=compared.sides.models(settings.val_attempts))
+        endpoint = replace(endpoint, models=compared.arms.models(settings.val_attempts))
         runner = AttemptRunner(store, agent, endpoint, settings, owner, services.ready)
         run = Campaign(
             store,
@@ -160,8 +160,8 @@ async def train(
         return ended
 
 
-def _warn_of_blind_validation(plan: CampaignPlan, yardstick: CampaignMeasure, progress: Progress) -> None:
-    if yardstick is CampaignMeasure.NOTHING and (plan.validates or plan.settings.plateau_steps is not None):
+def _warn_of_blind_validation(plan: CampaignPlan, measure: CampaignMeasure, progress: Progress) -> None:
+    if measure is CampaignMeasure.NOTHING and (plan.validates or plan.settings.plateau_steps is not None):
         text = (
             "nothing can be measured, so neither a target nor a plateau ends this campaign: RULER's scores compare "
             "trajectories of one group. Set campaign.success, or give validation scenarios where RULER is "

@@ -240,8 +240,8 @@ async def test_the_judge_is_told_where_tasks_are_alike_and_not_equal(
     one, other = group.members
     system, _, *rest = other.messages
     other = replace(other, messages=[system, {"role": "user", "content": second}, *rest])
-    async with judging() as bench:
-        await score_group(replace(group, external_id=name, members=[one, other]), bench)
+    async with judging() as context:
+        await score_group(replace(group, external_id=name, members=[one, other]), context)
     told = server.requests[0]["messages"][0]["content"]
     assert ("the tasks are alike, not equal" in told, "the same task." in told) == (alike, not alike)
 
@@ -252,9 +252,9 @@ async def test_answers_to_one_turn_are_judged_as_one_step_and_nothing_tells_the_
     group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9", "worth 0.5"])
     whole = await load_group(store, group_id)
     answers = [replace(member, origin=Origin.SHADOW, forked_from_call="call_1") for member in whole.members]
-    async with judging() as bench:
-        scored = await score_group(replace(whole, members=answers), bench)
-        as_runs = await score_group(whole, bench)
+    async with judging() as context:
+        scored = await score_group(replace(whole, members=answers), context)
+        as_runs = await score_group(whole, context)
     step, runs = ("\n".join(m["content"] for m in request["messages"]) for request in server.requests)
     assert "Judge this step alone" in step
     assert "Judge this step" not in runs

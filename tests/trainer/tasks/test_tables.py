@@ -19,10 +19,10 @@ words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=2
 tables = st.lists(
     st.tuples(words, st.dictionaries(st.integers(1, 400), words, min_size=1, max_size=6)), min_size=1, max_size=5
 )
-Written = list[tuple[str, dict[int, str]]]
+TableRows = list[tuple[str, dict[int, str]]]
 
 
-def objects(written: Written, shuffle: random.Random) -> list[dict[str, Any]]:
+def objects(written: TableRows, shuffle: random.Random) -> list[dict[str, Any]]:
     """The rows of a table, their columns in any order, with others between them and shorter rows filled up."""
     found = []
     for number, (prompt, criteria) in enumerate(written):
@@ -34,7 +34,7 @@ def objects(written: Written, shuffle: random.Random) -> list[dict[str, Any]]:
     return found
 
 
-def expected(written: Written) -> list[Scenario]:
+def expected(written: TableRows) -> list[Scenario]:
     return [
         Scenario(f"t{number}", prompt, rubric=[{"id": str(n), "text": criteria[n]} for n in sorted(criteria)])
         for number, (prompt, criteria) in enumerate(written)
@@ -53,7 +53,7 @@ def refusal(text: str) -> str:
 )  # fmt: skip
 def test_criteria_come_in_the_order_of_their_numbers_however_the_table_is_written(
     tmp_path_factory: pytest.TempPathFactory,
-    written: Written,
+    written: TableRows,
     shuffle: random.Random,
     indent: int | None,
     form: str,
