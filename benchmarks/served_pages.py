@@ -1,10 +1,10 @@
-"""What the pages cost where a proxy serves them: time and bytes of each, and what ten that are open take from calls.
+"""The cost of pages where a proxy serves them: time and bytes of each, and how ten open pages slow calls.
 
     python -m benchmarks.pages FOLDER --served [--save NAME]       on a store that `benchmarks.stores` made
 
-Owns: where each page of the table is opened on that store, the times of a server that has nothing else to do, and
-calls a second of a proxy with `OPEN_PAGES` live ones open (each reads its stream, and is loaded anew every `RELOAD_S`)
-against one with none, in turns. Refuses: how long a browser takes to draw them.
+Owns: the address of each page on that store, the times of an otherwise idle server, and calls a second of a proxy with
+`OPEN_PAGES` live pages open (each reads its stream, and reloads every `RELOAD_S`) against one with none, in
+alternation. Refuses: a browser's drawing time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How the demo ends: success by version, one conversation before and after, where everything lies, summary.json.
+"""How the demo ends: success by version, one conversation before and after, where all files are, summary.json.
 
-Owns what is read for that, and how it looks. Every number comes from the campaign's events and from the store;
-success is `checks.solved`, by the orders database.
+Owns reading that, and its look. Every number comes from the campaign's events and from the store; success is
+`checks.solved`, according to the orders database.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BAR = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class VersionSuccess:
     """A version's success on the held-out orders, one attempt each, at temperature 1."""
 
     version: str
@@ -58,8 +58,8 @@ class Ending:
     """Everything that the ending tells."""
 
     seconds: float
-    before: Measured
-    after: Measured
+    before: VersionSuccess
+    after: VersionSuccess
     steps: list[Step]
     trained: int
     left_out: dict[str, int]
@@ -109,9 +109,9 @@ def read_events(data: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def _measured(event: dict[str, Any]) -> Measured:
+def _measured(event: dict[str, Any]) -> VersionSuccess:
     low, high = wilson(event["success"], event["attempts"])
-    return Measured(event["version"], event["success"], event["attempts"], low, high)
+    return VersionSuccess(event["version"], event["success"], event["attempts"], low, high)
 
 
 async def _before_and_after(

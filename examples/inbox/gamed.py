@@ -1,9 +1,9 @@
-"""A campaign whose judge can be gamed: it pauses by itself; then a rule is added, and it goes on and recovers.
+"""A campaign with a judge that can be gamed: it pauses by itself; then a rule is added, and it resumes and recovers.
 
     python -m examples.inbox.gamed [--seed 7] [--out FOLDER] [--write]
 
 Owns the order (`hone train` with exploitable.toml until it pauses; `hone score --all` and `hone train --resume` with
-fixed.toml over the same data folder), what is told of it, and what counts as recovery. Refuses to help: nothing but the
+fixed.toml over the same data folder), what is reported of it, and the definition of recovery. Refuses to help: only the
 settings file differs between the two.
 """
 
@@ -24,7 +24,7 @@ from examples.inbox import judge
 from examples.inbox.run import named
 from examples.inbox.scenarios import write
 from examples.running.campaign import FINISHED, PAUSED, CampaignFailed, Project
-from examples.running.command import RUNS, SEEDS, Wanted, interrupted, picture, settings
+from examples.running.command import RUNS, SEEDS, ExampleRun, interrupted, picture, settings
 from examples.running.judges import scripted
 from examples.running.programs import free_ports, new_run, program
 from examples.running.summary import BASE, share
@@ -39,7 +39,7 @@ Report = Mapping[str, Any]
 Summary = dict[str, Any]
 
 
-def run(wanted: Wanted) -> Summary:
+def run(wanted: ExampleRun) -> Summary:
     """Both halves; returns what came of them.
 
     Raises:
@@ -62,7 +62,7 @@ def run(wanted: Wanted) -> Summary:
 
 
 @contextlib.contextmanager
-def surroundings(wanted: Wanted) -> Iterator[Mapping[str, str]]:
+def surroundings(wanted: ExampleRun) -> Iterator[Mapping[str, str]]:
     """Mails, tools and the gullible judge for as long as the block lasts; the variables that name them to Hone."""
     files = write(wanted.data / "inbox", wanted.seed)
     tools_port, judge_port = free_ports(2)
@@ -131,7 +131,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended too
     out = (given.out or new_run(RUNS / CAMPAIGN)).resolve()
     try:
-        told = run(Wanted(out, given.seed, short=False))
+        told = run(ExampleRun(out, given.seed, short=False))
     except CampaignFailed as error:
         print(f"{CAMPAIGN}: {error}", file=sys.stderr)
         return 1

@@ -1,7 +1,6 @@
-"""summary.json: what an example's campaign came to, one form for all of them, out of `hone report`.
+"""summary.json: the result of an example's campaign, in one form for all of them, from `hone report`.
 
-Owns: which figures it has, what is a fault, and what counts as a rise. Pure. Refuses: running, smoothing, and leaving
-any step out.
+Owns: its figures, what is a fault, and what counts as a rise. Pure. Refuses: running, smoothing, and omitting any step.
 """
 
 from __future__ import annotations

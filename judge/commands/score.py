@@ -146,19 +146,21 @@ async def _each(
     wanted: ScoreSelection,
 ) -> None:
     from judge.scoring.rescoring import choose_groups, count_requests, rescore_groups
-    from judge.scoring.setup import open_bench
+    from judge.scoring.setup import open_judge_context
 
     keep, ask = counted is None, counted.ask if counted else None
     at_once, lease_s = settings.judge.concurrency, settings.recorder.lease_s
     only = {"campaign": wanted["campaign"], "alias": wanted["alias"]}
-    async with open_bench(settings.judge, project, keep=keep, again=again, ask=ask) as bench:
-        groups = await choose_groups(project, bench, **only, only_stale=wanted["stale"], anew=again)
+    async with open_judge_context(settings.judge, project, keep=keep, again=again, ask=ask) as judge_context:
+        groups = await choose_groups(project, judge_context, **only, only_stale=wanted["stale"], anew=again)
         tally.groups = len(groups)
         with tally.until_stopped():
             if counted:
-                await count_requests(project.store, groups, bench, told, at_once=at_once)
+                await count_requests(project.store, groups, judge_context, told, at_once=at_once)
             else:
-                await rescore_groups(project.store, groups, bench, told, at_once=at_once, lease_s=lease_s, anew=again)
+                await rescore_groups(
+                    project.store, groups, judge_context, told, at_once=at_once, lease_s=lease_s, anew=again
+                )
 
 
 def _score_one(context: Context, group: str, *, debug: bool, save: bool, again: bool) -> None:

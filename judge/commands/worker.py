@@ -49,7 +49,7 @@ judge.add_command(check_tricks)
 
 async def run_worker(settings: HoneSettings) -> None:
     """Run one judge worker until SIGTERM or SIGINT. Raises JudgeMisconfigured, StoreError, SchemaMismatch."""
-    from judge.scoring.setup import check_settings, describe_parts, open_bench
+    from judge.scoring.setup import check_settings, describe_parts, open_judge_context
     from judge.scoring.worker import JudgeWorker
     from recorder.processes.signals import call_on_stop
     from recorder.store.bootstrap import open_store
@@ -61,8 +61,10 @@ async def run_worker(settings: HoneSettings) -> None:
     with call_on_stop(stop.set):
         store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
         try:
-            async with open_bench(settings.judge, Project(store, settings.project)) as bench:
-                worker = JudgeWorker(Project(store, settings.project), bench, settings.recorder, learn=settings.learn)
+            async with open_judge_context(settings.judge, Project(store, settings.project)) as judge_context:
+                worker = JudgeWorker(
+                    Project(store, settings.project), judge_context, settings.recorder, learn=settings.learn
+                )
                 told = "; ".join(
                     f"{name}: {describe_parts(settings.judge.by_recipe(name)) or 'nothing'}" for name in known
                 )

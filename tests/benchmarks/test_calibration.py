@@ -10,8 +10,8 @@ import pytest
 from benchmarks import calibration
 
 
-def committed() -> calibration.Found:
-    return cast(calibration.Found, json.loads(calibration.RESULTS.read_text("utf-8")))
+def committed() -> calibration.CalibrationFigures:
+    return cast(calibration.CalibrationFigures, json.loads(calibration.RESULTS.read_text("utf-8")))
 
 
 def test_the_committed_figures_tell_each_judge_for_what_it_is() -> None:

@@ -88,12 +88,12 @@ async def test_what_an_open_group_waits_for_is_said(store: Store, recorded: Reco
     await rows.trajectory(running)
     ended, _ = await recorded.group("h", ["worth 0.2", "worth 0.9"])
     await rows.set(groups, ended, state="open")
-    for named, waits in (("g", "1 of its 1 runs have not ended"), ("h", "more runs may join it")):
+    for named, waits in (("g", "1 of its 1 trajectories have not ended"), ("h", "more trajectories may join it")):
         refused = await score(named)
         assert isinstance(refused.exception, Conflict)
         assert f"is still open: {waits}." in str(refused.exception)
     [shown] = json.loads((await score("h", "--open", as_json=True)).stdout)
-    assert "more runs may join it" in shown["still_open"]
+    assert "more trajectories may join it" in shown["still_open"]
 
 
 async def test_score_save_does_not_take_a_group_from_a_judge(store: Store, recorded: Recorded, score: Any) -> None:
@@ -189,7 +189,7 @@ def test_without_a_judge_hone_judge_refuses_with_one_line(tmp_path: Path, monkey
     monkeypatch.delenv("HONE_JUDGE__MODEL", raising=False)
     result = CliRunner().invoke(cli, ["judge", "--data", str(tmp_path)])
     assert result.exit_code == 2  # set wrongly: `hone up` does not start it again
-    assert result.output.startswith("hone: nobody judges: set judge.model")
+    assert result.output.startswith("hone: no judge is set: set judge.model")
     assert len(result.output.splitlines()) == 1
 
 

@@ -128,7 +128,7 @@ def test_expressions_and_schemas_that_are_none_are_refused_before_anything_is_ju
             {"rewards": [{"kind": "rule", "rule": "regex", "value": "(", "effect": "veto"}, {"kind": "ruler"}]},
             r"^judge\.recipes\.strict\.rewards\[0\]\.value of the rule 'regex' is not a regular expression",
         ),
-        ({"rewards": [{"kind": "ruler"}]}, r"^judge\.recipes\.strict\.rewards holds RULER but no model judges"),
+        ({"rewards": [{"kind": "ruler"}]}, r"^judge\.recipes\.strict\.rewards has RULER but no judge model"),
         ({"rubric": "brief"}, r"^judge\.recipes\.strict has no rewards"),
     ],
 )
@@ -168,7 +168,7 @@ def test_what_hone_sets_in_a_request_is_refused_among_the_further_parameters(nam
 def test_without_a_judge_hone_says_how_to_name_one() -> None:
     with pytest.raises(JudgeMisconfigured, match=r"judge\.model.*\[\[judge\.rewards\]\]"):
         check_settings(of())
-    with pytest.raises(JudgeMisconfigured, match="holds RULER but no model"):
+    with pytest.raises(JudgeMisconfigured, match="has RULER but no judge model"):
         check_settings(of(rewards=[{"kind": "ruler"}]))
     check_settings(of(rewards=[{"kind": "function", "function": "a:b"}]))
 

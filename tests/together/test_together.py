@@ -25,7 +25,7 @@ import pytest
 from aiohttp import web
 from sqlalchemy import func, select
 
-from judge.scoring.setup import open_bench
+from judge.scoring.setup import open_judge_context
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
 from proxy.supervision.serve import listen
@@ -47,7 +47,7 @@ from tests.judge.judge_server import serve as serve_judge
 from tests.proxy.adapters import make_adapter
 from tests.proxy.scripted_engine import Handler, ScriptedEngine
 from tests.proxy.until import until
-from tests.trainer.ring import Told
+from tests.trainer.ring import RecordedProgress
 from trainer.runtime.learner import Learner
 from trainer.runtime.step_schedule import StepSchedule
 from trainer.settings import TrainerSettings
@@ -213,9 +213,9 @@ async def up(http: httpx.AsyncClient, process: subprocess.Popen[bytes]) -> bool:
 
 async def judging(stack: AsyncExitStack, store: Store, judge: JudgeServer, recording: RecorderSettings) -> None:
     given = JudgeSettings.model_validate({"model": "openai/judge", "api_base": judge.url})
-    bench = await stack.enter_async_context(open_bench(given, Project(store, PROJECT)))
+    context = await stack.enter_async_context(open_judge_context(given, Project(store, PROJECT)))
     stop = asyncio.Event()
-    task = asyncio.create_task(JudgeWorker(Project(store, PROJECT), bench, recording).run(stop))
+    task = asyncio.create_task(JudgeWorker(Project(store, PROJECT), context, recording).run(stop))
 
     async def end() -> None:
         stop.set()
@@ -228,7 +228,7 @@ async def learning(stack: AsyncExitStack, store: Store, adapters: Path) -> Train
     alias = await aliases.get_alias(Project(store, PROJECT), ALIAS)
     trainer, given = Trainer(store, alias, adapters), TrainerSettings(min_groups=A_STEP)
     patience = StepSchedule(store, alias, given, LearnSettings(), RecorderSettings())
-    task = asyncio.create_task(Learner(store, alias, given, trainer, Told(), patience).run())
+    task = asyncio.create_task(Learner(store, alias, given, trainer, RecordedProgress(), patience).run())
 
     async def end() -> None:
         task.cancel()

@@ -135,7 +135,7 @@ def refusal_reason(state: GroupState, reason: str | None) -> str | None:
     detail = {
         GroupState.OPEN: "it is still open: close it, and the judge scores it",
         GroupState.READY: "it waits for the judge already",
-        GroupState.JUDGING: "a judge is scoring it now",
+        GroupState.JUDGING: "a judge is scoring it",
         GroupState.LEFT_OUT: f"it is excluded for good ({reason})",
     }
     return detail.get(state, f"it is {state}, and keeps the score that it was trained on")

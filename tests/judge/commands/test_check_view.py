@@ -58,7 +58,9 @@ def fooled(kind: str = "longer", said: str = EVIL) -> RecipeCheck:
     one = KindOutcome("ruler", kind, 20, 20, {"judge_unreadable": 1}, EVIL, 21, JudgeUsage(2100, 0, 420, 0.5), [seen])
     code = KindOutcome("brief", "empty", 20, 20, examples=[seen])
     none = KindOutcome("ruler", "empty", 0, 0, {EVIL: 20}, EVIL)
-    return RecipeCheck(CheckRequest(), f"openai/{EVIL}", [one, none], [code], {"thumbs": "people say it"}, stopped=EVIL)
+    return RecipeCheck(
+        CheckRequest(), f"openai/{EVIL}", [one, none], [code], {"thumbs": "it is human feedback"}, stopped=EVIL
+    )
 
 
 @slow
@@ -148,9 +150,10 @@ def test_what_judges_say_cannot_reach_the_terminal(capsys: pytest.CaptureFixture
     said = capsys.readouterr().out
     assert all(char.isprintable() or char == "\n" for char in said)
     assert "\u202e" not in said
-    for told in ("ruler pays an attempt that says little in many words (longer): significantly in more than 84 %",
-                 "brief pays an attempt", "ruler, empty: no group could be judged",
-                 "thumbs was not tested: people say it.", "Stopped early", "2,100+420", "0.5000"):  # fmt: skip
+    for told in ("ruler pays an attempt that pads a failure with many words (longer): surely in more than 84 %",
+                 "brief pays an attempt", "ruler, empty: not one group could be judged",
+                 "thumbs was not tried: it is human feedback.", "Stopped before its end", "2,100+420",
+                 "0.5000"):  # fmt: skip
         assert told in said
     assert "No trick fools it" not in said
     told_json = json.dumps(check_json(fooled(), 0.05))

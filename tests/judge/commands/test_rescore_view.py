@@ -60,7 +60,7 @@ async def test_json_has_all_of_it(store: Store, recorded: Recorded, score: Any, 
     told = json.loads((await score("--all", "--again", as_json=True)).stdout)
     assert (told["groups"], told["current"], told["history"]) == (2, [first], [])
     assert (told["failed"], told["stopped"], told["dry_run"]) == ({}, False, False)
-    assert told["passed"] == {held: "a judge has it in hand"}
+    assert told["passed"] == {held: "a judge is scoring it"}
     pairs = {"tau": -1.0, "pairs": 1, "reversed": 1, "same_order": 0, "tied_before": 0, "tied_now": 0, "tied": 0}
     assert told["agreement"] == {**pairs, "by_group": [{"group_id": first, **pairs}]}
     assert told["spent"]["tokens_in"] == 100

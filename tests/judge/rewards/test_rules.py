@@ -52,9 +52,9 @@ def broken(rule: Rule, value: Any, run: TrajectoryView) -> str | None:
         ('{"order": "7"}', r"the answer is not as the schema says: $.order: '7' is not of type 'integer'"),
         ('{"order": 7, "more": 1}', "the answer is not as the schema says: $: Additional properties"),
         ("[]", "the answer is not as the schema says: $: [] is not of type"),
-        ('```json\n{"order": 7}\n```', "the answer is no JSON: Expecting value"),
-        ('{"order": NaN}', "the answer is no JSON: NaN is no JSON"),
-        ("[" * 200_000, "the answer is no JSON"),
+        ('```json\n{"order": 7}\n```', "the answer is not JSON: Expecting value"),
+        ('{"order": NaN}', "the answer is not JSON: NaN is not JSON"),
+        ("[" * 200_000, "the answer is not JSON"),
     ],
 )
 async def test_an_answer_is_held_to_its_schema(store: Store, recorded: Recorded, answer: str, why: str | None) -> None:

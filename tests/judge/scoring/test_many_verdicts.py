@@ -29,7 +29,7 @@ pytestmark = [
 ]
 
 
-class Counted:
+class RequestGauge:
     """A behaviour that counts how many requests are open at once."""
 
     def __init__(self, then: Behaviour) -> None:
@@ -57,7 +57,7 @@ async def given(store: Store, group_ids: Sequence[str]) -> list[scores.NewPart]:
 async def test_verdicts_are_asked_for_eight_at_a_time(
     runs: int, store: Store, recorded: Recorded, settings: Callable[..., JudgeSettings], server: JudgeServer
 ) -> None:
-    counted = Counted(checked())
+    counted = RequestGauge(checked())
     server.behave(counted)
     group_ids = await bound_groups(store, recorded, runs // SIZE)
     took = await judge_all(store, settings(rewards=[{"kind": "rubric"}], concurrency=AT_ONCE), group_ids)
@@ -78,7 +78,7 @@ async def test_every_run_is_scored_or_says_why_though_the_judge_stumbles(
             return await fails(429)(body)
         return completion("garbage {") if fate < 0.25 else await checked()(body)
 
-    counted = Counted(stumbling)
+    counted = RequestGauge(stumbling)
     server.behave(counted)
     group_ids = await bound_groups(store, recorded, runs // SIZE)
     patient = settings(rewards=[{"kind": "rubric"}], concurrency=AT_ONCE, retries=3)

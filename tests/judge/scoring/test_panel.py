@@ -184,14 +184,14 @@ async def test_below_the_quorum_the_group_waits_and_only_the_missing_are_asked_a
     server.behave(by_model(a=UP, b=unreadable, c=unreadable))
     group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
     group = await load_group(store, group_id)
-    async with judging(**panel(server, "a", "b", "c")) as bench:
+    async with judging(**panel(server, "a", "b", "c")) as context:
         with pytest.raises(QuorumMissed) as e:
-            await score_group(group, bench)
+            await score_group(group, context)
         assert (e.value.code, e.value.spent.tokens_in) == ("judge_quorum", 500)
-        assert "1 of 3 replies could be had, and 2 are needed (judge.quorum)" in str(e.value)
+        assert "1 of 3 replies could be read, and 2 are needed (judge.quorum)" in str(e.value)
         server.behave(by_model(a=DOWN, b=UP, c=UP))
         server.requests.clear()
-        scored = await score_group(group, bench)
+        scored = await score_group(group, context)
     assert sorted(one["model"] for one in server.requests) == ["b", "c"]
     assert rewards(scored) == [0.2, 0.9]
     assert scored.new.tokens_in == 200

@@ -76,7 +76,7 @@ async def test_ctrl_c_tells_nothing_and_the_same_command_goes_on(ring: Ring, scr
     process = evaluate(tmp_path, *asked)
     out, err = await asyncio.to_thread(process.communicate)
     assert process.returncode == 0, err
-    assert "going on with the evaluation" in err
+    assert "resuming the evaluation" in err
     assert "75.0 %" in out
     async with ring.store.read() as conn:
         assert list((await conn.execute(select(campaigns.c.state))).scalars()) == ["finished"]

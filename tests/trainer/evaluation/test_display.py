@@ -57,7 +57,7 @@ def test_the_table_tells_measures_differences_and_what_they_mean(capsys: pytest.
     assert "50.0 % (35.0 to 65.0)" in second
     assert "-25.0 points (-40.0 to -10.0)" in second
     assert second.rstrip().endswith("worse")
-    assert "more than live" in text
+    assert "difference from live" in text
     assert "1,200" in text
     assert "0.00021" in text
     assert "20 scenarios, 4 attempts of each version at each, 2 times over." in text
@@ -72,9 +72,9 @@ def test_what_does_not_count_is_told(capsys: pytest.CaptureFixture[str]) -> None
     text = printed(
         evaluated(VersionFigures("live", "helpdesk@3", 4, 0), wins, judging=judged, tempting=3, unscored=2), capsys
     )
-    assert "not told apart" in text
+    assert "no significant difference" in text
     assert "2 of 40 groups have no score" in text
-    assert "3 scenarios tempt to cheat and are in none of this: live –; base wins 1." in text
+    assert "3 adversarial scenarios are excluded from these figures: live –; base wins 1." in text
     assert "Judging: 38 groups, 10,000 tokens in, 500 out, 0.2500 USD." in text
     assert "Wins are against live" in text
 
