@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import ColumnElement, Double, String, Table, func, literal, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Row
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
@@ -120,13 +120,24 @@ async def transaction_id(conn: AsyncConnection) -> str:
     return str((await conn.execute(select(func.pg_current_xact_id().op("::")(text("text"))))).scalar_one())
 
 
+_IN_THE_FUTURE: Final = "22023"  # invalid_parameter_value: `pg_xact_status` knows no other reason for it
+
+
 async def is_committed(conn: AsyncConnection, xid: str) -> bool | None:
     """Return whether a transaction was committed, or None while it is still in progress.
 
-    Raises StoreUnavailable where the server does not know it: it forgot, or is another one.
+    An id that the server has not given out yet was not committed: it belongs to a time before a crash, and a commit
+    that reached the disk would have kept it. The connection's transaction is over then.
+
+    Raises StoreUnavailable where the server no longer knows it.
     """
     query = text("select pg_xact_status(cast(cast(:xid as text) as xid8))")
-    status = (await conn.execute(query, {"xid": xid})).scalar_one()
+    try:
+        status = (await conn.execute(query, {"xid": xid})).scalar_one()
+    except DBAPIError as e:
+        if getattr(e.orig, "sqlstate", None) != _IN_THE_FUTURE:
+            raise
+        return False
     if status is None:
         raise StoreUnavailable(f"the database no longer knows the outcome of transaction {xid}")
     return None if status == "in progress" else bool(status == "committed")

@@ -20,6 +20,7 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_connection
 from sqlalchemy.event import listens_for
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.util.concurrency import await_
 
@@ -233,6 +234,18 @@ async def test_a_commit_without_an_answer_is_looked_up_and_not_repeated_blindly(
     lose_the_next_answer(monkeypatch, arrives)
     assert await backend.write(work) == tries == (1 if arrives else 2)
     assert len(await Rows(store).all(trajectories)) == 1
+
+
+async def test_a_transaction_that_a_crash_took_the_id_of_was_not_committed(store: Store) -> None:
+    async with store.write() as conn:
+        mine = await sql.transaction_id(conn)
+    async with store.read() as conn:
+        assert await sql.is_committed(conn, mine) is True
+    async with store.read() as conn:  # an id that this server has not reached: one from before a crash
+        assert await sql.is_committed(conn, str(int(mine) + 1_000_000)) is False
+    async with store.read() as conn:
+        with pytest.raises(DBAPIError):
+            await sql.is_committed(conn, "no id")
 
 
 def trajectory_row() -> tuple[Any, ...]:
