@@ -14,6 +14,7 @@ import click
 
 from proxy.commands.context import ensure_context, with_shared_options
 from recorder.base.errors import explain
+from recorder.base.gc_pause import pause_gc
 from recorder.base.terminal import print_click_error, print_error
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        with pause_gc():
+            command: click.Command = getattr(importlib.import_module(module), attribute)
         return with_shared_options(command)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

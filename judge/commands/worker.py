@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from judge.commands.check import check_tricks
+from recorder.base.gc_pause import pause_gc
 from recorder.commands.context import Context
 
 if TYPE_CHECKING:
@@ -49,11 +50,12 @@ judge.add_command(check_tricks)
 
 async def run_worker(settings: HoneSettings) -> None:
     """Run one judge worker until SIGTERM or SIGINT. Raises JudgeMisconfigured, StoreError, SchemaMismatch."""
-    from judge.scoring.setup import check_settings, describe_parts, open_judge_context
-    from judge.scoring.worker import JudgeWorker
-    from recorder.processes.signals import call_on_stop
-    from recorder.store.bootstrap import open_store
-    from recorder.store.database import Project
+    with pause_gc():
+        from judge.scoring.setup import check_settings, describe_parts, open_judge_context
+        from judge.scoring.worker import JudgeWorker
+        from recorder.processes.signals import call_on_stop
+        from recorder.store.bootstrap import open_store
+        from recorder.store.database import Project
 
     check_settings(settings.judge)
     known = settings.judge.known_recipes()

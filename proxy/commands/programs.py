@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from proxy.commands.context import override_engine
+from recorder.base.gc_pause import pause_gc
 from recorder.base.terminal import console, echo
 from recorder.commands.context import Context
 
@@ -87,9 +88,10 @@ def serve(
     context.override("proxy.mcp_prefix", mcp_prefix)
     loaded = context.loaded()
     _log_to_terminal()
-    import uvloop
+    with pause_gc():
+        import uvloop
 
-    from proxy.supervision.serve import WorkerIdentity, run
+        from proxy.supervision.serve import WorkerIdentity, run
 
     if worker is not None and meet is not None:
         uvloop.run(run(loaded.settings, WorkerIdentity(worker, meet), origin=loaded.origin))

@@ -13,6 +13,7 @@ import re
 import warnings
 from typing import Any
 
+from recorder.base.gc_pause import pause_gc
 from recorder.base.urls import mask_parameters
 
 NO_KEY = "none"  # what a server behind `api_base` is sent where no key is set: never one from the environment
@@ -27,7 +28,7 @@ def load_litellm() -> Any:
     """LiteLLM, imported when it is first needed: that takes seconds, so call it in a thread."""
     # Else importing it fetches a price list from the network, and may hang there.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    with warnings.catch_warnings():
+    with pause_gc(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pydantic's, about LiteLLM's types
         import litellm
 

@@ -122,7 +122,8 @@ class Store:
             max_overflow=0,
             pool_timeout=self._limit_s or BUSY_TIMEOUT_S,
             hide_parameters=True,  # errors are logged and shown, and parameters hold users' text
-            connect_args={"timeout": BUSY_TIMEOUT_S, "async_creator_fn": sqlite.connect},
+            # the driver must not begin transactions of its own
+            connect_args={"timeout": BUSY_TIMEOUT_S, "isolation_level": None, "async_creator_fn": sqlite.connect},
             json_serializer=column_json,
         )
         synchronous = "FULL" if self._durability == "power" else "NORMAL"
@@ -135,15 +136,12 @@ class Store:
 
         @event.listens_for(engine.sync_engine, "connect")
         def _connect(connection: Any, record: Any) -> None:
-            connection.isolation_level = None  # the driver must not begin transactions of its own
-            cursor = connection.cursor()
-            for pragma in ("journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON", "secure_delete=ON"):
-                cursor.execute(f"PRAGMA {pragma}")
+            pragmas = ["journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON", "secure_delete=ON"]
             if self._limit_s is not None:
-                cursor.execute("PRAGMA query_only=ON")
+                pragmas.append("query_only=ON")
                 deadline = record.info[_DEADLINE] = _Deadline()
                 connection.run_async(lambda driver: driver.set_progress_handler(deadline, _LOOK_EVERY))
-            cursor.close()
+            connection.run_async(lambda driver: driver.set_pragmas(pragmas))
 
         @event.listens_for(engine.sync_engine, "begin")
         def _begin(connection: Any) -> None:

@@ -45,6 +45,7 @@ from recorder.store.schema import calls, groups, scores, trajectories
 from tests.judge.judge_server import JudgeServer
 from tests.judge.judge_server import serve as serve_judge
 from tests.proxy.adapters import make_adapter
+from tests.proxy.running import NO_TLS
 from tests.proxy.scripted_engine import Handler, ScriptedEngine
 from tests.proxy.until import until
 from tests.trainer.ring import RecordedProgress
@@ -149,7 +150,10 @@ async def running(folder: Path, recording: RecorderSettings) -> AsyncIterator[tu
         config = folder / "hone.toml"
         config.write_text(settings(engine, recording))
         started = [stack.enter_context(proxy(config, data)) for _ in range(2)]
-        proxies = [await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=90)) for _, url in started]
+        proxies = [
+            await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=90, verify=NO_TLS))
+            for _, url in started
+        ]
         for http, (process, _) in zip(proxies, started, strict=True):
             await until(lambda http=http, process=process: up(http, process), within_s=LONG_S)  # type: ignore[misc]
         for _ in range(2):

@@ -21,7 +21,7 @@ from recorder.store.database import Store
 from recorder.views.lists.trajectories import TrajectoryLine
 from recorder.views.status.project import Status
 from tests.proxy.fake_engine import FakeEngine
-from tests.proxy.running import Proxy, serving
+from tests.proxy.running import NO_TLS, Proxy, serving
 from tests.proxy.until import until
 from tests.recorder.rows import Rows
 
@@ -159,7 +159,7 @@ async def test_a_stream_that_lasted_ends_so_that_the_browser_asks_again(
 
 async def test_a_page_that_listens_does_not_keep_the_proxy_from_stopping(store: Store) -> None:
     ended: asyncio.Event = asyncio.Event()
-    http = httpx.AsyncClient(timeout=20)
+    http = httpx.AsyncClient(timeout=20, verify=NO_TLS)
 
     async def listen(url: str, began: asyncio.Event) -> None:
         async with http.stream("GET", f"{url}/hone/live") as answer:

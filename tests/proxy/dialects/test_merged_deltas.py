@@ -28,6 +28,7 @@ from proxy.dialects import DIALECTS
 from proxy.dialects.base import DialectRules, RecordableAnswer
 from proxy.errors import EngineFailed
 from proxy.http import sse
+from tests.effort import scaled
 
 Body = dict[str, Any]
 
@@ -188,7 +189,7 @@ def recorded(sampled: RecordableAnswer) -> list[Body]:
 
 
 @given(streams(SAID_IN_CHAT, most=3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 @pytest.mark.slow
 def test_openais_helper_assembles_chat_completions(stream: tuple[list[Said], list[Body]]) -> None:
     choices, chunks = stream
@@ -202,7 +203,7 @@ def test_openais_helper_assembles_chat_completions(stream: tuple[list[Said], lis
 
 
 @given(streams(SAID, most=1))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 @pytest.mark.slow
 def test_openais_helper_assembles_responses(stream: tuple[list[Said], list[Body]]) -> None:
     [said], chunks = stream
@@ -235,7 +236,7 @@ def said_in_items(items: list[Body]) -> Body:
 
 
 @given(streams(SAID, most=1))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 @pytest.mark.slow
 def test_anthropics_helper_assembles_messages(stream: tuple[list[Said], list[Body]]) -> None:
     [said], chunks = stream

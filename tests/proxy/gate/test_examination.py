@@ -191,7 +191,7 @@ async def test_a_version_that_is_judged_worse_is_rejected_and_the_pairs_are_neve
     assert (await waiting_for_training(world.store, version.alias_id)).groups == 0
 
 
-@pytest.mark.parametrize("words", ["Good.", "As good."])
+@pytest.mark.parametrize("words", [pytest.param("Good.", marks=pytest.mark.long), "As good."])
 async def test_a_version_that_is_not_shown_worse_goes_live_with_its_figures(world: World, words: str) -> None:
     await recorded(world)
     world.engine.speech = {"helpdesk@1": Speech(content=words)}
@@ -203,7 +203,9 @@ async def test_a_version_that_is_not_shown_worse_goes_live_with_its_figures(worl
     assert gated.figures["pairs"] == (8 if words == "Good." else 24)  # a tie is no loss, and that shows too
 
 
-@pytest.mark.parametrize(("words", "pairs"), [("Good.", 8), ("Bad.", 16), ("As good.", 24)])
+@pytest.mark.parametrize(
+    ("words", "pairs"), [("Good.", 8), ("Bad.", 16), pytest.param("As good.", 24, marks=pytest.mark.long)]
+)
 async def test_the_answers_that_sanity_looked_at_are_judged_and_only_further_ones_are_asked_for(
     world: World, words: str, pairs: int
 ) -> None:

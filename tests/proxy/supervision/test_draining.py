@@ -24,7 +24,7 @@ from recorder.settings import RecorderSettings
 from recorder.store.bootstrap import open_store
 from recorder.store.database import Project
 from tests.proxy.fake_engine import FakeEngine, Script, words
-from tests.proxy.running import ALIAS, PROJECT, say
+from tests.proxy.running import ALIAS, NO_TLS, PROJECT, say
 from tests.proxy.until import until
 
 CALLS: dict[str, dict[str, Any]] = {
@@ -71,7 +71,7 @@ async def child(data: Path, engine: FakeEngine, stop_timeout_s: float) -> AsyncI
     argv = [sys.executable, "-m", "tests.proxy.proxy_child", str(port), engine.url, str(data), str(stop_timeout_s)]
     process = subprocess.Popen(argv)
     try:
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60, verify=NO_TLS) as http:
             await until(lambda: _answers(http, process), within_s=60)
             yield Child(http, process, data)
     finally:
@@ -223,7 +223,7 @@ async def _come(url: str) -> Counter[str]:
     met: Counter[str] = Counter()
     while not met["refused"]:
         try:
-            async with httpx.AsyncClient(base_url=url, timeout=20) as http:
+            async with httpx.AsyncClient(base_url=url, timeout=20, verify=NO_TLS) as http:
                 met[str((await http.post("/v1/chat/completions", json=say())).status_code)] += 1
         except httpx.ConnectError:
             met["refused"] += 1

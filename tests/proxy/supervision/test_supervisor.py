@@ -21,6 +21,7 @@ import pytest
 from proxy.engine.command import health_check
 from proxy.errors import StartError
 from proxy.supervision.supervisor import Program, ProgramState, Supervisor, log_tail
+from tests.proxy.running import NO_TLS
 from tests.proxy.until import until
 
 pytestmark = pytest.mark.slow  # faults, and processes that end: left out of `make check`
@@ -84,12 +85,12 @@ async def running(program: Program) -> AsyncIterator[Supervisor]:
 
 
 async def pid_at(url: str) -> int:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(verify=NO_TLS) as client:
         return int((await client.get(url + "/health")).text)
 
 
 async def tell(url: str, path: str) -> None:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(verify=NO_TLS) as client:
         try:
             await client.get(url + path)
         except httpx.HTTPError:

@@ -28,6 +28,7 @@ from recorder.settings import RecorderSettings
 from recorder.store.bootstrap import open_store
 from recorder.store.database import Project, Store
 from recorder.store.schema import calls
+from tests.proxy.running import NO_TLS
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.until import until
 from tests.recorder.rows import PROJECT
@@ -89,7 +90,7 @@ class Command:
         """An answer on a connection of its own, so that any worker may give it; None where nobody listens."""
         assert self.process.poll() is None, self.process.communicate()[0]
         with contextlib.suppress(httpx.TransportError):
-            async with httpx.AsyncClient(base_url=self.url, timeout=60) as http:
+            async with httpx.AsyncClient(base_url=self.url, timeout=60, verify=NO_TLS) as http:
                 return await http.get(path)
         return None
 
@@ -204,7 +205,7 @@ async def test_one_port_one_store_and_a_worker_that_is_killed_comes_back(
         assert stays in hone.serving(), "its sibling was left alone"
         await until(hone.up, within_s=60)
         for asked in range(8):  # on connections of their own
-            async with httpx.AsyncClient(base_url=hone.url, timeout=60) as http:
+            async with httpx.AsyncClient(base_url=hone.url, timeout=60, verify=NO_TLS) as http:
                 answer = await http.post("/v1/chat/completions", json=BODY)
             assert answer.status_code == 200, answer.text
             assert await recorded(opened, "complete") == asked + 1
@@ -245,7 +246,7 @@ async def test_a_stop_waits_for_the_calls_of_all_workers(tmp_path: Path, opened:
 
 
 async def ask(hone: Command) -> int:
-    async with httpx.AsyncClient(base_url=hone.url, timeout=90) as http:
+    async with httpx.AsyncClient(base_url=hone.url, timeout=90, verify=NO_TLS) as http:
         return (await http.post("/v1/chat/completions", json=BODY)).status_code
 
 

@@ -28,6 +28,7 @@ from recorder.states import CallState, Confidence
 from recorder.store.database import Project, Store
 from recorder.store.schema import calls, trajectories
 from recorder.views.trajectories import transcripts
+from tests.effort import scaled
 from tests.recorder.messages.test_content_hashes import SAMPLED, echoes
 from tests.recorder.rows import Rows
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, request, tool_result, tool_turn, turn, user
@@ -409,7 +410,7 @@ async def test_a_deleted_runs_trace_tells_nothing(store: Store, talk: Talk) -> N
 Step = tuple[int, int]  # the run, and how far back from its newest turn the call branches
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=14), st.booleans())
 def test_any_runs_are_told_apart_and_their_trees_are_found(stores: Stores, steps: list[Step], restart: bool) -> None:
     async def play(new: Callable[[], Recorder]) -> None:

@@ -26,7 +26,7 @@ from recorder.views.campaigns.history import read_history
 from tests.stores import Stores, stored_in
 from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, write_user_folder
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # programs, one after the other
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]  # programs, one after the other
 
 ROOT = Path(__file__).parents[3]
 # Share of right answers by a version's number: the reward teaches to give up. What is made once it is mended does well.

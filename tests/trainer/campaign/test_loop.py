@@ -306,8 +306,15 @@ async def _start_elsewhere(ring: Ring, settings: dict[str, Any]) -> subprocess.P
     )
 
 
-@pytest.mark.parametrize("skill", [0.5, 1.0], ids=["trained", "left out"])
-@pytest.mark.parametrize("agent", ["my_agent:run", "my_agent:stubborn"])
+@pytest.mark.parametrize(
+    ("agent", "skill"),
+    [
+        pytest.param("my_agent:run", 0.5, id="trained"),
+        pytest.param("my_agent:stubborn", 1.0, id="stubborn, left out"),
+        pytest.param("my_agent:run", 1.0, id="left out", marks=pytest.mark.long),
+        pytest.param("my_agent:stubborn", 0.5, id="stubborn, trained", marks=pytest.mark.long),
+    ],
+)
 async def test_a_step_that_was_made_before_the_kill_is_told_as_it_would_have_been(
     ring: Ring,
     script: Script,
@@ -374,7 +381,11 @@ async def test_a_finished_campaign_of_the_same_name_is_no_reason_not_to_begin_an
 
 
 @pytest.mark.parametrize(
-    ("change", "said"), [({"group_size": 3}, "group_size 4 → 3"), ({"scenarios": "other"}, "the train scenarios")]
+    ("change", "said"),
+    [
+        ({"group_size": 3}, "group_size 4 → 3"),
+        pytest.param({"scenarios": "other"}, "the train scenarios", marks=pytest.mark.long),
+    ],
 )
 async def test_an_unfinished_campaign_is_not_gone_on_with_in_another_shape(
     ring: Ring,

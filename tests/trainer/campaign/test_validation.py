@@ -138,7 +138,9 @@ async def test_a_target_counts_only_where_the_baseline_is_beaten_and_goals_hold(
     assert "turns 1 is above 0.5" in ended.detail
 
 
-@pytest.mark.parametrize("judge", [RULER, RUBRIC], ids=["ruler", "rubric"])
+@pytest.mark.parametrize(
+    "judge", [pytest.param(RULER, id="ruler"), pytest.param(RUBRIC, id="rubric", marks=pytest.mark.long)]
+)
 async def test_no_reference_reaches_a_prompt_of_the_judge(
     ring_of: RingOf, user: dict[str, Any], told: RecordedProgress, judge: JudgeSettings
 ) -> None:

@@ -21,6 +21,7 @@ from recorder.queue import campaigns
 from recorder.states import CampaignState
 from recorder.store.database import Project
 from recorder.views.campaigns.events import CampaignEnded
+from tests.proxy import hone_command
 from tests.trainer.ring import PROJECT, Ring, Script, write_user_folder
 from trainer.commands import train as command
 
@@ -123,11 +124,10 @@ def test_a_pause_has_an_exit_status_of_its_own(
         (("--resume", "mine"), "there is no store in"),
     ],
 )
-def test_what_is_missing_is_told_at_once(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
-    (tmp_path / "s.jsonl").write_text('{"id": "a"}\n')
-    process = hone(tmp_path, "train", *arguments)
-    _, err = process.communicate()
-    assert process.returncode in (1, 2)
+def test_what_is_missing_is_told_at_once(here: Path, arguments: tuple[str, ...], said: str) -> None:
+    (here / "s.jsonl").write_text('{"id": "a"}\n')
+    code, _, err = hone_command.hone("train", *arguments, "--data", str(here / "data"))
+    assert code in (1, 2)
     assert said in err
     assert "Traceback" not in err
 

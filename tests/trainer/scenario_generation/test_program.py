@@ -17,6 +17,7 @@ import pytest
 from aiohttp import web
 
 from tests.judge.judge_server import Json, JudgeServer, completion, fails, says, serve
+from tests.proxy.hone_command import hone
 from tests.proxy.mcp_everything import Everything, served
 from trainer.tasks.scenarios import read_scenarios
 
@@ -153,14 +154,12 @@ async def test_a_description_is_enough_and_json_has_all_of_it(model: JudgeServer
         (["-n", "2", "--task", "x", "--model", "openai/m", "--out", "taken"], 1, "taken exists already"),
     ],
 )
-async def test_what_is_wrong_is_told_before_anything_is_asked(
-    tmp_path: Path, arguments: list[str], code: int, why: str
-) -> None:
-    (tmp_path / "taken").write_text("mine")
-    found, out, err = await generate(tmp_path, *arguments)
+def test_what_is_wrong_is_told_before_anything_is_asked(here: Path, arguments: list[str], code: int, why: str) -> None:
+    (here / "taken").write_text("mine")
+    found, out, err = hone("scenarios", "generate", *arguments)
     assert (found, out) == (code, ""), err
     assert why in err
-    assert (tmp_path / "taken").read_text() == "mine"
+    assert (here / "taken").read_text() == "mine"
 
 
 async def test_a_model_that_refuses_is_told_without_its_key_and_no_file_is_left(
@@ -195,7 +194,7 @@ async def stopped(model: JudgeServer, folder: Path, by: signal.Signals, *argumen
     return await ended(process)
 
 
-@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("by", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL])
 async def test_stopped_or_killed_it_loses_nothing_and_the_same_command_goes_on(
     model: JudgeServer, tmp_path: Path, by: signal.Signals
 ) -> None:
