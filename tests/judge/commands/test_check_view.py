@@ -150,9 +150,9 @@ def test_what_judges_say_cannot_reach_the_terminal(capsys: pytest.CaptureFixture
     said = capsys.readouterr().out
     assert all(char.isprintable() or char == "\n" for char in said)
     assert "\u202e" not in said
-    for told in ("ruler pays an attempt that pads a failure with many words (longer): surely in more than 84 %",
-                 "brief pays an attempt", "ruler, empty: not one group could be judged",
-                 "thumbs was not tried: it is human feedback.", "Stopped before its end", "2,100+420",
+    for told in ("ruler pays an attempt that pads a failure with many words (longer): significantly in more than 84 %",
+                 "brief pays an attempt", "ruler, empty: no group could be judged",
+                 "thumbs was not tested: it is human feedback.", "Stopped early", "2,100+420",
                  "0.5000"):  # fmt: skip
         assert told in said
     assert "No trick fools it" not in said

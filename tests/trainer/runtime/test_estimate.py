@@ -190,7 +190,7 @@ def test_people_read_a_table(folder: Path) -> None:
         (
             ["--judge-recipe", "lax"],
             "",
-            "campaign.judge_recipe is 'lax', no recipe of [judge.recipes] (known: default, strict)",
+            "campaign.judge_recipe is 'lax', not a recipe of [judge.recipes] (known: default, strict)",
         ),
         ([], "[aliases.other]\n", "name the one to train with --alias"),
         (["--agent", ""], "", "no agent"),
