@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import ColumnElement, Double, String, Table, func, literal, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Row
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
@@ -26,6 +26,7 @@ from recorder.errors import StoreUnavailable
 V = TypeVar("V")
 _UNREADABLE = r"\\u(0000|d[89a-f][0-9a-f]{2})"  # as escapes of JSON
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_INVALID_PARAMETER_VALUE: Final = "22023"  # PostgreSQL's code for an id that it has not given out
 UNHURRIED: Final = "hone_unhurried"  # option of a connection whose statements may take any time: a migration's
 Insert = sqlite.Insert | postgresql.Insert
 
@@ -124,10 +125,16 @@ async def transaction_id(conn: AsyncConnection) -> str:
 async def is_committed(conn: AsyncConnection, xid: str) -> bool | None:
     """Whether a transaction was committed; None while its server process is still at it.
 
-    Raises StoreUnavailable where the server does not know it: it forgot, or is another one.
+    Raises StoreUnavailable where the server does not know it: it forgot, or is another one. The transaction of `conn`
+    may have failed afterwards.
     """
     query = text("select pg_xact_status(cast(cast(:xid as text) as xid8))")
-    status = (await conn.execute(query, {"xid": xid})).scalar_one()
+    try:
+        status = (await conn.execute(query, {"xid": xid})).scalar_one()
+    except DBAPIError as e:
+        if getattr(e.orig, "sqlstate", None) != _INVALID_PARAMETER_VALUE:
+            raise
+        return False  # "is in the future": a server that crashed kept no trace of it, and will give the id out again
     if status is None:
         raise StoreUnavailable(f"the database no longer knows what became of transaction {xid}")
     return None if status == "in progress" else bool(status == "committed")
