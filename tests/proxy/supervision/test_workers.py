@@ -109,8 +109,12 @@ class Command:
         return await self.workers() == {"1": 1.0, "2": 1.0} and await self.ready()
 
     async def ready(self) -> bool:
-        answer = await self.request("/readyz")
-        return answer is not None and answer.is_success
+        """Whether every answer is that requests may come: so many come from both workers, but for one time in 128."""
+        for _ in range(8):
+            answer = await self.request("/readyz")
+            if answer is None or not answer.is_success:
+                return False
+        return True
 
     def serving(self) -> list[psutil.Process]:
         """The processes that listen."""
