@@ -162,7 +162,7 @@ async def test_an_open_group_is_scored_as_it_is_where_that_is_asked_for(
     for named in (["g"], []):
         result = await score("--open", *named)
         assert result.exit_code == 0, result.output
-        assert f"Group {group_id} is still open: 2 of its 2 runs have ended" in result.output
+        assert f"Group {group_id} is still open: 2 of its 2 trajectories have ended" in result.output
         assert "Nothing is saved" in result.output
         assert ["1", "0.9"] in [line.split() for line in result.output.splitlines()]
     assert f"group {lone_id}: " in result.output

@@ -88,7 +88,7 @@ async def test_what_people_preferred_and_said_are_labels_without_a_file(
     await feedback.write_preferences(Project(store, PROJECT), group_id, [(better, worse)], by="ada")
     result = await calibrate()
     assert result.exit_code == 0, result.output
-    assert "about 29 pairs more" in result.stdout
+    assert "about 29 more pairs" in result.stdout
     for run, stars in ((worse, 1), (better, 5)):
         await feedback.add_feedback(Project(store, PROJECT), run, "stars", stars)
     assert "about 28 pairs more" in (await calibrate("--feedback", "stars")).stdout

@@ -60,7 +60,7 @@ def test_the_table_tells_measures_differences_and_what_they_mean(capsys: pytest.
     assert "difference from live" in text
     assert "1,200" in text
     assert "0.00021" in text
-    assert "20 scenarios, 4 attempts of each version at each, 2 times over." in text
+    assert "20 scenarios, 4 attempts of each version at each, for each of 2 seeds." in text
 
 
 def test_what_does_not_count_is_told(capsys: pytest.CaptureFixture[str]) -> None:
