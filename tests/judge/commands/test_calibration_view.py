@@ -91,7 +91,7 @@ async def test_what_people_preferred_and_said_are_labels_without_a_file(
     assert "about 29 more pairs" in result.stdout
     for run, stars in ((worse, 1), (better, 5)):
         await feedback.add_feedback(Project(store, PROJECT), run, "stars", stars)
-    assert "about 28 pairs more" in (await calibrate("--feedback", "stars")).stdout
+    assert "about 28 more pairs" in (await calibrate("--feedback", "stars")).stdout
     assert len(server.requests) == 2  # one group each time
 
 
