@@ -151,7 +151,9 @@ async def test_where_nobody_attempts_them_in_time_sanity_decides_and_the_row_say
         version = await world.live()
         late = "nothing_recorded: the pairs were not all answered and judged within 0.2 s (gate.timeout_s): "
         measured = "0 pairs of attempts were measured"
-        assert (await gated(world))[0] == late + measured + ("" if trainer else ", and no learner is running (`hone learn`)")
+        assert (await gated(world))[0] == late + measured + (
+            "" if trainer else ", and no learner is running (`hone learn`)"
+        )
         assert await gate_requests.next_request(world.store, version.alias_id) is None
 
 
