@@ -74,4 +74,4 @@ def _alarms(of: CrossCheck, drifted: JudgeSwitch | None) -> Iterator[str]:
         yield f"{DRIFT}: {drifted}{now} (docs/judging.md)"
     if of.failed is not None:
         subject = f"{of.alias or 'no alias'}, recipe {of.recipe}"
-        yield f"{subject}: the judge that is asked beside said nothing of the newest group: {of.failed}"
+        yield f"{subject}: the second judge failed on the newest group: {of.failed}"
