@@ -43,7 +43,7 @@ def report(
     count: int = 4, text: str = "Where is it?", said: Sequence[str] = ("hello",) * 16, **changes: object
 ) -> CampaignReport:
     """A report in which everything is there, `text` wherever somebody else's words are."""
-    done = [step(number, note=text, left_out={text: 2}, metrics={"health.length": number, f"part.{text}": 1.0})
+    done = [step(number, note=text, excluded={text: 2}, metrics={"health.length": number, f"part.{text}": 1.0})
             for number in range(1, count + 1)]  # fmt: skip
     points = [
         contents.validation_point(validated(number, 0.5, version=text), CampaignMeasure.SUCCESS)
@@ -144,7 +144,7 @@ def test_two_hundred_steps_with_long_conversations_stay_a_small_file() -> None:
 def test_a_report_of_nothing_is_a_page_that_says_so() -> None:
     empty = report(
         0, own=(), validations=(), baselines=(), tests=(), before=None, best=None, kind=CampaignMeasure.NOTHING,
-        goals=(), alarms=(), changes=(), pairs=(), left_out=(), seconds={}, health={}, steps=(), target=None, beat=None,
+        goals=(), alarms=(), changes=(), pairs=(), excluded=(), seconds={}, health={}, steps=(), target=None, beat=None,
     )  # fmt: skip
     said = read(page.render_page(empty))
     assert said.foreign == []
