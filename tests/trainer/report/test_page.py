@@ -43,7 +43,7 @@ def report(
     count: int = 4, text: str = "Where is it?", said: Sequence[str] = ("hello",) * 16, **changes: object
 ) -> CampaignReport:
     """A report in which everything is there, `text` wherever somebody else's words are."""
-    done = [step(number, note=text, excluded={text: 2}, metrics={"health.length": number, f"part.{text}": 1.0})
+    done = [step(number, note=text, left_out={text: 2}, metrics={"health.length": number, f"part.{text}": 1.0})
             for number in range(1, count + 1)]  # fmt: skip
     points = [
         contents.validation_point(validated(number, 0.5, version=text), CampaignMeasure.SUCCESS)
