@@ -84,6 +84,7 @@ class HoneUp:
         self._with_learner = with_learner and machine.check_weights(settings)
         self.supervisors: dict[str, Supervisor] = {}
         self._stop = asyncio.Event()
+        self._ending = False  # from here on no run file is written
 
     async def run(self) -> None:
         """Start everything, keep it running until SIGINT or SIGTERM, stop it.
@@ -209,6 +210,7 @@ class HoneUp:
 
     async def _end(self) -> None:
         """Workers first, then the proxy, which finishes its requests, then the engine."""
+        self._ending = True
         remove_run_file(self._settings.data)
         for name in ("learn", "judge", "proxy", "engine"):
             if name in self.supervisors:
@@ -268,7 +270,7 @@ class HoneUp:
     def _changed(self, supervisor: Supervisor) -> None:
         shown = [_line(one) for one in self.supervisors.values()]
         self._telling.programs(shown, _line(supervisor))
-        if self._started():
+        if self._started() and not self._ending:
             self._write_run_file()
         if supervisor.program.name in _SERVING and _failed_later(supervisor):
             self._stop.set()
