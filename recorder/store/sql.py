@@ -26,7 +26,7 @@ from recorder.errors import StoreUnavailable
 V = TypeVar("V")
 _UNREADABLE = r"\\u(0000|d[89a-f][0-9a-f]{2})"  # as escapes of JSON
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-_INVALID_PARAMETER_VALUE: Final = "22023"  # PostgreSQL's code for an id that it has not given out
+_INVALID_PARAMETER_VALUE: Final = "22023"  # PostgreSQL's code for a transaction id that it has not assigned
 UNHURRIED: Final = "hone_unhurried"  # option of a connection whose statements may take any time: a migration's
 Insert = sqlite.Insert | postgresql.Insert
 
@@ -123,10 +123,12 @@ async def transaction_id(conn: AsyncConnection) -> str:
 
 
 async def is_committed(conn: AsyncConnection, xid: str) -> bool | None:
-    """Whether a transaction was committed; None while its server process is still at it.
+    """Return whether a transaction was committed, or None while it is still in progress.
 
-    Raises StoreUnavailable where the server does not know it: it forgot, or is another one. The transaction of `conn`
-    may have failed afterwards.
+    An id that the server has not assigned was not committed: the server crashed and lost it. PostgreSQL reports such an
+    id as an error, so the transaction of `conn` cannot be used afterwards.
+
+    Raises StoreUnavailable if the server no longer knows the outcome.
     """
     query = text("select pg_xact_status(cast(cast(:xid as text) as xid8))")
     try:
@@ -134,7 +136,7 @@ async def is_committed(conn: AsyncConnection, xid: str) -> bool | None:
     except DBAPIError as e:
         if getattr(e.orig, "sqlstate", None) != _INVALID_PARAMETER_VALUE:
             raise
-        return False  # "is in the future": a server that crashed kept no trace of it, and will give the id out again
+        return False  # "transaction ID … is in the future"
     if status is None:
         raise StoreUnavailable(f"the database no longer knows what became of transaction {xid}")
     return None if status == "in progress" else bool(status == "committed")

@@ -235,9 +235,9 @@ async def test_a_commit_without_an_answer_is_looked_up_and_not_repeated_blindly(
     assert len(await Rows(store).all(trajectories)) == 1
 
 
-async def test_a_transaction_of_which_a_crash_left_no_trace_was_not_committed(store: Store) -> None:
+async def test_a_transaction_id_that_a_crash_lost_was_not_committed(store: Store) -> None:
     async with store.read() as conn:
-        assert await sql.is_committed(conn, str(2**40 + 1000)) is False  # an id that the server has not given out yet
+        assert await sql.is_committed(conn, str(2**40 + 1000)) is False  # an id that the server has not assigned
     async with store.read() as conn:
         assert (await conn.execute(select(now()))).scalar_one() > 0
 
