@@ -79,6 +79,7 @@ class HoneUp:
         self._with_learner = with_learner and machine.check_weights(settings)
         self.supervisors: dict[str, Supervisor] = {}
         self._stop = asyncio.Event()
+        self._ending = False  # from here on no run file is written
 
     async def run(self) -> None:
         """Start all programs, run them until SIGINT or SIGTERM, and stop them.
@@ -204,6 +205,7 @@ class HoneUp:
 
     async def _end(self) -> None:
         """Stop learner and judge first, then the proxy, which finishes its requests, then the engine."""
+        self._ending = True
         remove_run_file(self._settings.data)
         for name in ("learn", "judge", "proxy", "engine"):
             if name in self.supervisors:
@@ -263,7 +265,7 @@ class HoneUp:
     def _changed(self, supervisor: Supervisor) -> None:
         shown = [_line(one) for one in self.supervisors.values()]
         self._output.programs(shown, _line(supervisor))
-        if self._started():
+        if self._started() and not self._ending:
             self._write_run_file()
         if supervisor.program.name in _SERVING and _failed_later(supervisor):
             self._stop.set()

@@ -126,10 +126,10 @@ _IN_THE_FUTURE: Final = "22023"  # invalid_parameter_value: `pg_xact_status` kno
 async def is_committed(conn: AsyncConnection, xid: str) -> bool | None:
     """Return whether a transaction was committed, or None while it is still in progress.
 
-    An id that the server has not given out yet was not committed: it belongs to a time before a crash, and a commit
-    that reached the disk would have kept it. The connection's transaction is over then.
+    An id that the server has not assigned was not committed: the server crashed and lost it. PostgreSQL reports such an
+    id as an error, so the transaction of `conn` cannot be used afterwards.
 
-    Raises StoreUnavailable where the server no longer knows it.
+    Raises StoreUnavailable if the server no longer knows the outcome.
     """
     query = text("select pg_xact_status(cast(cast(:xid as text) as xid8))")
     try:

@@ -143,6 +143,20 @@ async def test_up_restarts_a_killed_proxy_and_stops_cleanly(
         assert (data / "logs" / "proxy.log").exists()
 
 
+async def test_up_with_a_judge_leaves_no_run_file_when_it_stops(
+    start: Start, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    data = tmp_path / "d"
+    arguments = ("--no-learn", "--engine", engine.url, "--model", "base", "--port", "0", "--data", str(data))
+    async with start("up", *arguments, HONE_JUDGE__MODEL="base") as process:
+        # The judge stops before the proxy does: its end must not write the file again.
+        await until(lambda: (found := run_file(data)) and {"judge", "proxy"} <= found["pids"].keys(), within_s=90)
+        process.send_signal(signal.SIGINT)
+        out, _ = await process.communicate()
+        assert process.returncode == 0, out
+        assert run_file(data) is None
+
+
 async def test_up_tells_a_program_what_it_finds_and_when_it_is_ready(
     start: Start, engine: ScriptedEngine, tmp_path: Path
 ) -> None:

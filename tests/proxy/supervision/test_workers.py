@@ -109,7 +109,7 @@ class Command:
         return await self.workers() == {"1": 1.0, "2": 1.0} and await self.ready()
 
     async def ready(self) -> bool:
-        """Whether every answer is that requests may come: so many come from both workers, but for one time in 128."""
+        """Whether eight requests in a row find a ready worker. All eight reach the same one only once in 128 times."""
         for _ in range(8):
             answer = await self.request("/readyz")
             if answer is None or not answer.is_success:
