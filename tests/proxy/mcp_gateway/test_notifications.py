@@ -56,10 +56,10 @@ async def test_a_server_that_tells_nobody_is_not_waited_for(store: Store) -> Non
     mute = Everything("mute", listens=False)
     async with gateway(store, (mute, "modern")) as url:
         async with Client(url, mode="legacy") as client:
-            with pytest.raises(MCPError, match="'mute' does not tell of changes of test://watched-resource"):
+            with pytest.raises(MCPError, match="'mute' does not notify of changes of test://watched-resource"):
                 await subscribe(client, WATCHED)
         async with Client(url, mode="2026-07-28") as client:
-            with pytest.raises(MCPError, match="'mute' does not tell of changes of test://watched-resource"):
+            with pytest.raises(MCPError, match="'mute' does not notify of changes of test://watched-resource"):
                 async with client.listen(resource_subscriptions=[WATCHED]):
                     pass
 
