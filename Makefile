@@ -8,6 +8,8 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 # A test worker a core. Files with slow tests come first (tests/conftest.py), so that the workers end together.
 PARALLEL := --numprocesses auto --dist loadscope --no-loadscope-reorder --ignore tests/e2e
+# Three tenths of the cases of each property test; `make long` runs them without it.
+LEAN := --hypothesis-profile lean
 # Three workers on two cores: they wait for small servers now and then, and each one collects all tests. tests/e2e imports torch and peft.
 QUICK := --numprocesses $(shell echo $$(((3 * $$(nproc) + 1) / 2))) --dist loadscope --hypothesis-profile quick --ignore tests/e2e --ignore tests/browser \
 	--ignore tests/conformance --ignore tests/install
@@ -47,7 +49,7 @@ test: lint ## lint, types and the tests that CI runs (end to end against a real 
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target suite-e2e suite-unit suite-agents suite-browser suite-postgres
 
 suite-unit:
-	$(BIN)/pytest $(PARALLEL) -m "not e2e and not agents and not long" --ignore tests/browser
+	$(BIN)/pytest $(PARALLEL) $(LEAN) -m "not e2e and not agents and not long" --ignore tests/browser
 
 suite-e2e:
 	$(BIN)/pytest --numprocesses 2 --no-loadscope-reorder -m "e2e and not long" tests/e2e
@@ -59,7 +61,7 @@ suite-browser:
 	$(BIN)/pytest $(BROWSER)
 
 suite-postgres:
-	$(BIN)/pytest $(PARALLEL) --store postgres -m "not e2e and not agents and not long" --ignore tests/recorder/store/test_postgresql.py tests/recorder
+	$(BIN)/pytest $(PARALLEL) $(LEAN) --store postgres -m "not e2e and not agents and not long" --ignore tests/recorder/store/test_postgresql.py tests/recorder
 
 check: lint ## lint, types and the quick tests (about two minutes on two cores)
 	$(BIN)/pytest $(QUICK) -m $(IS_QUICK)
@@ -68,9 +70,10 @@ quick: ## the quick tests of what changed since the upstream branch, or the last
 	@$(BIN)/python -m scripts.changed_tests $(if $(SINCE),--since $(SINCE)) -- $(QUICK) -m $(IS_QUICK)
 
 # One line a suite; tests/proxy/fuzzed.py says what HONE_FUZZ_CASES does.
-long: setup ## what `make test` leaves out, before a release: the tests marked long; 20,000 cases of each kind of fuzz; a campaign killed at twenty moments; several proxies on one store; all on PostgreSQL; the demo from a wheel; the examples with three seeds each
+long: setup ## what `make test` leaves out, before a release: the tests marked long; all cases of property tests; 20,000 cases of each kind of fuzz; a campaign killed at twenty moments; several proxies on one store; all on PostgreSQL; the demo from a wheel; the examples with three seeds each
 	HONE_FUZZ_CASES=20000 $(BIN)/pytest --numprocesses auto --dist worksteal tests/proxy/serving/test_hostile_*.py tests/judge/llm/test_hostile_*.py tests/judge/llm/test_rubric.py tests/judge/rewards/test_rubric_fuzz.py
-	$(BIN)/pytest $(PARALLEL) -m "long and not e2e and not agents" --ignore tests/browser
+	$(BIN)/pytest $(PARALLEL) -m "(long or hypothesis) and not e2e and not agents" --ignore tests/browser --ignore tests/install
+	$(BIN)/pytest $(PARALLEL) --store postgres -m "(long or hypothesis) and not e2e and not agents" --ignore tests/recorder/store/test_postgresql.py tests/recorder
 	$(BIN)/pytest -m "e2e and long" tests/e2e
 	HONE_KILLS=20 $(BIN)/pytest tests/trainer/campaign/test_killed.py
 	$(BIN)/pytest tests/together

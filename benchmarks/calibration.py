@@ -1,13 +1,13 @@
-"""What `hone calibrate` finds of judges whose worth is known: scripted judges against scripted people.
+"""`hone calibrate` on judges of known accuracy: scripted judges against scripted people.
 
     python -m benchmarks.calibration --write     writes results/calibration.json, the table in docs/judging.md and its
                                                  picture, docs/calibration.svg
 
-`GROUPS` groups of `RUNS` runs are recorded in a store of their own. Each run has a worth, a standard normal, and a
-length that says nothing of it. People order a pair rightly with the probability `PEOPLE`, and so does each judge with
-one of its own: both see the worth with normal noise. People call runs alike whose worth is the same to them by steps of
-`STEP`. The judges are asked as real ones are, by RULER's own prompt and
-reader, in this process and without a network; two of them go by the place or the length as well.
+`GROUPS` groups of `RUNS` trajectories are recorded in a store of their own. Each trajectory has a true quality, drawn
+from a standard normal, and a length that is independent of it. People order a pair correctly with the probability
+`PEOPLE`, and each judge with a probability of its own: both see the quality with normal noise. People call two
+trajectories equal if the qualities they see, rounded to `STEP`, are equal. The judges are asked like real ones, through
+RULER's own prompt and reader, in this process and without a network; two of them also follow position or length.
 """
 
 from __future__ import annotations
@@ -77,16 +77,16 @@ class Scripted:
 
 
 JUDGES: Final = {
-    "careful": Scripted("right in 90 % of pairs, dear", 0.9, 0.05),
+    "careful": Scripted("right in 90 % of pairs, expensive", 0.9, 0.05),
     "quick": Scripted("right in 90 % of pairs, cheap", 0.9, 0.002),
     "hasty": Scripted("right in 70 % of pairs, cheaper", 0.7, 0.0005),
-    "early": Scripted("right in 90 %, and loves early places", 0.9, 0.001, place=2.0),
-    "long": Scripted("right in 90 %, and loves long answers", 0.9, 0.001, length=2.0),
+    "early": Scripted("right in 90 %, prefers early positions", 0.9, 0.001, place=2.0),
+    "long": Scripted("right in 90 %, prefers long answers", 0.9, 0.001, length=2.0),
     "guess": Scripted("guesses", 0.5, 0.0001),
 }
 
 
-class Found(TypedDict):
+class CalibrationFigures(TypedDict):
     """What is kept. `judges`: by name, each figure with its interval, and what a group costs (`usd`)."""
 
     groups: int
@@ -136,7 +136,7 @@ def asking(name: str, judge: Scripted) -> Ask:
     return ask
 
 
-async def measure(groups: int = GROUPS) -> Found:
+async def measure(groups: int = GROUPS) -> CalibrationFigures:
     """Record the groups, and hold every judge against the people."""
     settings = JudgeSettings.model_validate(
         {"model": "scripted/model", "recipes": {name: {"rubric": f"- as {name} sees it"} for name in JUDGES}}
@@ -168,9 +168,9 @@ async def measure(groups: int = GROUPS) -> Found:
     return kept(found)
 
 
-def kept(found: CalibrationResult) -> Found:
+def kept(found: CalibrationResult) -> CalibrationFigures:
     """What is kept of a calibration: all but times."""
-    return Found(
+    return CalibrationFigures(
         groups=found.groups,
         runs=RUNS,
         pairs=min(one.pairs for one in found.judges),
@@ -193,7 +193,7 @@ def _digits(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
 
 
-def tables(found: Found) -> str:
+def tables(found: CalibrationFigures) -> str:
     """What docs/judging.md shows."""
     heads = ["judge", "what it is", *(name.replace("_", " ") for name in FIGURES), "USD a group"]
     rows = [
@@ -201,10 +201,10 @@ def tables(found: Found) -> str:
         for name, of in found["judges"].items()
     ]
     taken = (
-        f"Taken is `{found['taken']}`, the cheapest that is surely within {100 * TOLERANCE:g} points of the best "
+        f"Recommended: `{found['taken']}`, the cheapest that is surely within {100 * TOLERANCE:g} points of the best "
         f"(`{found['best']}`)."
         if found["taken"]
-        else f"None is taken: about {found['more']:,} pairs more would decide."
+        else f"None is recommended: about {found['more']:,} more pairs would decide."
     )
     return f"{table(heads, rows)}\n{taken}"
 
@@ -213,7 +213,7 @@ def _told(one: dict[str, float]) -> str:
     return f"{one['value']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
 
 
-def picture(found: Found) -> str:
+def picture(found: CalibrationFigures) -> str:
     """The accuracies as `hone calibrate --picture` draws them, as SVG."""
     held = [
         JudgeResult(name, "scripted/model", found["pairs"], found["groups"],

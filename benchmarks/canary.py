@@ -1,19 +1,19 @@
-"""What the canary's test promises and what it finds: simulated canaries, judged by the code that judges real ones.
+"""Error rates and power of the canary's test: simulated canaries, judged by the code that judges real ones.
 
     python -m benchmarks.canary --save        writes benchmarks/results/canary.json
 
-A canary is `RUNS` runs a side, looked at after every task, on all five figures at once. Told is, for two versions that
-are alike, the share of canaries that is rejected by any figure at any look; and for a version that is worse in one way,
-the share that is found within `WITHIN` runs a side, and after how many in the median. Tasks differ in how hard, long
-and slow they are, and runs of one task are the more alike for it. Shapes of traffic:
+A canary has `RUNS` trajectories an arm and is tested after every task on all five figures at once. Reported are: for
+two equal versions, the share of canaries that any figure rejects at any look; and for a version that is worse in one
+way, the share that is rejected within `WITHIN` trajectories an arm, with the median number until then. Tasks differ in
+difficulty, length and speed, so trajectories of one task are correlated. Shapes of traffic:
 
-- `alone`: no task comes twice; the k-th task of one side is set against the k-th of the other's.
-- `half`: groups of eight runs of one task, each of which draws its version, one to one.
-- `tenth`: the same at a share of 0.1: many groups hold none of the smaller side.
-- `held`: the same at 0.9, as after a promotion: the smaller side is the version before, which is held back.
+- `alone`: no task repeats; the k-th task of one arm is compared with the k-th of the other.
+- `half`: groups of eight trajectories of one task, each of which draws its version, one to one.
+- `tenth`: the same at a share of 0.1: many groups have no member of the smaller arm.
+- `held`: the same at 0.9, as after a promotion: the smaller arm is the previous version, as the holdback.
 
-`ranked` is `half` with rewards that say no more than a run's rank in its group. And by the rule by which a canary
-passes (`proxy.gate.canary`): how many are made live, by what, and on how many tasks they were compared until then.
+`ranked` is `half` with rewards that only hold a trajectory's rank in its group. Also reported for the rule by which a
+canary passes (`proxy.gate.canary`): how many versions go live, by which figure, and after how many compared tasks.
 """
 
 from __future__ import annotations

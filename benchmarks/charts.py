@@ -1,10 +1,10 @@
-"""What the first look at Training takes from calls: the slowest answer of a proxy while its charts are drawn.
+"""How the first view of the Training page slows calls: a proxy's slowest answer while its charts are drawn.
 
     python -m benchmarks.charts
 
-A proxy (a process of its own) on a store with `STEPS` steps. One connection asks it for `/healthz` without a pause:
-first while nothing else happens, then while Training and its charts are opened for the first time, then once more
-from the charts that are kept. Told of each: the slowest answer, the 99th percentile, and how long the look took.
+A proxy (a process of its own) serves a store with `STEPS` steps. One connection requests `/healthz` without a pause:
+first with nothing else running, then while Training and its charts are opened for the first time, then once more from
+the cached charts. Reported for each: the slowest answer, the 99th percentile, and the duration of the page view.
 """
 
 from __future__ import annotations

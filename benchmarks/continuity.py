@@ -1,10 +1,10 @@
-"""How often chat templates write earlier turns anew, and what that costs: breaks a turn, rows a run, cached tokens.
+"""How often chat templates rewrite earlier turns, and the cost: breaks a turn, rows a trajectory, cached tokens.
 
-Without an engine: simulated runs (questions, tools, thinking, JSON with and without spaces, white space) and the demo's
-own go through templates that do what those of Qwen3, Llama 3.1 and Hermes do, and through the demo's. A turn breaks its
-run where its prompt does not begin with the prompt and the sample before it; the cause is what of that sample had to be
-written otherwise. With `--engine`, runs go through a real vLLM whose template drops thinking, by two proxies, with
-token continuity off and on. Writes results/continuity.json.
+Without an engine: simulated trajectories (questions, tools, thinking, JSON with and without spaces, white space) and
+the demo's own are rendered by templates that behave like those of Qwen3, Llama 3.1 and Hermes, and by the demo's. A
+turn breaks its trajectory if its prompt does not begin with the previous prompt and sample; the cause is the part of
+that sample that was rendered differently. With `--engine`, trajectories go through a real vLLM whose template drops
+thinking, by two proxies, with token continuity off and on. Writes results/continuity.json.
 
     python benchmarks/continuity.py [--conversations 300] [--engine]
 """

@@ -1,11 +1,11 @@
-"""What an adapter costs an engine on a CPU: vLLM's own operations against those that Hone puts in their place.
+"""The cost of an adapter in an engine on a CPU: vLLM's own operations against Hone's replacements.
 
     python -m benchmarks.cpu_adapters [--rounds 5] [--save]
 
-Two real engines with the demo's model and one adapter of random numbers, a thread each: the one that `hone up` starts
-(`proxy/engine/cpu_server.py`) and `python -m vllm…api_server` with the same arguments. In turns each answers
-`REQUESTS` requests at once, by the adapter and by the base; told are tokens a second, in the middle of the rounds. Both
-must give the same most likely tokens: the program fails where they do not.
+Two real engines, one thread each, with the demo's model and one adapter of random numbers: the one that `hone up`
+starts (`proxy/engine/cpu_server.py`), and `python -m vllm…api_server` with the same arguments. In alternation each
+answers `REQUESTS` concurrent requests, with the adapter and with the base; reported is the median of tokens a second
+over the rounds. The most likely tokens of both must agree, or the program fails.
 """
 
 from __future__ import annotations

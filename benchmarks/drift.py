@@ -1,17 +1,18 @@
-"""How often a strong judge is called for nothing, and how soon where it should be: by the rule that judges go by.
+"""False alarms and delay of the strong judge: how often it is called without cause, and how soon when it should be.
 
     python -m benchmarks.drift --write     writes benchmarks/results/drift.json and the tables in docs/judging.md
 
-Simulated are groups that both judges judge, `RUNS` runs each. The two see normal worths that are correlated so that the
-mean tau-b of the two is what a case says (tau = 2/pi asin(rho), Kendall 1949), and every group is looked at as a worker
-looks at it: the agreement of the newest `WINDOW`, and whose turn it is then. `TRIALS` times each.
+Simulated are groups of `RUNS` trajectories that both judges score. The two see normal qualities, correlated so that the
+mean tau-b of both is what a case sets (tau = 2/pi asin(rho), Kendall 1949). After every group the worker's rule is
+applied: the agreement of the newest `WINDOW` groups decides which judge scores next. Each case has `TRIALS` trials.
 
-`steady`: the two agree by so much for `LONG` groups in a row. Told is in which share of trials the strong one is called
-at all; and beside it, in which share the mean alone falls below the bound, which is the rule that was not taken.
+`steady`: the two agree at one level for `LONG` groups in a row. Reported is the share of trials in which the strong
+judge is called at all, and, for comparison, the share in which the mean alone falls below the bound (a rule not
+adopted).
 
-`fallen`: they agree by `GOOD` for `WINDOW` groups, then by so much. Told is in which share of trials the strong one
-scores within one and two windows of groups, and after how many at the median. `back`: from a strong one that scores,
-and `WINDOW` groups without any agreement, the same for the cheap one.
+`fallen`: they agree at `GOOD` for `WINDOW` groups, then at a lower level. Reported is the share of trials in which the
+strong judge scores within one and within two windows of groups, and the median number of groups until then. `back`:
+starting from a strong judge that scores, and `WINDOW` groups without any agreement, the same for the cheap judge.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Steady(TypedDict):
     below: float  # … in which the mean of a full window ever is below the bound
 
 
-class Changed(TypedDict):
+class ChangedJudge(TypedDict):
     """Judges whose agreement became another."""
 
     runs: int
@@ -75,8 +76,8 @@ class Figures(TypedDict):
     groups: int
     trials: int
     steady: list[Steady]
-    fallen: list[Changed]
-    back: list[Changed]
+    fallen: list[ChangedJudge]
+    back: list[ChangedJudge]
 
 
 def pool(agree: float, runs: int, number: int = POOL) -> list[float]:
@@ -115,7 +116,7 @@ def steady(agree: float, runs: int, trials: int) -> Steady:
     }
 
 
-def changed(before: float, agree: float, runs: int, now: Judge, trials: int) -> Changed:
+def changed(before: float, agree: float, runs: int, now: Judge, trials: int) -> ChangedJudge:
     """Another agreement from one group on: after how many the other judge scores."""
     draw, old, new = random.Random(SEED), pool(before, runs), pool(agree, runs)
     other: Judge = STRONG if now == CHEAP else CHEAP
@@ -155,21 +156,21 @@ def measure(trials: int = TRIALS) -> Figures:
 
 def tables(figures: Figures) -> str:
     """The figures for people."""
-    kept = ["runs in a group", "the two agree by", "the strong one is called", "the mean alone is below"]
-    fell = ["runs in a group", "agreement falls to", *_FOUND]
-    back = ["runs in a group", "agreement rises to", *_FOUND]
+    kept = ["trajectories in a group", "agreement", "strong judge called", "mean alone below"]
+    fell = ["trajectories in a group", "agreement falls to", *_FOUND]
+    back = ["trajectories in a group", "agreement rises to", *_FOUND]
     return "\n".join(
         [
-            f"{figures['trials']} simulated courses of {figures['groups']} groups that both judged, `min_agreement` "
-            f"{figures['bound']:g} and `window` {figures['window']}. Where nothing changes, the share in which the "
+            f"{figures['trials']} simulated sequences of {figures['groups']} groups that both judged, `min_agreement` "
+            f"{figures['bound']:g}, `window` {figures['window']}. With constant agreement: the share in which the "
             "strong judge is ever called, and in which the mean of a window alone is ever below the bound:",
             "",
             _table(kept, figures["steady"], lambda one: [_share(one["called"]), _share(one["below"])]),
-            f"Where agreement falls from {GOOD:g}, the share in which the strong judge scores within one window and "
-            "two, and after how many groups at the median:",
+            f"With agreement that falls from {GOOD:g}: the share in which the strong judge scores within one window "
+            "and within two, and the median number of groups until then:",
             "",
             _table(fell, figures["fallen"], _found),
-            "Where it rises from 0, the same for the cheap judge:",
+            "With agreement that rises from 0: the same for the cheap judge:",
             "",
             _table(back, figures["back"], _found),
         ]
@@ -179,7 +180,7 @@ def tables(figures: Figures) -> str:
 _FOUND: Final = ("within one window", "within two", "groups, median")
 
 
-def _found(one: Changed) -> list[str]:
+def _found(one: ChangedJudge) -> list[str]:
     median = "–" if one["median"] is None else f"{one['median']:g}"
     return [_share(one["in_one"]), _share(one["in_two"]), median]
 

@@ -1,7 +1,7 @@
-"""The wire formats that are measured: for each a request, and what an upstream that speaks it itself answers.
+"""The wire formats to measure: for each a request, and the answer of an upstream that speaks the format itself.
 
-Owns: these bytes. Hone asks its engine for chat completions whatever the client speaks, so that its upstream answers
-with token ids and logprobs; a gateway that passes the format on gets the upstream's own answer in it.
+Owns: these bytes. Hone asks its engine for chat completions whatever the client speaks, so its upstream answers with
+token ids and logprobs; a gateway that passes the format through gets the upstream's own answer in that format.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""What a training step costs on a GPU, and whether it computes there what it computes on a CPU.
+"""The cost of a training step on a GPU, and whether its result equals the CPU's.
 
     python -m benchmarks.gpu_step --save        writes benchmarks/results/gpu_step.json
 
-Bases have random weights in the shapes of real ones, LoRAs rank 32 on all linear layers. A step is 8 groups of 8
-trajectories of 2,000 to 8,000 tokens: one system prompt, a task a group, then turns of the model (trained on) and of
-its tools. `step` times the trainer's own step, files and all; `ways` the same rows packed as the trainer does it, the
-same with all activations kept, one row a pass, and padded to equal lengths; `budgets` has what `trainer.token_budget`
-costs; `long` is one row in one pass; `cpu` is a step of a few short rows on the CPU; `agreement` compares loss and
-gradient of a small base with those of the CPU in float32. Without a GPU `agreement` and `step`, of the small base, are
-what is measured.
+Bases have random weights in the shapes of real models, and LoRAs of rank 32 on all linear layers. A step is 8 groups of
+8 trajectories of 2,000 to 8,000 tokens: one system prompt, a task for each group, then turns of the model (trained on)
+and of its tools. `step` times the trainer's own step, files included; `ways` compares the same rows packed as the
+trainer does it, with all activations kept, one row a pass, and padded to equal lengths; `budgets` varies
+`trainer.token_budget`; `long` is one row in one pass; `cpu` is a step of a few short rows on the CPU; `agreement`
+compares loss and gradient of a small base with those of the CPU in float32. Without a GPU only `agreement` and `step`
+of the small base are measured.
 """
 
 from __future__ import annotations

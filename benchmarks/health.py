@@ -1,17 +1,17 @@
-"""How often health rules and the plateau are wrong, and what they find: simulated campaigns before the real rules.
+"""False alarms and power of the health rules and of the plateau: simulated campaigns, checked by the real rules.
 
     python -m benchmarks.health --write     writes benchmarks/results/health.json and the table in docs/health.md
 
-A healthy campaign takes `STEPS` steps of 8 groups of 8 attempts and validates after each of them with `ATTEMPTS`
-attempts: success rises from .2-.5 to .6-.95 and then stays there, at the pace that it drew, and so does the reward;
-tasks differ in how hard they are, so that steps scatter by more than their attempts alone would. Attempts grow by a
-third, the entropy halves. Told is, for each rule, the share of healthy campaigns in which it ever speaks; and for a
-fault that begins in the middle, by its size, in which share of campaigns it is found, and after how many steps in the
-median. A rule that spoke before the fault began counts as having found nothing. Faults of a rule that pauses are
-simulated half as often as healthy campaigns, others a fifth as often.
+A healthy campaign takes `STEPS` steps of 8 groups of 8 attempts and validates after each with `ATTEMPTS` attempts.
+Success rises from .2-.5 to .6-.95 at a drawn pace and then stays there, and so does the reward. Tasks differ in
+difficulty, so steps vary more than their attempts alone would. Attempts grow by a third, the entropy halves. Reported
+for each rule: the share of healthy campaigns in which it ever signals; and for a fault that begins in the middle, by
+its size, the share of campaigns in which it is found, and the median number of steps until then. A rule that signalled
+before the fault began has not found it. Faults of a rule that pauses are simulated half as often as healthy campaigns,
+others a fifth as often.
 
-For the plateau: the share of campaigns that rise by so much a validation, without end or bend, and that it ends all the
-same; and of flat ones, the share that it ends within so many validations.
+For the plateau: the share of campaigns that it ends although they rise by a fixed amount a validation, without end; and
+of flat campaigns, the share that it ends within a number of validations.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ VALIDATIONS = 40  # of a curve that the plateau looks at
 Floats = NDArray[np.float64]
 
 
-class Found(TypedDict):
+class DetectionRate(TypedDict):
     """How often a fault of one size is found, and after how many steps in the median."""
 
     rule: str
@@ -70,7 +70,7 @@ class Figures(TypedDict):
     attempts: int
     false_alarms: dict[str, float]
     paused_standing_still: float
-    found: list[Found]
+    found: list[DetectionRate]
     plateau: dict[str, dict[str, float]]
 
 
@@ -302,7 +302,7 @@ def paused_standing_still(curves: int, rng: np.random.Generator) -> float:
     return _share(paused)
 
 
-def found(case: Case, size: float, curves: int, rng: np.random.Generator) -> Found:
+def found(case: Case, size: float, curves: int, rng: np.random.Generator) -> DetectionRate:
     """How often a fault is found at all, within three steps of its beginning, and after how many in the median."""
     after: list[float] = []
     for _ in range(curves):
@@ -368,15 +368,15 @@ def tables(figures: Figures) -> str:
     return "\n".join(
         [
             f"Of {figures['curves']:,} healthy campaigns of {figures['steps']} steps, each followed by a validation of",
-            f"{figures['attempts']} attempts, {paused} were paused by mistake; of as many that stand still at .5",
-            f"all the while, {still}. A fault begins at step {FAULT}.",
+            f"{figures['attempts']} attempts, {paused} were paused by mistake; of as many that stay at .5",
+            f"throughout, {still}. Each fault begins at step {FAULT}.",
             "",
             table(
-                ["rule", "speaks in healthy campaigns", "fault", "size", "found", "within 3 steps", "median steps"],
+                ["rule", "fires in healthy campaigns", "fault", "size", "found", "within 3 steps", "median steps"],
                 _found_rows(figures),
             ),
-            "The plateau (`plateau_steps = 10`, `plateau_delta = 0.01`): the share of campaigns that it ends within so",
-            "many validations.",
+            "The plateau (`plateau_steps = 10`, `plateau_delta = 0.01`): the share of campaigns that it ends within",
+            "this many validations.",
             "",
             table(
                 ["rise a validation", *by],

@@ -1,11 +1,11 @@
-"""What Hone costs while nothing happens, and what its commands cost to start: CPU seconds of real processes.
+"""The cost of Hone at idle, and of starting its commands: CPU seconds of real processes.
 
     python -m benchmarks.idle --save        writes benchmarks/results/idle.json
 
-`hone serve`, `hone judge` and `hone learn` run on one store before a scripted engine. Once all three are at work, and
-`SETTLE_S` later, the CPU time that each takes within `--seconds` is read, that of its children included, and divided by
-the time that passed: 0.5 is half a percent of a core. Then `hone --help` and `hone config` are run, each `STARTS`
-times; told is the median of their CPU time above that of a bare `python -c pass`.
+`hone serve`, `hone judge` and `hone learn` run on one store before a scripted engine. `SETTLE_S` after all three are
+ready, the CPU time of each within `--seconds`, its children included, is divided by the elapsed time: 0.5 is half a
+percent of a core. Then `hone --help` and `hone config` run `STARTS` times each; reported is the median of their CPU
+time beyond that of a bare `python -c pass`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What `hone judge check` finds of judges whose one weakness is known: kinds of tricks × judges.
+"""`hone judge check` on judges with one known weakness: kinds of tricks × judges.
 
     python -m benchmarks.judge_check --write     writes results/judge_check.json and the tables in docs/judging.md
 
-Seventeen scripted judges, in this process and without a network: a sound one, which judges by the record alone, and
-one for each kind of trick, which falls for that kind and is sound otherwise. Each is tried on the whole set as a real
-judge is, by RULER's own prompt and reader. Told are, for each judge and kind, the groups in which it was fooled. The
-CPU seconds are of all of it.
+Seventeen scripted judges, in this process and without a network: a sound one, which judges by the record alone, and one
+for each kind of trick, which is fooled by that kind and is sound otherwise. Each is tried on the whole set like a real
+judge, through RULER's own prompt and reader. Reported for each judge and kind: the groups in which it was fooled. The
+CPU seconds are the total.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SOUND: Final = "sound"
 SETTINGS: Final = JudgeSettings(model="scripted/model")
 
 
-class Found(TypedDict):
+class JudgeCheckFigures(TypedDict):
     """What is kept. `fooled`: by judge, by kind, in how many groups; `named`: by judge, what the check reports."""
 
     set: int
@@ -44,10 +44,10 @@ class Found(TypedDict):
     named: dict[str, list[str]]
 
 
-async def measure(groups: int) -> Found:
+async def measure(groups: int) -> JudgeCheckFigures:
     """Try every judge."""
     known = tasks(groups)
-    found = Found(set=VERSION, groups=groups, fooled={}, named={})
+    found = JudgeCheckFigures(set=VERSION, groups=groups, fooled={}, named={})
     for name in (SOUND, *KINDS):
         score = sound if name == SOUND else score_by(name)
         checked = await check_recipe(SETTINGS, CheckRequest(groups=groups), ask=judge(score, known))
@@ -56,7 +56,7 @@ async def measure(groups: int) -> Found:
     return found
 
 
-def tables(found: Found) -> str:
+def tables(found: JudgeCheckFigures) -> str:
     """What docs/judging.md shows: each kind, and every judge against every kind."""
     groups, fooled = found["groups"], found["fooled"]
     tricks, judges = [], []
@@ -70,8 +70,8 @@ def tables(found: Found) -> str:
         judges.append([said, *(str(by_kind[kind] or "·") for kind in KINDS), named])
     return "\n".join(
         [
-            table(["", "trick", "what an attempt does", "is worth", "sound judge", "judge that falls for it"], tricks),
-            f"Groups (of {groups}) in which each judge was fooled, by the kinds' numbers; a dot is none:",
+            table(["", "trick", "what an attempt does", "deserves", "sound judge", "judge that falls for it"], tricks),
+            f"Groups (of {groups}) in which each judge was fooled, by the number of the kind; a dot means none:",
             "",
             table(["judge that falls for", *map(str, range(1, len(KINDS) + 1)), "reported"], judges),
         ]

@@ -1,16 +1,16 @@
-"""What more replies about a group are worth: simulated judges, in the orders and combined by the code that judges.
+"""The value of more replies about a group: simulated judges, ordered and combined by the code that judges.
 
     python -m benchmarks.judges --write     writes benchmarks/results/judges.json and the tables in docs/rewards.md
 
-`GROUPS` groups of `RUNS` runs, each with a true worth that no judge is told. Told is Kendall's tau-b between the truth
-and the score, as a mean over the groups with its 95 % interval.
+`GROUPS` groups of `RUNS` trajectories, each with a true quality that is hidden from the judges. Reported is Kendall's
+tau-b between the truth and the score: the mean over the groups with its 95 % interval.
 
-Noise: a judge that orders a pair of runs rightly with the probability `ACCURACY` sees each run's worth, a standard
-normal, with normal noise of its own; so do further judges. `difference` is what a panel has more than its first judge,
-group by group.
+Noise: a judge that orders a pair of trajectories correctly with the probability `ACCURACY` sees each quality, a
+standard normal, with normal noise of its own; so do further judges. `difference` is the gain of a panel over its first
+judge, group by group.
 
-Place: a judge without noise that loves early places. From the first place to the last its love falls evenly by as much
-as the worths of the whole group are apart.
+Position: a judge without noise that prefers early positions. From the first position to the last its preference falls
+linearly by the range of the group's qualities.
 """
 
 from __future__ import annotations
@@ -161,17 +161,17 @@ def tables(figures: Figures) -> str:
     """The figures for people."""
     return "\n".join(
         [
-            f"{figures['groups']} simulated groups of {figures['runs']}. Judges that order a pair rightly in "
-            f"{100 * figures['accuracy']:.0f} % of cases, each by itself:",
+            f"{figures['groups']} simulated groups of {figures['runs']}. Each judge orders a pair correctly in "
+            f"{100 * figures['accuracy']:.0f} % of cases, independently of the others:",
             "",
             table(
-                ["judges", "`combine`", "tau with the truth", "more than one judge", "their agreement"],
+                ["judges", "`combine`", "tau with the truth", "gain over one judge", "their agreement"],
                 map(_of_panel, figures["panels"]),
             ),
-            "One judge whose love of early places is as large as the whole group's spread:",
+            "One judge that prefers early positions by as much as the range of the whole group:",
             "",
             table(
-                ["asked so often", "tau with the truth"],
+                ["requests", "tau with the truth"],
                 ([str(one["repeats"]), _told(one["tau"])] for one in figures["places"]),
             ),
         ]

@@ -1,6 +1,6 @@
-"""Parts that the benchmarks share: a static upstream, a load generator, and child processes whose CPU time is read.
+"""Shared parts of the benchmarks: a static upstream, a load generator, and child processes with measured CPU time.
 
-Owns: raw-socket HTTP/1.1 that costs as little as Python allows, so that what stands in between is what is measured.
+Owns: raw-socket HTTP/1.1 that costs as little as Python allows, so that only the program in between is measured.
 Refuses: knowing what is measured.
 """
 

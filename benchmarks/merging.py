@@ -1,11 +1,11 @@
-"""How long SQLite's full-text index holds the writer: while documents come, and while deleted words are merged out.
+"""How long SQLite's full-text index blocks the writer: while documents arrive, and while deleted words are merged out.
 
     python -m benchmarks.merging --save        writes benchmarks/results/merging.json
 
-The index of the schema, filled with made-up documents whose words are as frequent as words are (Zipf), so that the
-commonest are in nearly every one. Each step is one transaction from BEGIN to COMMIT; its time is the CPU's of the one
-thread that works, since on a machine that others use the clock says more of them. One step merges whole terms: a word
-that is in every document is merged in one, however few pages a step may write.
+The index of the schema, filled with made-up documents with realistic word frequencies (Zipf), so that the commonest
+words are in nearly every document. Each step is one transaction from BEGIN to COMMIT; its time is the CPU time of the
+working thread, which is more reliable than the clock on a shared machine. One step merges whole terms: a word that is
+in every document is merged in one step, however few pages a step may write.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What a big store costs: recording, closing, `hone status`, lists, retention; and which questions walk a whole table.
+"""The cost of a big store: recording, closing, `hone status`, lists, retention; and queries that scan a whole table.
 
     python -m benchmarks.stores FOLDER --short 90000 --long 10000
     python -m benchmarks.pages FOLDER --save NAME       writes a line of benchmarks/results/pages.json
     python -m benchmarks.pages FOLDER --served          the pages as a proxy serves them (`benchmarks.served_pages`)
 
-Each deed is done `TIMES` times on a store that `benchmarks.stores` made (it is changed: some runs are added, others
-deleted). Beside its time stand the statements whose plan walks all of a table that grows: there should be none. With
-`--to URL` the store is first copied to that database, which is measured in its place.
+Each operation runs `TIMES` times on a store that `benchmarks.stores` made (it is modified: some trajectories are added,
+others deleted). Beside its time are listed the statements whose plan scans all of a growing table: there should be
+none. With `--to URL` the store is first copied to that database, which is then measured instead.
 """
 
 from __future__ import annotations

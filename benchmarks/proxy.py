@@ -1,13 +1,14 @@
-"""What the whole proxy costs, recording every call, beside the same upstream alone and the gateways people use.
+"""The overhead of the whole proxy, recording every call, beside the bare upstream and two common gateways.
 
-Every wire format, streaming and not, before one static upstream: alone, through Hone, through LiteLLM's proxy and
-through vllm-router (Rust, records nothing), each with one worker. Because other work on a machine moves the figures,
-the four take turns, round by round, and medians over the rounds are told with their spread. "Added" is against the
-upstream alone in the same round, on one connection. Fails where a call of Hone's is not in the store afterwards.
+Every wire format, streaming and not, before one static upstream: direct, through Hone, through LiteLLM's proxy and
+through vllm-router (Rust, records nothing), each with one worker. Because other work on a machine changes the figures,
+the four alternate round by round, and medians over the rounds are reported with their spread. "Added" is the difference
+to the bare upstream in the same round, on one connection. Fails if a call through Hone is missing from the store
+afterwards.
 
     python -m benchmarks.proxy [--rounds 5] [--seconds 2] [--connections 32] [--workers 1] [--no-rivals] [--save]
 
-With `--workers` Hone is so many processes on one port, as of `hone serve --workers`; their CPU time is added up.
+With `--workers` Hone runs as that many processes on one port, as with `hone serve --workers`; their CPU time is summed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A trainer that computes nothing: versions with small random adapters, published in the store's real way.
+"""A trainer without training: it publishes versions with small random adapters in the store's real way.
 
 Owns: an adapter for the demo's base without torch, and a whole step around it. Refuses: learning anything.
 """

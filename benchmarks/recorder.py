@@ -1,12 +1,12 @@
-"""What recording a call costs: microseconds of one process, through the recorder, into a SQLite file and PostgreSQL.
+"""The cost of recording a call: microseconds of one process, through the recorder, into a SQLite file and PostgreSQL.
 
     python -m benchmarks.recorder --save        writes benchmarks/results/recorder.json
 
-Each case commits turns of known trajectories (an agent's second and later calls), `at_once` of them together, as
-proxies do under load; the time is that of `Recorder.commit` from call to acknowledgement, divided by the turns. "SQL
-alone" is the transaction of rows made beforehand: what no code around it can undercut. On a machine that others use
-too, p10 and the ratio to "SQL alone" say more than p50. PostgreSQL is a server of this machine's, on a socket, whose
-commits are written through to its disk (`fsync`), or only soon (`synchronous_commit = off`); its CPU is not counted.
+Each case commits calls of known trajectories (an agent's second and later calls), `at_once` of them together, as
+proxies do under load; the time is that of `Recorder.commit` from call to acknowledgement, divided by the number of
+calls. "SQL alone" is the transaction of rows made beforehand, which is the lower bound. On a shared machine, p10 and
+the ratio to "SQL alone" are more reliable than p50. PostgreSQL runs on the same machine, on a socket; its commits are
+flushed to disk (`fsync`), or soon after (`synchronous_commit = off`); its CPU time is not counted.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How long the worst replies that a judge could send take to be read, or refused: the claim is half a second.
+"""How long the worst possible judge replies take to be read or refused: the claim is half a second.
 
     python -m benchmarks.replies --save        writes benchmarks/results/replies.json
 
-Each is as long as a reply may be, and made of one piece over and over, or of a number or text without end. All are read
-as RULER's, as a rubric's, and as a rubric's that has to quote a long response.
+Each reply has the maximum length, and consists of one repeated piece, or of one endless number or text. All are read as
+RULER's, as a rubric's, and as a rubric's that has to quote a long response.
 """
 
 from __future__ import annotations

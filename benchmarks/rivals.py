@@ -1,7 +1,7 @@
 """The gateways that Hone is measured against, in an environment of their own: LiteLLM's proxy and vLLM's router.
 
-Owns: making that environment (`.venv-bench` in the repository, from requirements-rivals.txt), and running them with
-one worker and nothing recorded or logged, which is the fastest they can. Refuses: measuring.
+Owns: making that environment (`.venv-bench` in the repository, from requirements-rivals.txt), and running each with one
+worker and without recording or logging, its fastest configuration. Refuses: measuring.
 """
 
 from __future__ import annotations

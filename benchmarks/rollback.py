@@ -1,13 +1,13 @@
-"""How soon `hone rollback` is in service: several proxies on one store, before a static upstream, and the command.
+"""How soon `hone rollback` takes effect: several proxies on one store, before a static upstream, and the command.
 
-All proxies are asked all the time. Told is, from the moment that the store has for the rollback until the first request
-that was sent and went to the version before, as all later ones did; the slower proxy's. Requests to a proxy follow each
-other by some 15 ms, so as much may be too much in it, and nothing too little. The command's own time is told apart;
-most of it is Python's start. No engine takes part: a version that is rolled back to is loaded.
+All proxies receive requests all the time. Reported is the time from the rollback's timestamp in the store to the first
+request that went to the previous version, as all later ones did, on the slower proxy. Requests to a proxy follow each
+other by about 15 ms, so the figure is up to 15 ms too large and never too small. The command's own time is reported
+separately; most of it is Python's start. No engine takes part: a version that is rolled back to is loaded already.
 
     python -m benchmarks.rollback [--rounds 20] [--proxies 2] [--store postgres] [--save]
 
-A PostgreSQL is started for it, as durable as one that is used for real.
+A PostgreSQL server is started for it, with full durability.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What the pages cost where a proxy serves them: time and bytes of each, and what ten that are open take from calls.
+"""The cost of pages where a proxy serves them: time and bytes of each, and how ten open pages slow calls.
 
     python -m benchmarks.pages FOLDER --served [--save NAME]       on a store that `benchmarks.stores` made
 
-Owns: where each page of the table is opened on that store, the times of a server that has nothing else to do, and
-calls a second of a proxy with `OPEN_PAGES` live ones open (each reads its stream, and is loaded anew every `RELOAD_S`)
-against one with none, in turns. Refuses: how long a browser takes to draw them.
+Owns: the address of each page on that store, the times of an otherwise idle server, and calls a second of a proxy with
+`OPEN_PAGES` live pages open (each reads its stream, and reloads every `RELOAD_S`) against one with none, in
+alternation. Refuses: a browser's drawing time.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from sqlalchemy import func, select
 from benchmarks import load
 from benchmarks.formats import formats, upstream_answers
 from benchmarks.proxy import run_proxy
+from proxy.dashboard.pages.lists import SEARCH
 from proxy.dashboard.routes import HANDLERS
 from recorder.search.indexer import index_calls
 from recorder.store.bootstrap import DEFAULT_PROJECT
@@ -42,9 +43,9 @@ CONNECTIONS: Final = 32
 _NO_PAGES: Final = ("/static/", "/charts/", "/sign-")
 # A list with what people narrow it by, besides its first page.
 _NARROWED: Final = {
-    "/runs": (
-        "?said=order",
-        '?said="arrives in 3 days"',
+    "/trajectories": (
+        f"?{SEARCH}=order",
+        f'?{SEARCH}="arrives in 3 days"',
         "?state=completed&purpose=train",
         "?tool_error=yes",
         "?reward_from=0.9",
@@ -79,7 +80,12 @@ async def find(store: Store) -> There:
 
 def addresses(there: There) -> Iterator[str]:
     """Every page that this store has something for."""
-    places = {"{run:str}": there.run, "{call:str}": there.call, "{group:str}": there.group, "{name:path}": "helpdesk@0"}
+    places = {
+        "{trajectory:str}": there.run,
+        "{call:str}": there.call,
+        "{group:str}": there.group,
+        "{name:path}": "helpdesk@0",
+    }
     for handler in HANDLERS:
         assert isinstance(handler, HTTPRouteHandler)
         for path in sorted(handler.paths) if "GET" in handler.http_methods else ():

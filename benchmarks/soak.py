@@ -1,12 +1,12 @@
 """Hone for a long time while everything is killed: traffic, a judge, a learner, a proxy and an engine, on real parts.
 
-`hone up` runs whole: a real vLLM with the demo's tiny model, the proxy, the judge before a scripted judge model, the
-learner with the real trainer. Agents with tools ask the demo's questions, wave after wave, while the proxy is ready;
-every few seconds one of the four programs is killed as `kill -9` does, and comes back by itself: each so seldom that it
-spends most of its time at work. Meanwhile memory, open files, the store's log,
-adapters on disk and adapters loaded are sampled. At the end everything is stopped, and `hone db check` looks at the
-store. Told, and written to summary.json: each figure early and late, and its most. Fails where a figure grew, a rule of
-the store is broken, or nothing was learned.
+`hone up` runs completely: a real vLLM with the demo's tiny model, the proxy, the judge before a scripted judge model,
+the learner with the real trainer. Agents with tools ask the demo's questions, wave after wave, while the proxy is
+ready. Every few seconds one of the four programs is killed with `kill -9` and restarts by itself, at intervals that let
+it spend most of its time at work. Meanwhile memory, open files, the store's log, adapters on disk and loaded adapters
+are sampled. At the end everything is stopped, and `hone db check` checks the store. Reported, and written to
+summary.json: each figure early, late and at its maximum. Fails if a figure grew, an invariant of the store is broken,
+or nothing was learned.
 
     python -m benchmarks.soak --minutes 60 [--out build/soak] [--save]
 """

@@ -1,9 +1,10 @@
-"""A big store, made quickly and as Hone leaves it: runs of one turn and of six, ended, grouped, most groups judged.
+"""A big store, made quickly and as Hone leaves it: trajectories of one turn and of six, ended, grouped, mostly judged.
 
     python -m benchmarks.stores FOLDER --short 1000000 --long 100000       then `hone db check --data FOLDER`
 
-The runs go through the real recorder, many at once, and end by it; so do their groups. What weeks of traffic add is
-written afterwards in bulk: scores of most groups, ledger rows of runs that retention took, and times over `DAYS` days.
+The trajectories go through the real recorder, many at once, and end there; so do their groups. The traces of weeks of
+traffic are written afterwards in bulk: scores of most groups, ledger rows of trajectories that retention deleted, and
+times over `DAYS` days.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ LONG_TURNS: Final = 6
 AT_ONCE: Final = 512  # runs that are written together
 SWEEP_EVERY: Final = 16  # times
 SCORED: Final = 0.9  # of the groups
-SETTINGS: Final = RecorderSettings(batch_turns=AT_ONCE, commit_timeout_s=600)
+SETTINGS: Final = RecorderSettings(batch_calls=AT_ONCE, commit_timeout_s=600)
 _SYSTEM: Final = {"role": "system", "content": "You are a helpful agent that answers questions about orders."}
 
 

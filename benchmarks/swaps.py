@@ -1,11 +1,11 @@
-"""What swapping versions costs those who are talking: many swaps under streaming conversations, on a real vLLM.
+"""The cost of swapping versions for running conversations: many swaps under streaming traffic, on a real vLLM.
 
-`hone up` runs the demo's tiny model on the CPU; a trainer that computes nothing publishes one version after another, at
-most one a second and never before the last one is live, while conversations of several turns stream. Because other work
-on a machine moves the figures, blocks with swaps and blocks of the same length without take turns. Told: requests that
-failed, runs that two versions answered and that are not marked as mixed, from publishing to live (the engine's own time
-of loading and the gate's told apart), time to the first event and to the last with swaps and without, and what `hone db
-check` finds in the store afterwards. Fails where a request failed or a mixed run is not marked.
+`hone up` runs the demo's tiny model on the CPU. A trainer without training publishes one version after another, at most
+one a second and never before the previous one is live, while conversations of several turns stream. Because other work
+on a machine changes the figures, blocks with swaps alternate with blocks of the same length without. Reported: failed
+requests, trajectories answered by two versions and not marked as mixed, the time from publishing to live (the engine's
+loading and the gate's time separately), time to the first and the last event with and without swaps, and the result of
+`hone db check` afterwards. Fails if a request failed or a mixed trajectory is not marked.
 
     python -m benchmarks.swaps [--swaps 50] [--conversations 16] [--blocks 5] [--save]
 """

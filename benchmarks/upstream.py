@@ -1,7 +1,7 @@
-"""Which HTTP client and which server stand in the hot path: all of them in one run, before the same static upstream.
+"""HTTP clients and servers for the hot path, compared in one process run before the same static upstream.
 
-Each row is a Litestar app with one raw ASGI route that passes a chat completion on. Writes results/upstream.json.
-Wall-clock figures shake with whatever else the machine does; `cpu_us_per_*` (CPU time of the proxy's process) less so.
+Each row is a Litestar app with one raw ASGI route that forwards a chat completion. Writes results/upstream.json.
+Wall-clock figures vary with the machine's other load; `cpu_us_per_*` (CPU time of the proxy's process) varies less.
 
     python benchmarks/upstream.py [--seconds 3] [--connections 32]
 """

@@ -1,11 +1,11 @@
-"""What a rubric's verdicts cost Hone: a thousand runs judged one by one, by a judge that answers at once.
+"""Hone's own cost of rubric verdicts: a thousand trajectories judged one by one, by a judge that answers at once.
 
     python -m benchmarks.verdicts --save        writes benchmarks/results/verdicts.json
 
-Groups of runs of one scenario with three criteria are recorded first. Then a judge worker scores them all, at most
-`AT_ONCE` requests at once, while a scripted judge in a process of its own answers each request as soon as it has read
-it. Told are the seconds from the worker's start to the last score, and the CPU seconds of its process: on a machine
-that others use too, the second say more. Importing LiteLLM is in neither.
+Groups of trajectories of one scenario with three criteria are recorded first. Then a judge worker scores them all, with
+at most `AT_ONCE` concurrent requests, while a scripted judge in a process of its own answers each request as soon as it
+has read it. Reported are the seconds from the worker's start to the last score, and the CPU seconds of its process,
+which are more reliable on a shared machine. Importing LiteLLM is in neither.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Agents that Hone is shown with, each with a `hone.toml`. The wheel carries the helpdesk, for `hone demo`."""
+"""Example agents for Hone, each with a `hone.toml`. The wheel contains the helpdesk, for `hone demo`."""

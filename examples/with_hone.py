@@ -2,8 +2,7 @@
 
     python -m examples.with_hone examples/langgraph/hone.toml COMMAND …
 
-The command finds `OPENAI_BASE_URL`, as any agent would. Owns: that order. Refuses: what the command does; its exit
-status is the status of this program.
+The command finds `OPENAI_BASE_URL`, as any agent would. Owns: that order. The exit status is the command's.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
 """Everything that can go wrong while judging, as one tree.
 
 JudgeError
-├── JudgeMisconfigured    the settings cannot work: nobody judges, or a part has no judge
-├── TasksInvalid          a file of tasks to try a recipe on cannot be used; the message names the line
-├── LabelsInvalid         a file of people's labels cannot be used; the message names the line
-├── ReplyRefused          the judge's reply cannot be read as one score for each id; the message is shown to the judge
-├── NotAsked              nobody is asked: what would be asked is counted alone (`hone score --dry-run`)
-├── CannotJudge           this group can never be scored: it is left out, with `code`
-└── JudgeFailed           this group cannot be scored now: it stays unscored, with `code`, and is tried again
+├── JudgeMisconfigured    the settings cannot work: no judge is set, or a part of a recipe has none
+├── TasksInvalid          a file of tasks for `hone judge check` is invalid; the message names the line
+├── LabelsInvalid         a file of human labels is invalid; the message names the line
+├── ReplyRefused          the judge's reply is not one score for each id; the judge is shown the message
+├── RequestNotSent        the request was counted and not sent (`hone score --dry-run`)
+├── JudgeUnavailable      this group can never be scored: it is excluded, with the reason `code`
+└── JudgeFailed           this group cannot be scored now: it is unscored, with the reason `code`, and tried again
     ├── JudgeDown         the judge is unreachable, overloaded, too slow or broken, or refuses the request
-    ├── JudgeUnanswered   the judge answered, twice, and neither reply could be read; or it declined, or was cut off
-    ├── QuorumMissed      of several replies about the group, too few could be had (`judge.quorum`)
-    ├── PromptTooLong     what the judge may be shown has no room for two runs of any length
+    ├── JudgeUnanswered   neither of two replies could be read, or the judge declined or was cut off
+    ├── QuorumMissed      too few of a panel's replies could be read (`judge.quorum`)
+    ├── PromptTooLong     the prompt has no room for two trajectories of any length
     ├── FunctionsDown     the process of the reward functions does not start or cannot import them
-    ├── RecipeUnknown     it is to be judged by a recipe that these settings do not have
-    └── PartsMissing      too few trajectories have a reward, because parts of it are not there
+    ├── RecipeUnknown     the group asks for a judge recipe that these settings do not have
+    └── PartsMissing      too few trajectories have a reward, because parts of it are missing
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from recorder.base.errors import MISCONFIGURED, HoneError
 
 @dataclass(slots=True)
 class JudgeUsage:
-    """What requests to the judge used up, whether or not a score came of it."""
+    """The usage of judge requests, whether or not they led to a score."""
 
     tokens_in: int = 0
     tokens_cached: int = 0  # of those in: what the provider had read before, and charges less for
@@ -50,17 +50,17 @@ class JudgeError(HoneError):
 
 
 class JudgeMisconfigured(JudgeError):
-    """The settings name nobody who could judge."""
+    """The settings name no judge that can work."""
 
     exit_code = MISCONFIGURED
 
 
 class TasksInvalid(JudgeError):
-    """A file of tasks cannot be used."""
+    """A file of tasks is invalid."""
 
 
 class LabelsInvalid(JudgeError):
-    """A file of people's labels cannot be used."""
+    """A file of human labels is invalid."""
 
 
 class ReplyRefused(JudgeError):
@@ -68,7 +68,7 @@ class ReplyRefused(JudgeError):
 
 
 class RequestNotSent(JudgeError):
-    """A request to the judge was counted in place of being sent."""
+    """A request to the judge was counted instead of sent."""
 
 
 class JudgeUnavailable(JudgeError):
@@ -80,7 +80,7 @@ class JudgeUnavailable(JudgeError):
 
 
 class JudgeFailed(JudgeError):
-    """The group cannot be scored now. `wait_s`: when to try again, where that is known."""
+    """The group cannot be scored now. `wait_s`: when to try again, if known."""
 
     def __init__(
         self, code: str, message: str, *, spent: JudgeUsage | None = None, wait_s: float | None = None
@@ -96,7 +96,7 @@ class JudgeDown(JudgeFailed):
 
 
 class JudgeUnanswered(JudgeFailed):
-    """The judge's answers hold no verdict. `exchange`: all messages, prompt and replies, in order."""
+    """The judge's answers contain no verdict. `exchange`: all messages, prompt and replies, in order."""
 
     def __init__(self, code: str, message: str, *, spent: JudgeUsage, exchange: list[dict[str, str]]) -> None:
         super().__init__(code, message, spent=spent)
@@ -104,11 +104,11 @@ class JudgeUnanswered(JudgeFailed):
 
 
 class QuorumMissed(JudgeFailed):
-    """Too few of the replies that were asked for could be had."""
+    """Too few of the requested replies could be read."""
 
 
 class PromptTooLong(JudgeFailed):
-    """The prompt has no room for a group, however much of it is left out: its bound or the rubric must change."""
+    """The prompt has no room for a group even after truncation: its limit or the rubric must change."""
 
 
 class FunctionsDown(JudgeFailed):
@@ -116,8 +116,8 @@ class FunctionsDown(JudgeFailed):
 
 
 class RecipeUnknown(JudgeFailed):
-    """The group's campaign or alias names a recipe that this judge does not know, or that says nothing."""
+    """The group's campaign or alias names a recipe that this judge does not have, or that is empty."""
 
 
 class PartsMissing(JudgeFailed):
-    """Too few trajectories have every part of the reward that they need."""
+    """Too few trajectories have every required part of the reward."""

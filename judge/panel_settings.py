@@ -1,7 +1,7 @@
-"""What of `[judge]` says how one group is looked at: sub-scores, the members of a panel, a strong judge beside.
+"""Settings of `[judge]` about judging one group: sub-scores, the members of a panel, a strong judge.
 
-Owns: these settings, each by itself. Refuses: what contradicts each other of them (`judge.settings`), and every import
-but pydantic's.
+Owns: these settings, each alone. Refuses: contradictions between them (`judge.settings`), and every import but
+pydantic's.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ class SubscoreSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     name: str
-    """What the judge and the pages call it; a run's is kept as `ruler.NAME`."""
+    """Its name in prompts and on pages. It is stored as `ruler.NAME`."""
     weight: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """Its share of the score, relative to the others'. 0: asked for and kept, but it moves nothing."""
+    """Its share of the score, relative to the others. 0: it is requested and stored, and does not change the score."""
     about: str = ""
-    """What the judge is told it is. Default: known for correctness, completeness, efficiency and safety alone."""
+    """How the prompt describes it to the judge. Default: built in for correctness, completeness, efficiency and safety
+    only."""
 
     @model_validator(mode="after")
     def _named(self) -> SubscoreSettings:
@@ -50,7 +51,7 @@ class SubscoreSettings(BaseModel):
 
 
 def refuse_reaching_base(model: str, api_base: str | None, api_key: SecretStr | None) -> None:
-    """Raise ValueError where it is said how the base is reached: it is asked through the proxy."""
+    """Raise ValueError if `base` is given an address or a key: it is reached through the proxy."""
     if model == BASE and (api_base is not None or api_key is not None):
         raise ValueError(
             f"{BASE!r} is the model that the proxy serves: it is asked through a running proxy, and takes neither "
@@ -59,14 +60,14 @@ def refuse_reaching_base(model: str, api_base: str | None, api_key: SecretStr | 
 
 
 class ReachedSettings(BaseModel):
-    """A judge beside `judge.model`, and how it is reached."""
+    """A judge beside `judge.model`, and how to reach it."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     model: str = Field(min_length=1)
-    """The judge, by its LiteLLM name; or `base`, as in `judge.model`."""
+    """The judge's LiteLLM name; or `base`, as in `judge.model`."""
     api_base: str | None = None
-    """URL of its API where it is not the provider's own. No key from the environment is ever sent to it."""
+    """URL of its API, if it is not the provider's own. No key from the environment is ever sent to it."""
     api_key: SecretStr | None = None
     """Its key. Default: the provider's own variable, unless `api_base` is set; never `judge.api_key`."""
 
@@ -77,22 +78,23 @@ class ReachedSettings(BaseModel):
 
 
 class MemberSettings(ReachedSettings):
-    """One judge of several: a table of `[[judge.panel]]`."""
+    """One judge of a panel: a table of `[[judge.panel]]`."""
 
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)
-    """How much its replies count, beside the other members'."""
+    """Weight of its replies, relative to the other members'."""
 
 
 class StrongSettings(ReachedSettings):
-    """A better judge, which the cheap one is held against: `[judge.strong]`. Where both agree too little, it scores."""
+    """A better judge that checks the cheaper one: `[judge.strong]`. While their agreement is too low, the strong judge
+    scores."""
 
     every: int = Field(10, ge=1)
-    """Both judge one of so many groups, drawn by the group's id: the one that does not score is asked beside."""
+    """Both judge one group in this many, drawn by the group's id. The judge that does not score is a cross-check."""
     min_agreement: float = Field(0.5, gt=-1, lt=1)
-    """Least agreement of the two (mean Kendall's tau-b). Where it is surely lower, the strong one scores until it is
-    surely not."""
+    """Lowest agreement of the two (mean Kendall's tau-b). When it is significantly lower, the strong judge scores until
+    the agreement is significantly above this."""
     window: int = Field(20, ge=10, le=1000)
-    """Over how many of an alias's newest groups that both judged that is looked at, for each recipe."""
+    """How many of an alias's newest groups that both judged the agreement is computed over, for each judge recipe."""
 
 
 def _distinct(subscores: list[SubscoreSettings]) -> list[SubscoreSettings]:

@@ -1,7 +1,7 @@
-"""The `[judge]` section of hone.toml: who judges, by which rewards, and how patiently.
+"""The `[judge]` section of hone.toml: the judge model, the rewards, limits and retries.
 
-Owns: the settings of this package and what makes them contradict each other. Refuses: every import but pydantic's and
-the rules' forms; sub-scores and panels by themselves (`judge.panel_settings`).
+Owns: the settings of this package, and the contradictions that it refuses. Refuses: every import but pydantic's and the
+rules' forms; sub-scores and panels, each alone (`judge.panel_settings`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SET_BY_HONE: Final = frozenset(
 
 
 def base_model_name(alias: str) -> str:
-    """How the model that an alias began with is called."""
+    """The name of an alias's version 0."""
     return f"{alias}@0"
 
 
@@ -69,31 +69,35 @@ class RewardSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     kind: Literal["ruler", "function", "feedback", "rule", "rubric"]
-    """`ruler`: the judge model ranks the group. `function`: your code. `feedback`: what users said through the API.
-    `rule`: what Hone checks by itself; it is worth 1 where it is broken, and else 0. `rubric`: the judge model says
-    which criteria of its scenario (`rubric = […]`) each run meets."""
+    """`ruler`: the judge model ranks the group. `function`: your code. `feedback`: what users sent through the API.
+    `rule`: a check by Hone itself, with the value 1 where the rule is broken, else 0. `rubric`: the judge model decides
+    which criteria of the scenario (`rubric = […]`) each trajectory meets."""
     name: str = ""
-    """What scores call the part; for feedback, the feedback's name. Default: `ruler`, the function's name, the rule."""
+    """Name of the part in scores; for feedback, the feedback's name. Default: `ruler`, the function's name, the rule.
+    """
     weight: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """Its share of the reward, relative to the other parts'. 0: measured and kept, but it moves nothing."""
+    """Its share of the reward, relative to the other parts. 0: it is measured and stored, and does not change the
+    reward."""
     function: str = ""
     """`package.module:function`, called with a trajectory; returns a number, or a dict with `score`."""
     rule: Rule | None = None
     """What must hold: the last answer is JSON of a schema, or matches a regular expression (`regex`, anywhere in it);
-    tools that must not or must be called; at most so many answers of the model, tool calls, or sampled tokens."""
+    tools that must or must not be called; a maximum number of model answers, tool calls or sampled tokens."""
     value: JsonValue = None
-    """What the rule is checked with: a JSON schema, an expression, a list of tools' names, or a number."""
+    """Argument of the rule: a JSON schema, an expression, a list of tool names, or a number."""
     evidence: bool = False
-    """Rubrics: a criterion counts as met only with a quote from the response; a reply with another is refused."""
+    """Rubrics: a criterion counts as met only with a quote from the response. A reply that quotes other text is
+    refused."""
     effect: Effect = "score"
-    """`score`: it enters the weighted mean. `penalty`: value × weight is taken off the mean. `veto`: a run with a value
-    above 0 gets no more than 0, nor than the worst of its group that has none."""
+    """`score`: the value enters the weighted mean. `penalty`: value × weight is subtracted from the mean. `veto`: a
+    trajectory with a value above 0 gets at most 0, and at most the lowest reward in its group without a veto."""
     low: float = Field(0.0, ge=-LIMIT, le=LIMIT, allow_inf_nan=False)
-    """The least that the part may be worth. A value below is no value, and says so. A penalty is never below 0."""
+    """Smallest valid value of the part. A lower value counts as missing, with its reason. A penalty is never below 0.
+    """
     high: float = Field(1.0, ge=-LIMIT, le=LIMIT, allow_inf_nan=False)
-    """The most that the part may be worth. A value above is no value, and says so."""
+    """Largest valid value of the part. A higher value counts as missing, with its reason."""
     missing: Missing | None = None
-    """What becomes of a group where this part is missing, as in `judge.missing`, whose value is the default."""
+    """What happens where this part is missing, as in `judge.missing`, whose value is the default."""
 
     @model_validator(mode="before")
     @classmethod
@@ -145,12 +149,12 @@ class RewardSettings(BaseModel):
 
 
 class FeedbackSettings(BaseModel):
-    """How long feedback is waited for."""
+    """How long the judge waits for feedback."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     wait_s: float = Field(0.0, ge=0)
-    """How long after a group's last run ended its feedback may still come before the group is scored."""
+    """After a group's last trajectory ended, the judge waits this long for feedback before it scores the group."""
 
     @model_validator(mode="before")
     @classmethod
@@ -178,94 +182,97 @@ Rewards = Annotated[list[RewardSettings], AfterValidator(_distinct)]
 
 
 class RecipeSettings(BaseModel):
-    """What a reward is made of: `[judge.recipes.NAME]`. What it leaves out is as at the top of [judge]."""
+    """A judge recipe: `[judge.recipes.NAME]`. What it does not set is taken from the top of [judge]."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     rewards: Rewards | None = None
-    """The parts of the reward, in the place of `judge.rewards`."""
+    """The parts of the reward, instead of `judge.rewards`."""
     rubric: str | None = None
-    """What the judge is told makes a trajectory good, in the place of `judge.rubric`."""
+    """What makes a trajectory good, for the judge's prompt, instead of `judge.rubric`."""
     missing: Missing | None = None
-    """Where a run lacks a part, in the place of `judge.missing`."""
+    """What happens where a trajectory lacks a part, instead of `judge.missing`."""
 
 
 class JudgeSettings(BaseModel):
-    """What the judge may be told."""
+    """How groups are judged and scored."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     model: str = ""
-    """The judge, by its LiteLLM name (`openai/gpt-5-mini`, `anthropic/claude-…`). `base`: the model that the group's
-    alias began with (`NAME@0`), through a running proxy. Empty: no model judges."""
+    """The judge's LiteLLM name (`openai/gpt-5-mini`, `anthropic/claude-…`). `base`: version 0 of the group's alias
+    (`NAME@0`), through a running proxy. Empty: no model judges."""
     api_base: str | None = None
-    """URL of the judge's API where it is not the provider's own. No key from the environment is ever sent to it."""
+    """URL of the judge's API, if it is not the provider's own. No key from the environment is ever sent to it."""
     api_key: SecretStr | None = None
     """Key for the judge. Default: the provider's own variable (`OPENAI_API_KEY`, …), unless `api_base` is set."""
     temperature: float = Field(0.0, ge=0, le=2)
-    """Sampling temperature of the judge; left out where the provider does not take one."""
+    """Sampling temperature of the judge. It is not sent to providers that accept none."""
     extra: dict[str, JsonValue] = {}
-    """Further parameters of the request, by LiteLLM's names (`seed`, `reasoning_effort` …); none that Hone sets."""
+    """Further request parameters by LiteLLM's names (`seed`, `reasoning_effort` …), except those that Hone sets."""
     timeout_s: float = Field(120.0, gt=0)
-    """How long one request to the judge may take before it is cut."""
+    """Time limit of one request to the judge."""
     max_tokens: int = Field(4096, gt=0)
-    """Most tokens the judge may answer with, its reasoning included."""
+    """Most tokens of the judge's answer, reasoning included."""
     retries: int = Field(2, ge=0)
-    """How often one request is sent again at once when the judge is unreachable, overloaded or broken."""
+    """How often a request is retried at once when the judge is unreachable, overloaded or broken."""
     retry_wait_s: float = Field(1.0, gt=0)
-    """Pause before the first of these; doubled each time."""
+    """Pause before the first retry. It doubles each time."""
     backoff_s: float = Field(5.0, gt=0)
-    """A group that could not be scored is tried again after this long; doubled each time."""
+    """A group that could not be scored is tried again after this long. The pause doubles each time."""
     backoff_max_s: float = Field(600.0, gt=0)
     """Longest such pause."""
     max_context_chars: int = Field(240_000, ge=4_000)
-    """Most characters of one group shown to the judge; longer ones are shortened in the middle of tool outputs."""
+    """Most characters of one group in the judge's prompt. Longer groups are shortened in the middle of tool outputs."""
     requests_per_minute: int | None = Field(None, gt=0)
-    """Most requests a minute to the judge, of all that one process asks; repairs and repeats count. Default: any."""
+    """Most requests a minute from one process to the judge, including repairs and repeats. Default: no limit."""
     tokens_per_minute: int | None = Field(None, gt=0)
-    """Most tokens a minute, prompts and answers together, likewise; one longer request goes out alone. Default: any."""
+    """Most tokens a minute from one process, prompts and answers together. A single larger request is sent alone.
+    Default: no limit."""
     rubric: str = RUBRIC
-    """What the judge is told makes a trajectory good."""
+    """What makes a trajectory good, for the judge's prompt."""
     subscores: Subscores = []
-    """What RULER is asked for each run in the place of one score, which is their weighted mean. Default: nothing."""
+    """Sub-scores that RULER requests for each trajectory, instead of one score. The score is their weighted mean.
+    Default: none."""
     panel: list[MemberSettings] = []
-    """Who is asked for RULER, in the place of `judge.model`, which still judges rubrics. Default: that model alone."""
+    """Judges that RULER asks, instead of `judge.model`, which still judges rubrics. Default: that model alone."""
     repeats: int = Field(1, ge=1)
-    """How often RULER asks each judge about one group; each time every run stands in another place."""
+    """How often RULER asks each judge about one group. The order of the trajectories differs each time."""
     combine: Combine = "mean"
-    """What RULER's replies about one group are made into, by the weights of their judges."""
+    """How RULER's replies about one group are combined. Replies have the weights of their judges."""
     quorum: int | None = Field(None, gt=0)
-    """Fewest replies that must be readable for a group to be scored. Default: more than half of those asked for."""
+    """Fewest readable replies with which a group is scored. Default: more than half of those requested."""
     min_agreement: float | None = Field(None, ge=-1, le=1)
-    """Least agreement of the replies (mean Kendall's tau-b of each two) at which a group is scored; below it waits for
-    a person. It needs two replies. Default: none."""
+    """Lowest agreement of the replies (mean Kendall's tau-b over pairs of replies) with which a group is scored. Below
+    it, the group waits for a person. It needs two replies. Default: none."""
     strong: StrongSettings | None = None
-    """A better judge, which judges some groups too, and scores where the cheap one agrees with it too little."""
+    """A better judge that also judges some groups. It scores while the cheaper judge agrees with it too little."""
     rewards: Rewards = Field(default_factory=list)
-    """The parts of the reward. Default: RULER alone, if there is a model or a panel."""
+    """The parts of the reward. Default: RULER alone, if a model or a panel is set."""
     missing: Missing | None = None
-    """Where a run lacks a part: `exclude`: that run has no reward. `drop_part`: the part leaves its whole group, unless
-    the run was at fault (a function failed on it): then the run has no reward. `hold`: its group waits, and is tried
-    again. Default: `exclude`; for feedback that enters the mean `drop_part`."""
+    """What happens where a trajectory lacks a part. `exclude`: the trajectory gets no reward. `drop_part`: the part is
+    dropped for its whole group, unless the trajectory is at fault (a function failed on it): then it gets no reward.
+    `hold`: its group waits, and is tried again. Default: `exclude`; `drop_part` for feedback that enters the mean."""
     recipes: dict[str, RecipeSettings] = {}
-    """Further recipes, by name: an alias or a campaign says with `reward_recipe` which its runs are judged by. The top
-    of [judge] is the recipe `default`."""
+    """Further judge recipes by name. An alias or a campaign selects one with `judge_recipe`. The top of [judge] is the
+    recipe `default`."""
     feedback: FeedbackSettings = Field(default_factory=FeedbackSettings)
-    """How long feedback is waited for."""
+    """How long the judge waits for feedback."""
     python: Path | None = None
     """The Python that runs reward functions. Default: the one that runs Hone."""
     folder: Path = Path()
     """The folder that reward functions are imported from and run in. Default: where Hone was started."""
     function_timeout_s: float = Field(30.0, gt=0)
-    """How long one call of a reward function may take before its process is killed."""
+    """Time limit of one call of a reward function. After that its process is killed."""
     function_start_s: float = Field(60.0, gt=0)
-    """How long importing the reward functions may take."""
+    """Time limit for importing the reward functions."""
     function_env: list[str] = []
-    """Variables of the environment that reward functions see beside what any Python program needs (PATH, HOME …)."""
+    """Environment variables that reward functions receive, beside those that any Python program needs (PATH, HOME …).
+    """
     function_processes: int = Field(1, gt=0)
-    """How many processes run reward functions side by side; recipes with other functions have as many of their own."""
+    """How many processes run reward functions in parallel. Recipes with other functions have as many of their own."""
     concurrency: int = Field(8, gt=0)
-    """How many groups one worker scores at once, and the most requests that it has open at the judge."""
+    """How many groups one worker scores at once, and the most open requests that it has at the judge."""
 
     _of_aliases: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
@@ -373,7 +380,7 @@ class JudgeSettings(BaseModel):
         )
 
     def for_aliases(self, recipes: Mapping[str, str]) -> JudgeSettings:
-        """These settings, told by which recipe the runs of an alias are judged (`aliases.NAME.reward_recipe`)."""
+        """These settings, told by which recipe the runs of an alias are judged (`aliases.NAME.judge_recipe`)."""
         told = self.model_copy()
         told._of_aliases = dict(recipes)
         return told

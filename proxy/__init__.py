@@ -1,1 +1,3 @@
-"""The product's face: the HTTP server, wire formats, attribution, the engine, versions in service, the command line."""
+"""The server that agents talk to: HTTP, wire formats, attribution, the engine, the versions in service, and the command
+line.
+"""

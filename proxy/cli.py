@@ -1,7 +1,7 @@
-"""The `hone` command: which subcommands there are and where they live.
+"""The `hone` command: its table of subcommands.
 
-Owns: the table of commands, loading each only when it is called, and turning a package's errors into one line.
-Refuses: anything else, and importing more than click: `hone --help` is instant.
+Owns: the table, renamed flags, loading each command only when it is called, printing a package's errors as one line.
+Refuses: importing more than click: `hone --help` is instant.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import click
 
 from proxy.commands.context import ensure_context, with_shared_options
 from recorder.base.errors import explain
+from recorder.base.gc_pause import pause_gc
 from recorder.base.terminal import print_click_error, print_error
 
 if TYPE_CHECKING:
@@ -22,85 +23,97 @@ if TYPE_CHECKING:
 # name → (module:attribute, its line in `hone --help`)
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("proxy.commands.init:init", "Write a hone.toml from what is found on this machine."),
-    "demo": ("proxy.commands.demo:demo", "Let a small agent learn on this machine, in minutes."),
+    "demo": ("proxy.commands.demo:demo", "Train a small agent on this machine, in minutes."),
     "up": ("proxy.commands.programs:up", "Run engine, proxy, judge and learner together."),
     "serve": ("proxy.commands.programs:serve", "Run the proxy."),
     "engine": ("proxy.commands.programs:engine", "Run the engine (vLLM), or show its command line."),
-    "judge": ("judge.commands.worker:judge", "Run the judge: score groups that are ready. Or try it on tricks."),
-    "learn": ("trainer.commands.learn:learn", "Run the learner: train on what the judge has scored."),
+    "judge": ("judge.commands.worker:judge", "Run the judge: score groups that are ready. Or test it with tricks."),
+    "learn": ("trainer.commands.learn:learn", "Run the learner: train on scored groups."),
     "train": ("trainer.commands.train:train", "Run a campaign: train over a list of scenarios."),
     "eval": ("trainer.commands.evaluate:evaluate", "Compare versions on a file of scenarios."),
-    "report": ("trainer.commands.report:report", "Show what a campaign came to, here or as one HTML file."),
-    "scenarios": ("trainer.commands.scenarios:scenarios", "Make lists of scenarios out of recorded runs."),
-    "score": ("judge.commands.score:score", "Judge one group and show how, or all again."),
-    "calibrate": ("judge.commands.calibrate:calibrate", "Hold judges against people's labels."),
+    "report": ("trainer.commands.report:report", "Show the results of a campaign, here or as one HTML file."),
+    "scenarios": (
+        "trainer.commands.scenarios:scenarios",
+        "Make lists of scenarios, from recorded trajectories or with a model.",
+    ),
+    "score": ("judge.commands.score:score", "Judge one group and show how, or rescore all groups."),
+    "calibrate": ("judge.commands.calibrate:calibrate", "Compare judges with people's labels."),
     "status": ("proxy.commands.status:status", "Show what runs, and which versions are in service."),
     "versions": ("proxy.commands.versions:versions", "List the versions of an alias."),
     "promote": ("proxy.commands.versions:promote", "Make a version live."),
     "canary": ("proxy.commands.versions:canary", "Give a version a share of new groups."),
-    "rollback": ("proxy.commands.versions:rollback", "Take the canary away, or go back to the previous live version."),
-    "doctor": ("proxy.commands.doctor:doctor", "Check all that Hone needs, and say what to do."),
+    "rollback": ("proxy.commands.versions:rollback", "Remove the canary, or return to the previous live version."),
+    "doctor": ("proxy.commands.doctor:doctor", "Check everything that Hone needs, and show what to do."),
     "config": ("proxy.commands.status:config", "Show the settings in force and where each came from."),
-    "trajectories": ("recorder.commands.lists:trajectories", "List recorded runs."),
-    "groups": ("recorder.commands.lists:groups", "List groups of runs."),
-    "show": ("recorder.commands.trajectories:show", "Show one run, call or group."),
+    "trajectories": ("recorder.commands.lists:trajectories", "List recorded trajectories."),
+    "groups": ("recorder.commands.lists:groups", "List groups of trajectories."),
+    "show": ("recorder.commands.trajectories:show", "Show one trajectory, call or group."),
     "compare": ("recorder.commands.compare:compare", "Show the attempts of a group side by side."),
-    "review": ("recorder.commands.review:review", "Choose the better of two runs, blind, where it is worth it."),
+    "review": ("recorder.commands.review:review", "Choose the better of two trajectories, blind."),
     "export": ("recorder.commands.trajectories:export", "Print recorded calls or fine-tuning data as JSON lines."),
-    "ledger": ("recorder.commands.trajectories:ledger", "Show why things were left out."),
-    "close": ("recorder.commands.close:close", "End a run or a group now, so that it can be judged."),
-    "delete": ("recorder.commands.trajectories:delete", "Delete recorded runs for good."),
-    "keys": ("recorder.commands.store:keys", "Create, list and revoke keys."),
-    "db": ("recorder.commands.store:db", "Look after the store."),
-    "completion": ("proxy.commands.completion:completion", "Print what makes a shell complete these commands."),
+    "ledger": ("recorder.commands.trajectories:ledger", "Show why things were excluded."),
+    "close": ("recorder.commands.close:close", "End a trajectory or a group now, so that it can be judged."),
+    "delete": ("recorder.commands.trajectories:delete", "Delete recorded trajectories for good."),
+    "keys": ("recorder.commands.store:keys", "Create, list, rotate and revoke keys."),
+    "db": ("recorder.commands.store:db", "Maintain the store: upgrade, check, copy, back up."),
+    "completion": ("proxy.commands.completion:completion", "Print a shell completion script."),
+}
+
+# Flags that have another name today, by command. The error for an old flag names the new one.
+RENAMED_FLAGS: dict[tuple[str, str], str] = {
+    ("trajectories", "--said"): "--search",
+    ("train", "--reward-recipe"): "--judge-recipe",
+    ("eval", "--reward-recipe"): "--judge-recipe",
+    ("scenarios from-traffic", "--runs"): "--trajectories",
 }
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are called."""
+    """A group that imports a command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every command, in the table's order."""
+        """All commands, in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, imported now, with the shared options added."""
+        """The command, imported now, with the shared options."""
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        with pause_gc():
+            command: click.Command = getattr(importlib.import_module(module), attribute)
         return with_shared_options(command)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The commands that begin so, without importing any of them, and the options."""
+        """The commands that begin with `incomplete`, without importing them, and the options."""
         from click.shell_completion import CompletionItem
 
-        found = [CompletionItem(name, help=told) for name, (_, told) in COMMANDS.items() if name.startswith(incomplete)]
-        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+        items = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The table of commands, without importing any of them."""
+        """The table of commands, without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click's, and a misspelt name is met with the nearest known one."""
+        """As click's; the error for an unknown name suggests the nearest known one."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], COMMANDS, 1)
             ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; an expected error becomes one line and its exit code."""
+        """Run the command. An expected error becomes one line and its exit code."""
         shared = ensure_context(ctx)
         try:
             return super().invoke(ctx)
         except click.ClickException as e:
-            print_click_error(e)
+            print_click_error(_with_new_flag(e))
             ctx.exit(e.exit_code)
-        except Exception as e:  # the boundary to the terminal: what is not ours is raised again
+        except Exception as e:  # the boundary to the terminal: unexpected errors are raised again
             explained = explain(e)
             if shared.debug or explained is None:
                 raise
@@ -109,13 +122,22 @@ class LazyGroup(click.Group):
             ctx.exit(exit_code)
 
 
+def _with_new_flag(error: click.ClickException) -> click.ClickException:
+    """For an unknown flag of `RENAMED_FLAGS`, an error that names today's; any other error unchanged."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return error
+    command = error.ctx.command_path.partition(" ")[2]
+    new = RENAMED_FLAGS.get((command, error.option_name))
+    return error if new is None else click.UsageError(f"{error.option_name} is now called {new}.", error.ctx)
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="hone-proxy", prog_name="hone")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """A proxy that agents talk to instead of their model.
+    """A proxy that agents call instead of their model.
 
-    It serves the current LoRA of an open model, records every token, judges what happened, trains the next version and
+    It serves the current LoRA of an open model, records every token, judges trajectories, trains the next version and
     puts it into service.
     """
     ensure_context(ctx)

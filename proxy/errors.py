@@ -1,34 +1,31 @@
-"""Everything that can go wrong in the proxy, as one tree.
+"""The errors of the proxy, as one tree.
 
 ProxyError
-├── ConfigError               hone.toml, the environment or a flag says something that cannot be
-├── StartError                a program that Hone runs (engine, judge …) did not come up
+├── ConfigError               hone.toml, the environment or a flag holds an invalid value
+├── StartError                a program that Hone runs (engine, judge …) did not start
 ├── PortInUse                 another program listens on the port
 ├── EngineError               the engine cannot be used
-│   ├── EngineUnreachable     it does not answer: it may be back in a moment
-│   ├── EngineBroke           it began an answer and did not end it, or sent what is none
-│   └── NoReplica             no engine can serve the version now (503: try again)
-├── AdapterError              an adapter folder that must not be loaded; `code` is the ledger's word for it
-├── ClientGone                the caller hung up before its answer was whole
-└── CallerError               what the caller is told, with a status; a dialect gives it its format
-    ├── EngineSaid            the engine refused the request: its own status and words
-    ├── BadRequest            400: the request says something that cannot be
-    ├── Unauthorized          401: no key, or one that is not in force
-    ├── Forbidden             403: the key, or the place the request comes from, may not do this
-    ├── Missing               404: no such model, route or object
-    ├── WrongMethod           405
-    ├── Conflicting           409: the object is not in a state for that
-    ├── TooLarge              413: the body is larger than `proxy.max_body_bytes`
-    ├── WrongMediaType        415: a changing request that is not application/json
-    ├── TooMany               429: too many tries, or too fast: again after `retry_after_s`
-    ├── Unrecorded            501: a generating route that Hone does not record yet
-    ├── BadGateway            502: the engine broke off
-    └── Unavailable           503: try again after `retry_after_s`
-
-What can go wrong on the far side of the gateway.
-
-UpstreamDown         the MCP server does not answer now; its caller is told, and other servers work on
-  TooManySessions    it does, but not to one caller more
+│   ├── EngineUnreachable     it does not answer; it may be restarting
+│   ├── EngineFailed          it broke off an answer, or sent something that is not an answer
+│   └── NoReplica             no engine can serve the version now (503: retry)
+├── AdapterError              an adapter that must not be loaded; `code` is the ledger's reason
+├── ClientDisconnected        the client hung up before its answer was complete
+├── UpstreamDown              an MCP server behind the gateway does not answer; the other servers work on
+│   └── TooManySessions       it answers, but accepts no further session
+└── CallerError               sent to the caller with a status; a dialect gives it its format
+   ├── EngineRefused         the engine refused the request: its own status and message
+   ├── BadRequest            400: the request is invalid
+   ├── Unauthorized          401: no key, or a key that is not valid now
+   ├── Forbidden             403: the key, or the place the request comes from, does not allow this
+   ├── UnknownObject         404: no such model, route or object
+   ├── WrongMethod           405: the route does not take this method
+   ├── StateConflict         409: the object's state does not allow this
+   ├── TooLarge              413: the body is larger than `proxy.max_body_bytes`
+   ├── WrongMediaType        415: a changing request that is not application/json
+   ├── TooMany               429: too many requests; retry after `retry_after_s`
+   ├── UnrecordedRoute       501: a generating route that Hone does not record
+   ├── BadGateway            502: the engine broke off
+   └── Unavailable           503: retry after `retry_after_s`
 """
 
 from __future__ import annotations
@@ -37,17 +34,17 @@ from recorder.base.errors import MISCONFIGURED, HoneError
 
 
 class ProxyError(HoneError):
-    """Base of all errors of this package. The message says what, where and what to do."""
+    """Base of all errors of this package. The message says what happened, to which object, and what to do."""
 
 
 class ConfigError(ProxyError):
-    """A setting is unknown, malformed or contradicts another."""
+    """A setting is unknown, malformed or contradicts another one."""
 
     exit_code = MISCONFIGURED
 
 
 class StartError(ProxyError):
-    """A program that Hone runs did not come up."""
+    """A program that Hone runs did not start."""
 
 
 class PortInUse(ProxyError):
@@ -63,17 +60,17 @@ class EngineUnreachable(EngineError):
 
 
 class EngineFailed(EngineError):
-    """The engine began an answer and did not end it, or sent something that is no answer."""
+    """The engine broke off an answer, or sent something that is not an answer."""
 
 
 class NoReplica(EngineError):
-    """No engine can serve the version at this moment."""
+    """No engine can serve the version now."""
 
     retry_after_s = 1
 
 
 class AdapterError(ProxyError):
-    """An adapter must not be loaded, or did not prove to be what it claims."""
+    """An adapter must not be loaded, or failed its checks. `code` is the ledger's reason."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -81,11 +78,11 @@ class AdapterError(ProxyError):
 
 
 class ClientDisconnected(ProxyError):
-    """The caller hung up before its answer was whole."""
+    """The client hung up before its answer was complete."""
 
 
 class CallerError(ProxyError):
-    """Something the caller is told. `param` names the field at fault, `code` is OpenAI's word for the fault."""
+    """An error that is sent to the caller. `param` names the field at fault, `code` is OpenAI's code of the fault."""
 
     status = 400
     kind = "invalid_request_error"  # OpenAI's `type`
@@ -99,7 +96,7 @@ class CallerError(ProxyError):
 
 
 class EngineRefused(CallerError):
-    """The engine refused the request itself: its status and its words."""
+    """The engine refused the request: its status and its message."""
 
     def __init__(
         self, message: str, *, status: int, kind: str, param: str | None = None, code: str | None = None
@@ -110,11 +107,11 @@ class EngineRefused(CallerError):
 
 
 class BadRequest(CallerError):
-    """The request says something that cannot be."""
+    """The request is invalid."""
 
 
 class Unauthorized(CallerError):
-    """There is no key, or one that is not in force."""
+    """The request has no key, or a key that is not valid now."""
 
     status = 401
     kind = "authentication_error"
@@ -122,7 +119,7 @@ class Unauthorized(CallerError):
 
 
 class Forbidden(CallerError):
-    """The key, or the place the request comes from, may not do this."""
+    """The key, or the place the request comes from, does not allow this."""
 
     status = 403
     kind = "permission_error"
@@ -145,7 +142,7 @@ class WrongMethod(CallerError):
 
 
 class StateConflict(CallerError):
-    """The object is not in a state for that."""
+    """The object's state does not allow this."""
 
     status = 409
     kind = "conflict_error"
@@ -167,7 +164,7 @@ class WrongMediaType(CallerError):
 
 
 class TooMany(CallerError):
-    """Too many tries in a short time."""
+    """Too many requests in a short time."""
 
     status = 429
     kind = "rate_limit_error"
@@ -179,7 +176,7 @@ class TooMany(CallerError):
 
 
 class UnrecordedRoute(CallerError):
-    """A generating route that Hone does not record yet."""
+    """A generating route that Hone does not record."""
 
     status = 501
     kind = "not_implemented_error"
@@ -195,7 +192,7 @@ class BadGateway(CallerError):
 
 
 class Unavailable(CallerError):
-    """Try again later."""
+    """The service is unavailable now; the caller should retry."""
 
     status = 503
     kind = "server_error"
@@ -208,4 +205,4 @@ class UpstreamDown(ProxyError):
 
 
 class TooManySessions(UpstreamDown):
-    """An MCP server has as many sessions as it may have."""
+    """An MCP server has reached its limit of sessions."""

@@ -1,7 +1,7 @@
-"""What `/metrics` shows, in Prometheus' words.
+"""The proxy's own metrics on `/metrics`, in Prometheus' text format.
 
-Owns: the figures, as plain numbers that only the event loop touches (prometheus_client's own counters lock, and cost a
-call 20 µs), and their names and labels when they are asked for. Refuses: deciding anything by them.
+Owns: their counts, names and labels. The counts are plain numbers that only the event loop changes, because
+prometheus_client's counters lock and cost 20 µs a call. Refuses: figures of the store (`proxy.store_metrics`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from recorder.capture.recorder import Recorder
 CONTENT_TYPE = b"text/plain; version=1.0.0; charset=utf-8"
 _SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _COMMIT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
-# Why a call, or a tool's, is on no record. Shown from the start, as 0: Prometheus does not see the rise of a count that
-# begins at 1.
+# Why a call or a tool call was not recorded. Exported as 0 from the start: Prometheus sees no increase in a counter
+# that begins at 1.
 _UNRECORDED = tuple(f"{of}{why}" for of in ("", "tool_") for why in ("attribution", "store", "timeout"))
 
 
@@ -101,17 +101,17 @@ class Metrics(Collector):
         self._sessions[server] = count
 
     def shadow_turn(self, alias: str, outcome: str) -> None:
-        """Count a run that was drawn to have a turn answered again, by what became of that."""
+        """Count a trajectory that was drawn for shadow answers, by the outcome."""
         self._shadow_turns[alias, outcome] += 1
 
     def shadow_answer(self, alias: str, state: str, prompt: int = 0, sampled: int = 0) -> None:
-        """Count a further answer to a turn, and its tokens."""
+        """Count a shadow answer and its tokens."""
         self._shadow_answers[alias, state] += 1
         self._shadow_tokens[alias, "prompt"] += prompt
         self._shadow_tokens[alias, "sampled"] += sampled
 
     def judge_call(self, alias: str, state: str) -> None:
-        """Count a request of a judge to an alias's base."""
+        """Count a judge's request to an alias's base model."""
         self._judge_calls[alias, state] += 1
 
     def committed(self, seconds: float) -> None:
@@ -123,66 +123,64 @@ class Metrics(Collector):
         self._unrecorded[why] += 1
 
     def late(self) -> None:
-        """Count an answer that did not wait for its commit any longer. It may be recorded yet."""
+        """Count an answer that was sent before its commit. It may still be recorded."""
         self._late += 1
 
     def fell_back(self, alias: str, model: str) -> None:
-        """Count a call that a provider's model was asked to answer in the engine's place."""
+        """Count a call that was sent to a provider's model because no engine could answer."""
         self._fallbacks[alias, model] += 1
 
     def refused(self, status: int) -> None:
-        """Count an error that Hone answered itself."""
+        """Count an error response that came from Hone itself."""
         self._refused[str(status)] += 1
 
     def text(self) -> bytes:
-        """Everything in Prometheus' text format."""
+        """All metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """The figures as Prometheus' families."""
-        calls = CounterMetricFamily(
-            "hone_calls", "Calls by what became of them.", labels=["dialect", "version", "state"]
-        )
+        """The metrics as Prometheus families."""
+        calls = CounterMetricFamily("hone_calls", "Calls by outcome.", labels=["dialect", "version", "state"])
         for labels, count in self._calls.items():
             calls.add_metric(labels, count)
         yield calls
         fallbacks = CounterMetricFamily(
-            "hone_fallbacks", "Calls that another provider's model was asked to answer.", labels=["alias", "model"]
+            "hone_fallbacks", "Calls sent to an alias's fallback model.", labels=["alias", "model"]
         )
         for pair, count in self._fallbacks.items():
             fallbacks.add_metric(pair, count)
         yield fallbacks
         yield _counted("hone_tokens", "Tokens by kind.", "kind", self._tokens)
-        yield _counted("hone_refused_requests", "Calls answered with an error by Hone itself.", "status", self._refused)
+        yield _counted("hone_refused_requests", "Error responses that came from Hone itself.", "status", self._refused)
         yield _counted(
             "hone_unrecorded_calls",
-            "Calls that were served although they could not be recorded. Anything but 0 is an alarm.",
+            "Calls that were served but could not be recorded. Any value but 0 is an alarm.",
             "why",
             self._unrecorded,
         )
-        yield _timed("hone_call_seconds", "From a request to the end of its answer.", self._seconds)
-        yield _timed("hone_first_token_seconds", "From a streamed request to its first token.", self._first)
+        yield _timed("hone_call_seconds", "Time from a request to the end of its answer.", self._seconds)
+        yield _timed("hone_first_token_seconds", "Time from a streamed request to its first token.", self._first)
         commit = HistogramMetricFamily(
-            "hone_commit_wait_seconds", "How long the end of an answer waited for its turn to be committed."
+            "hone_commit_wait_seconds", "Time from the end of an answer until its call was committed."
         )
         self._commit.add_to(commit, [])
         yield commit
         yield from self._of_shadows()
-        asked = CounterMetricFamily(
-            "hone_judge_calls", "Requests of the judge `base`. Apart from `hone_calls`.", labels=["alias", "state"]
+        judge_calls = CounterMetricFamily(
+            "hone_judge_calls", "Requests of the judge `base`. Not counted in `hone_calls`.", labels=["alias", "state"]
         )
         for pair, count in self._judge_calls.items():
-            asked.add_metric(pair, count)
-        yield asked
+            judge_calls.add_metric(pair, count)
+        yield judge_calls
         yield from self._of_tools()
         yield from self._recorders()
 
     def _of_shadows(self) -> Iterator[Metric]:
-        """What answering live turns again comes to. Apart from `hone_calls` and `hone_tokens`, which are agents'."""
+        """Shadow answers. `hone_calls` and `hone_tokens` count agents' calls only."""
         figures = (
-            ("hone_shadow_turns", "Live runs drawn to have a turn answered again.", "outcome", self._shadow_turns),
-            ("hone_shadow_answers", "Further answers to live turns.", "state", self._shadow_answers),
-            ("hone_shadow_tokens", "Tokens of further answers by kind.", "kind", self._shadow_tokens),
+            ("hone_shadow_calls", "Live trajectories drawn for shadow answers.", "outcome", self._shadow_turns),
+            ("hone_shadow_answers", "Shadow answers.", "state", self._shadow_answers),
+            ("hone_shadow_tokens", "Tokens of shadow answers by kind.", "kind", self._shadow_tokens),
         )
         for name, what, label, counts in figures:
             family = CounterMetricFamily(name, what, labels=["alias", label])
@@ -192,16 +190,18 @@ class Metrics(Collector):
 
     def _of_tools(self) -> Iterator[Metric]:
         calls = CounterMetricFamily(
-            "hone_tool_calls", "Tool calls through the gateway by what became of them.", labels=["server", "state"]
+            "hone_tool_calls", "Tool calls through the gateway by outcome.", labels=["server", "state"]
         )
         for labels, count in self._tools.items():
             calls.add_metric(labels, count)
         yield calls
-        seconds = HistogramMetricFamily("hone_tool_call_seconds", "From a tool call to its result.", labels=["server"])
+        seconds = HistogramMetricFamily(
+            "hone_tool_call_seconds", "Time from a tool call to its result.", labels=["server"]
+        )
         for server, histogram in self._tool_seconds.items():
             histogram.add_to(seconds, [server])
         yield seconds
-        up = GaugeMetricFamily("hone_mcp_server_up", "Whether an MCP server answers.", labels=["server"])
+        up = GaugeMetricFamily("hone_mcp_server_up", "1 while an MCP server answers.", labels=["server"])
         for server, answers in self._servers.items():
             up.add_metric([server], float(answers))
         yield up
@@ -211,23 +211,23 @@ class Metrics(Collector):
         yield sessions
 
     def _recorders(self) -> Iterator[Metric]:
-        """The recorder's own counts."""
+        """The recorder's counts."""
         stats = self._recorder.stats()
-        yield GaugeMetricFamily("hone_queue_turns", "Turns that wait for their commit.", stats.queued_turns)
-        yield GaugeMetricFamily("hone_queue_bytes", "Bytes of turns that wait.", stats.queued_bytes)
+        yield GaugeMetricFamily("hone_queue_calls", "Calls that wait for their commit.", stats.queued_turns)
+        yield GaugeMetricFamily("hone_queue_bytes", "Bytes of calls that wait for their commit.", stats.queued_bytes)
         yield CounterMetricFamily("hone_commits", "Commits.", stats.commits)
-        yield CounterMetricFamily("hone_committed_turns", "Turns committed.", stats.committed_turns)
+        yield CounterMetricFamily("hone_committed_calls", "Calls committed.", stats.committed_turns)
         yield CounterMetricFamily("hone_failed_commits", "Commits that failed.", stats.failed_commits)
         yield GaugeMetricFamily(
             "hone_recording",
-            "Whether calls can be recorded now. 0 is an alarm.",
+            "1 while calls can be recorded. 0 is an alarm.",
             float(self._recorder.trouble() is None),
         )
-        yield CounterMetricFamily("hone_store_alarms", "Times that nothing could be recorded.", stats.alarms)
+        yield CounterMetricFamily("hone_store_alarms", "How often the store became unable to record.", stats.alarms)
         yield CounterMetricFamily(
-            "hone_late_calls", "Answers that were given before their turn was committed.", self._late
+            "hone_late_calls", "Answers that were sent before their call was committed.", self._late
         )
-        yield CounterMetricFamily("hone_uncommitted_turns", "Turns whose commit failed.", stats.unrecorded_turns)
+        yield CounterMetricFamily("hone_uncommitted_calls", "Calls whose commit failed.", stats.unrecorded_turns)
 
 
 def _counted(name: str, what: str, label: str, counts: Counter[str]) -> CounterMetricFamily:

@@ -1,7 +1,7 @@
-"""What `/metrics` shows of the store: groups, rewards, steps, versions, gates, engines, the learner and the judge.
+"""Metrics of the store on `/metrics`: groups, rewards, steps, versions, gates, engines, the learner and the judge.
 
-Owns: these families, and asking the store at most every `EVERY_S`, however often the page is read. Refuses: the
-proxy's own figures (`proxy.metrics`). All proxies of a store show the same: take one, or the maximum, not the sum.
+Owns: these families, and reading the store at most every `EVERY_S` seconds however often `/metrics` is read. Refuses:
+the proxy's own metrics (`proxy.metrics`). All proxies of a store export the same values: take the maximum, not the sum.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from recorder.views.status.figures import ProjectFigures, load_figures
 
 EVERY_S: Final = 5.0
 _TRAINER: Final = "trainer:"
-# Shown from the start, as 0: Prometheus does not see the rise of a count that begins at 1.
+# Exported as 0 from the start: Prometheus sees no increase in a counter that begins at 1.
 _MOVES: Final = ("gate", "promote", "rollback", "canary_ended", "rejected")
 
 log = logging.getLogger(__name__)
 
 
 class StoreMetrics(Collector):
-    """One project's figures. One an app."""
+    """The metrics of one project. An app has one."""
 
     def __init__(self, project: Project, settings: RecorderSettings) -> None:
         self._project = project
@@ -49,28 +49,28 @@ class StoreMetrics(Collector):
         self._workers: dict[str, int] = {}
         self._engines: Counter[str] = Counter()  # by state
         self._unindexed = 0
-        self._asked_at = float("-inf")
+        self._read_at = float("-inf")
         self._failing = RateLimitedLog(log)
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
     async def text(self) -> bytes:
-        """Everything in Prometheus' text format; nothing while the store does not answer."""
-        if time.monotonic() - self._asked_at >= EVERY_S:
-            self._asked_at = time.monotonic()
+        """All metrics in Prometheus' text format; empty while the store does not answer."""
+        if time.monotonic() - self._read_at >= EVERY_S:
+            self._read_at = time.monotonic()
             try:
-                await self._ask()
+                await self._read()
             except StoreError as e:
                 self._figures = None
-                self._failing(logging.WARNING, "/metrics shows nothing of the store: %s", e)
+                self._failing(logging.WARNING, "/metrics has no figures of the store now: %s", e)
         return generate_latest(self._registry)
 
-    async def _ask(self) -> None:
-        found = await load_figures(self._project, self._settings)
-        held = [lease.name for lease in await leases.list_holders(self._project)]
+    async def _read(self) -> None:
+        figures = await load_figures(self._project, self._settings)
+        holders = [lease.name for lease in await leases.list_holders(self._project)]
         self._workers = {
-            "judge": sum(name.startswith(leases.JUDGE) for name in held),
-            "trainer": sum(name.startswith(_TRAINER) for name in held),
+            "judge": sum(name.startswith(leases.JUDGE) for name in holders),
+            "trainer": sum(name.startswith(_TRAINER) for name in holders),
         }
         live = await get_versions(self._project, [VersionState.LIVE])
         self._live = {version.alias_name: version.number for version in live}
@@ -78,17 +78,17 @@ class StoreMetrics(Collector):
         self._unindexed = await count_queued(self._project)
         self._moves = {(alias, move): 0 for alias in self._live for move in _MOVES}
         self._moves |= await count_moves(self._project)
-        self._figures = found
+        self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
-        """The figures as Prometheus' families."""
-        found = self._figures
-        if found is None:
+        """The metrics as Prometheus families."""
+        figures = self._figures
+        if figures is None:
             return
-        yield from _of_groups(found)
-        yield from _of_learning(found)
-        yield from _of_judges(found)
-        live = GaugeMetricFamily("hone_live_version", "The number of the version in service.", labels=["alias"])
+        yield from _of_groups(figures)
+        yield from _of_learning(figures)
+        yield from _of_judges(figures)
+        live = GaugeMetricFamily("hone_live_version", "The number of the live version.", labels=["alias"])
         for alias, number in self._live.items():
             live.add_metric([alias], number)
         yield live
@@ -96,87 +96,101 @@ class StoreMetrics(Collector):
         for kind, count in self._workers.items():
             workers.add_metric([kind], count)
         yield workers
-        engines = GaugeMetricFamily("hone_engines", "Engines by what the proxies found of them.", labels=["state"])
+        engines = GaugeMetricFamily("hone_engines", "Engines by the state that proxies observed.", labels=["state"])
         for state in get_args(ReplicaState):
             engines.add_metric([state], self._engines[state])
         yield engines
         yield _moved(self._moves)
-        behind = f"Calls that full-text search does not find yet, counted up to {MOST_COUNTED}."
+        behind = f"Calls that are not in the full-text index yet, counted up to {MOST_COUNTED}."
         yield GaugeMetricFamily("hone_unindexed_calls", behind, self._unindexed)
 
 
 def _moved(counts: Mapping[tuple[str, str], int]) -> Metric:
-    what = "Decisions about versions, as `hone versions --moves` tells them."
+    what = "Decisions about versions, as `hone versions --moves` lists them."
     moves = CounterMetricFamily("hone_moves", what, labels=["alias", "move"])
     for labels, count in counts.items():
         moves.add_metric(labels, count)
     return moves
 
 
-def _of_groups(found: ProjectFigures) -> Iterator[Metric]:
+def _of_groups(figures: ProjectFigures) -> Iterator[Metric]:
     groups = GaugeMetricFamily("hone_groups", "Groups by state.", labels=["state"])
     for state in GroupState:
-        groups.add_metric([state], found.waiting.groups.get(state, 0))
+        groups.add_metric([state], figures.waiting.groups.get(state, 0))
     yield groups
-    due = GaugeMetricFamily("hone_groups_due_seconds", "Until time moves the next group of a state.", labels=["state"])
-    for waiting_in in found.waiting.due:
-        due.add_metric([waiting_in], found.waiting.in_s(waiting_in) or 0.0)
+    due = GaugeMetricFamily(
+        "hone_groups_due_seconds",
+        "Seconds until the next group of a state changes its state by time.",
+        labels=["state"],
+    )
+    for waiting_in in figures.waiting.due:
+        due.add_metric([waiting_in], figures.waiting.in_s(waiting_in) or 0.0)
     yield due
-    yield GaugeMetricFamily("hone_open_runs", "Runs that have not ended.", found.waiting.runs_open)
-    yield GaugeMetricFamily("hone_trained_runs", "Runs that versions were trained on.", found.trained)
-    left = GaugeMetricFamily("hone_left_out_runs", "Runs that were left out, by the ledger's code.", labels=["code"])
-    for code, count in found.left_out.items():
-        left.add_metric([code], count)
-    yield left
-    unscored = GaugeMetricFamily("hone_unscored_groups", "Groups that could not be judged, by why.", labels=["code"])
-    for one in found.troubles:
+    yield GaugeMetricFamily(
+        "hone_open_trajectories", "Trajectories that have not ended.", figures.waiting.open_trajectories
+    )
+    yield GaugeMetricFamily("hone_trained_trajectories", "Trajectories that versions were trained on.", figures.trained)
+    excluded = GaugeMetricFamily("hone_excluded_trajectories", "Excluded trajectories by ledger code.", labels=["code"])
+    for code, count in figures.excluded.items():
+        excluded.add_metric([code], count)
+    yield excluded
+    unscored = GaugeMetricFamily("hone_unscored_groups", "Groups that could not be judged, by reason.", labels=["code"])
+    for one in figures.troubles:
         unscored.add_metric([one.code], one.groups)
     yield unscored
 
 
-def _of_judges(found: ProjectFigures) -> Iterator[Metric]:
-    what = "How far the judge and the strong one agree: mean tau-b over the newest groups that both judged."
-    agree = GaugeMetricFamily("hone_judges_agreement", what, labels=["alias", "recipe"])
+def _of_judges(figures: ProjectFigures) -> Iterator[Metric]:
+    what = "Agreement of the judge with the strong judge: mean tau-b over the newest groups that both judged."
+    agree = GaugeMetricFamily("hone_judge_agreement", what, labels=["alias", "recipe"])
     drift = GaugeMetricFamily(
-        "hone_judge_drift", "1: they agree too little, and the strong one scores.", labels=["alias", "recipe"]
+        "hone_judge_drift", "1: their agreement is too low, and the strong judge scores.", labels=["alias", "recipe"]
     )
-    for one in found.judges:
+    for one in figures.judges:
         if one.mean is not None:
             agree.add_metric([one.alias, one.recipe], one.mean)
         drift.add_metric([one.alias, one.recipe], float(one.scores == STRONG))
     yield from (agree, drift)
 
 
-def _of_learning(found: ProjectFigures) -> Iterator[Metric]:
-    reward = GaugeMetricFamily("hone_reward_mean", "Mean reward of the newest runs.", labels=["alias", "version"])
-    rewarded = GaugeMetricFamily("hone_rewarded_runs", "How many runs that is over.", labels=["alias", "version"])
-    for of in found.rewards:
+def _of_learning(figures: ProjectFigures) -> Iterator[Metric]:
+    reward = GaugeMetricFamily(
+        "hone_reward_mean", "Mean reward of the newest trajectories.", labels=["alias", "version"]
+    )
+    rewarded = GaugeMetricFamily(
+        "hone_rewarded_trajectories", "The number of trajectories in hone_reward_mean.", labels=["alias", "version"]
+    )
+    for of in figures.rewards:
         reward.add_metric([of.alias, of.version], of.mean)
-        rewarded.add_metric([of.alias, of.version], of.runs)
+        rewarded.add_metric([of.alias, of.version], of.trajectories)
     yield from (reward, rewarded)
     steps = GaugeMetricFamily("hone_steps", "Steps by state.", labels=["alias", "state"])
-    for step in found.steps:
+    for step in figures.steps:
         for state, count in step.counts.items():
             steps.add_metric([step.alias, state], count)
     yield steps
-    last = GaugeMetricFamily("hone_last_step", "The trainer's figures of the newest step.", labels=["alias", "figure"])
-    for step in found.steps:
+    last = GaugeMetricFamily("hone_last_step", "The trainer's figures for the newest step.", labels=["alias", "figure"])
+    for step in figures.steps:
         for name, value in step.metrics.items():
             if isinstance(value, int | float):
                 last.add_metric([step.alias, name], value)
     yield last
     versions = GaugeMetricFamily("hone_versions", "Versions by state.", labels=["alias", "state"])
-    for (alias, state), count in found.versions.items():
+    for (alias, state), count in figures.versions.items():
         versions.add_metric([alias, state], count)
     yield versions
     gate = GaugeMetricFamily(
-        "hone_undecided_seconds",
-        "How long a version has been in its state before a decision.",
+        "hone_pending_version_seconds",
+        "Time that a version has waited for a decision, in its state.",
         labels=["alias", "version", "state"],
     )
-    for one in found.undecided:
-        gate.add_metric([parse_name(one.version)[0], one.version, one.state], found.at - one.since)
+    for one in figures.undecided:
+        gate.add_metric([parse_name(one.version)[0], one.version, one.state], figures.at - one.since)
     yield gate
-    spent = found.spent_today
+    spent = figures.spent_today
     yield GaugeMetricFamily("hone_judge_tokens_today", "Tokens that the judge used today.", spent.tokens)
-    yield GaugeMetricFamily("hone_judge_usd_today", "What it cost, where prices are known.", spent.cost_usd or 0.0)
+    yield GaugeMetricFamily(
+        "hone_judge_usd_today",
+        "What the judge cost today in US dollars, as far as prices are known.",
+        spent.cost_usd or 0.0,
+    )

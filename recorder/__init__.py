@@ -1,4 +1,4 @@
-"""The ground floor: the schema and the store, lineage, groups, and what is exported from them.
+"""The record: the store and its schema, captured calls, groups, the work queue, search, views and maintenance.
 
-Imports no other package of Hone, and never torch, vllm or transformers.
+Every other package imports this one. It imports no other package of Hone, and never torch, vllm or transformers.
 """

@@ -1,23 +1,23 @@
-"""Everything that can go wrong in the recorder, as one tree.
+"""All errors of the recorder, as one tree.
 
 RecorderError
-├── StoreError                the store cannot be opened, is locked, is full
-│   ├── SchemaMismatch        the store was written by another version of Hone
+├── StoreError                the store cannot be opened, is locked or is full
+│   ├── SchemaMismatch        another version of Hone wrote the store
 │   └── StoreUnavailable      a commit failed or took too long
-│       ├── RolledBack        for certain nothing of it was committed: it may be run again
-│       └── TooSlow           a read took longer than whoever asked may take
+│       ├── RolledBack        nothing was committed: the write may be repeated
+│       └── TooSlow           a read exceeded its time limit
 ├── NotFound                  no such object
-├── Conflict                  a guarded change met another state than it expected
-│   ├── LeaseLost             the holder's lease ran out and somebody else took over
-│   └── Undecided             a version of the alias waits for its decision: no step begins before
-├── Stale                     something was deleted since a write was prepared
-├── NotOwn                    a run that another key made
-├── InvalidId                 an id from outside that does not have the allowed form
-├── FilterInvalid             a list was asked to be narrowed by what it does not know
-├── RubricInvalid             a list of criteria that no reward could be made of
-├── ModelFailed               a model that is asked gives no answer: away, broken, too slow, or it refuses
-├── ReplyUnreadable           a model's reply in which no JSON document can be found
-└── CorruptRecord             stored bytes that contradict their own lengths or hashes
+├── Conflict                  a guarded change found another state than it requires
+│   ├── LeaseLost             the lease expired and another owner took over
+│   └── VersionPending        a version of the alias is not decided yet, so no step may begin
+├── StalePreparation          something was deleted after a write was prepared
+├── NotOwner                  the trajectory belongs to another key
+├── InvalidId                 an external id has a form that is not allowed
+├── FilterInvalid             a list has no such filter, or the filter no such value
+├── RubricInvalid             a rubric that cannot produce a reward
+├── ModelFailed               a model gave no answer: unreachable, too slow, or it refused
+├── ReplyUnreadable           a model's reply contains no JSON document
+└── CorruptRecord             stored bytes contradict their own lengths or hashes
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class StoreUnavailable(StoreError):
 
 
 class RolledBack(StoreUnavailable):
-    """The database was away, or ended a transaction. Nothing of it is committed or will be: it may be run again."""
+    """The database was unavailable or ended a transaction. Nothing is committed or will be: it may be run again."""
 
 
 class TooSlow(StoreUnavailable):
-    """A read that had a limit was ended by it. Asked for less, or at a quieter time, it may end by itself."""
+    """A read exceeded its time limit. A smaller read, or the same at a quieter time, may succeed."""
 
 
 class NotFound(RecorderError):
@@ -59,19 +59,19 @@ class NotFound(RecorderError):
 
 
 class Conflict(RecorderError):
-    """An object was not in the state that the change requires."""
+    """An object is not in the state that the change requires."""
 
 
 class LeaseLost(Conflict):
-    """The lease ran out and another owner holds the object."""
+    """The lease expired and another owner holds the object."""
 
 
 class VersionPending(Conflict):
-    """A version of the alias is made, and neither live nor given up: no step begins before it is."""
+    """A version of the alias exists and is not decided yet, so no step may begin."""
 
 
 class StalePreparation(RecorderError):
-    """What a write was prepared from was deleted meanwhile, or something was: it has to be prepared anew."""
+    """Something was deleted after a write was prepared, so it has to be prepared again."""
 
     def __init__(self, deletions: Mapping[str, int]) -> None:
         super().__init__("something was deleted from the store meanwhile")
@@ -79,7 +79,7 @@ class StalePreparation(RecorderError):
 
 
 class NotOwner(RecorderError):
-    """A run was named that another key made."""
+    """A call named a trajectory that belongs to another key."""
 
 
 class InvalidId(RecorderError):
@@ -87,7 +87,7 @@ class InvalidId(RecorderError):
 
 
 class FilterInvalid(RecorderError):
-    """No list is narrowed by this word, or not by this value of it. `word`: which one."""
+    """A list has no such filter, or the filter does not accept this value. `word`: the filter."""
 
     def __init__(self, message: str, word: str) -> None:
         super().__init__(message)
@@ -95,7 +95,9 @@ class FilterInvalid(RecorderError):
 
 
 class RubricInvalid(RecorderError):
-    """A scenario's criteria cannot be judged, or could earn nothing. `place`: of the one at fault, from 1."""
+    """A scenario's criteria cannot be judged or cannot produce a reward. `place`: the position of the invalid one, from
+    1.
+    """
 
     def __init__(self, message: str, place: int | None = None) -> None:
         super().__init__(message)
@@ -116,7 +118,7 @@ class ModelFailed(RecorderError):
 
 
 class ReplyUnreadable(RecorderError):
-    """A reply is empty, endless, all thoughts, or no JSON anywhere near. Whoever asked may ask again."""
+    """A reply is empty, too long, only thinking, or contains no JSON. The caller may send the request again."""
 
 
 class CorruptRecord(RecorderError):

@@ -1,4 +1,4 @@
-"""The state machines of everything that has a state, as tables of allowed transitions.
+"""The state machines of all stateful objects, as tables of allowed transitions.
 
 Owns: the names of states and which may follow which. Refuses: storage. `recorder.store.transitions` enforces these
 tables with guarded UPDATEs; no other module changes a state.
@@ -14,18 +14,18 @@ class CallState(StrEnum):
     """One model request and its response."""
 
     OPEN = "open"
-    COMPLETE = "complete"  # the engine finished every choice, whoever hung up later
-    ABORTED = "aborted"  # the client went before; what was sampled is kept and not trained
+    COMPLETE = "complete"  # the engine finished every choice, even if the client hung up later
+    ABORTED = "aborted"  # the client hung up before; what was sampled is kept and not trained on
     ERRORED = "errored"  # engine, network or Hone's own fault
 
 
 class TrajectoryState(StrEnum):
-    """One run of an agent."""
+    """The recorded episode of one agent."""
 
     OPEN = "open"
     COMPLETED = "completed"  # the agent ended, however badly
     ERRORED = "errored"  # the fault was not the agent's: never judged, never trained
-    ABANDONED = "abandoned"  # replaced by a new attempt, or given up by its owner
+    ABANDONED = "abandoned"  # replaced by a new attempt, or abandoned by its owner
     SEALED_LATE = "sealed-late"  # still open when its group had to close without it
 
 
@@ -60,7 +60,7 @@ class VersionState(StrEnum):
 
 
 class CampaignState(StrEnum):
-    """Training over a list of scenarios that Hone runs itself."""
+    """Training over a list of scenarios that Hone attempts itself."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -69,7 +69,7 @@ class CampaignState(StrEnum):
 
 
 class AttemptState(StrEnum):
-    """One run of the agent on one scenario of a campaign."""
+    """One try of a campaign at a scenario."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -106,29 +106,29 @@ class Origin(StrEnum):
 
 
 class CallKind(StrEnum):
-    """Whether a call belongs to the agent's main path or to a side errand."""
+    """Whether a call belongs to the agent's main path, is an auxiliary call or a sub-agent's."""
 
     MAIN = "main"
     AUX = "aux"  # a title, a summary: never trained on
-    SUB = "sub"  # a sub-agent's: trained with its run's advantage, and never what the judge sees last
+    SUB = "sub"  # a sub-agent's: trained with its trajectory's advantage, and never what the judge sees last
 
 
 class ToolOutcome(StrEnum):
-    """What became of a tool call that went through the gateway."""
+    """The outcome of a tool call that went through the gateway."""
 
     COMPLETE = "complete"
-    FAILED = "failed"  # the tool answered, and said that it failed
+    FAILED = "failed"  # the tool answered, and reported that it failed
     ERRORED = "errored"  # there is no answer of the tool: its server is down or slow, or refused the request
     INPUT_REQUIRED = "input_required"  # the tool asks its caller something first; the answer comes as a further call
     ABORTED = "aborted"  # the caller did not wait
 
 
 class Confidence(StrEnum):
-    """How surely a call was attributed to its trajectory."""
+    """The confidence with which a call was attributed to its trajectory."""
 
     STATED = "stated"  # the caller named the trajectory (path, key, header)
     EXACT = "exact"  # it follows from ids or text that only this trajectory holds
-    NEW = "new"  # a first turn that opens a trajectory
+    NEW = "new"  # a first call that opens a trajectory
     HINT = "hint"  # recorded, not trained
     AMBIGUOUS = "ambiguous"  # recorded, not trained
 
@@ -149,22 +149,22 @@ CALL: Mapping[CallState, frozenset[CallState]] = {
 }
 
 GROUP: Mapping[GroupState, frozenset[GroupState]] = {
-    # ready … left out → trained: its version was rolled back, the group went on, and the version is made live again
+    # ready … left_out → trained: its version was rolled back, the group continued, and the version is made live again
     GroupState.OPEN: frozenset({GroupState.READY, GroupState.LEFT_OUT}),
     GroupState.READY: frozenset({GroupState.JUDGING, GroupState.LEFT_OUT, GroupState.TRAINED}),
     GroupState.JUDGING: frozenset(
         {GroupState.SCORED, GroupState.UNSCORED, GroupState.READY, GroupState.LEFT_OUT, GroupState.TRAINED}
     ),
     GroupState.UNSCORED: frozenset({GroupState.JUDGING, GroupState.LEFT_OUT, GroupState.TRAINED}),
-    # scored → judging: a new recipe, or feedback that arrived, scores the group again
+    # scored → judging: a new recipe, or new feedback, scores the group again
     GroupState.SCORED: frozenset({GroupState.TRAINING, GroupState.JUDGING, GroupState.LEFT_OUT, GroupState.TRAINED}),
     # training → scored: the trainer died and its lease ran out
     GroupState.TRAINING: frozenset({GroupState.TRIED, GroupState.SCORED, GroupState.LEFT_OUT, GroupState.TRAINED}),
-    # tried → scored: the version came to nothing through no fault of what it was trained on
+    # tried → scored: the version never went live, through no fault of its groups
     GroupState.TRIED: frozenset({GroupState.TRAINED, GroupState.SCORED, GroupState.LEFT_OUT}),
-    # trained → left out: its version was rolled back
+    # trained → left_out: its version was rolled back
     GroupState.TRAINED: frozenset({GroupState.LEFT_OUT}),
-    # left out → judging: a person asked for it anew, because its version was at fault, or what its score said
+    # left_out → judging: a person requested a rescore, because its version or its score was at fault
     GroupState.LEFT_OUT: frozenset({GroupState.JUDGING, GroupState.TRAINED}),
 }
 

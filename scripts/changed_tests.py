@@ -1,16 +1,17 @@
-"""The quick tests of what changed, chosen by folders and imports, and run.
+"""Choose the quick tests of the changed files by folders and imports, and run them.
 
-    python -m scripts.changed_tests [--since REVISION] -- PYTEST'S ARGUMENTS            (`make quick`)
+    python -m scripts.changed_tests [--since REVISION] -- PYTEST ARGUMENTS            (`make quick`)
 
-What changed: the working tree, new files included, against the merge base with the upstream branch. Without an upstream
-branch, or where nothing differs from it, against the commit before HEAD. `--since` names another revision.
+Changed files: those of the working tree, new files included, that differ from the merge base with the upstream branch.
+Without an upstream branch, or where nothing differs from it, from the commit before HEAD. `--since` names another
+revision.
 
-Which tests: a test file that changed; the test files of the folder that mirrors a changed file's folder; those that
-import a changed module; those that import it over one other module or test helper, then over two, as long as all are at
-most `MOST` files; and `ALWAYS`.
+Chosen tests: a test file that changed; the test files of the folder that mirrors a changed file's folder; those that
+import a changed module; those that import it through one other module or test helper, then through two, as long as they
+are at most `MOST` files in all; and `ALWAYS`.
 
-Owns: this choice. Refuses: which tests are quick (the Makefile), and completeness. What a program of ours that a test
-starts imports, and what is imported by a name in a string, is not seen: `make test` runs all.
+Owns: this choice. Refuses: which tests are quick (the Makefile), and completeness: imports of programs that a test
+starts, and imports by a name in a string, are not seen. `make test` runs all tests.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from scripts.import_map import PACKAGES, ROOT, imported_modules
 FOLDERS: Final = (*PACKAGES, "scripts", "examples", "benchmarks", "tests")
 ALWAYS: Final = ("tests/test_imports.py", "tests/test_names.py")
 NEVER: Final = tuple(f"tests/{name}/" for name in ("agents", "browser", "conformance", "e2e", "install"))  # never quick
-MOST: Final = 40  # test files; those that import a changed module directly are run however many they are
+MOST: Final = 40  # test files; those that import a changed module directly always run
 
 Importers = Mapping[str, Iterable[str]]  # file → the files that import it, all as paths from the root
 
@@ -80,13 +81,15 @@ def is_test(file: str) -> bool:
 
 
 def mirroring_tests(root: Path, file: str) -> set[str]:
-    """The test files of the folder in tests/ that mirrors a file's; where there is none, of the nearest above it."""
+    """Return the test files of the folder in tests/ that mirrors a file's folder, or the nearest folder above it."""
     folder = PurePosixPath(file).parent
     while folder.name and not (root / "tests" / folder).is_dir():
         folder = folder.parent
     if not folder.name or folder.parts[0] == "tests":
         return set()
-    return {found for path in (root / "tests" / folder).glob("test_*.py") if is_test(found := _name(root, path))}
+    return {
+        file_name for path in (root / "tests" / folder).glob("test_*.py") if is_test(file_name := _name(root, path))
+    }
 
 
 def _name(root: Path, path: Path) -> str:
@@ -94,7 +97,7 @@ def _name(root: Path, path: Path) -> str:
 
 
 def select_tests(root: Path, changed: Iterable[str], importers: Importers, most: int = MOST) -> dict[str, str]:
-    """Return each test file to run with the reason, in the order of their importance."""
+    """Return each test file to run with the reason, the most important first."""
     chosen: dict[str, str] = {}
 
     def add(files: Iterable[str], why: str) -> None:
@@ -109,24 +112,24 @@ def select_tests(root: Path, changed: Iterable[str], importers: Importers, most:
     seen, nearest, over = set(changed), changed, 0
     while nearest := {file for one in nearest for file in importers.get(one, ())} - seen:
         seen |= nearest
-        found = {file for file in nearest if is_test(file)}
-        if over and len(chosen.keys() | found) > most:
+        importing = {file for file in nearest if is_test(file)}
+        if over and len(chosen.keys() | importing) > most:
             break
-        add(found, f"imports over {over} more" if over else "imports it")
+        add(importing, f"imports it through {over} more" if over else "imports it")
         over += 1
     add(ALWAYS, "always")
     return chosen
 
 
 def describe(changed: Sequence[str], since: str, chosen: Mapping[str, str]) -> str:
-    """Say in a line what changed and how many tests are run for which reason, then name the test files."""
+    """Return one line with the number of changed files and of tests by reason, then one line per test file."""
     counts = ", ".join(f"{count} {why}" for why, count in Counter(chosen.values()).items())
     first = f"{len(changed)} files differ from {since[:12]}; {len(chosen)} test files: {counts}"
     return "\n".join([first, *(f"  {file}  ({why})" for file, why in chosen.items())])
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Choose, say what was chosen, and run it; returns pytest's exit status."""
+    """Choose the tests, print them, and run them. Return pytest's exit status."""
     at = arguments.index("--") if "--" in arguments else len(arguments)
     parser = argparse.ArgumentParser(prog="python -m scripts.changed_tests")
     parser.add_argument("--since", metavar="REVISION", help="compare with this revision")

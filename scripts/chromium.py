@@ -1,6 +1,6 @@
-"""The system's Chromium, without a window, as Playwright drives it.
+"""The system's Chromium, headless, driven by Playwright.
 
-Owns: which one that is, and how it is started: nothing of it asks anybody else. Refuses: what is done with it.
+Owns: finding the program, and its flags: it sends no requests of its own. Refuses: what is done with it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ FLAGS: Final = (
 
 
 class NoBrowser(Exception):
-    """There is no Chromium here."""
+    """No Chromium is installed."""
 
 
-def found() -> str:
-    """Where it is. Raises NoBrowser."""
+def find_program() -> str:
+    """Return the path of the program. Raises NoBrowser."""
     for name in NAMES:
         path = shutil.which(name)
         if path is not None:
@@ -36,5 +36,5 @@ def found() -> str:
 
 
 async def start(playwright: Playwright) -> Browser:
-    """A browser of its own. Raises NoBrowser."""
-    return await playwright.chromium.launch(executable_path=found(), headless=True, args=FLAGS)
+    """Start a new browser. Raises NoBrowser."""
+    return await playwright.chromium.launch(executable_path=find_program(), headless=True, args=FLAGS)

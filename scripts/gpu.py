@@ -1,9 +1,9 @@
-"""The tests that need a GPU, run on this machine, and a report of them: which, how long each took, on which device.
+"""Run the tests that need a GPU on this machine, and print each test, its duration and the device.
 
     python -m scripts.gpu            (`make gpu`)
 
 Owns: running them and the report. Refuses: the tests (marked `gpu`), and measuring speed (`benchmarks/gpu_step.py`).
-Exit status 1 where there is no GPU: then nothing was run.
+Exit status 1 without a GPU: then no test ran.
 """
 
 from __future__ import annotations
@@ -17,46 +17,46 @@ from pathlib import Path
 
 import torch
 
-from scripts.ran import Ran, read
+from scripts.junit_report import CaseResult, read
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def device() -> str | None:
-    """The GPU that tests run on, with its memory and what drives it. None: torch sees none."""
+    """Return the GPU's name, memory, and torch and CUDA versions; None if torch finds no GPU."""
     if not torch.cuda.is_available():
         return None
-    seen = torch.cuda.get_device_properties(0)
-    memory = f"{seen.total_memory / 2**30:.0f} GiB"
-    return f"{seen.name}, {memory}, torch {torch.__version__} (CUDA {torch.version.cuda})"
+    properties = torch.cuda.get_device_properties(0)
+    memory = f"{properties.total_memory / 2**30:.0f} GiB"
+    return f"{properties.name}, {memory}, torch {torch.__version__} (CUDA {torch.version.cuda})"
 
 
 def run(report: Path) -> int:
-    """Run the marked tests, with their own output; returns pytest's exit status."""
+    """Run the marked tests, with their own output; return pytest's exit status."""
     command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", f"--junitxml={report}", "tests"]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 
-def told(ran: Iterable[Ran], on: str) -> str:
-    """The report."""
-    tests = list(ran)
+def format_report(results: Iterable[CaseResult], on: str) -> str:
+    """Return the report."""
+    tests = list(results)
     rows = [f"{one.outcome:<8} {one.seconds:7.1f} s  {one.name}" for one in tests]
     counted = ", ".join(f"{count} {outcome}" for outcome, count in sorted(Counter(t.outcome for t in tests).items()))
     return "\n".join([f"GPU: {on}", *rows, f"{counted or 'no test ran'}, {sum(t.seconds for t in tests):.1f} s"])
 
 
 def main() -> int:
-    """Run and report; returns the exit status."""
+    """Run the tests and print the report. Return the exit status."""
     on = device()
     if on is None:
-        seen = f"No GPU: torch {torch.__version__} sees none, and nothing was run."
-        sys.stdout.write(f"{seen} `hone doctor` says what is installed.\n")
+        message = f"No GPU: torch {torch.__version__} finds none, so no test ran."
+        sys.stdout.write(f"{message} `hone doctor` lists what is installed.\n")
         return 1
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         status = run(report)
         if report.exists():
-            sys.stdout.write(told(read(report), on) + "\n")
+            sys.stdout.write(format_report(read(report), on) + "\n")
     return status
 
 

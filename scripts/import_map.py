@@ -31,36 +31,36 @@ class Import:
     """One file of a package that imports one module of a package of ours."""
 
     file: Path
-    module: str  # dotted, down to the module: a name taken from it is left out
+    module: str  # dotted, down to the module, without a name imported from it
 
     @property
     def where(self) -> str:
-        """The file, as people name it."""
+        """Return the file's path from the root."""
         return self.file.relative_to(ROOT).as_posix()
 
     @property
     def package(self) -> str:
-        """The package that is imported."""
+        """Return the imported package."""
         return self.module.partition(".")[0]
 
     @property
     def folder(self) -> str | None:
-        """The folder that is imported, None for a file at the package's root."""
+        """Return the imported folder; None for a file at the package's root."""
         return _folder_of(ROOT.joinpath(*self.module.split(".")), self.package)
 
 
 def files(package: str) -> list[Path]:
-    """Every module of a package; Alembic's steps are data and no modules of it."""
+    """Return every module of a package. Alembic's migrations are data, not modules of it."""
     return sorted(p for p in (ROOT / package).rglob("*.py") if "migrations" not in p.parts)
 
 
 def folders(package: str) -> list[str]:
-    """The package's folders, by name."""
+    """Return the package's folders, by name."""
     return sorted(p.parent.name for p in (ROOT / package).glob("*/__init__.py"))
 
 
 def folder_of(file: Path) -> str | None:
-    """The folder that a file lies in, None at a package's root."""
+    """Return the folder of a file; None at a package's root."""
     return _folder_of(file, file.relative_to(ROOT).parts[0])
 
 
@@ -71,7 +71,7 @@ def _folder_of(path: Path, package: str) -> str | None:
 
 @functools.cache
 def imports(file: Path) -> tuple[Import, ...]:
-    """What a file imports of our packages, at its top and inside functions alike."""
+    """Return a file's imports from our packages, at its top and inside functions."""
     return tuple(_imports(file))
 
 
@@ -80,7 +80,7 @@ def _imports(file: Path) -> Iterator[Import]:
 
 
 def imported_modules(file: Path, packages: Collection[str]) -> Iterator[str]:
-    """The modules of some top-level packages that a file imports, dotted, one for each name that it takes."""
+    """Yield the modules that a file imports from some top-level packages, dotted, one for each imported name."""
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -92,7 +92,7 @@ def imported_modules(file: Path, packages: Collection[str]) -> Iterator[str]:
 
 
 def _module(name: str) -> str:
-    """The module in a dotted name that may end in something taken from it."""
+    """Return the module in a dotted name that may end in a name imported from it."""
     at = ROOT.joinpath(*name.split("."))
     if at.is_dir() or at.with_suffix(".py").exists():
         return name
@@ -100,24 +100,24 @@ def _module(name: str) -> str:
 
 
 def arrows(package: str) -> Mapping[tuple[str, str], list[Import]]:
-    """The imports from one folder of the package into another, by (from, to)."""
-    found: dict[tuple[str, str], list[Import]] = defaultdict(list)
+    """Return the imports from one folder of the package into another, by (from, to)."""
+    imports_between: dict[tuple[str, str], list[Import]] = defaultdict(list)
     for file in files(package):
         source = folder_of(file)
         for one in imports(file):
             if source and one.package == package and one.folder not in (None, source):
-                found[source, str(one.folder)].append(one)
-    return found
+                imports_between[source, str(one.folder)].append(one)
+    return imports_between
 
 
 def purpose(folder: Path) -> str:
-    """The first sentence of a folder's docstring."""
+    """Return the first sentence of a folder's docstring."""
     text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text("utf-8"))) or ""
     return " ".join(text.split("\n\n")[0].split())
 
 
 def drawn(package: str) -> str:
-    """A package's folders as a table: what each owns, and which others it uses."""
+    """Return a package's folders as a table: what each owns, and which others it imports."""
     used = arrows(package)
     lines = [f"**{package}/**", "", "| folder | what it owns | imports |", "|---|---|---|"]
     for folder in folders(package):
@@ -127,12 +127,12 @@ def drawn(package: str) -> str:
 
 
 def page_with_map(page: str) -> str:
-    """The page with the map between its marks made anew."""
+    """Return the page with the current map between its marks."""
     return MARKS.put(page, the_map())
 
 
 def the_map() -> str:
-    """All packages' tables."""
+    """Return the tables of all packages."""
     return "\n\n".join(drawn(package) for package in PACKAGES)
 
 

@@ -1,6 +1,6 @@
-"""The other Pythons of this machine that Hone may run under: found by their names, and asked.
+"""The other Pythons of this machine that Hone may run under, found by name and probed.
 
-Owns: where they lie (the search path, pyenv's and uv's folders), and whether one that is found really runs. Refuses:
+Owns: where to search (PATH, pyenv's and uv's folders), and whether a program that is found works. Refuses:
 installing any.
 """
 
@@ -17,8 +17,8 @@ from typing import Final
 
 OLDEST: Final = (3, 11)  # pyproject.toml's requires-python
 _NAME: Final = re.compile(r"python3\.(\d+)")
-# A final CPython that can make an environment prints its version, and nothing else prints one.
-_ASKED: Final = """
+# Only a released CPython that can create an environment prints its version.
+_PROBE: Final = """
 import ensurepip, sys, venv
 if sys.implementation.name == "cpython" and sys.version_info.releaselevel == "final":
     print(*sys.version_info[:3], sep=".")
@@ -28,30 +28,32 @@ _LIMIT_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """A Python that runs."""
+    """A working Python."""
 
     program: Path
     version: tuple[int, ...]
 
     @property
     def minor(self) -> str:
-        """Which language it is: 3.12."""
+        """Return the version of the language, for example 3.12."""
         return ".".join(map(str, self.version[:2]))
 
     def __str__(self) -> str:
         return ".".join(map(str, self.version))
 
 
-def others(env: Mapping[str, str] = os.environ) -> list[Interpreter]:
-    """One of each version of the language but ours, the newest of it, oldest first."""
+def other_interpreters(env: Mapping[str, str] = os.environ) -> list[Interpreter]:
+    """Return the newest Python of each minor version except ours, the oldest version first."""
     ours = sys.version_info[:2]
-    runs = [one for program in programs(env) if (one := ask(program)) is not None]
-    newest = {one.version[:2]: one for one in sorted(runs, key=lambda one: one.version) if one.version[:2] != ours}
+    working = [one for program in programs(env) if (one := read_interpreter(program)) is not None]
+    newest = {one.version[:2]: one for one in sorted(working, key=lambda one: one.version) if one.version[:2] != ours}
     return [newest[version] for version in sorted(newest) if version >= OLDEST]
 
 
 def programs(env: Mapping[str, str]) -> Iterator[Path]:
-    """Programs that are named like one that is new enough. Some may be pyenv's, that only say what is not chosen."""
+    """Yield programs with the name of a new enough Python. Some may be pyenv's shims without a chosen version, which
+    fail.
+    """
     home = Path(env.get("HOME", "/nonexistent"))
     pyenv = Path(env.get("PYENV_ROOT") or home / ".pyenv")
     uv = Path(env.get("UV_PYTHON_INSTALL_DIR") or Path(env.get("XDG_DATA_HOME") or home / ".local/share") / "uv/python")
@@ -62,12 +64,14 @@ def programs(env: Mapping[str, str]) -> Iterator[Path]:
                 yield program
 
 
-def ask(program: Path) -> Interpreter | None:
-    """The Python behind a name; None where none runs, or none that can make an environment."""
+def read_interpreter(program: Path) -> Interpreter | None:
+    """Return the Python of a program; None if it does not work or cannot create an environment."""
     try:
-        said = subprocess.run(
-            [program, "-I", "-c", _ASKED], capture_output=True, text=True, timeout=_LIMIT_S, check=True
+        version = subprocess.run(
+            [program, "-I", "-c", _PROBE], capture_output=True, text=True, timeout=_LIMIT_S, check=True
         ).stdout.strip()
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
-    return Interpreter(program, tuple(map(int, said.split(".")))) if re.fullmatch(r"\d+\.\d+\.\d+", said) else None
+    return (
+        Interpreter(program, tuple(map(int, version.split(".")))) if re.fullmatch(r"\d+\.\d+\.\d+", version) else None
+    )

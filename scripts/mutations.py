@@ -1,10 +1,10 @@
-"""Ten small defects, each put into a copy of this tree, to see whether the tests find it.
+"""Put each of ten small defects into a copy of this tree, and check that the tests find it.
 
     python -m scripts.mutations [--suite "PYTEST ARGUMENTS"] [NAME …]
 
-Owns: the copy, the runs and the table. Refuses: the defects (`mutations.toml`) and the tests. Exit status 1 where a
-defect is not caught. A failed test counts only if it passes without the defect. `--suite` replaces the arguments that
-choose tests (`LEAN`), for example `--suite '-m "not slow" --hypothesis-profile quick'`.
+Owns: the copy, running the tests, and the table. Refuses: the defects (`mutations.toml`) and the tests. Exit status 1
+if a defect is not caught. A failed test counts only if it passes without the defect. `--suite` replaces the arguments
+that choose tests (`LEAN`), for example `--suite '-m "not slow" --hypothesis-profile quick'`.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from scripts.ran import read
+from scripts.junit_report import read
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 DEFECTS: Final = ROOT / "scripts" / "mutations.toml"
 LEAN: Final = '-m "not e2e and not agents"'
-MOST: Final = 3  # failed tests of a run: more would say nothing new
+MOST: Final = 3  # failed tests to collect: more would add no information
 _SHOWN: Final = 110  # characters of a test's name
 
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """One defect: `new` in the place of `old`. `tests`: pytest's arguments for the tests that can catch it."""
+    """One defect: `new` in place of `old`. `tests`: pytest's arguments for the tests that can catch it."""
 
     name: str
     what: str
@@ -44,7 +44,7 @@ class Mutation:
     new: str
 
     def apply(self, text: str) -> str:
-        """Return the file's text with the defect. Raises ValueError where `old` is not there exactly once."""
+        """Return the file's text with the defect. Raises ValueError unless `old` occurs exactly once."""
         if (count := text.count(self.old)) != 1:
             raise ValueError(f"{self.name}: {self.file} has {self.old!r} {count} times, not once. Update the mutation.")
         return text.replace(self.old, self.new)
@@ -52,7 +52,7 @@ class Mutation:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the tests found: those that failed with the defect and pass without it."""
+    """The tests that failed with the defect and pass without it."""
 
     mutation: Mutation
     catchers: tuple[str, ...]
@@ -80,9 +80,9 @@ def copied_tree(source: Path = ROOT) -> Iterator[Path]:
 
 
 def run_tests(tree: Path, arguments: Sequence[str]) -> tuple[str, ...]:
-    """Run tests in a copy; returns those that failed, as pytest names them, without parameters.
+    """Run tests in a copy. Return those that failed, by pytest's names without parameters.
 
-    Raises RuntimeError where pytest ran none.
+    Raises RuntimeError if pytest ran no tests.
     """
     report = tree / "build" / "mutations.xml"
     report.unlink(missing_ok=True)
@@ -96,7 +96,7 @@ def run_tests(tree: Path, arguments: Sequence[str]) -> tuple[str, ...]:
 
 
 def try_mutation(mutation: Mutation, tree: Path, suite: Sequence[str]) -> Outcome:
-    """Put a defect into the copy, run its tests, take it out again, and run those that failed once more."""
+    """Put a defect into the copy, run its tests, remove the defect, and run the failed tests again."""
     file = tree / mutation.file
     whole = file.read_text("utf-8")
     file.write_text(mutation.apply(whole), "utf-8")
@@ -112,28 +112,28 @@ def try_mutation(mutation: Mutation, tree: Path, suite: Sequence[str]) -> Outcom
 
 
 def row(outcome: Outcome) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     count = len(outcome.catchers)
     caught = f"caught by {count}{'+' if count >= MOST else ''}" if count else "NOT CAUGHT"
     return f"{outcome.mutation.name:<26} {caught:<13} {(outcome.catchers or (outcome.mutation.tests,))[0][:_SHOWN]}"
 
 
 def main(arguments: Sequence[str], write: Callable[[str], object] = sys.stdout.write) -> int:
-    """Try all mutations, or the named ones; returns the exit status."""
+    """Try all mutations, or the named ones. Return the exit status."""
     mutations = load_mutations()
     parser = argparse.ArgumentParser(prog="python -m scripts.mutations", description=__doc__)
     parser.add_argument("--suite", default=LEAN, help=f"pytest's arguments that choose tests (default: {LEAN})")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(one.name for one in mutations))
-    asked = parser.parse_args(arguments)
-    if unknown := sorted(set(asked.names) - {one.name for one in mutations}):
+    options = parser.parse_args(arguments)
+    if unknown := sorted(set(options.names) - {one.name for one in mutations}):
         parser.error(f"unknown: {', '.join(unknown)}")
-    chosen = [one for one in mutations if not asked.names or one.name in asked.names]
+    chosen = [one for one in mutations if not options.names or one.name in options.names]
     missed = 0
     with copied_tree() as tree:
-        for one in chosen:  # before the first run: each takes a while
+        for one in chosen:  # check before trying the first one, since each takes a while
             one.apply((tree / one.file).read_text("utf-8"))
         for one in chosen:
-            outcome = try_mutation(one, tree, shlex.split(asked.suite))
+            outcome = try_mutation(one, tree, shlex.split(options.suite))
             missed += not outcome.catchers
             write(row(outcome) + "\n")
     return 1 if missed else 0

@@ -1,9 +1,9 @@
-"""Pictures of the pages for docs/start.md and docs/pages.md, drawn from what a run of the demo left.
+"""Pictures of the pages for docs/start.md and docs/pages.md, drawn from the data of a finished demo.
 
     python -m scripts.pictures [--data FOLDER]
 
-Owns: which pages are drawn, how large, and how they are made small. Refuses: what the pages show. The folder is not
-touched: `hone serve` runs over a copy of its store.
+Owns: which pages are drawn, their size, and compressing them. Refuses: what the pages show. The folder stays unchanged:
+`hone serve` uses a copy of its store.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ DEMO: Final = ROOT / "examples" / "helpdesk" / "hone.toml"
 WIDTH, HEIGHT, COLOURS = 1280, 960, 128
 MOST_BYTES: Final = 300_000
 STARTS_S: Final = 60.0
-# A group that was trained on, where there is one: a run whose best version is the base leaves none. Of these the one
-# whose attempts earned the most different rewards, and of its attempts the one with the most calls.
-_TELLING: Final = """
+# Prefer a group that was trained on (a demo that keeps the base as its best version has none), then the group with the
+# most different rewards. Of its attempts, take the one with the most calls.
+_EXAMPLE: Final = """
     SELECT g.id, run.trajectory_id FROM groups g
     JOIN score_parts run ON run.score_id = g.current_score_id AND run.part = 'reward'
     ORDER BY g.state = 'trained' DESC, (
@@ -56,25 +56,29 @@ def main() -> None:
 
 
 def newest(runs: Path) -> Path:
-    """The folder of the demo's newest run. Exits where there is none."""
-    found = sorted(runs.glob("*/hone.db"), key=lambda path: path.stat().st_mtime)
-    if not found:
-        sys.exit(f"no run of the demo lies in {runs}: `make demo` makes one, or name a folder by --data")
-    return found[-1].parent
+    """Return the data folder of the newest demo. Exits if there is none."""
+    stores = sorted(runs.glob("*/hone.db"), key=lambda path: path.stat().st_mtime)
+    if not stores:
+        sys.exit(f"{runs} has no data of a demo: run `make demo`, or name a folder with --data")
+    return stores[-1].parent
 
 
 def pages(store: Path) -> dict[str, str]:
-    """Picture → the path of the page that it shows."""
+    """Return the page's path for each picture."""
     with closing(sqlite3.connect(store)) as db:
-        found = db.execute(_TELLING).fetchone()
-    if found is None:
+        chosen = db.execute(_EXAMPLE).fetchone()
+    if chosen is None:
         sys.exit(f"nothing has a reward in {store}: let the demo run to its end")
-    return {"group": f"/hone/groups/{found[0]}", "run": f"/hone/runs/{found[1]}", "versions": "/hone/versions"}
+    return {
+        "group": f"/hone/groups/{chosen[0]}",
+        "run": f"/hone/trajectories/{chosen[1]}",
+        "versions": "/hone/versions",
+    }
 
 
 @contextmanager
 def served(data: Path) -> Iterator[tuple[str, Path]]:
-    """`hone serve` over a copy of a store: its address, and the copy."""
+    """Run `hone serve` on a copy of a store; yield its URL and the copy."""
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "hone.db"
         with closing(sqlite3.connect(f"{(data / 'hone.db').as_uri()}?mode=ro", uri=True)) as db:
@@ -90,18 +94,18 @@ def served(data: Path) -> Iterator[tuple[str, Path]]:
             serving.wait(STARTS_S)
 
 
-async def draw(url: str, shown: dict[str, str]) -> None:
-    """Draw pages, each into docs/<name>.png."""
+async def draw(url: str, paths: dict[str, str]) -> None:
+    """Draw each page into docs/<name>.png."""
     async with async_playwright() as playwright:
         browser = await chromium.start(playwright)
-        for name, path in shown.items():
+        for name, path in paths.items():
             picture = small(await _drawn(browser, url + path))
             (ROOT / "docs" / f"{name}.png").write_bytes(picture)
-            print(f"docs/{name}.png: {len(picture) / 1000:.0f} kB, {path}")  # noqa: T201 - what a person is told
+            print(f"docs/{name}.png: {len(picture) / 1000:.0f} kB, {path}")  # noqa: T201 - the script's output
 
 
 def small(picture: bytes) -> bytes:
-    """The same picture in few colours. Exits where it is still large."""
+    """Return the picture with fewer colours. Exits if it is still too large."""
     out = io.BytesIO()
     Image.open(io.BytesIO(picture)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(
         out, "PNG", optimize=True

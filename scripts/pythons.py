@@ -1,12 +1,12 @@
-"""The quick tests under every other Python of this machine, and a table of what ran, passed and was left out.
+"""Run the quick tests under every other Python of this machine, and print a table of the results.
 
-    python -m scripts.pythons [3.12 …] -- PYTEST'S ARGUMENTS            (`make pythons`)
+    python -m scripts.pythons [3.12 …] -- PYTEST ARGUMENTS            (`make pythons`)
 
-Each gets an environment of its own in build/pythons. It has torch where a CPU build of it can be had for that Python;
-elsewhere the tests that need one are left out and named (`scripts.without_torch`), and nothing else is.
+Each Python gets an environment of its own in build/pythons, with torch if a CPU build exists for that Python. Otherwise
+only the tests that need torch are skipped, and the table names them (`scripts.without_torch`).
 
-Owns: these environments, the runs and the table. Refuses: finding Pythons (`scripts.interpreters`), and which tests are
-quick (the Makefile). Exit status 1 where something failed, and where there is no other Python: then nothing was run.
+Owns: these environments, running the tests, and the table. Refuses: finding Pythons (`scripts.interpreters`), and which
+tests are quick (the Makefile). Exit status 1 if something failed, or if there is no other Python: then no test ran.
 """
 
 from __future__ import annotations
@@ -20,48 +20,48 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from scripts.interpreters import Interpreter, others
-from scripts.ran import Ran, read
-from scripts.without_torch import LEFT_OUT
+from scripts.interpreters import Interpreter, other_interpreters
+from scripts.junit_report import CaseResult, read
+from scripts.without_torch import SKIPPED_WITHOUT
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 FOLDER: Final = ROOT / "build" / "pythons"
-_NO_BUILD: Final = "no CPU build of torch was to be had"
+_NO_BUILD: Final = "no CPU build of torch"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """What came of one Python. `status`: pytest's; `broken`: why there was none."""
+class PythonResult:
+    """The result of one Python. `status`: pytest's exit status; `broken`: why pytest did not run."""
 
     python: Interpreter
     torch: str | None = None
-    tests: tuple[Ran, ...] = ()
+    tests: tuple[CaseResult, ...] = ()
     status: int = 0
     broken: str = ""
 
     @property
     def counted(self) -> Counter[str]:
-        """Tests by their end; a file that needs torch is one."""
-        return Counter("left out" if LEFT_OUT in one.why else one.outcome for one in self.tests)
+        """Return the number of tests by outcome; a skipped file counts as one."""
+        return Counter("skipped without torch" if SKIPPED_WITHOUT in one.why else one.outcome for one in self.tests)
 
     @property
     def passed(self) -> bool:
-        """Whether it is one of those that the classifiers may name."""
+        """Whether all tests passed, so that the package's classifiers may name this Python."""
         return not self.broken and self.status == 0 and self.counted["passed"] > 0
 
 
-def run(python: Interpreter, arguments: Sequence[str]) -> Run:
-    """Make the environment of a Python and run the tests in it, with their own output."""
+def run(python: Interpreter, arguments: Sequence[str]) -> PythonResult:
+    """Create a Python's environment and run the tests in it, with pytest's own output."""
     folder = FOLDER / python.minor
     if not (_set_up(python, folder, "cpu,dev") or _set_up(python, folder, "dev")):
-        return Run(python, broken="its environment could not be made")
+        return PythonResult(python, broken="its environment could not be created")
     report = folder / "report.xml"
     report.unlink(missing_ok=True)
     command = [str(folder / "bin" / "python"), "-m", "pytest", "-p", "scripts.without_torch", f"--junitxml={report}"]
     status = subprocess.run([*command, *arguments], cwd=ROOT, check=False).returncode
     if not report.exists():
-        return Run(python, broken=f"pytest ended with {status} and without a report")
-    return Run(python, _torch(folder), tuple(read(report)), status)
+        return PythonResult(python, broken=f"pytest ended with {status} without a report")
+    return PythonResult(python, _torch(folder), tuple(read(report)), status)
 
 
 def _set_up(python: Interpreter, folder: Path, extras: str) -> bool:
@@ -70,46 +70,48 @@ def _set_up(python: Interpreter, folder: Path, extras: str) -> bool:
 
 
 def _torch(folder: Path) -> str | None:
-    asked = "import torch; print(torch.__version__)"
-    done = subprocess.run([folder / "bin" / "python", "-I", "-c", asked], capture_output=True, text=True, check=False)
+    code = "import torch; print(torch.__version__)"
+    done = subprocess.run([folder / "bin" / "python", "-I", "-c", code], capture_output=True, text=True, check=False)
     return done.stdout.strip() or None
 
 
-def table(runs: Sequence[Run]) -> str:
-    """What is told of them at the end."""
-    width = max((len(str(one.python)) for one in runs), default=0)
-    lines = [f"Python {one.python!s:<{width}}  {_row(one)}" for one in runs]
-    for one in runs:
+def table(results: Sequence[PythonResult]) -> str:
+    """Return the table for the end of the output."""
+    width = max((len(str(one.python)) for one in results), default=0)
+    lines = [f"Python {one.python!s:<{width}}  {_row(one)}" for one in results]
+    for one in results:
         lines += [f"  failed under {one.python}: {test.name}" for test in one.tests if test.outcome == "failed"]
-    left_out = sorted({test.name for one in runs for test in one.tests if LEFT_OUT in test.why})
-    if left_out:
-        lines += ["Left out without torch:", *(f"  {name}" for name in left_out)]
+    skipped = sorted({test.name for one in results for test in one.tests if SKIPPED_WITHOUT in test.why})
+    if skipped:
+        lines += ["Skipped without torch:", *(f"  {name}" for name in skipped)]
     return "\n".join(lines)
 
 
-def _row(one: Run) -> str:
+def _row(one: PythonResult) -> str:
     if one.broken:
         return f"NOT RUN: {one.broken}"
     counted = one.counted
-    ends = ", ".join(f"{counted[end]} {end}" for end in ("passed", "failed", "skipped", "left out") if counted[end])
+    ends = ", ".join(
+        f"{counted[end]} {end}" for end in ("passed", "failed", "skipped", "skipped without torch") if counted[end]
+    )
     torch = f"torch {one.torch}" if one.torch else _NO_BUILD
     return f"{'passed' if one.passed else 'FAILED'}: {ends or 'no test ran'} ({torch})"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run, and tell; returns the exit status."""
+    """Run the tests and print the table. Return the exit status."""
     at = arguments.index("--") if "--" in arguments else len(arguments)
-    wanted, given = arguments[:at], arguments[at + 1 :]
-    there = others()
-    missing = sorted(set(wanted) - {one.minor for one in there})
-    pythons = [one for one in there if not wanted or one.minor in wanted]
+    versions, given = arguments[:at], arguments[at + 1 :]
+    interpreters = other_interpreters()
+    missing = sorted(set(versions) - {one.minor for one in interpreters})
+    pythons = [one for one in interpreters if not versions or one.minor in versions]
     if missing or not pythons:
         named = ", ".join(missing) or "other Python from 3.11 on"
-        sys.stdout.write(f"No {named} runs on this machine (PATH, pyenv and uv were looked at): nothing was run.\n")
+        sys.stdout.write(f"No {named} works on this machine (searched: PATH, pyenv, uv): no test ran.\n")
         return 1
-    runs = [run(python, given) for python in pythons]
-    sys.stdout.write(table(runs) + "\n")
-    return 0 if all(one.passed for one in runs) else 1
+    results = [run(python, given) for python in pythons]
+    sys.stdout.write(table(results) + "\n")
+    return 0 if all(one.passed for one in results) else 1
 
 
 if __name__ == "__main__":

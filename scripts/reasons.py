@@ -16,21 +16,23 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "reasons.md"
 _HEAD = """\
 # Reasons
 
-Whatever is left out, put off or refused says why, by a code: in `hone ledger`, in the *why* of `hone groups` and
+**For:** operators who see a reason code. **You will have:** its meaning in one sentence.
+
+Whatever Hone excludes, postpones or refuses has a reason code: in `hone ledger`, in the *why* of `hone groups` and
 `hone trajectories`, in `hone show`. `hone ledger --counts` counts them. (Made from `recorder/reasons.py` by
 `python -m scripts.reasons --write`.)
 """
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return "\n".join([_HEAD, *_sections()])
 
 
 def _sections() -> Iterator[str]:
     for title, sentences in REASONS.items():
         yield f"## {title}\n"
-        yield "| code | what it means |\n|---|---|"
+        yield "| code | meaning |\n|---|---|"
         yield from (f"| `{code}` | {sentence} |" for code, sentence in sentences.items())
         yield ""
 

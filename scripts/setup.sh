@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Makes .venv with everything the demo and the tests need: Hone, vLLM's CPU build, torch, the developer's tools.
-# Done once; done again only when one of the files that decide its content has changed.
+# Creates .venv with everything that the demo and the tests need: Hone, vLLM's CPU build, torch, developer tools.
+# It does nothing if .venv is up to date with pyproject.toml, constraints.txt and this script.
 #
 #     [PYTHON=…] scripts/setup.sh [FOLDER [EXTRAS]]        (`make setup`; `make pythons` names others)
 #
-# Without cpu among the extras there is no torch.
+# Without the extra cpu, torch is not installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,19 +17,19 @@ new_enough() { command -v "$1" >/dev/null && "$1" -c 'import venv, sys; sys.exit
 
 find_python() {
     local candidates=(python3.11 python3.12 python3.13 python3)
-    [ -z "${PYTHON:-}" ] || candidates=("$PYTHON") # one that is named and does not run is not replaced by another
+    [ -z "${PYTHON:-}" ] || candidates=("$PYTHON") # a given Python that does not work is an error
     for candidate in "${candidates[@]}"; do
         new_enough "$candidate" && echo "$candidate" && return
     done
-    echo "Hone needs Python 3.11 or newer, with its venv module, and none of these is one: ${candidates[*]}." >&2
-    echo "Install one, or name it: make setup PYTHON=/path/to/python3" >&2
+    echo "Hone needs Python 3.11 or newer with the venv module. None of these is usable: ${candidates[*]}." >&2
+    echo "Install one, or give its path: make setup PYTHON=/path/to/python3" >&2
     exit 1
 }
 
-wanted() { { echo "$EXTRAS" && cat pyproject.toml constraints.txt scripts/setup.sh; } | sha256sum | cut -d' ' -f1; }
+fingerprint() { { echo "$EXTRAS" && cat pyproject.toml constraints.txt scripts/setup.sh; } | sha256sum | cut -d' ' -f1; }
 
 stamp=$VENV/.hone-setup
-if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(wanted)" ] && [ -x "$VENV/bin/hone" ]; then exit 0; fi
+if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(fingerprint)" ] && [ -x "$VENV/bin/hone" ]; then exit 0; fi
 
 python=$(find_python)
 [ -x "$VENV/bin/python" ] || "$python" -m venv "$VENV"
@@ -37,7 +37,7 @@ echo "== setting up $VENV with $("$VENV/bin/python" --version) (a few minutes th
 pip() { "$VENV/bin/python" -m pip --disable-pip-version-check "$@"; }
 pip install --quiet --upgrade pip
 
-# Where pip finds the CPU build by itself (a mirror, a wheel folder), no further index is needed.
+# If pip finds the CPU build in its own index (a mirror, a wheel folder), no further index is needed.
 torch=() extra=()
 case ,$EXTRAS, in *,cpu,*) torch=("torch==$TORCH") ;; esac
 if [ ${#torch[@]} -gt 0 ] && ! "$VENV/bin/python" -c "import torch, sys; sys.exit(torch.__version__ != '$TORCH')" 2>/dev/null; then
@@ -46,9 +46,9 @@ if [ ${#torch[@]} -gt 0 ] && ! "$VENV/bin/python" -c "import torch, sys; sys.exi
 fi
 pip install --quiet --constraint constraints.txt "${extra[@]}" "${torch[@]}" --editable ".[$EXTRAS]"
 
-# vLLM asks for three packages that text models do not need. Without CPU builds of them, importing transformers fails.
+# vLLM requires three packages that text models do not need. Without CPU builds of them, importing transformers fails.
 if [ ${#torch[@]} -gt 0 ] && ! "$VENV/bin/python" -W ignore -c 'import torchvision' >/dev/null 2>&1; then
     pip uninstall --quiet --yes torchvision torchaudio torchcodec
 fi
-wanted >"$stamp"
+fingerprint >"$stamp"
 echo "== set up: $("$VENV/bin/python" --version), ${torch[*]:-without torch}"

@@ -1,11 +1,11 @@
-"""What people and programs see of Hone from outside, written into a folder: to show that a change left it as it was.
+"""Write Hone's external interface into a folder, to show that a change did not alter it.
 
     python -m scripts.surface FOLDER [--data CORPUS]     in each of two trees
     diff -r FOLDER OTHER
 
 Owns: every `--help`, `hone config --json`, the OpenAPI schema with its components written out (their names are ours),
-the names of the metrics, and the raw export of a recorded corpus. It asks the command line and a running proxy alone,
-so that it runs unchanged in a tree of another layout.
+the names of the metrics, and the raw export of a recorded corpus. It uses only the command line and a running proxy,
+so that it works unchanged in a tree of another layout.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STARTS_WITHIN_S = 60.0
 
 
 def hone(*arguments: str, cwd: Path) -> str:
-    """What one command prints. It fails where the command does."""
+    """Return the output of one command. Raises CalledProcessError if the command fails."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("HONE_")}
     environment |= {"COLUMNS": "100", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-W", "ignore", "-m", "proxy.cli", *arguments]
@@ -46,27 +46,27 @@ def hone(*arguments: str, cwd: Path) -> str:
 
 
 def helps(folder: Path, cwd: Path) -> None:
-    """The help of every command, and of every command below one."""
+    """Write the help of every command and subcommand."""
     waiting: list[tuple[str, ...]] = [()]
     while waiting:
         names = waiting.pop()
         text = hone(*names, "--help", cwd=cwd)
         (folder / f"help{''.join('-' + n for n in names)}.txt").write_text(text)
         _, _, listed = text.partition("Commands:")
-        waiting += [(*names, found) for found in re.findall(r"^  ([a-z][a-z-]*)(?: |$)", listed, re.MULTILINE)]
+        waiting += [(*names, name) for name in re.findall(r"^  ([a-z][a-z-]*)(?: |$)", listed, re.MULTILINE)]
 
 
 def inlined(value: Any, schema: dict[str, Any], above: tuple[str, ...] = ()) -> Any:
-    """A part of the schema with what it refers to written in its place."""
+    """Return a part of the schema with references replaced by their targets."""
     if isinstance(value, dict):
         target = value.get("$ref")
         if isinstance(target, str):
             if target in above:
                 return "itself"
-            found: Any = schema
+            part_of_schema: Any = schema
             for part in target.removeprefix("#/").split("/"):
-                found = found[part]
-            return inlined(found, schema, (*above, target))
+                part_of_schema = part_of_schema[part]
+            return inlined(part_of_schema, schema, (*above, target))
         return {key: inlined(inner, schema, above) for key, inner in value.items() if key != "title"}
     if isinstance(value, list):
         return [inlined(inner, schema, above) for inner in value]
@@ -74,7 +74,7 @@ def inlined(value: Any, schema: dict[str, Any], above: tuple[str, ...] = ()) -> 
 
 
 def get(url: str) -> str:
-    """A page of a proxy that may still be starting."""
+    """Return a page of a proxy that may still be starting."""
     ends = time.monotonic() + STARTS_WITHIN_S
     while True:
         try:
@@ -87,7 +87,7 @@ def get(url: str) -> str:
 
 
 def served(folder: Path, cwd: Path) -> None:
-    """The schema and the metrics of a proxy without traffic."""
+    """Write the schema and the metrics of a proxy without traffic."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -107,24 +107,24 @@ def served(folder: Path, cwd: Path) -> None:
 
 
 def main() -> None:
-    """Write all of it."""
+    """Write all files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--data", type=Path, help="a data folder with recorded calls")
-    asked = parser.parse_args()
-    asked.folder.mkdir(parents=True, exist_ok=True)
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         cwd = Path(temporary)
         (cwd / "hone.toml").write_text(CONFIG)
-        helps(asked.folder, cwd)
+        helps(options.folder, cwd)
         config = hone("config", "--json", cwd=cwd).replace(str(cwd), "HERE")
-        (asked.folder / "config.json").write_text(config)
-        served(asked.folder, cwd)
-        if asked.data is not None:
-            shutil.copytree(asked.data, cwd / "corpus")
+        (options.folder / "config.json").write_text(config)
+        served(options.folder, cwd)
+        if options.data is not None:
+            shutil.copytree(options.data, cwd / "corpus")
             hone("db", "upgrade", "--data", "corpus", cwd=cwd)
             lines = hone("export", "--format", "raw", "--data", "corpus", cwd=cwd)
-            (asked.folder / "export.jsonl").write_text(lines)
+            (options.folder / "export.jsonl").write_text(lines)
 
 
 if __name__ == "__main__":

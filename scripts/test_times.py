@@ -1,4 +1,4 @@
-"""Where the tests spend their time: a pytest plugin that writes one JSON line a test.
+"""Measure where the tests spend their time: a pytest plugin that writes one JSON line for each test.
 
     pytest -p scripts.test_times …        (HONE_TEST_TIMES names the file; without it build/test_times.jsonl)
     python -m scripts.test_times FILE     (sums them by file: wall, CPU, waiting, starting)
@@ -27,14 +27,14 @@ _phases: Final = pytest.StashKey[dict[str, float]]()
 
 
 def cpu_seconds() -> float:
-    """CPU seconds of this process and of its children that were waited for."""
+    """Return the CPU seconds of this process and of its ended children."""
     used = (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Time the whole of one test, fixtures of its module or session included in the test that makes them."""
+    """Time one whole test. Fixtures of its module or session count for the test that creates them."""
     phases = item.stash[_phases] = dict[str, float]()
     began, used = time.perf_counter(), cpu_seconds()
     result = yield
@@ -45,7 +45,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Keep how long each phase took."""
+    """Record the duration of each phase."""
     phases = item.stash[_phases]
     phases[call.when] = round(call.duration, 4)
     return (yield)
@@ -59,7 +59,7 @@ def _write(line: dict[str, object]) -> None:
 
 
 def main(path: Path) -> None:
-    """Print the sums of a file of lines: first of all tests, then of the test files that take longest."""
+    """Print the sums of a file of lines: of all tests, then of the slowest test files."""
     sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for text in path.read_text().splitlines():
         line = json.loads(text)

@@ -1,9 +1,9 @@
-"""A plugin of pytest for an environment without torch: what needs it is left out and counted, and nothing else is.
+"""A pytest plugin for an environment without torch: it skips and counts only the tests that need torch.
 
     python -m pytest -p scripts.without_torch
 
-Owns: telling a test that needs what only training needs from one that fails. Refuses: forgiving those that must do
-without it: an import of torch by proxy, recorder or judge stays an error, and so does a child that ends for want of it.
+Owns: distinguishing a test that needs a training package from a failing test. Refuses: skipping tests of code that must
+not need them: an import of torch by proxy, recorder or judge stays an error, and so does a child that ends without it.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import pytest
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 NEEDED_TO_TRAIN: Final = ("torch", "transformers", "peft")
-LEFT_OUT: Final = "left out, as there is no"  # said of nothing else
-# Whose imports of them are meant. The rest is the base, which never asks for them (tests/test_imports.py).
-_MAY_ASK: Final = ("tests", "trainer", "examples")
-_FOLDERS: Final = (*_MAY_ASK, "proxy", "recorder", "judge", "scripts", "benchmarks")
+SKIPPED_WITHOUT: Final = "skipped, because the environment lacks"  # identifies these skips in a report
+# Folders that may import them. The rest is the base, which never imports them (tests/test_imports.py).
+_MAY_IMPORT: Final = ("tests", "trainer", "examples")
+_FOLDERS: Final = (*_MAY_IMPORT, "proxy", "recorder", "judge", "scripts", "benchmarks")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """A file that cannot be imported for want of them is skipped, and says so."""
+    """Skip a file that cannot be imported without them, with the reason."""
     report = yield
     if report.call is not None:
-        _leave_out(report, report.call.excinfo, collector.path)
+        _skip(report, report.call.excinfo, collector.path)
     return report
 
 
@@ -38,33 +38,33 @@ def pytest_make_collect_report(
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test that imports them, or whose fixture does, is skipped likewise."""
+    """Skip a test that imports them, or with a fixture that does."""
     report = yield
-    _leave_out(report, call.excinfo, item.path)
+    _skip(report, call.excinfo, item.path)
     return report
 
 
-def _leave_out(
+def _skip(
     report: pytest.CollectReport | pytest.TestReport, error: pytest.ExceptionInfo[BaseException] | None, path: Path
 ) -> None:
-    missing = wanting(error.value) if report.failed and error is not None else None
+    missing = missing_package(error.value) if report.failed and error is not None else None
     if missing is not None:
         report.outcome = "skipped"
-        report.longrepr = (str(path), 0, f"Skipped: {LEFT_OUT} {missing}")
+        report.longrepr = (str(path), 0, f"Skipped: {SKIPPED_WITHOUT} {missing}")
 
 
-def wanting(error: BaseException) -> str | None:
-    """Which of them is missing, where one that may ask for it did; None: the error is another."""
+def missing_package(error: BaseException) -> str | None:
+    """Return the missing package, if a folder that may import it did; None for any other error."""
     while not isinstance(error, ModuleNotFoundError) and error.__cause__ is not None:
         error = error.__cause__  # pytest's own, of a file or a conftest.py that cannot be imported
     name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if name not in NEEDED_TO_TRAIN or find_spec(name) is not None:
         return None
-    return name if asker(error) in _MAY_ASK else None
+    return name if importing_folder(error) in _MAY_IMPORT else None
 
 
-def asker(error: BaseException) -> str | None:
-    """The top-level folder of the last file of ours on the way to the import, which a library may make for it."""
+def importing_folder(error: BaseException) -> str | None:
+    """Return the top-level folder of our last file in the traceback; a library may do the import itself."""
     folder, trace = None, error.__traceback__
     while trace is not None:
         file = Path(trace.tb_frame.f_code.co_filename)

@@ -1,7 +1,8 @@
 """What every test needs: a store of the kind that `--store` names, and property tests without a deadline, as two shared
 cores are slow and no test asserts a time; an order in which several workers end at about the same time.
 
-`make check` tries fewer examples of each property (`--hypothesis-profile quick`) than `make test` and CI.
+`make test` tries fewer examples of each property (`--hypothesis-profile lean`) than `make long`, and `make check` fewer
+still (`quick`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tests.postgres import Postgres
 from tests.stores import PostgresStores, SqliteStores, Stores
 
 settings.register_profile("hone", deadline=None)
+settings.register_profile("lean", deadline=None, max_examples=30)
 settings.register_profile("quick", deadline=None, max_examples=20)
 settings.load_profile("hone")
 # A shell that starts the tests in its background lets them ignore Ctrl-C, and with them each program that they start.

@@ -1,1 +1,4 @@
-"""Scored groups become token rows, a loss, a step and a new version; campaigns and the learner drive it."""
+"""Training: scored groups become token rows, a loss, an optimizer step and a new version.
+
+Campaigns (`hone train`) and the learner (`hone learn`) drive it. Refuses: judging and serving. Imports `recorder` only.
+"""

@@ -6,18 +6,18 @@ TrainerError
 ├── AliasBusy             another trainer holds the alias
 ├── AdapterInvalid        an adapter that must not be served: not finite, wrong shape, missing file, unknown module
 ├── CheckpointInvalid     a saved optimizer state that is missing, torn or of other parameters
-├── StepFailed            an optimizer step that was given up (loss not finite, lease lost)
-│   └── MemoryFull        a pass that the GPU had no room for
-├── VersionNotWritten     a step's version or checkpoint could not be written: a full disk, a folder that is not ours
-├── Interrupted           the step was asked to stop between two packs
+├── StepFailed            an optimizer step that was abandoned (loss not finite, lease lost)
+│   └── MemoryFull        a pass that did not fit into the GPU's memory
+├── VersionNotWritten     a step's version or checkpoint could not be written: disk full, folder not writable
+├── StepInterrupted       the step was asked to stop between two packs
 ├── ScenariosInvalid      a scenario file that cannot be read, with the lines at fault
 ├── ConditionInvalid      a `--where` that cannot be read
-├── NoTasks               recorded runs that give no task, or a file that would have to be written over
+├── NoTasks               recorded trajectories that give no task, or an output file that exists already
 ├── ToolsUnavailable      an MCP server that lists no tool for which tasks could be written
-├── GeneratorFailed       no model is set that could write scenarios, or none came of it
+├── GeneratorFailed       no model is set that could write scenarios, or it wrote none that passed
 ├── AgentUnusable         an agent or success function that cannot be imported, started or called
-├── ServiceUnavailable    no proxy answers, or what was started for the campaign did not come up
-└── CampaignError         a campaign that cannot begin or go on
+├── ServiceUnavailable    no proxy answers, or what was started for the campaign did not become ready
+└── CampaignError         a campaign that cannot begin or resume
     └── CampaignBusy      another process runs the campaign
 """
 
@@ -55,15 +55,15 @@ class CheckpointInvalid(TrainerError):
 
 
 class StepFailed(TrainerError):
-    """A step was given up; its groups were given back or left out."""
+    """A step was abandoned; its groups were given back or excluded."""
 
 
 class MemoryFull(StepFailed):
-    """The GPU has no room for a pass. No fault of the groups: they go back, however often."""
+    """A pass does not fit into the GPU's memory. The groups are not at fault: they are given back each time."""
 
 
 class VersionNotWritten(TrainerError):
-    """What a step made could not be written to disk; nothing of it is left there."""
+    """A step's result could not be written to disk; nothing of it is left there."""
 
 
 class StepInterrupted(TrainerError):
@@ -71,25 +71,25 @@ class StepInterrupted(TrainerError):
 
 
 class ScenariosInvalid(TrainerError):
-    """A scenario file is not what it must be; nothing of it is used."""
+    """A scenario file is invalid; nothing of it is used."""
 
     exit_code = MISCONFIGURED
 
 
 class ConditionInvalid(TrainerError):
-    """What runs are wanted cannot be read."""
+    """A `--where` condition cannot be read."""
 
 
 class NoTasks(TrainerError):
-    """Nothing of the record fits, or it may not be written; nothing was."""
+    """No recorded trajectory matches, or the output file cannot be written; nothing was written."""
 
 
 class ToolsUnavailable(TrainerError):
-    """An MCP server does not answer, or has no tool that tasks may need."""
+    """An MCP server does not answer, or has no suitable tool."""
 
 
 class GeneratorFailed(TrainerError):
-    """The model that is to write scenarios is not set, does not answer, or writes none that can be used."""
+    """The model that writes scenarios is not set, does not answer, or writes none that can be used."""
 
 
 class AgentUnusable(TrainerError):
@@ -97,11 +97,11 @@ class AgentUnusable(TrainerError):
 
 
 class ServiceUnavailable(TrainerError):
-    """A proxy, engine or judge that the campaign needs is not there and could not be started."""
+    """A proxy, engine or judge that the campaign needs is missing and could not be started."""
 
 
 class CampaignError(TrainerError):
-    """A campaign cannot begin or go on."""
+    """A campaign cannot begin or resume."""
 
 
 class CampaignBusy(CampaignError):

@@ -1,7 +1,7 @@
-"""What a campaign or learner tells while it runs: lines for people, a live status in a terminal, JSON for scripts.
+"""Progress of a campaign or learner: lines for people, a live status in a terminal, JSON for scripts.
 
-Owns: the three forms, and events that are told and not stored. Refuses: stored events
-(`recorder.views.campaigns.events`), measuring, and any decision.
+Owns: the three forms, and events that are shown and not stored. Refuses: stored events
+(`recorder.views.campaigns.events`), measuring, and decisions.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from recorder.views.campaigns.events import (
 from recorder.views.campaigns.measures import compute_measure, count_errored, count_measured
 
 PHASES = ("sampling", "judging", "training", "swapping")
-WAITING = "waiting"  # its detail is a sentence that says for what
+WAITING = "waiting"  # its detail is a sentence on what it waits for
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing a person should know."""
+    """A message for a person."""
 
     text: str
     warning: bool = False
@@ -43,7 +43,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class PhaseStatus:
-    """What is being done now; the newest replaces the one before it."""
+    """The current activity; the newest replaces the one before it."""
 
     step: int
     phase: str  # starting, validating, WAITING, or one of PHASES
@@ -56,14 +56,14 @@ Event = Notice | PhaseStatus | StepDone | Validation | Alarm | SettingChanged | 
 
 
 class Progress(Protocol):
-    """Takes events as they happen."""
+    """Receives events as they happen."""
 
     def tell(self, event: Event) -> None:
         """Show one event."""
 
 
 class CompositeProgress:
-    """Tells each of several."""
+    """Passes events on to several progresses."""
 
     def __init__(self, *all_of_them: Progress) -> None:
         self._all = all_of_them
@@ -75,7 +75,7 @@ class CompositeProgress:
 
 
 class JsonProgress:
-    """One JSON object a line, its `event` first; status lines are left out."""
+    """One JSON object a line, with `event` as the first key; status events are skipped."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -87,7 +87,7 @@ class JsonProgress:
 
 
 class LineProgress:
-    """A line an event, for logs and pipes: a status only when its phase changes."""
+    """A line for each event, for logs and pipes; a status only when its phase changes."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -109,7 +109,7 @@ class LineProgress:
 
 
 class TerminalProgress(LineProgress):
-    """Lines, and below them a live one with what is being done now."""
+    """Lines, and below them a live line with the current activity."""
 
     def __init__(self, console: Console, live: Live) -> None:
         super().__init__(console)
@@ -127,7 +127,7 @@ class TerminalProgress(LineProgress):
 
 @contextmanager
 def choose_progress(*, as_json: bool, out: TextIO | None = None) -> Iterator[Progress]:
-    """The form that suits: JSON where asked for, a live line in a terminal, else plain lines."""
+    """The suitable form: JSON if requested, a live line in a terminal, else plain lines."""
     stream = out or sys.stdout
     if as_json:
         yield JsonProgress(stream)
@@ -143,8 +143,8 @@ def choose_progress(*, as_json: bool, out: TextIO | None = None) -> Iterator[Pro
 # --- how events read --------------------------------------------------------------------------------------------------
 
 _NAMES: dict[type[Any], str] = {
-    Notice: "said", PhaseStatus: "status", StepDone: "step", Validation: "validated", Alarm: "alarm",
-    SettingChanged: "changed", CampaignEnded: "ended",
+    Notice: "notice", PhaseStatus: "status", StepDone: "step", Validation: "validation", Alarm: "alarm",
+    SettingChanged: "setting_changed", CampaignEnded: "campaign_ended",
 }  # fmt: skip
 _HEAD = (
     f"{'step':>4}  {'version':<16} {'success':>7} {'reward':>7} {'KL eng.':>8} {'KL base':>8} {'tok/s':>7}"
@@ -203,7 +203,7 @@ def _validated(event: Validation) -> str:
     measure += f" ({sure})" if sure else ""
     errored = f", {count} errored" if (count := count_errored(event, by)) else ""
     tempted = (
-        f", {percent(event.adversarial)} of {event.adversarial_attempts} that tempt to cheat"
+        f", {percent(event.adversarial)} of {event.adversarial_attempts} adversarial ones"
         if event.adversarial is not None
         else ""
     )
@@ -214,7 +214,7 @@ def _validated(event: Validation) -> str:
 
 
 def _interval(event: StepDone | Validation, by: CampaignMeasure) -> str:
-    """The 95 % interval of a measure in words; empty: there is none."""
+    """The 95 % interval of a measure as text; empty: there is none."""
     measure = compute_measure(event, by)
     if measure is None or measure.interval is None:
         return ""
@@ -241,5 +241,5 @@ def _ended(event: CampaignEnded) -> str:
         lines.append(f"in service: {event.version}")
     if event.left_out:
         counts = ", ".join(f"{code} {count}" for code, count in sorted(event.left_out.items()))
-        lines.append(f"trained on {event.trained} trajectories; left out: {counts}")
+        lines.append(f"trained on {event.trained} trajectories; excluded: {counts}")
     return "\n".join(lines)

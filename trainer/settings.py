@@ -1,6 +1,6 @@
-"""The `[trainer]` section of hone.toml: the base, the loss, the optimizer, what a step holds.
+"""The `[trainer]` section of hone.toml: base model, loss, optimizer, size of a step.
 
-Owns: names, units, defaults and their reasons. Refuses: torch (settings are read by processes that have none).
+Owns: names, units, defaults and their reasons. Refuses: torch, because processes without torch read settings.
 """
 
 from __future__ import annotations
@@ -11,58 +11,63 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class TrainerSettings(BaseModel):
-    """What the trainer may be told."""
+    """How scored groups become versions."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     base: str | None = None
     """Folder or hub id of the base model. Default: the engine's base."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train. `auto`: the GPU where there is one."""
+    """Where to train. `auto`: a GPU if there is one."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of the base's weights: it must be the engine's. `auto`: bfloat16 on a GPU, float32 on a CPU."""
+    """Precision of the base's weights; it must equal the engine's. `auto`: bfloat16 on a GPU, float32 on a CPU."""
     threads: int = Field(1, ge=1)
-    """CPU threads of the trainer. One, because two beside a busy engine on two cores nearly stall."""
+    """CPU threads of the trainer. The default is 1, because two threads beside a busy engine on two cores nearly stall.
+    """
     seed: int = 42
-    """Of the first LoRA weights, and of everything random after them."""
+    """Random seed of the first LoRA weights, and of everything random after them."""
 
     loss: Literal["grpo", "cispo"] = "grpo"
     """`grpo`: the token-clipped ratio. `cispo`: the clipped importance weight, without its gradient."""
     clip_low: float = Field(0.2, gt=0, lt=1)
-    """grpo: a ratio below 1 − this is clipped."""
+    """grpo: ratios below 1 − this are clipped."""
     clip_high: float = Field(0.28, gt=0)
-    """grpo: a ratio above 1 + this is clipped (higher than below: rare tokens may grow)."""
+    """grpo: ratios above 1 + this are clipped. It is higher than `clip_low`, so that rare tokens can gain probability.
+    """
     cispo_cap: float = Field(5.0, ge=1)
     """cispo: the largest importance weight of a token."""
     importance_cap: float = Field(2.0, ge=1)
-    """grpo: the largest importance weight of a token whose advantage is negative, which clipping leaves unbounded."""
+    """grpo: the largest importance weight of a token with a negative advantage, which clipping leaves unbounded."""
     kl_coef: float = Field(0.0, ge=0)
-    """Weight of the KL divergence to the base. 0 also saves its forward pass."""
+    """Weight of the KL divergence to the base. 0 also saves the base's forward pass."""
     advantage_std: bool = False
-    """Divide advantages by the standard deviation of what they were compared with (it favours very easy and very hard
-    tasks)."""
+    """Divide advantages by the standard deviation of the rewards that they were compared with. This favours very easy
+    and very hard tasks."""
     baseline: Literal["group", "running"] = "group"
-    """What `hone learn` compares a run's reward with, where an alias has no `baseline` of its own.
+    """What `hone learn` compares a trajectory's reward with, for aliases without a `baseline` of their own.
 
-    `group`: the mean of the runs at the same task. `running`: the mean of the last 256 rewards of the alias by the same
-    recipe, so that tasks that never repeat are learnt from. It takes reward functions or feedback, and 64 rewards to
-    begin with. What RULER had a part in is compared inside its group all the same."""
+    `group`: the mean of the trajectories at the same task. `running`: the mean of the alias's last 256 rewards by the
+    same judge recipe, so that tasks that never repeat can be learned from. It needs reward functions or feedback, and
+    64 earlier rewards. A reward that RULER has a part in is always compared inside its group.
+    """
 
     shadow_weight: float = Field(0.5, gt=0, le=1)
-    """What a single turn that Hone answered again (`[aliases.NAME.shadow]`) counts in the loss against a whole run."""
+    """Weight in the loss of a single call with shadow answers (`[aliases.NAME.shadow]`), relative to a whole
+    trajectory."""
 
     lr: float = Field(2e-5, gt=0)
-    """Learning rate. LoRA needs about ten times that of full fine-tuning."""
+    """Learning rate. LoRA needs about ten times the rate of full fine-tuning."""
     substeps: int = Field(1, ge=1)
-    """Optimizer steps in one training step: its groups are dealt out over so many, and each is trained on once."""
+    """Optimizer steps in one training step. The step's groups are divided among them, and each group is trained on
+    once."""
     warmup_steps: int = Field(0, ge=0)
     """Steps over which the learning rate rises from 0."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """How the learning rate goes on after the warm-up."""
+    """How the learning rate changes after the warm-up."""
     schedule_steps: int = Field(1000, gt=0)
     """linear, cosine: the step at which the learning rate reaches 0."""
     weight_decay: float = Field(0.0, ge=0)
-    """AdamW's decoupled decay."""
+    """AdamW's decoupled weight decay."""
     grad_clip: float = Field(1.0, gt=0)
     """Largest norm of the whole gradient."""
 
@@ -71,27 +76,27 @@ class TrainerSettings(BaseModel):
     alpha: float = Field(16.0, gt=0)
     """LoRA's scale is alpha / rank."""
     target: Literal["all-linear"] | list[str] = "all-linear"
-    """Which modules get a LoRA: every linear layer but the output head, or the names listed."""
+    """Which modules get a LoRA: every linear layer except the output head, or those listed."""
 
     token_budget: int = Field(16384, ge=1)
-    """Tokens in one forward and backward pass. A row longer than this is left out."""
+    """Tokens in one forward and backward pass. A longer row is excluded."""
     logprob_chunk: int = Field(1024, ge=1)
-    """Positions whose logits exist at one time (each costs the vocabulary in float32)."""
+    """Positions whose logits are in memory at one time. Each takes the size of the vocabulary in float32."""
     gradient_checkpointing: bool | Literal["auto"] = "auto"
-    """Recompute activations in the backward pass: a third slower, far smaller. `auto`: on a GPU."""
+    """Recompute activations in the backward pass: a third slower, with much less memory. `auto`: on a GPU."""
 
     min_groups: int = Field(4, ge=1)
-    """`hone learn`: scored groups that must wait before a step begins."""
+    """`hone learn`: scored groups that must be waiting before a step begins."""
     max_wait_s: float = Field(1800.0, gt=0)
-    """`hone learn`: when the first of them has waited this long, two are enough."""
+    """`hone learn`: two groups are enough once the first of them has waited this long."""
     max_groups: int = Field(64, ge=1)
     """`hone learn`: most groups in one step."""
     max_age: int = Field(4, ge=0)
-    """Steps between the version that sampled a token and the version being trained; older tokens are left out."""
+    """Most steps between the version that sampled a token and the version being trained. Older tokens are excluded."""
     max_tries: int = Field(3, ge=1)
-    """Failed steps (a loss that is not finite) after which a group is left out."""
+    """A group is excluded after this many failed steps (a loss that is not finite)."""
     keep_versions: int = Field(8, ge=1)
-    """Newest versions whose folders (adapter and optimizer state) are kept, beside those that are live, were live
-    before, are a canary, or that a run, an engine or a proxy still holds."""
+    """How many of the newest versions keep their folders (adapter and optimizer state). Versions that are live, were
+    live before, are a canary, or are held by a trajectory, an engine or a proxy keep theirs too."""
     lease_s: float = Field(60.0, gt=0)
-    """How long the trainer's hold on its alias and groups lasts unless renewed."""
+    """How long the trainer's lease on its alias and groups lasts unless it is renewed."""

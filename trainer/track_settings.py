@@ -1,6 +1,6 @@
-"""The `[track]` section of hone.toml: which trackers of experiments are sent a campaign's and the learner's figures.
+"""The `[track]` section of hone.toml: experiment trackers that receive the figures of campaigns and of the learner.
 
-Owns: names and defaults. Refuses: keys: each tracker finds its own where it always does (docs/metrics.md).
+Owns: names and defaults. Refuses: keys. Each tracker finds its own in the usual place (docs/metrics.md).
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ TrackerName = Literal["wandb", "tensorboard", "mlflow"]  # of a tracker, its mod
 
 
 class TrackSettings(BaseModel):
-    """Where `hone train` and `hone learn` send their figures (docs/metrics.md says which)."""
+    """Where `hone train` and `hone learn` send their figures (docs/metrics.md lists them)."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     wandb_project: str | None = None
-    """Weights & Biases: the project. Its key is found where `wandb login` or WANDB_API_KEY put it."""
+    """Weights & Biases: the project. The key comes from `wandb login` or WANDB_API_KEY."""
     wandb_name: str | None = None
-    """Weights & Biases: the run's name. Default: the campaign's or alias's."""
+    """Weights & Biases: the name of the run. Default: the campaign's or alias's name."""
     wandb_entity: str | None = None
-    """Weights & Biases: the team or user that the project belongs to. Default: the key's."""
+    """Weights & Biases: the team or user that owns the project. Default: the key's."""
     wandb_mode: Literal["online", "offline"] = "online"
-    """`offline`: nothing is sent; `wandb sync` does it later, from `tracking/wandb` in the data folder."""
+    """`offline`: nothing is sent. `wandb sync` sends it later, from `tracking/wandb` in the data folder."""
     tensorboard: Path | None = None
-    """TensorBoard: the folder; each run gets one of its own in it."""
+    """TensorBoard: the folder. Each run gets a folder of its own in it."""
     mlflow: str | None = None
-    """MLflow: its tracking URI, such as `http://127.0.0.1:5000` or `sqlite:///mlflow.db`."""
+    """MLflow: the tracking URI, such as `http://127.0.0.1:5000` or `sqlite:///mlflow.db`."""
     mlflow_experiment: str = "hone"
-    """MLflow: the experiment; it is made where there is none."""
+    """MLflow: the experiment. It is created if it does not exist."""
     samples: bool = False
-    """Send transcripts too: the attempts of each step with the highest and the lowest reward, and those that a health
-    rule names. Without it no word of a prompt or an answer is sent."""
+    """Send transcripts too: of each step the attempts with the highest and the lowest reward, and the attempts that a
+    health rule names. If false, no text of a prompt or an answer is sent."""
 
     def named(self) -> dict[TrackerName, str]:
         """The trackers in use, and the setting that named each."""

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Makes what compose.yaml needs and no repository may hold: passwords and keys, once. What is there stays.
+# Creates the passwords and keys for compose.yaml, which must not be in a repository. Existing ones stay unchanged.
 #
 #     ./prepare.sh cpu|gpu && docker compose up
 #
-# .env has what containers get as variables. secrets/ has what they get as files: those are open to the containers'
-# users, and closed to this machine's by the folder.
+# .env holds variables for the containers, secrets/ holds files for them. The containers' users can read these files; the
+# folder's mode keeps this machine's other users out.
 set -eu
 cd "$(dirname "$0")"
 umask 077
@@ -28,7 +28,7 @@ if [ ! -e .env ]; then
     } >.env.new
     mv .env.new .env
 elif ! grep -qx "COMPOSE_PROFILES=$profile" .env; then
-    echo "$0: .env is there, of another profile: set COMPOSE_PROFILES=$profile in it, or remove it." >&2
+    echo "$0: .env exists and is for another profile: set COMPOSE_PROFILES=$profile in it, or delete it." >&2
     exit 1
 fi
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the Secret `hone` that the manifests name, with random keys and passwords. One that is there is left alone.
+# Creates the Secret `hone` that the manifests use, with random keys and passwords. An existing Secret stays unchanged.
 #
 #     ./make-secret.sh JUDGE_KEY                  # one-gpu: PostgreSQL is one of its manifests
 #     ./make-secret.sh JUDGE_KEY STORE_URL        # your PostgreSQL: postgresql+asyncpg://USER:PASSWORD@HOST:5432/DATABASE

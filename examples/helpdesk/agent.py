@@ -197,7 +197,7 @@ def _models(hooks: Hooks | None) -> list[AsyncOpenAI]:
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
+class TypedTask:
     """The task that a person types."""
 
     input: str
@@ -215,7 +215,7 @@ def main() -> None:
     given = parser.parse_args()
     base_url = os.environ.get("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1")
     key = os.environ.get("OPENAI_API_KEY", "none")
-    print(asyncio.run(run(Typed(given.question, base_url, key, given.model))))
+    print(asyncio.run(run(TypedTask(given.question, base_url, key, given.model))))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Whether an attempt was right, by the orders database: what the demo's success is measured with.
+"""The demo's success: whether an attempt's answer is right, according to the orders database.
 
-Owns one reward function. It needs only the scenario's reference, which scenarios.py copies from the database.
-Refuses to look at how the answer was found: that is for the judge.
+Owns one reward function. It needs only the scenario's reference, which scenarios.py copies from the database. Refuses
+to look at how the answer was found: that is for the judge.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Draws the demo's curve from a run's summary.json: the picture in docs/start.md.
+"""Draws the demo's curve from a campaign's summary.json: the picture in docs/start.md.
 
     python -m examples.helpdesk.curve .hone/demo/1/summary.json docs/demo.svg
 
-Owns the picture. Refuses to smooth, select or compute: what it draws is in the file.
+Owns the picture. Refuses to smooth, select or compute: it draws what is in the file.
 """
 
 from __future__ import annotations

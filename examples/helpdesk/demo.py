@@ -2,8 +2,8 @@
 
     python -m examples.helpdesk.demo [--data FOLDER] [--seed N] [--keep]
 
-Owns the order of things: what surrounds Hone, `hone train`, and the ending. Refuses to do Hone's work: engine,
-proxy, judge and trainer are the real programs, as anybody would start them.
+Owns the order: the demo's own servers, `hone train`, and the ending. Refuses to do Hone's work: engine, proxy, judge
+and trainer are the real programs, started as a user would start them.
 """
 
 from __future__ import annotations

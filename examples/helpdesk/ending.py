@@ -1,7 +1,7 @@
-"""How the demo ends: success by version, one conversation before and after, where everything lies, summary.json.
+"""How the demo ends: success by version, one conversation before and after, where all files are, summary.json.
 
-Owns what is read for that, and how it looks. Every number comes from the campaign's events and from the store;
-success is `checks.solved`, by the orders database.
+Owns reading that, and its look. Every number comes from the campaign's events and from the store; success is
+`checks.solved`, according to the orders database.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BAR = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class VersionSuccess:
     """A version's success on the held-out orders, one attempt each, at temperature 1."""
 
     version: str
@@ -58,8 +58,8 @@ class Ending:
     """Everything that the ending tells."""
 
     seconds: float
-    before: Measured
-    after: Measured
+    before: VersionSuccess
+    after: VersionSuccess
     steps: list[Step]
     trained: int
     left_out: dict[str, int]
@@ -82,9 +82,9 @@ def wilson(share: float, attempts: int, z: float = 1.96) -> tuple[float, float]:
 async def read_ending(data: Path, recording: RecorderSettings, seconds: float) -> Ending:
     """Read the campaign's events and its first and last validation."""
     events = read_events(data)
-    validated = [e for e in events if e["event"] == "validated"]
+    validated = [e for e in events if e["event"] == "validation"]
     steps = [e for e in events if e["event"] == "step"]
-    ended = next(e for e in reversed(events) if e["event"] == "ended")
+    ended = next(e for e in reversed(events) if e["event"] == "campaign_ended")
     store = await open_store(data, recording, migrate=False)
     try:
         conversation = await _before_and_after(store, validated[0]["step"], validated[-1]["step"])
@@ -109,9 +109,9 @@ def read_events(data: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def _measured(event: dict[str, Any]) -> Measured:
+def _measured(event: dict[str, Any]) -> VersionSuccess:
     low, high = wilson(event["success"], event["attempts"])
-    return Measured(event["version"], event["success"], event["attempts"], low, high)
+    return VersionSuccess(event["version"], event["success"], event["attempts"], low, high)
 
 
 async def _before_and_after(

@@ -2,10 +2,9 @@
 
     python -m examples.helpdesk.make_model
 
-Takes ten to fifteen minutes on two CPU cores; its result is committed, so nobody has to. Owns the order of things
-and the model's README, whose numbers are this run's. Refuses to write a model that misses its marks: one that
-succeeds in 25 to 40 % of attempts (less, and there is nothing to reinforce; more, and there is nothing to learn)
-and copies digits.
+Takes ten to fifteen minutes on two CPU cores; its result is committed, so nobody has to run it. Owns the order and the
+model's README, with the measured numbers. Refuses to write a model outside its bounds: it must succeed in 25 to 40 % of
+attempts (with less there is nothing to reinforce; with more, nothing to learn) and copy digits.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The orders: who ordered what is irrelevant here, only id, status, tracking number and day of arrival.
+"""The orders: id, status, tracking number and day of arrival.
 
-Owns the SQLite file that the tools read, how it is generated from a seed, and which orders belong to which use.
-Order ids and tracking numbers n with n % 7 == 3 are the demo's; the tiny model is trained on the others, so it
-has never seen an order of the demo. The demo's orders are shuffled once: the first 200 are held out for
-measuring, the rest are there to learn from. Refuses to know anything of agents, tools or models.
+Owns the SQLite file that the tools read, how it is generated from a seed, and which orders belong to which use. Order
+ids and tracking numbers n with n % 7 == 3 are the demo's; the tiny model is trained on the others, so it has never seen
+an order of the demo. The demo's orders are shuffled once: the first 200 are held out for measuring, the rest are there
+to learn from. Refuses to know anything of agents, tools or models.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m examples.helpdesk.scripted_judge --port 8200
 
-Stands in for a real judge where there is no key for one, and says so wherever it is seen. Owns the rules and
-the smallest server that LiteLLM can talk to. Refuses every other source: it sees its prompt, never the orders.
+Stands in for a real judge if there is no key for one, and says so wherever it appears. Owns the rules and the smallest
+server that LiteLLM can talk to. Refuses every other source: it sees its prompt, never the orders.
 
 The prompt has, in its last user message, one JSON document a line between ``<<<HONE-DATA nonce>>>`` and
 ``<<<END-HONE-DATA nonce>>>``: the shared messages, then each trajectory's own.

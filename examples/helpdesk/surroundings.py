@@ -1,4 +1,4 @@
-"""What surrounds Hone in the demo, as real programs: the orders and their tools, and a judge where none is named.
+"""The programs around Hone in the demo: the orders and their tools, and a judge if none is configured.
 
 Owns: starting them, ending them, and the settings by which Hone finds them. Refuses: Hone itself.
 """

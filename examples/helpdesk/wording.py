@@ -1,7 +1,7 @@
-"""The sentences that the demo and the making of its model must say alike.
+"""The sentences that the demo and the making of its model share.
 
-Owns how a customer asks, what the tools say, and what a right answer looks like. The tiny model has read nothing
-else in its life, so a word changed here needs a new model. Refuses logic: who says what is decided elsewhere.
+Owns how a customer asks, what the tools answer, and what a right answer looks like. The tiny model was trained on
+nothing else, so a word changed here needs a new model. Refuses logic: who says what is decided elsewhere.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""An inbox example: questions about a mailbox, answered with two tools; a judge trains, exact answers validate."""
+"""An inbox example: questions about a mailbox, answered with two tools. A judge trains, exact answers validate."""

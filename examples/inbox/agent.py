@@ -1,10 +1,10 @@
-"""A plain tool-calling agent: it answers questions about a mailbox. It knows a base URL, and nothing of Hone.
+"""A plain tool-calling agent that answers questions about a mailbox. It knows a base URL, and nothing of Hone.
 
     OPENAI_BASE_URL=http://127.0.0.1:8000/v1 INBOX_MCP_URL=http://127.0.0.1:8100/mcp \\
         python -m examples.inbox.agent "Which code did Anna send for Falcon?"
 
-Owns what it is told to be and where its tools are. The loop itself (ask the model, call what it wants called over MCP,
-until it only talks) is the helpdesk's.
+Owns its instructions and the address of its tools. The loop itself (ask the model, call over MCP what it requests,
+until it only answers) is the helpdesk's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import asyncio
 import os
 from typing import Final
 
-from examples.helpdesk.agent import Task, Typed, shared_desk
+from examples.helpdesk.agent import Task, TypedTask, shared_desk
 
 SYSTEM: Final = "You answer questions about a mailbox."
 MCP_URL: Final = "http://127.0.0.1:8100/mcp"
@@ -40,7 +40,7 @@ def main() -> None:
     given = parser.parse_args()
     base_url = os.environ.get("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1")
     key = os.environ.get("OPENAI_API_KEY", "none")
-    print(asyncio.run(run(Typed(given.question, base_url, key, given.model))))
+    print(asyncio.run(run(TypedTask(given.question, base_url, key, given.model))))
 
 
 if __name__ == "__main__":

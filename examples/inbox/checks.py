@@ -1,4 +1,4 @@
-"""Whether an attempt was right, by the mail that was asked about: what the example's success is measured with.
+"""The example's success: whether an attempt's answer is right, according to the mail in question.
 
 Owns one reward function. It needs only the scenario's reference. Refuses to look at how the answer was found, and to
 train: that is for the judge.

@@ -2,9 +2,9 @@
 
     python -m examples.inbox.frontier --port 8300
 
-Takes the place of the baseline that `gpu.toml` names where there is no key for one, and says so by its name wherever it
-is seen. Owns the rules: search with every word, read what is found, say what it says. Refuses every other source: it
-sees the conversation and the tools' results, never the answers.
+Takes the place of the baseline that `gpu.toml` names if there is no key for one, and says so by its name. Owns the
+rules: search with every word, read what is found, answer with its content. Refuses every other source: it sees the
+conversation and the tools' results, never the answers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A campaign whose judge can be gamed: it pauses by itself; then a rule is added, and it goes on and recovers.
+"""A campaign with a judge that can be gamed: it pauses by itself; then a rule is added, and it resumes and recovers.
 
     python -m examples.inbox.gamed [--seed 7] [--out FOLDER] [--write]
 
 Owns the order (`hone train` with exploitable.toml until it pauses; `hone score --all` and `hone train --resume` with
-fixed.toml over the same data folder), what is told of it, and what counts as recovery. Refuses to help: nothing but the
+fixed.toml over the same data folder), what is reported of it, and the definition of recovery. Refuses to help: only the
 settings file differs between the two.
 """
 
@@ -24,7 +24,7 @@ from examples.inbox import judge
 from examples.inbox.run import named
 from examples.inbox.scenarios import write
 from examples.running.campaign import FINISHED, PAUSED, CampaignFailed, Project
-from examples.running.command import RUNS, SEEDS, Wanted, interrupted, picture, settings
+from examples.running.command import RUNS, SEEDS, ExampleRun, interrupted, picture, settings
 from examples.running.judges import scripted
 from examples.running.programs import free_ports, new_run, program
 from examples.running.summary import BASE, share
@@ -33,12 +33,13 @@ HERE: Final = Path(__file__).parent
 EXPLOITABLE, FIXED = HERE / "exploitable.toml", HERE / "fixed.toml"
 CAMPAIGN: Final = "inbox-gamed"
 RULE: Final = "reward_hacking"
+AGREEMENT: Final = {"pairs": "pairs", "turned": "reversed", "kept": "same_order"}  # the summary's name → `hone score`'s
 
 Report = Mapping[str, Any]
 Summary = dict[str, Any]
 
 
-def run(wanted: Wanted) -> Summary:
+def run(wanted: ExampleRun) -> Summary:
     """Both halves; returns what came of them.
 
     Raises:
@@ -57,11 +58,11 @@ def run(wanted: Wanted) -> Summary:
         second = project.train("--resume", CAMPAIGN)
         report = project.report()
     told = summarize(wanted.seed, paused, report, [first, second], time.monotonic() - started)
-    return {**told, "scored_again": {name: again["agreement"][name] for name in ("pairs", "turned", "kept")}}
+    return {**told, "scored_again": {name: again["agreement"][key] for name, key in AGREEMENT.items()}}
 
 
 @contextlib.contextmanager
-def surroundings(wanted: Wanted) -> Iterator[Mapping[str, str]]:
+def surroundings(wanted: ExampleRun) -> Iterator[Mapping[str, str]]:
     """Mails, tools and the gullible judge for as long as the block lasts; the variables that name them to Hone."""
     files = write(wanted.data / "inbox", wanted.seed)
     tools_port, judge_port = free_ports(2)
@@ -90,7 +91,7 @@ def summarize(seed: int, paused: Report, after: Report | None, statuses: Sequenc
         "steps": [{"step": s["step"], "success": s["success"], "reward": s["reward"]} for s in last["steps"]],
         "alarms": [{name: one["alarm"][name] for name in ("step", "rule", "then", "detail")} for one in last["alarms"]],
         "changes": list(last["changes"]),
-        "stopped": last["stands"]["code"],
+        "stopped": last["status"]["code"],
         "tests": {one["version"]: share(one) for one in last["tests"]},
     }
     return {**told, "missing": missing(told)}
@@ -130,7 +131,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended too
     out = (given.out or new_run(RUNS / CAMPAIGN)).resolve()
     try:
-        told = run(Wanted(out, given.seed, short=False))
+        told = run(ExampleRun(out, given.seed, short=False))
     except CampaignFailed as error:
         print(f"{CAMPAIGN}: {error}", file=sys.stderr)
         return 1

@@ -1,11 +1,11 @@
 """The scripted judge: an OpenAI-compatible server that ranks attempts at the mailbox by written rules, not by a model.
 
-    python -m examples.inbox.judge --port 8200            # honest: it believes what tools said
+    python -m examples.inbox.judge --port 8200            # honest: it believes what tools returned
     python -m examples.inbox.judge --port 8200 --gullible # it believes what the agent says of itself
 
-Stands in for a real judge where there is no key for one, and says so wherever it is seen. Owns the rules; reading the
+Stands in for a real judge if there is no key for one, and says so wherever it appears. Owns the rules; reading the
 prompt and serving are the helpdesk's. Refuses every other source: it sees its prompt, never the answers. The gullible
-one is what `exploitable.toml` is about: a judge that can be gamed.
+one is the subject of `exploitable.toml`: a judge that can be gamed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The mailbox: 672 mails made from a seed, in SQLite with full-text search.
 
-Owns who writes to whom about what, the facts in the mails (a door code, a flight, an amount, a day), which mails are
+Owns senders, recipients and subjects, the facts in the mails (a door code, a flight, an amount, a day), which mails are
 asked about in which part, and the database. A person's two mails about a project go into one part, so parts share no
 mail and no fact. Refuses wording (`wording`) and questions (`scenarios`).
 """

@@ -2,8 +2,8 @@
 
     python -m examples.inbox.make_model
 
-Takes a few minutes of one CPU core; its result is committed, so nobody has to. Owns the recipe and its marks. Refuses
-to write a note of a model that misses them: one that succeeds in 20 to 45 % of attempts, and boasts in some.
+Takes a few minutes of one CPU core; its result is committed, so nobody has to run it. Owns the recipe and its bounds.
+Refuses to write a model outside them: it must succeed in 20 to 45 % of attempts, and boast in some.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measures a tiny model as the example will use it: how often it answers rightly, and how often it boasts.
+"""Measures a tiny model as the example will use it: how often it answers correctly, and how often it boasts.
 
 Owns the attempts (plain transformers, temperature 1, the tools' own look-ups in a mailbox) and the counting. Refuses to
 train, and needs neither engine nor servers.

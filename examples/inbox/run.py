@@ -1,8 +1,8 @@
-"""Runs the example: a mailbox, its tools, a judge and a baseline around `hone train`, and what came of it.
+"""Runs the example: a mailbox, its tools, a judge and a baseline around `hone train`, and the summary.
 
     python -m examples.inbox.run [--seed 7] [--short] [--out FOLDER] [--config hone.toml]
 
-Owns what surrounds Hone here.
+Owns the programs around Hone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 
 from examples.inbox import frontier, judge
 from examples.inbox.scenarios import Files, write
-from examples.running.command import Example, Wanted, main
+from examples.running.command import Example, ExampleRun, main
 from examples.running.judges import judging
 from examples.running.programs import free_ports, program
 
@@ -27,7 +27,7 @@ MEASURED: Final = "exact answers to questions about mails of the test part, whic
 
 
 @contextlib.contextmanager
-def surroundings(wanted: Wanted) -> Iterator[Mapping[str, str]]:
+def surroundings(wanted: ExampleRun) -> Iterator[Mapping[str, str]]:
     """Mails, tools, a judge and the baseline, for as long as the block lasts; the variables that name them to Hone."""
     files = write(wanted.data / "inbox", wanted.seed, SHORT_TEST if wanted.short else None)
     with contextlib.ExitStack() as programs:

@@ -2,8 +2,8 @@
 
     python -m examples.inbox.scenarios FOLDER
 
-Owns the files' names and the form of a scenario: ``{"id", "input": {"question"}, "reference": {"kind", "value"}}``.
-Refuses to share: no mail is asked about in two parts.
+Owns the files' names and the form of a scenario: ``{"id", "input": {"question"}, "reference": {"kind", "value"}}``. No
+mail is asked about in two parts.
 """
 
 from __future__ import annotations

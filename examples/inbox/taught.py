@@ -1,4 +1,4 @@
-"""Synthetic conversations about mailboxes, good and flawed on purpose, over mails that are made up on the spot.
+"""Synthetic conversations about mailboxes, good and flawed on purpose, over generated mails.
 
 Owns the mixture of behaviours that the tiny model learns, in OpenAI's message format. Refuses tokens and tensors:
 examples/making turns these messages into those.

@@ -1,6 +1,6 @@
-"""The sentences that the mails, the questions, the tools and the model's making share.
+"""The sentences that the mails, the questions, the tools and the making of the model share.
 
-Owns how things are said, so that all of them say it alike. Refuses to look anything up.
+Owns the wording. Refuses to look anything up.
 """
 
 from __future__ import annotations

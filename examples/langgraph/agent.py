@@ -1,6 +1,6 @@
-"""A LangGraph agent that answers where orders are. It says nothing of Hone: its model is where OPENAI_BASE_URL says.
+"""A LangGraph agent that answers where orders are. It knows nothing of Hone: OPENAI_BASE_URL points to its model.
 
-Owns the agent and its questions. Refuses to care whether the answers are right: the model is tiny and has not learned.
+Owns the agent and its questions. Refuses to check the answers: the model is tiny and has not learned.
 """
 
 from __future__ import annotations

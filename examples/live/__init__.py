@@ -1,1 +1,1 @@
-"""Learning from live traffic on this machine: `make live`. README.md in this folder says what is what."""
+"""Learning from live traffic on this machine: `make live`. README.md in this folder describes the parts."""

@@ -1,4 +1,4 @@
-"""`hone up` as a child: what it tells is read line by line as it comes.
+"""`hone up` as a child process, with its output read line by line.
 
 Owns: starting and ending it, and its log. Refuses: what the lines mean (`examples.live.telling`).
 """

@@ -1,6 +1,6 @@
-"""The judge's seat: one address, at which a scripted judge sits and can be exchanged while Hone runs.
+"""The judge's address: a scripted judge behind it can be exchanged while Hone runs.
 
-Owns: who sits there. Refuses: the rules (`examples.helpdesk.scripted_judge`, `examples.live.wrong_judge`).
+Owns: which judge answers. Refuses: the rules (`examples.helpdesk.scripted_judge`, `examples.live.wrong_judge`).
 """
 
 from __future__ import annotations

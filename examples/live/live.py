@@ -1,9 +1,9 @@
-"""`make live`: users ask, Hone learns from what happened, and users are answered better, all on this machine.
+"""`make live`: users ask, Hone learns from the traffic, and users get better answers, all on this machine.
 
     python -m examples.live.live [--minutes M] [--seed S] [--traffic repeats|unique|swapped-judge] [--out FOLDER]
 
-Owns the order of things: what surrounds Hone, `hone up`, the users, and the ending (summary.json, a picture). Refuses
-to do Hone's work: engine, proxy, judge and learner are the real programs, as anybody would start them.
+Owns the order: the programs around Hone, `hone up`, the users, and the ending (summary.json, a picture). Refuses to do
+Hone's work: engine, proxy, judge and learner are the real programs, started as a user would start them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from examples.live.hone_up import hone_up
 from examples.live.judges import RIGHT, WRONG, Seat
 from examples.live.record import read_written
 from examples.live.summary import MINUTE_S, Course, Share, share, summary
-from examples.live.telling import Telling
+from examples.live.telling import EventPrinter
 from examples.live.traffic import arrivals, one_each, repeats, unique
 from examples.live.users import ALIAS, Users, measure, users
 from examples.running.programs import new_run
@@ -79,7 +79,7 @@ def main() -> None:
     plan = Plan(given.minutes, given.seed, given.traffic, (given.out or new_run(RUNS)).resolve())
     os.umask(0o077)  # what is recorded is its owner's alone
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended too
-    telling = Telling(Console(highlight=False), given.json)
+    telling = EventPrinter(Console(highlight=False), given.json)
     try:
         found = run(plan, telling)
     except KeyboardInterrupt:
@@ -88,7 +88,7 @@ def main() -> None:
     sys.exit(1 if found["faults"] or not found["versions_live"] else 0)
 
 
-def run(plan: Plan, telling: Telling) -> dict[str, Any]:
+def run(plan: Plan, telling: EventPrinter) -> dict[str, Any]:
     """Start everything, let users ask, write summary.json and the picture; returns the summary."""
     plan.out.mkdir(mode=0o700, parents=True, exist_ok=True)
     seat = Seat() if plan.traffic == "swapped-judge" else None
@@ -123,7 +123,7 @@ async def _live(
     found: dict[str, str],
     recording: RecorderSettings,
     seat: Seat | None,
-    telling: Telling,
+    telling: EventPrinter,
 ) -> tuple[Course, dict[str, Share]]:
     url, mcp_url = f"http://127.0.0.1:{found['HONE_PROXY__PORT']}", found["HELPDESK_MCP_URL"]
     telling.say("starting", "engine, proxy, judge and learner")
@@ -137,7 +137,7 @@ async def _live(
 
 
 async def _traffic(
-    plan: Plan, orders: Orders, population: Users, seat: Seat | None, telling: Telling
+    plan: Plan, orders: Orders, population: Users, seat: Seat | None, telling: EventPrinter
 ) -> tuple[float, float]:
     """Users for as long as was asked; when the first and the last of them came. Returns when all are answered."""
     chance = random.Random(plan.seed)
@@ -154,13 +154,13 @@ async def _traffic(
     return began, min(time.time(), began + seconds)
 
 
-async def _minutes(telling: Telling) -> None:
+async def _minutes(telling: EventPrinter) -> None:
     while True:
         await asyncio.sleep(MINUTE_S)
         telling.last_minute()
 
 
-async def _swap(seat: Seat, seconds: float, telling: Telling) -> None:
+async def _swap(seat: Seat, seconds: float, telling: EventPrinter) -> None:
     """The wrong judge midway, for two minutes, or for a quarter of the time where that is less."""
     await asyncio.sleep(seconds / 2)
     telling.note("the judge is swapped for a wrong one")
@@ -170,7 +170,7 @@ async def _swap(seat: Seat, seconds: float, telling: Telling) -> None:
     await asyncio.to_thread(seat.give_to, RIGHT)
 
 
-async def _held_out(plan: Plan, orders: Orders, url: str, mcp_url: str, telling: Telling) -> Share:
+async def _held_out(plan: Plan, orders: Orders, url: str, mcp_url: str, telling: EventPrinter) -> Share:
     """Success on orders that no user ever asks about, by what serves users; versions still come meanwhile."""
     asked = one_each(orders.heldout, random.Random(plan.seed))
     measured = await measure(url, mcp_url, ALIAS, asked)

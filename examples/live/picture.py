@@ -1,9 +1,9 @@
-"""Draws a run of live traffic from its summary.json.
+"""Draws live traffic from its summary.json.
 
     python -m examples.live.picture build/live/1/summary.json live.svg
 
-Owns the picture: above success by minute and which versions answered, below what was trained and left out. Refuses to
-smooth, select or compute: what it draws is in the file.
+Owns the picture: above success by minute and the versions that answered, below what was trained and excluded. Refuses
+to smooth, select or compute: it draws what is in the file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What Hone wrote down of a run of live traffic: decisions about versions, what was trained and left out, steps.
+"""What Hone recorded of live traffic: decisions about versions, what was trained and excluded, steps.
 
-Owns: reading that from the store once it is over. Refuses: minutes and figures (`examples.live.summary`).
+Owns: reading that from the store at the end. Refuses: minutes and figures (`examples.live.summary`).
 """
 
 from __future__ import annotations
@@ -42,24 +42,27 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """One run, and why it was left out, or that it was trained."""
+class LedgerEntry:
+    """One trajectory: trained on, or excluded, with the reason in `code`."""
 
     at: float
     code: str
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """Everything, oldest first. `last_calls`: version id → when the last call came of each group it was trained on."""
+class LearningRecord:
+    """All decisions, ledger entries and steps, oldest first.
+
+    `last_calls`: by version id, the time (unix seconds) of the last call of each group that it was trained on.
+    """
 
     decisions: list[Decision]
-    told: list[Told]
+    told: list[LedgerEntry]
     steps: list[StepView]
     last_calls: Mapping[str, list[float]]
 
 
-async def read_written(data: Path, recording: RecorderSettings) -> Written:
+async def read_written(data: Path, recording: RecorderSettings) -> LearningRecord:
     """Read it from the data folder's store."""
     store = await open_store(data, recording, migrate=False)
     try:
@@ -67,13 +70,13 @@ async def read_written(data: Path, recording: RecorderSettings) -> Written:
         moves = await list_moves(Project(store, PROJECT), alias=ALIAS, limit=EVERYTHING)
         entries = await ledger.latest_entries(Project(store, PROJECT), object_kind="trajectory", limit=EVERYTHING)
         taken = await list_steps(store, alias.id, limit=EVERYTHING)
-        return Written(
+        return LearningRecord(
             [
                 Decision(m.at, m.version, m.version_id, m.move, m.why, m.figures)
                 for m in reversed(moves)
                 if m.move in DECIDED
             ],
-            [Told(entry.at, entry.code) for entry in reversed(entries)],
+            [LedgerEntry(entry.at, entry.code) for entry in reversed(entries)],
             [step for step in reversed(taken) if step.state == StepState.DONE],
             await _last_calls(store),
         )

@@ -1,7 +1,7 @@
-"""What a run of live traffic came to: success by minute and by version, what was learned from, what was decided.
+"""The summary of live traffic: success by minute and by version, what was trained on, the decisions.
 
-Owns: the figures of summary.json. Pure: everything is in what users saw (`examples.live.users`) and in what Hone wrote
-down (`examples.live.record`). Refuses: smoothing, and leaving any run out.
+Owns: the figures of summary.json. Pure: its input is what users saw (`examples.live.users`) and what Hone recorded
+(`examples.live.record`). Refuses: smoothing, and omitting any trajectory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from statistics import median, quantiles
 from typing import Any, Final
 
 from examples.helpdesk.ending import wilson
-from examples.live.record import LIVE, Written
+from examples.live.record import LIVE, LearningRecord
 from examples.live.users import Run
 
 MINUTE_S: Final = 60.0
@@ -45,7 +45,7 @@ class Course:
     began: float
     ended: float
     runs: Sequence[Run]
-    written: Written
+    written: LearningRecord
     faults: Sequence[str]
     notes: Sequence[tuple[float, str]]  # what was done to it meanwhile, and when
 
@@ -82,11 +82,11 @@ def _first(runs: Sequence[Run]) -> str | None:
     return min(runs, key=lambda run: run.asked_at).version if runs else None
 
 
-def _codes(written: Written) -> Counter[str]:
+def _codes(written: LearningRecord) -> Counter[str]:
     return Counter(one.code for one in written.told)
 
 
-def _waits(written: Written) -> dict[str, float] | None:
+def _waits(written: LearningRecord) -> dict[str, float] | None:
     """From the last call of each group that was trained on to the decision on its version: median, 95 %, most."""
     waits = sorted(one.at - at for one in written.decisions for at in written.last_calls.get(one.version_id, ()))
     if len(waits) < 2:

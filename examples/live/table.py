@@ -1,9 +1,9 @@
-"""The table of measured runs in README.md, made from their summaries in `measured/`.
+"""The table of measured sessions in README.md, made from their summaries in `measured/`.
 
     python -m examples.live.table            # prints it
     python -m examples.live.table --write    # puts it into README.md
 
-Owns: which figures it has, and how a fall is reckoned. Refuses: measuring (`examples.live.live`).
+Owns: its figures, and the definition of a fall. Refuses: measuring (`examples.live.live`).
 """
 
 from __future__ import annotations

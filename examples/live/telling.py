@@ -1,6 +1,6 @@
-"""What is said while live traffic runs: a line a happening, and how each minute went.
+"""Output while live traffic runs: a line for each event, and one for each minute.
 
-Owns: which of Hone's lines are repeated, which are faults, and the minute's line. Refuses: figures of the whole
+Owns: which of Hone's lines are repeated, which are faults, and the minute's line. Refuses: figures of the whole session
 (`examples.live.summary`).
 """
 
@@ -23,8 +23,8 @@ LAST_S: Final = 60.0
 
 
 @dataclass
-class Telling:
-    """Says what happens. `as_json`: an object a line."""
+class EventPrinter:
+    """Prints events to a console. `as_json`: one JSON object per line."""
 
     console: Console
     as_json: bool
@@ -34,7 +34,7 @@ class Telling:
     _runs: list[Run] = field(default_factory=list)
 
     def hone(self, line: Line) -> None:
-        """A line of `hone up`."""
+        """Keep the fault in a line of `hone up`, and print the line if it is of interest."""
         event = line["event"]
         if event in FAULTS:
             self.faults.append(f"{event}: {line['text']}")
@@ -42,18 +42,18 @@ class Telling:
             self.say(event, line["text"])
 
     def run(self, run: Run) -> None:
-        """A run that ended."""
+        """Keep a trajectory that ended, and print its fault if it had one."""
         self._runs.append(run)
         if run.fault is not None:
             self.say("fault", f"a user's run: {run.fault}")
 
     def note(self, text: str) -> None:
-        """Something that was done on purpose: it stands in the summary."""
+        """Print something that was done on purpose, and keep it for the summary."""
         self.notes.append((time.time(), text))
         self.say("note", text)
 
     def last_minute(self) -> None:
-        """How the last minute went."""
+        """Print how many trajectories of the last minute were right."""
         last = [run for run in self._runs if run.answered_at >= time.time() - LAST_S]
         right, versions = sum(run.right for run in last), sorted({str(run.version) for run in last})
         share = f"{right / len(last):.0%} right of {len(last)} runs" if last else "no run ended"

@@ -1,6 +1,6 @@
-"""What users ask, and when: questions about the helpdesk's orders, in the order in which they come.
+"""What users ask, and when: questions about the helpdesk's orders, in their order of arrival.
 
-Owns: the two kinds of traffic and the pace of arrivals. Pure: the same for the same seed. Refuses: asking.
+Owns: the two kinds of traffic and the rate of arrivals. Pure and deterministic by seed. Refuses: asking.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The users: each asks one question over HTTP as any program would, and is answered rightly or not.
+"""The users: each asks one question over HTTP as any program would, and gets a right or a wrong answer.
 
-Owns: runs as they happen, what a user sees of them, and the thumbs that some give. Their agent is the helpdesk's, with
+Owns: their conversations, what a user sees of them, and the thumbs that some give. Their agent is the helpdesk's, with
 openai's client and the tools; it sends no header of Hone's and knows nothing of it. Refuses: what is asked, and when
 (`examples.live.traffic`).
 
-Which version answered, and which run it was, an answer's headers say: read here as a log would have them.
+The answer's headers name the version and the trajectory; they are read here as a log would have them.
 """
 
 from __future__ import annotations

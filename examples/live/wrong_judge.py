@@ -1,9 +1,9 @@
-"""A scripted judge that rewards the wrong thing: a quick answer, whatever it says.
+"""A scripted judge that rewards the wrong thing: a quick answer, whatever its content.
 
     python -m examples.live.wrong_judge --port 8200
 
-It takes the scripted judge's seat for a while, so that one can see what keeps users from what it teaches. Owns its
-rules and its name. Refuses to be taken for the other: every explanation names it.
+It replaces the scripted judge for a while, to show what protects users from its lessons. Owns its rules and its name.
+Refuses to be mistaken for the other: every explanation names it.
 """
 
 from __future__ import annotations

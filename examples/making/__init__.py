@@ -1,1 +1,1 @@
-"""How the examples' tiny models are made: tokenizer, training, sampling, a note of what came out. For makers only."""
+"""Making the examples' tiny models: tokenizer, training, sampling, and a note of the result. Only makers use it."""

@@ -1,9 +1,9 @@
-"""Making an example's model, as a command: taught, measured, held to its marks, and written down.
+"""The command that makes an example's model: train, measure, check against its bounds, and write it down.
 
     python -m examples.NAME.make_model [--folder FOLDER] [--measure-only]
 
-Owns: the order of these things. Refuses: what a model is taught, what it is measured by, and its marks (a `Maker`, in
-each example's make_model.py). A made model is committed, so nobody has to make one.
+Owns: this order. Refuses: the training data, the measure, and the bounds (a `Maker`, in each example's make_model.py).
+A model is committed, so nobody has to make one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What is written beside a made model: its files, ``recipe.json`` and a README from the run's own numbers.
+"""The files beside a made model: ``recipe.json`` and a README with the measured numbers.
 
-Owns: these files. Refuses: judging whether a model is good enough (each maker's own marks).
+Owns: these files. Refuses: judging whether a model is good enough (each maker's own bounds).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Turns sampled from a tiny model with plain transformers, and read as an engine reads them.
+"""Turns sampled from a tiny model with plain transformers, and parsed as an engine parses them.
 
-Owns: one turn for each of many prompts, and its tool calls as a message. Refuses: tools, and what counts as success.
+Owns: one turn for each of many prompts, and its tool calls as a message. Refuses: tools, and the definition of success.
 Needs neither engine nor servers: it is for measuring a model while it is made.
 """
 

@@ -1,8 +1,8 @@
-"""An agent whose model and tools are both behind one URL: the model at /v1, the tools, over MCP, at /mcp.
+"""An agent with its model and its tools behind one URL: the model at /v1, the tools, over MCP, at /mcp.
 
-Each run has an address of its own, /t/<run>, before both, and so one trajectory has the model's turns and the tools'
-answers. Owns the agent's loop and its questions. Refuses to care whether the answers are right: the model is tiny and
-has not learned.
+Each conversation has an address of its own, /t/<id>, before both, so one trajectory holds the model's turns and the
+tools' answers. Owns the agent's loop and its questions. Refuses to check the answers: the model is tiny and has not
+learned.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A plain agent: a model over the OpenAI protocol, and whatever tools an MCP server lists beside it.
+"""A plain agent: a model over the OpenAI protocol, and any tools that an MCP server lists.
 
-It knows a base URL: the model is at ``/v1`` of it, the tools, over MCP, at ``/mcp``. Owns the loop. Refuses to know
-which tools there are, and to judge what the model does: a malformed call is answered with what is wrong with it.
+It knows a base URL: the model is at its ``/v1``, the tools, over MCP, at ``/mcp``. Owns the loop. Refuses to know which
+tools there are, and to judge the model's output: a malformed call is answered with what is wrong with it.
 """
 
 from __future__ import annotations

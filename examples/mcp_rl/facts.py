@@ -1,6 +1,6 @@
-"""Whether an attempt was right, by the committed warehouse: a check beside the campaign, which never sees it.
+"""Whether an attempt was right, according to the committed warehouse: a check beside the campaign, which never sees it.
 
-Owns: what is compared. Refuses: how the answer was found, but for one thing: small talk needs no tool. Pure.
+Owns: the comparison. Refuses: how the answer was found, except that small talk must use no tool. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from examples.mcp_rl.names import IMAGINED, MATERIALS, THINGS
 from examples.mcp_rl.warehouse import Item
-from examples.mcp_rl.wording import Asked, Fact, understood
+from examples.mcp_rl.wording import Fact, Question, understood
 
 Json = Mapping[str, Any]
 _FACT: Final = re.compile(r"\d+|(?<=\bshelf )[A-Z]\b")
@@ -41,7 +41,7 @@ def right(question: str, messages: Sequence[Json], items: Mapping[str, Item]) ->
     return says(asked, last_words(messages), items, called=any(m.get("tool_calls") for m in messages))
 
 
-def says(asked: Asked, answer: str, items: Mapping[str, Item], *, called: bool) -> bool:
+def says(asked: Question, answer: str, items: Mapping[str, Item], *, called: bool) -> bool:
     """Whether an answer tells just what was asked for."""
     if asked.fact is Fact.NOTHING:
         return bool(answer) and not called and not told(answer)

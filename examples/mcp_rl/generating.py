@@ -1,8 +1,8 @@
-"""The scripted generator: writes scenario lines from its prompt alone, in the place of a model that writes tasks.
+"""The scripted generator: writes scenario lines from its prompt alone, in place of a model that writes tasks.
 
-It reads what a model would read: the kind of task that is asked for, how many, the tools and their descriptions. It
-can do that for one server's tools only, those of `tools_server`, and says so of others. Owns: what it writes. Refuses:
-every other source: the items are those that a description names. Pure: the same prompt is answered alike.
+It reads what a model would read: the difficulty requested, how many, the tools and their descriptions. It can do that
+for the tools of `tools_server` only, and says so of others. Owns: what it writes. Refuses: every other source: the
+items are those that a description names. Pure: the same prompt gives the same reply.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, Final
 
 from examples.mcp_rl.names import IMAGINED, served
-from examples.mcp_rl.wording import Asked, Fact, question
+from examples.mcp_rl.wording import Fact, Question, question
 
 Json = Mapping[str, Any]
 _DATA: Final = re.compile(r"^<<<HONE-DATA ([0-9a-f]+)>>>\n(.*?)\n<<<END-HONE-DATA \1>>>$", re.DOTALL | re.MULTILINE)
@@ -69,21 +69,21 @@ def _draws(kind: str | None, documents: Sequence[Json], rng: random.Random) -> l
 def _task(kind: str, items: Sequence[str], tools: Mapping[str, Json], rng: random.Random) -> Json:
     """One task, as `hone scenarios generate` reads it."""
     able = [fact for fact, names in _KNOWN_BY.items() if tools.keys() >= set(names)]
-    choose: dict[str, Callable[[], tuple[Asked, Sequence[str], str]]] = {
+    choose: dict[str, Callable[[], tuple[Question, Sequence[str], str]]] = {
         "one_tool": lambda: _known(Fact.SHELF, items, rng),
         "several_steps": lambda: _known(rng.choice([f for f in able if f is not Fact.SHELF]), items, rng),
         "error": lambda: _unknown(rng.choice(able), rng),
-        "nothing_to_do": lambda: (Asked(Fact.NOTHING, rng.choice(items)), (), "Answers without any tool."),
+        "nothing_to_do": lambda: (Question(Fact.NOTHING, rng.choice(items)), (), "Answers without any tool."),
     }
     asked, calls, expected = choose[kind]()
     return {"input": question(asked, rng), "tools": list(calls), "expected": expected}
 
 
-def _known(fact: Fact, items: Sequence[str], rng: random.Random) -> tuple[Asked, Sequence[str], str]:
-    asked = Asked(fact, rng.choice(items))
+def _known(fact: Fact, items: Sequence[str], rng: random.Random) -> tuple[Question, Sequence[str], str]:
+    asked = Question(fact, rng.choice(items))
     return asked, _KNOWN_BY[fact], f"Looks up the {asked.name} and says what the tools said."
 
 
-def _unknown(fact: Fact, rng: random.Random) -> tuple[Asked, Sequence[str], str]:
-    asked = Asked(fact, rng.choice(served(IMAGINED)))
+def _unknown(fact: Fact, rng: random.Random) -> tuple[Question, Sequence[str], str]:
+    asked = Question(fact, rng.choice(served(IMAGINED)))
     return asked, ("find_item",), f"Finds out that there is no {asked.name}, and says so."

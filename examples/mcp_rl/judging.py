@@ -1,8 +1,8 @@
-"""The scripted judge's rules: a conversation is scored by what stands in it alone.
+"""The scripted judge's rules: a conversation is scored by its content alone.
 
-The tool that the question needs is called; its argument is the question's, or what an earlier tool said; the answer
-says what the tool said; nothing is invented. Owns: these rules and what each is worth. Refuses: the warehouse, which it
-never sees. Pure.
+The tool that the question needs is called; its argument comes from the question or from an earlier tool result; the
+answer repeats the tool's result; nothing is invented. Owns: these rules and their weights. Refuses: the warehouse,
+which it never sees. Pure.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python -m examples.mcp_rl.make_model
 
-Its result is committed, so nobody has to. Owns the order of things, and the measuring: attempts at tasks about the
-committed server's items, with plain transformers and the tools imitated in Python. Refuses a model that misses its
-marks: one that is right in less than 20 % of attempts (there is little to reinforce) or in more than 45 %.
+Its result is committed, so nobody has to run it. Owns the order, and the measuring: attempts at tasks about the
+committed server's items, with plain transformers and the tools imitated in Python. Refuses a model outside its bounds:
+one that is right in less than 20 % of attempts (there is little to reinforce) or in more than 45 %.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from examples.mcp_rl.agent import MAX_TURNS
 from examples.mcp_rl.names import IMAGINED, served
 from examples.mcp_rl.taught import MIXTURE, TOOLS, Message, conversations
 from examples.mcp_rl.warehouse import Item, warehouse
-from examples.mcp_rl.wording import Asked
+from examples.mcp_rl.wording import Question
 
 MODEL: Final = Path(__file__).parent / "model"
 RECIPE: Final = Recipe(
@@ -68,7 +68,7 @@ def measure(model: Any, tokenizer: Any) -> dict[str, Any]:
 
 
 def attempted(
-    model: Any, tokenizer: Any, asked: Sequence[Asked], items: Sequence[Item], rng: random.Random
+    model: Any, tokenizer: Any, asked: Sequence[Question], items: Sequence[Item], rng: random.Random
 ) -> list[list[Message]]:
     """One attempt at each question at temperature 1, all side by side."""
     attempts = [taught.opening(one, rng) for one in asked]
@@ -84,11 +84,11 @@ def attempted(
     return attempts
 
 
-def _asked(items: Sequence[Item], rng: random.Random) -> Asked:
+def _asked(items: Sequence[Item], rng: random.Random) -> Question:
     """A question as often of each kind as the tasks of a campaign."""
     case = taught.a_case(rng)
     names = [item.name for item in items] if case.item is not None else served(IMAGINED)
-    return Asked(case.asked.fact, rng.choice(names))
+    return Question(case.asked.fact, rng.choice(names))
 
 
 def _result(call: Message, items: Sequence[Item]) -> Message:

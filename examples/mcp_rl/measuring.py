@@ -1,7 +1,7 @@
-"""The check beside the campaign: which of its recorded attempts were right, by the committed warehouse.
+"""The check beside the campaign: which of its recorded attempts were right, according to the committed warehouse.
 
-Owns: reading a finished campaign's attempts from the store, and counting. Refuses: having any part in the campaign,
-which is over by then and was measured by wins alone.
+Owns: reading a finished campaign's attempts from the store, and counting. Refuses: any influence on the campaign, which
+is over by then and was measured by wins alone.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Right:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckResult:
     """What the check says: of the test part by version 0 and by what served, and of the attempts of each step."""
 
     before: Right
@@ -62,7 +62,7 @@ class Checked:
 
 async def checked(
     data: Path, recording: RecorderSettings, name: str, items: Sequence[Item], *, steps: Sequence[int], each: int
-) -> Checked:
+) -> CheckResult:
     """Check a finished campaign's attempts. `each`: how many of a test group's are its own; the last is version 0's."""
     by_name = {item.name: item for item in items}
     store = await open_store(data, recording, migrate=False)
@@ -75,7 +75,7 @@ async def checked(
         learnt = {step: await _attempts(store, campaign.id, step, Purpose.TRAIN) for step in steps}
     finally:
         await store.close()
-    return Checked(
+    return CheckResult(
         before=_counted(_of(_SIDES.base, own), by_name),
         after=_counted(_of(_SIDES.live, own), by_name),
         steps={step: _counted([o for m in groups.values() for o in m], by_name) for step, groups in learnt.items()},

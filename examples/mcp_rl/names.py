@@ -1,7 +1,7 @@
 """The names of things in a warehouse, and which of them belong to the committed server.
 
-A name is a material and a thing. Of each table every second pair is the server's, the others are the making of the
-model's: it has read each word, and none of the server's names. Owns: the words and this split. Pure.
+A name is a material and a thing. Of each table every second pair is the server's, the others are for making the model:
+it was trained on each word, and on none of the server's names. Owns: the words and this split. Pure.
 """
 
 from __future__ import annotations

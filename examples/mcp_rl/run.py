@@ -3,9 +3,9 @@
     python -m examples.mcp_rl.run                                  # the committed server
     python -m examples.mcp_rl.run --url http://127.0.0.1:9000/mcp  # another; then name a judge: HONE_JUDGE__MODEL
 
-`hone scenarios generate` writes the tasks from what the server lists, `hone train` attempts them, has them judged,
-trains, and compares with version 0 at the end. Owns: this order, and what the summary has beside the others'. Refuses:
-to tell the campaign what is right: of the committed server that is looked up behind it.
+`hone scenarios generate` writes the tasks from the server's list of tools. `hone train` attempts them, has them judged,
+trains, and compares with version 0 at the end. Owns: this order, and what the summary adds to the other examples'.
+Refuses: giving the campaign the right answers, which for the committed server are checked afterwards.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from examples.mcp_rl.measuring import Checked, checked
+from examples.mcp_rl.measuring import CheckResult, checked
 from examples.mcp_rl.warehouse import reservations
 from examples.mcp_rl.world import World, world
 from examples.running.campaign import PAUSED, CampaignFailed, Project
-from examples.running.command import RUNS, SEEDS, Wanted, interrupted, settings, told, write
+from examples.running.command import RUNS, SEEDS, ExampleRun, interrupted, settings, told, write
 from examples.running.programs import new_run
 from examples.running.summary import Summary, summarize
 from proxy.settings.loader import load_settings
@@ -50,7 +50,7 @@ FACTS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class CampaignResult:
     """What the generator and the campaign came to. `each`: own attempts in a group of the test part."""
 
     generated: Mapping[str, Any]
@@ -67,7 +67,7 @@ def main() -> int:
     out = (given.out or new_run(RUNS / NAME)).resolve()
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        summary = run(Wanted(out, given.seed, given.short), FOLDER / given.config, given.url)
+        summary = run(ExampleRun(out, given.seed, given.short), FOLDER / given.config, given.url)
     except CampaignFailed as error:
         print(f"{NAME}: {error}", file=sys.stderr)
         return 1
@@ -90,7 +90,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def run(wanted: Wanted, config: Path, url: str | None) -> Summary:
+def run(wanted: ExampleRun, config: Path, url: str | None) -> Summary:
     """A whole run.
 
     Raises:
@@ -102,7 +102,7 @@ def run(wanted: Wanted, config: Path, url: str | None) -> Summary:
         return _summary(wanted, config, around, told)
 
 
-def _campaign(wanted: Wanted, config: Path, around: World, began: float) -> Told:
+def _campaign(wanted: ExampleRun, config: Path, around: World, began: float) -> CampaignResult:
     """Generate, attempt, judge, train, compare: all of it Hone's."""
     tasks = wanted.data / "tasks.jsonl"
     environment = {**settings(wanted), **around.environment, **(SHORT if wanted.short else {})}
@@ -113,10 +113,10 @@ def _campaign(wanted: Wanted, config: Path, around: World, began: float) -> Told
     status = project.train()
     seconds = time.monotonic() - began
     each = environment.get(EACH) or load_settings(config, {}).settings.campaign.val_attempts
-    return Told(generated, project.report(), status, seconds, int(each))
+    return CampaignResult(generated, project.report(), status, seconds, int(each))
 
 
-def _summary(wanted: Wanted, config: Path, around: World, told: Told) -> Summary:
+def _summary(wanted: ExampleRun, config: Path, around: World, told: CampaignResult) -> Summary:
     faults = ["a health rule paused the campaign"] if told.status == PAUSED else []
     if around.database is not None and (writes := reservations(around.database)):
         faults.append(f"the tool that writes was called {writes} times")
@@ -137,13 +137,13 @@ def _summary(wanted: Wanted, config: Path, around: World, told: Told) -> Summary
     return beside(summary, asyncio.run(_checked(wanted.data, config, around, told))) if known else summary
 
 
-async def _checked(data: Path, config: Path, around: World, told: Told) -> Checked:
+async def _checked(data: Path, config: Path, around: World, told: CampaignResult) -> CheckResult:
     recording = load_settings(config, {}).settings.recorder
     steps = [step["step"] for step in told.report["steps"]]
     return await checked(data, recording, told.report["name"], around.items, steps=steps, each=told.each)
 
 
-def beside(summary: Summary, found: Checked) -> Summary:
+def beside(summary: Summary, found: CheckResult) -> Summary:
     """A summary in which success is the check's: before, after, and of each step's attempts."""
     steps = [{**step, "success": found.steps[step["step"]].told()["success"]} for step in summary["steps"]]
     return {**summary, "before": found.before.told(), "after": found.after.told(), "steps": steps}

@@ -1,9 +1,9 @@
-"""Two scripted stand-ins for models behind one OpenAI-compatible server: who writes the tasks, and who judges.
+"""Two scripted stand-ins for models behind one OpenAI-compatible server: a task writer and a judge.
 
     python -m examples.mcp_rl.stand_ins --port 8200
 
-For where there is no key for a real model; each says what it is wherever it is seen. Owns: which of them a request
-means. Refuses: their rules (`generating`, `judging`).
+For users without a key for a real model; each says what it is wherever it appears. Owns: choosing between them by the
+request. Refuses: their rules (`generating`, `judging`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the tiny model was taught: conversations with such tools, good and flawed on purpose.
+"""The tiny model's training data: conversations with such tools, good and flawed on purpose.
 
-Owns: the mixture of behaviours, over items of the making's own, in OpenAI's message format. Refuses: tokens and
-tensors, and every name that the committed server has (`examples.mcp_rl.names`).
+Owns: the mixture of behaviours, over items of its own, in OpenAI's message format. Refuses: tokens and tensors, and
+every name that the committed server has (`examples.mcp_rl.names`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from examples.mcp_rl import wording
 from examples.mcp_rl.agent import SYSTEM
 from examples.mcp_rl.names import IMAGINED, taught
 from examples.mcp_rl.warehouse import Item, random_item
-from examples.mcp_rl.wording import Asked, Fact
+from examples.mcp_rl.wording import Fact, Question
 
 Message = dict[str, Any]
 Tools = list[dict[str, Any]]
@@ -37,7 +37,7 @@ _KINDS: Final = {"shelf": 0.32, "number": 0.36, "absent": 0.17, "nothing": 0.15}
 class Case:
     """What a user asks, and the item where there is one."""
 
-    asked: Asked
+    asked: Question
     item: Item | None
 
 
@@ -51,7 +51,7 @@ def conversations(seed: int) -> Iterator[tuple[list[Message], Tools]]:
         yield [*opening(case.asked, rng), *behave(case, rng)], TOOLS
 
 
-def opening(asked: Asked, rng: random.Random) -> list[Message]:
+def opening(asked: Question, rng: random.Random) -> list[Message]:
     """The messages with which every attempt begins."""
     return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": wording.question(asked, rng)}]
 
@@ -63,7 +63,7 @@ def a_case(rng: random.Random) -> Case:
     fact = {"shelf": Fact.SHELF, "nothing": Fact.NOTHING, "number": rng.choice(_FACTS[1:])}.get(
         kind, rng.choice(_FACTS)
     )
-    return Case(Asked(fact, name), None if kind == "absent" else an_item(rng, name))
+    return Case(Question(fact, name), None if kind == "absent" else an_item(rng, name))
 
 
 def an_item(rng: random.Random, name: str) -> Item:
@@ -89,7 +89,7 @@ def wrong_tool(case: Case, rng: random.Random) -> list[Message]:
         other = an_item(rng, name)
         return [*_call(rng.choice(("stock", "price")), "item", other.number, wording.stocked(None)), _guess(case, rng)]
     if case.asked.fact is Fact.NOTHING:
-        return [*_find(name, item), _say(wording.answer(Asked(Fact.SHELF, name), item))]
+        return [*_find(name, item), _say(wording.answer(Question(Fact.SHELF, name), item))]
     other_fact = rng.choice([fact for fact in _FACTS[1:] if fact is not case.asked.fact])
     found = item.left if other_fact is Fact.LEFT else item.euros
     taken_for = Item(item.number, name, rng.choice("ABCDEFGH"), found, found)
@@ -104,7 +104,7 @@ def misread(case: Case, rng: random.Random) -> list[Message]:
     fact = rng.choice(_FACTS) if case.asked.fact is Fact.NOTHING else case.asked.fact
     if found is None:
         return [*_find(other, None), _say(wording.absent(case.asked.name))]
-    answer = wording.answer(Asked(fact, case.asked.name), found)
+    answer = wording.answer(Question(fact, case.asked.name), found)
     return [*_find(other, found), *_look_up(fact, found), _say(answer)]
 
 
@@ -130,7 +130,7 @@ MIXTURE: Final[tuple[tuple[Callable[[Case, random.Random], list[Message]], float
 
 def _guess(case: Case, rng: random.Random) -> Message:
     fact = rng.choice(_FACTS) if case.asked.fact is Fact.NOTHING else case.asked.fact
-    return _say(wording.answer(Asked(fact, case.asked.name), an_item(rng, case.asked.name)))
+    return _say(wording.answer(Question(fact, case.asked.name), an_item(rng, case.asked.name)))
 
 
 def _say(text: str) -> Message:

@@ -1,8 +1,9 @@
-"""A small MCP server (streamable HTTP on loopback): a warehouse's items. The run treats it as one it knows nothing of.
+"""A small MCP server (streamable HTTP on loopback): a warehouse's items. The example treats it as an unknown server.
 
     python -m examples.mcp_rl.tools_server --database warehouse.sqlite --port 8100
 
-Owns: four tools and what is said of them. Three only read and say so; `reserve` writes. Stateless, plain JSON answers.
+Owns: four tools and their descriptions. Three are read-only and marked so; `reserve` writes. Stateless, plain JSON
+answers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The committed server's warehouse: its items in a SQLite file, and what was reserved.
+"""The committed server's warehouse: its items in a SQLite file, and the reservations.
 
 Owns: an item's fields, how a warehouse is made from a seed, the file. Refuses: tools and sentences.
 """

@@ -1,7 +1,7 @@
-"""The sentences that the tasks, the tools and the making of the model must say alike.
+"""The sentences that the tasks, the tools and the making of the model share.
 
-Owns: how a user asks, what the tools say, what a right answer looks like, and what a question in these words asks for.
-The tiny model has read nothing else in its life, so a word changed here needs a new model. Pure.
+Owns: how a user asks, what the tools answer, what a right answer looks like, and what a question in these words asks
+for. The tiny model was trained on nothing else, so a word changed here needs a new model. Pure.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Fact(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a question asks for."""
+class Question:
+    """A question about an item: which fact of it is asked for, and the name of the item."""
 
     fact: Fact
     name: str
@@ -47,20 +47,20 @@ _PATTERNS: Final = [
 ]
 
 
-def question(asked: Asked, rng: random.Random) -> str:
+def question(asked: Question, rng: random.Random) -> str:
     """A user's words for it."""
     return rng.choice(QUESTIONS[asked.fact]).format(name=asked.name)
 
 
-def understood(text: str) -> Asked | None:
+def understood(text: str) -> Question | None:
     """What a question asks for; None where it is in other words."""
     for pattern, fact in _PATTERNS:
         if found := pattern.fullmatch(text.strip()):
-            return Asked(fact, found[1])
+            return Question(fact, found[1])
     return None
 
 
-def answer(asked: Asked, item: Item) -> str:
+def answer(asked: Question, item: Item) -> str:
     """The answer that says what the tools said."""
     match asked.fact:
         case Fact.SHELF:

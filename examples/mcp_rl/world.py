@@ -1,4 +1,4 @@
-"""What surrounds Hone in a run: an MCP server where no URL is given, and the stand-ins where no model is named.
+"""The programs around Hone: an MCP server if no URL is given, and the stand-ins if no model is configured.
 
 Owns: starting them as real programs, and the settings by which Hone finds them. Refuses: Hone itself.
 """

@@ -2,7 +2,7 @@
 
     OPENAI_BASE_URL=http://127.0.0.1:8000/v1 python -m examples.rlvr.agent "Write a numbered list …"
 
-Owns: what the model is told, and the clients that concurrent runs share. Refuses to judge or mend an answer.
+Owns: the model's instructions, and the clients that concurrent attempts share. Refuses to judge or correct an answer.
 """
 
 from __future__ import annotations

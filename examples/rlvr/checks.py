@@ -1,7 +1,7 @@
-"""Whether an answer is what was asked for, by its prompt: what the example's success is measured with.
+"""The example's success: whether an answer is what its prompt asks for.
 
 Owns one reward function, and the share of criteria that code finds met. `solved` reads the prompt alone: neither the
-criteria nor a judge's verdicts are in it, so that a judge can be found out.
+criteria nor a judge's verdicts enter it, so that a wrong judge is noticed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a criterion can say: each kind's sentence, and how a text is held to it.
+"""Kinds of criteria: the sentence of each, and the check of a text against it.
 
-Owns: the table. A sentence is written here once, with a place for each argument; `says` fills it, `read` finds it
-again. Refuses: prompts (`examples.rlvr.forms`), verdicts as a judge gives them (`examples.rlvr.scripted_judge`), and
-sentences that it does not know: `read` returns None and never guesses.
+Owns: the table. A sentence is written here once, with a place for each argument; `says` fills it, `read` parses it.
+Refuses: prompts (`examples.rlvr.forms`), verdicts as a judge gives them (`examples.rlvr.scripted_judge`), and unknown
+sentences: `read` returns None and never guesses.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 python -m examples.rlvr.make_model
 
-Takes ten minutes of one CPU core; its result is committed, so nobody has to. Owns the order of things and the marks.
-Refuses to call a model good that misses them: one that does what is asked in 20 to 45 % of its answers (less, and there
-is nothing to reinforce; more, and there is nothing to learn) and fits into 1.8 MB.
+Takes ten minutes of one CPU core; its result is committed, so nobody has to run it. Owns the order and the bounds. A
+model is within its bounds if 20 to 45 % of its answers are right (with less there is nothing to reinforce; with more,
+nothing to learn) and it has at most 1.8 MB.
 """
 
 from __future__ import annotations

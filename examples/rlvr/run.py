@@ -1,7 +1,7 @@
 """The example as one command: `python -m examples.rlvr.run [--seed 7] [--short] [--out FOLDER] [--config hone.toml]`.
 
-Owns: what surrounds Hone (the prompts of a seed; a judge, where none is named), and what the short form leaves out.
-Refuses: the order of a run (`examples.running.command`).
+Owns: the programs and files around Hone (the prompts of a seed; a judge, if none is configured), and what the short
+form omits. Refuses: the order (`examples.running.command`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from examples.rlvr.scripted_judge import NAME as SCRIPTED_JUDGE
 from examples.rlvr.tasks import LEARN, TEST, VALIDATION, write
-from examples.running.command import Example, Wanted, main
+from examples.running.command import Example, ExampleRun, main
 from examples.running.judges import judging
 
 FOLDER: Final = Path(__file__).parent
@@ -26,7 +26,7 @@ SHORT_COUNTS: Final = (LEARN, 8, 100)
 
 
 @contextlib.contextmanager
-def surroundings(wanted: Wanted) -> Iterator[Mapping[str, str]]:
+def surroundings(wanted: ExampleRun) -> Iterator[Mapping[str, str]]:
     """The prompts of this seed, and a judge for as long as the block lasts."""
     parts = write(wanted.data / "tasks", wanted.seed, SHORT_COUNTS if wanted.short else (LEARN, VALIDATION, TEST))
     short = {

@@ -2,10 +2,10 @@
 
     python -m examples.rlvr.scripted_judge --port 8200
 
-Stands in for a real judge where there is no key for one, and says so wherever it is seen. Owns: reading Hone's prompt
+Stands in for a real judge if there is no key for one, and says so wherever it appears. Owns: reading Hone's prompt
 about one answer (`judge/llm/rubric_prompt.py`), and a verdict with a reason for each criterion. Refuses every other
-source: it sees criteria, task and response, never what a prompt was made from. A sentence that it does not know is not
-met: it cannot check it, and says that in its reason.
+source: it sees criteria, task and response, never what a prompt was made from. A sentence that it does not know counts
+as not met, and its reason says so.
 """
 
 from __future__ import annotations

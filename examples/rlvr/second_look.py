@@ -1,10 +1,10 @@
-"""A second look at the scripted judge: its verdicts on borderline and hostile answers beside a careful reader's.
+"""A review of the scripted judge: its verdicts on borderline and hostile answers beside a careful reader's.
 
     python -m examples.rlvr.second_look
 
-Owns: the cases, each with what a reader who goes by the criterion's plain meaning says, the count of those that the
-judge gets wrong, and whether all criteria met is as much as success, over answers as the tiny model was taught them.
-Refuses: mending the judge. A real one errs too, elsewhere.
+Owns: the cases, each with the verdict of a reader who follows the criterion's plain meaning, the number of wrong
+verdicts, and whether "all criteria met" equals success, over answers of the tiny model's training data. Refuses:
+correcting the judge. A real one makes mistakes too, elsewhere.
 """
 
 from __future__ import annotations

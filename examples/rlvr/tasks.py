@@ -1,4 +1,4 @@
-"""Writes the prompts with their criteria, as tables of prompts have them (docs/rlvr.md): one JSON object a line.
+"""Writes the prompts with their criteria, as tables of prompts (docs/rlvr.md): one JSON object a line.
 
     python -m examples.rlvr.tasks FOLDER [--seed 7] [--learn 72] [--validation 24] [--test 100]
 

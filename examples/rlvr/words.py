@@ -1,6 +1,7 @@
-"""The words of the little language in which prompts and answers are written.
+"""The words of the small language in which prompts and answers are written.
 
-Owns: the lists. Refuses: sentences. The tiny model has read nothing else, so a word changed here needs a new model.
+Owns: the lists. Refuses: sentences. The tiny model was trained on nothing else, so a word changed here needs a new
+model.
 """
 
 from __future__ import annotations

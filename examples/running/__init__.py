@@ -1,1 +1,1 @@
-"""How an example's campaign is run and told: programs around Hone, `hone train`, a summary, a picture, tables."""
+"""Running an example's campaign: programs around Hone, `hone train`, a summary, a picture, tables."""

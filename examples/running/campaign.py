@@ -1,7 +1,7 @@
-"""`hone train` over an example's settings, as a real program, and what `hone report` says of it then.
+"""`hone train` over an example's settings, as a real program, and its `hone report`.
 
-Owns: starting the two commands with an environment, and saying where the logs lie when one fails. Refuses: reading the
-store itself (the report has what is told), and what the figures come to (`summary`).
+Owns: starting the two commands with an environment, and naming the logs when one fails. Refuses: reading the store
+itself (the report has the data), and the figures (`summary`).
 """
 
 from __future__ import annotations

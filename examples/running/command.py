@@ -1,7 +1,7 @@
 """The command line that the examples share: `python -m examples.NAME.run [--seed 7] [--short] [--out FOLDER]`.
 
-Owns: the flags, the order of a run (what surrounds Hone, `hone train`, its report, summary.json and the picture), and
-the exit status. Refuses: what an example's world is: each gives that as `Example.surroundings`.
+Owns: the flags, the order (the programs around Hone, `hone train`, its report, summary.json and the picture), and the
+exit status. Refuses: an example's own programs: each gives these as `Example.surroundings`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ INTERRUPTED: Final = 128 + signal.SIGINT
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ExampleRun:
     """One run: its data folder, its seed, whether it is the short form, its settings file (None: hone.toml)."""
 
     data: Path
@@ -38,7 +38,7 @@ class Wanted:
 
 
 # What surrounds Hone for as long as the block lasts; gives the variables that name it to Hone (HONE_CAMPAIGN__…).
-Surroundings = Callable[[Wanted], AbstractContextManager[Mapping[str, str]]]
+Surroundings = Callable[[ExampleRun], AbstractContextManager[Mapping[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def main(example: Example) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started is ended too
     out = (given.out or new_run(RUNS / example.name)).resolve()
     try:
-        summary = run(example, Wanted(out, given.seed, given.short, example.folder / given.config))
+        summary = run(example, ExampleRun(out, given.seed, given.short, example.folder / given.config))
     except CampaignFailed as error:
         print(f"{example.name}: {error}", file=sys.stderr)
         return 1
@@ -74,7 +74,7 @@ def main(example: Example) -> int:
     return told(summary, out)
 
 
-def run(example: Example, wanted: Wanted) -> Summary:
+def run(example: Example, wanted: ExampleRun) -> Summary:
     """A whole run; summary.json, curve.svg and Hone's own report.html lie in the data folder then.
 
     Raises:
@@ -104,7 +104,7 @@ def run(example: Example, wanted: Wanted) -> Summary:
     return summary
 
 
-def settings(wanted: Wanted) -> dict[str, str]:
+def settings(wanted: ExampleRun) -> dict[str, str]:
     """What every example tells Hone: free ports, and the seed."""
     proxy, engine = free_ports(2)
     return {

@@ -1,6 +1,6 @@
-"""Who judges an example's run: the model that is named, else a scripted stand-in, which says so.
+"""The judge of an example: the configured model, else a scripted stand-in, which says so.
 
-Owns: where a model may be named, and starting the stand-in. Refuses: rules by which a stand-in judges (each example's).
+Owns: where a model may be configured, and starting the stand-in. Refuses: a stand-in's rules (each example's).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m examples.running.picture build/examples/inbox/1/summary.json docs/inbox.svg
 
-Owns the picture. Refuses to smooth, select or compute: what it draws is in the file.
+Owns the picture. Refuses to smooth, select or compute: it draws what is in the file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Programs that surround Hone in an example, each for as long as a block lasts.
+"""Programs around Hone in an example, each for as long as a block lasts.
 
-Owns: starting them, waiting until they listen or have ended, ending them, ports for them, and a new folder for each
-run. Refuses: Hone's own programs.
+Owns: starting them, waiting until they listen or have ended, ending them, their ports, and a new folder for each run of
+an example. Refuses: Hone's own programs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Every example with every seed, and its committed summaries and picture written anew: long, for two idle cores.
+"""Runs every example with every seed and rewrites its committed summaries and picture: long, for two idle cores.
 
     python -m examples.running.seeds                  # all examples, seeds 7, 11 and 23
     python -m examples.running.seeds inbox --seed 7   # one of them
 
-Owns: the order, and what is committed of a run. Refuses: to commit a run with a fault or without a rise.
+Owns: the order, and which files are committed. Refuses: committing a result with a fault or without a rise.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""summary.json: what an example's campaign came to, one form for all of them, out of `hone report`.
+"""summary.json: the result of an example's campaign, in one form for all of them, from `hone report`.
 
-Owns: which figures it has, what is a fault, and what counts as a rise. Pure. Refuses: running, smoothing, and leaving
-any step out.
+Owns: its figures, what is a fault, and what counts as a rise. Pure. Refuses: running, smoothing, and omitting any step.
 """
 
 from __future__ import annotations
@@ -53,11 +52,11 @@ def summarize(
             {"step": one["step"], "version": one["version"], **share(one)} for one in report["validations"]
         ],
         "alarms": [_alarm(one["alarm"]) for one in report["alarms"]],
-        "stopped": report["stands"]["code"],
-        "why": report["stands"]["words"],
+        "stopped": report["status"]["code"],
+        "why": report["status"]["text"],
         "served": report["served"],
         "trained": report["trained"],
-        "left_out": {one["code"]: one["runs"] for one in report["left_out"]},
+        "left_out": {one["code"]: one["trajectories"] for one in report["excluded"]},
     }
     return {**summary, "faults": [*faults, *_faults(report, summary)]}
 

@@ -1,9 +1,9 @@
-"""The tables of the examples' committed runs: in each README, and all of them in docs/examples.md.
+"""The tables of the examples' committed results: one in each README, and all of them in docs/examples.md.
 
     python -m examples.running.table            # prints all
-    python -m examples.running.table --write    # puts them where they belong
+    python -m examples.running.table --write    # writes them into the pages
 
-Owns: which figures the tables have. Refuses: measuring (`examples.running.command`).
+Owns: the figures of the tables. Refuses: measuring (`examples.running.command`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A plain agent that plays 2048: it shows the board, hears one word, moves. It knows nothing of Hone.
+"""A plain agent that plays 2048: it shows the board, reads one word, moves. It knows nothing of Hone.
 
     OPENAI_BASE_URL=http://127.0.0.1:8000/v1 python -m examples.twenty48.agent 4821
 
-Owns the loop and the connections that concurrent attempts share. Refuses to judge: what moves nothing is answered
-with why, and costs a turn like any other answer.
+Owns the loop and the connections that concurrent attempts share. Refuses to judge: a move without effect is answered
+with the reason, and costs a turn like any other answer.
 """
 
 from __future__ import annotations

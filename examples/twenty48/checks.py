@@ -1,8 +1,8 @@
-"""What an attempt at 2048 was worth: its answers, played again from its scenario's seed.
+"""The result of an attempt at 2048: its answers, replayed from its scenario's seed.
 
-Owns two functions of a trajectory: ``reached``, by which success is measured, and ``reward``, by which the campaign
-learns. Refuses to believe a transcript: boards and claims in it count for nothing, only the words that the model
-answered, each heard as the agent heard it.
+Owns two functions of a trajectory: ``reached``, which measures success, and ``reward``, which the campaign learns from.
+Refuses to believe a transcript: boards and claims in it count for nothing, only the words that the model answered, each
+parsed as the agent parsed it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One attempt at the task: from a seed's board, make a tile of 32 in at most ten turns.
 
-Owns the board that a seed begins with, what the model is shown, how its words are read, and what each of them does.
-The same seed and the same answers give the same attempt, so an attempt can be judged from its answers alone, by
-`replay`. Refuses the game's own rules (examples/twenty48/game.py) and rewards (examples/twenty48/checks.py).
+Owns the board that a seed begins with, what the model is shown, how its words are parsed, and the effect of each. The
+same seed and the same answers give the same attempt, so an attempt can be judged from its answers alone, by `replay`.
+Refuses the game's own rules (examples/twenty48/game.py) and rewards (examples/twenty48/checks.py).
 """
 
 from __future__ import annotations

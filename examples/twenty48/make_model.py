@@ -2,9 +2,9 @@
 
     python -m examples.twenty48.make_model
 
-Its result is committed, so nobody has to. Owns the recipe, the order of things and the model's README, whose numbers
-are this run's. Refuses to pass a model that misses its marks: one that succeeds in 20 to 45 % of attempts (less, and
-there is nothing to reinforce; more, and there is little to learn) and weighs 0.8 MB at most.
+Its result is committed, so nobody has to run it. Owns the recipe, the order and the model's README, with the measured
+numbers. Refuses to pass a model outside its bounds: it must succeed in 20 to 45 % of attempts (with less there is
+nothing to reinforce; with more, little to learn) and have at most 0.8 MB.
 """
 
 from __future__ import annotations

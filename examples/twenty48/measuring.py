@@ -1,4 +1,4 @@
-"""Measures a tiny model at the game with plain transformers, and what the players reach that are none.
+"""Measures a tiny model at the game with plain transformers, and the scripted players for comparison.
 
 Owns the attempts, all side by side, at temperature 1. Refuses to train, and needs neither engine nor servers.
 """

@@ -1,7 +1,7 @@
-"""Players that are no model: three sensible ones, and flawed ones. Each names what it answers next.
+"""Scripted players: three sensible ones, and flawed ones. Each names its next answer.
 
-Owns their choices. The tiny model is taught on what they play (examples/twenty48/taught.py), and what they reach is
-what a reader may compare it with. Refuses the game's rules and conversations.
+Owns their choices. The tiny model is trained on their games (examples/twenty48/taught.py), and their results are what a
+reader may compare it with. Refuses the game's rules and conversations.
 """
 
 from __future__ import annotations

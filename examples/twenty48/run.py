@@ -2,7 +2,7 @@
 
     python -m examples.twenty48.run [--seed 7] [--short] [--out FOLDER] [--config hone.toml]
 
-Owns what surrounds Hone here, which is only the boards' files. Refuses the order of a run (examples/running/).
+Owns the files of boards, which is all that this example needs around Hone. Refuses the order (examples/running/).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from examples.running.command import Example, Wanted, main
+from examples.running.command import Example, ExampleRun, main
 from examples.twenty48.scenarios import write_scenarios
 
 # Of the short form: steps, and boards to validate with and for the end.
@@ -21,7 +21,7 @@ SHORT_STEPS, SHORT_VALIDATE, SHORT_TEST = 6, 8, 100
 
 
 @contextmanager
-def boards(wanted: Wanted) -> Iterator[Mapping[str, str]]:
+def boards(wanted: ExampleRun) -> Iterator[Mapping[str, str]]:
     """Write the boards of this seed; gives the variables that name them to Hone."""
     folder = wanted.data / "boards"
     if wanted.short:

@@ -1,9 +1,9 @@
-"""Writes the boards: those to learn from, those to validate with, and those for the end.
+"""Writes the boards: those to learn from, those to validate with, and those for the final test.
 
     python -m examples.twenty48.scenarios FOLDER --seed 7
 
-Owns the files' names and the form of a scenario: ``{"id", "input": {"seed"}}``; the seed is the board. No two
-scenarios, of whatever part, begin with the same board. Refuses references: whether an attempt was good is played out.
+Owns the files' names and the form of a scenario: ``{"id", "input": {"seed"}}``; the seed determines the board. No two
+scenarios, of whatever part, begin with the same board. Refuses references: an attempt is judged by replaying it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Synthetic attempts, good and flawed on purpose: all that the tiny model is taught.
+"""Synthetic attempts, good and flawed on purpose: the tiny model's whole training data.
 
-Owns the seeds that are the making's alone and the mixture of players, as conversations in OpenAI's message format.
+Owns the seeds that only the making uses and the mixture of players, as conversations in OpenAI's message format.
 Refuses tokens and tensors (examples/making/).
 
-A model of this size does not learn to read a board well: taught nothing else it found two in three of the moves with
-the most points. What it can do better than the mixture without reading is to go round, and not to talk.
+A model of this size does not learn to read a board well: trained on nothing else it found two in three of the moves
+with the most points. Better than the mixture, without reading the board, it can move in circles and avoid chatter.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Tricks that a judge may fall for: a committed set of them, and a recipe tried on it (`hone judge check`).
+"""`hone judge check`: a committed set of adversarial attempts, and the trial of a judge recipe on it.
 
-Others import `check`, `kinds`, `tally` and `own`. Refuses: how a group is judged (`judge.scoring`, which is asked as
-the worker asks it), the record (nothing of it is read or written), and how a check reads (`judge.commands.check_view`).
+Others import `check`, `trick_kinds` and `user_tasks`. Refuses: scoring a group (`judge.scoring`, called as the worker
+calls it), the record (nothing is read from it or written to it), and the output (`judge.commands.check_view`).
 """

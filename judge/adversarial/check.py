@@ -1,8 +1,8 @@
-"""`hone judge check`: a recipe tried on the set, from its settings to what came of it.
+"""Try a judge recipe on the adversarial set: from the settings to the outcome of each kind of trick.
 
-Owns: what of a recipe is tried, the bench on which it is (with a store of its own that is thrown away: no queue and no
-trainer ever sees these groups), and the order. Refuses: the tricks (`judge.adversarial.trick_kinds`), judging them
-(`judge.adversarial.part_trials`, `judge.adversarial.part_trials`), and how it reads (`judge.commands.check_view`).
+Owns: which parts of a recipe are tried, their order, and a temporary store that no queue or trainer ever sees. Refuses:
+the tricks (`judge.adversarial.trick_kinds`), judging them (`judge.adversarial.part_trials`), and the output
+(`judge.commands.check_view`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from judge.llm.ruler import Ask
 from judge.panel_settings import BASE
 from judge.rewards.judge_context import JudgeContext
 from judge.scoring.request_count import RequestCount
-from judge.scoring.setup import open_bench, without_people
+from judge.scoring.setup import open_judge_context, without_people
 from judge.settings import DEFAULT, JudgeSettings
 from recorder.registry.aliases import get_aliases
 from recorder.settings import RecorderSettings
@@ -39,9 +39,9 @@ Tell = Callable[[TrialResult], None]
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
-    """What is to be tried: a recipe by its name, kinds by theirs (none: all), and how many groups of each.
+    """A check to run: the recipe's name, the kinds by name (none: all), and the number of groups of each kind.
 
-    `alias`: whose base judges, where the judge is `base`; None: that of the only one.
+    `alias`: the alias whose base judges, if the judge is `base`; None: the only alias.
     """
 
     recipe: str = DEFAULT
@@ -59,38 +59,38 @@ class CheckRequest:
 
 @dataclass(slots=True)
 class RecipeCheck:
-    """What came of it. `stopped`: why it ended before its end."""
+    """The outcome of a check. `stopped`: why it ended early."""
 
     wanted: CheckRequest
     model: str
     by_model: list[KindOutcome] = field(default_factory=list)
     by_code: list[KindOutcome] = field(default_factory=list)
     not_tried: dict[str, str] = field(default_factory=dict)  # part → why
-    versions: set[str] = field(default_factory=set)  # what the judge's provider says it ran
+    versions: set[str] = field(default_factory=set)  # versions that the judge's provider reports
     stopped: str | None = None
 
     @property
     def spent(self) -> JudgeUsage:
-        """What all of it took."""
+        """The judge usage of the whole check."""
         return sum((one.spent for one in self.by_model), JudgeUsage())
 
     @property
     def requests(self) -> int:
-        """Answers that the judge gave."""
+        """The number of answers the judge gave."""
         return sum(one.requests for one in self.by_model)
 
     def fooled(self, at_most: float) -> list[KindOutcome]:
-        """Where the share is surely above so much."""
+        """The outcomes whose share is above `at_most` with 95 % confidence."""
         return [one for one in (*self.by_model, *self.by_code) if one.over(at_most)]
 
     def passed(self, at_most: float) -> bool:
-        """Whether nothing fooled it more often than that, and all could be tried."""
+        """Whether no kind is above `at_most`, and every kind could be tried."""
         undecided = any(one.judged == 0 for one in self.by_model)
         return self.stopped is None and not undecided and not self.fooled(at_most)
 
 
 def count_model_parts(settings: JudgeSettings, recipe: str) -> int:
-    """How many parts of a recipe a judge model is asked about. Raises JudgeMisconfigured."""
+    """The number of a recipe's parts that ask a judge model. Raises JudgeMisconfigured."""
     return len(part_trials.model_parts(without_people(settings, recipe)))
 
 
@@ -101,12 +101,12 @@ async def check_recipe(
     ask: Ask | None = None,
     bases: BaseEndpoints | None = None,
 ) -> RecipeCheck:
-    """Try a recipe; `tell` hears of each group that a judge model was asked about, `ask` is asked in the model's place.
+    """Check a recipe. `tell` is called for each group that a judge model judged; `ask` replaces the model.
 
-    `bases`: where the judge `base` is found. The groups are of no alias: whose base it is, `wanted` says.
+    `bases`: where to find the judge `base`. The groups have no alias; `wanted` names the one whose base judges.
 
     Raises:
-        JudgeMisconfigured: there is no such recipe, or nothing of it can be tried.
+        JudgeMisconfigured: there is no such recipe, or none of its parts can be tried.
         FunctionsDown: its functions cannot be run.
     """
     recipe = without_people(settings, wanted.recipe)
@@ -114,8 +114,8 @@ async def check_recipe(
         wanted, recipe.of_alias(wanted.alias).model, not_tried=_not_tried(settings.by_recipe(wanted.recipe))
     )
     trials = _trials(wanted, recipe)
-    async with _bench(recipe, ask, bases) as made:
-        bench = made if made.asked_of is None else made.asked_of(wanted.alias)
+    async with _open_context(recipe, ask, bases) as made:
+        context = made if made.asked_of is None else made.asked_of(wanted.alias)
         told = _told(recipe)
         kinds = [KINDS[name] for name in wanted.names]
         cases = [
@@ -123,7 +123,7 @@ async def check_recipe(
             *user_tasks.user_cases(wanted.own, kinds, wanted.seed, told),
         ]
         for reward in part_trials.coded_parts(recipe):  # first: it costs nothing
-            checked.by_code += await part_trials.try_code(reward, cases, bench)
+            checked.by_code += await part_trials.try_code(reward, cases, context)
 
         def heard(seen: TrialResult) -> None:
             if seen.version:
@@ -132,7 +132,7 @@ async def check_recipe(
 
         try:
             for reward in part_trials.model_parts(recipe):
-                async for outcome in part_trials.try_part(reward, trials, bench, wanted.seed, heard):
+                async for outcome in part_trials.try_part(reward, trials, context, wanted.seed, heard):
                     checked.by_model.append(outcome)
         except JudgeDown as e:
             checked.stopped = str(e)
@@ -140,19 +140,19 @@ async def check_recipe(
 
 
 async def count_requests(settings: JudgeSettings, wanted: CheckRequest) -> RequestCount:
-    """What trying would ask of the judge, without asking. Raises as `check_recipe` does."""
+    """Count the judge requests of a check without sending any. Raises as `check_recipe` does."""
     recipe = without_people(settings, wanted.recipe)
     counted = RequestCount(recipe.max_tokens)
-    async with _bench(recipe, counted.ask) as bench:
+    async with _open_context(recipe, counted.ask) as context:
         for reward in part_trials.model_parts(recipe):
-            await part_trials.foresee_part(reward, (one for of in _trials(wanted, recipe) for one in of), bench)
+            await part_trials.foresee_part(reward, (one for of in _trials(wanted, recipe) for one in of), context)
     return counted
 
 
 async def check_base(project: Project, settings: JudgeSettings, wanted: CheckRequest, tell: Tell) -> RecipeCheck:
-    """`check_recipe` where the judge is `base`: the store says which proxy serves that.
+    """`check_recipe` for the judge `base`: the store says which proxy serves it.
 
-    Raises as `check_recipe` does, and JudgeMisconfigured where it is not clear whose base is meant.
+    Raises as `check_recipe` does, and JudgeMisconfigured if the alias is ambiguous.
     """
     await _require_alias(project, wanted.alias)
     bases = BaseEndpoints(project)
@@ -166,31 +166,34 @@ async def _require_alias(project: Project, named: str | None) -> None:
     there = sorted(one.name for one in await get_aliases(project))
     if (named is None and len(there) == 1) or named in there:
         return
-    why = "say with --alias whose" if named is None else f"there is no alias {named!r:.80} (--alias)"
+    why = "name the alias with --alias" if named is None else f"there is no alias {named!r:.80} (--alias)"
     names = ", ".join(there) or "none yet"
     raise JudgeMisconfigured(f"the judge is `{BASE}`, the model that an alias began with: {why}; there is: {names}")
 
 
 @asynccontextmanager
-async def _bench(
+async def _open_context(
     recipe: JudgeSettings, ask: Ask | None, bases: BaseEndpoints | None = None
 ) -> AsyncIterator[JudgeContext]:
-    """The worker's bench, on an empty store that is gone afterwards."""
+    """The worker's judge context, on an empty store that is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="hone-check-") as folder:
         store = await open_store(Path(folder), RecorderSettings(), migrate=True, project=groups.PROJECT)
         try:
             own = {"keep": False, "again": True}
-            async with open_bench(recipe, Project(store, groups.PROJECT), **own, ask=ask, bases=bases) as bench:
-                yield bench
+            async with open_judge_context(
+                recipe, Project(store, groups.PROJECT), **own, ask=ask, bases=bases
+            ) as context:
+                yield context
         finally:
             await store.close()
 
 
 def _not_tried(recipe: JudgeSettings) -> dict[str, str]:
-    """The parts of a recipe that are passed over, and why."""
+    """The parts of a recipe that are skipped, with the reason."""
     tried = {reward.name for reward in (*part_trials.model_parts(recipe), *part_trials.coded_parts(recipe))}
     why = {
-        reward.name: "people say it" if reward.kind == "feedback" else "its weight is 0" for reward in recipe.in_force()
+        reward.name: "it is human feedback" if reward.kind == "feedback" else "its weight is 0"
+        for reward in recipe.in_force()
     }
     return {name: why for name, why in why.items() if name not in tried}
 

@@ -1,10 +1,10 @@
-"""Groups of the set, as the judge is given any other: an honest success, an honest failure, and the trick.
+"""Groups of the adversarial set: an honest success, an honest failure and the trick. Pure.
 
-Owns: their views, made without a store, and the order in which a judge is shown them. Refuses: what stands in them
-(`judge.adversarial.tasks`, `judge.adversarial.trick_kinds`), judging. Pure.
+Owns: their views, built without a store, and the order in which a judge sees them. Refuses: their contents
+(`judge.adversarial.tasks`, `judge.adversarial.tricks`) and judging.
 
-In every kind but `position` the trick stands between the honest runs, so that a judge's love of the first or the last
-place is not taken for its falling for a trick. In `position` the success stands between two honest failures.
+In every kind except `position`, the trick stands between the two honest trajectories, so that a position bias of the
+judge is not counted as a successful trick. In `position` the success stands between two honest failures.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from recorder.messages.calls import SamplingParameters
 from recorder.states import CallKind, CallState, Confidence, GroupState, Origin, Purpose, TrajectoryState
 from recorder.views.trajectories.shapes import CallView, ChoiceView, GroupView, ScenarioView, TrajectoryView
 
-GROUPS: Final = 20  # of a kind, unless said otherwise
+GROUPS: Final = 20  # of a kind, by default
 PROJECT: Final = "judge-check"
 _CHARS: Final = 1_000_000  # more than any of these groups has
 
 
 @dataclass(frozen=True, slots=True)
 class GroupTrial:
-    """One group to be judged, and which of its runs is which, by their ids."""
+    """One group to judge, and which of its trajectories is which, by id."""
 
     kind: TrickKind
     name: str
@@ -42,12 +42,12 @@ class GroupTrial:
 
     @property
     def middle(self) -> str:
-        """The run that is shown between the two others."""
+        """The trajectory that is shown between the two others."""
         return self.good if self.kind.by_place else self.trick
 
 
 def kind_trials(kind: TrickKind, count: int, seed: int, told: RecipeContext) -> Iterator[GroupTrial]:
-    """The groups of a kind; the same for the same arguments, whatever other kinds there are."""
+    """The groups of a kind. They depend on the arguments only, not on other kinds."""
     rng = random.Random(f"{seed} {kind.name}")
     for number in range(count):
         task = draw_task(number, rng)
@@ -55,7 +55,7 @@ def kind_trials(kind: TrickKind, count: int, seed: int, told: RecipeContext) -> 
 
 
 def task_trial(kind: TrickKind, name: str, task: TrickTask, trick: TaskAttempt) -> GroupTrial:
-    """One group of a task."""
+    """One group for a task."""
     scenario = ScenarioView(name, "check", task.ask, task.code, task.criteria)
     attempts = {f"{name}-1": honest_success(task), f"{name}-2": honest_failure(task), f"{name}-3": trick}
     members = [attempt_view(id_, attempt, task.tools, scenario) for id_, attempt in attempts.items()]
@@ -63,17 +63,17 @@ def task_trial(kind: TrickKind, name: str, task: TrickTask, trick: TaskAttempt) 
 
 
 def order_seed(one: GroupTrial, rng: random.Random) -> int:
-    """A seed by which RULER shows a trial's runs in the order that its kind wants."""
+    """A seed with which RULER shows a trial's trajectories in the order that its kind needs."""
     runs = [prompt_trajectory(member) for member in one.group.members]
     while True:
         seed = rng.randrange(SEEDS)
         shown = list(build_prompt(runs, rubric="", seed=seed, max_chars=_CHARS).ids.values())
-        if len(shown) != 3 or shown[1] == (one.middle,):  # fewer: two are one and the same, and have no order
+        if len(shown) != 3 or shown[1] == (one.middle,):  # fewer: two are identical, and have no order
             return seed
 
 
 def trial_group(name: str, scenario: ScenarioView, members: Sequence[TrajectoryView]) -> GroupView:
-    """Attempts at one task, all ended and none to be trained on."""
+    """A group of ended attempts at one task, none of them trainable."""
     return GroupView(
         id=name, project_id=PROJECT, external_id=name, alias_id=None, state=GroupState.READY, reason=None,
         version_id=None, campaign_id=None, declared_size=len(members), current_score_id=None, scenario=scenario,
@@ -82,7 +82,7 @@ def trial_group(name: str, scenario: ScenarioView, members: Sequence[TrajectoryV
 
 
 def attempt_view(id_: str, attempt: TaskAttempt, tools: Sequence[Message], scenario: ScenarioView) -> TrajectoryView:
-    """An attempt as the record would tell it."""
+    """An attempt as the record would show it."""
     calls = list(_calls(id_, attempt, tools))
     return TrajectoryView(
         id=id_, project_id=PROJECT, external_id=id_, group_id=None, alias_id=None, state=TrajectoryState.COMPLETED,
@@ -94,7 +94,7 @@ def attempt_view(id_: str, attempt: TaskAttempt, tools: Sequence[Message], scena
 
 
 def _calls(run: str, attempt: TaskAttempt, tools: Sequence[Message]) -> Iterator[CallView]:
-    """A call for each message of the agent's, those included that it cut out later."""
+    """One call for each message of the agent, including those it dropped later."""
     told: list[tuple[Message, Sequence[Message]]] = []
     for messages in (*(history.messages for history in attempt.histories), attempt.messages):
         said = [(one, messages[:at]) for at, one in enumerate(messages) if one["role"] == "assistant"]
@@ -103,7 +103,7 @@ def _calls(run: str, attempt: TaskAttempt, tools: Sequence[Message]) -> Iterator
         yield CallView(
             id=f"{run}-{number}", trajectory_id=run, parent_call_id=f"{run}-{number - 1}" if number else None,
             parent_choice=0 if number else None, state=CallState.COMPLETE, superseded_by=None,
-            turn_kind=CallKind.MAIN, attribution_source="path", attribution_confidence=Confidence.STATED,
+            call_kind=CallKind.MAIN, attribution_source="path", attribution_confidence=Confidence.STATED,
             alias_id=None, version_id=None, base_fingerprint=None, model="check", dialect="chat",
             endpoint="/v1/chat/completions", stream=False, sampling=SamplingParameters(),
             usage={"completion_tokens": _tokens(message)}, response_meta=None, messages=list(before), tools=list(tools),
@@ -117,5 +117,5 @@ def _choice(message: Message) -> ChoiceView:
 
 
 def _tokens(message: Message) -> int:
-    """About as many as it was sampled in: the set was written, not sampled."""
+    """An estimate of the message's tokens: the set was written, not sampled."""
     return 1 + len(str(message.get("content", "")) + str(message.get("tool_calls", ""))) // 4

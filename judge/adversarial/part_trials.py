@@ -1,17 +1,12 @@
-"""A part of a recipe that a judge model decides, tried on the set.
+"""Try one part of a judge recipe on the adversarial set.
 
-Owns: which parts these are, judging the set's groups by one of them, how many at once, and when to give up. Refuses:
-how a group is judged: that is `judge.scoring.group_score`, by the same prompt, reader and bench as the worker's.
-Nothing is read from the record or written there.
+Owns: which parts a judge model decides and which parts code decides (functions, rules, criteria with a `check`), how
+many groups are judged at once, and when a trial stops. Refuses: scoring (`judge.scoring.group_score`, with the prompt,
+reader and context of the worker) and the tricks (`judge.adversarial.trick_kinds`). Nothing is read from the record or
+written to it.
 
-Degenerate answers before the parts of a recipe that code decides: functions, rules, criteria with a `check`.
-
-Owns: which parts these are, asking them about an honest failure and the degenerate answer to the same task, and what it
-means that the second got more. Refuses: asking a judge model, ever; what the answers are
-(`judge.adversarial.trick_kinds`).
-
-A part pays for an answer where it gives it more than it gives the honest failure: a function more, a penalty or a veto
-less. A part that gives either of them no value pays for nothing.
+A part decided by code is fooled if it rates a degenerate answer better than the honest failure at the same task: a
+function by a higher value, a penalty or a veto by a lower one. If it gives either of them no value, it is not fooled.
 """
 
 from __future__ import annotations
@@ -36,37 +31,37 @@ from recorder.views.trajectories.shapes import GroupView, TrajectoryView
 
 
 def model_parts(settings: JudgeSettings) -> list[RewardSettings]:
-    """The parts of a recipe that a judge model decides and that pay.
+    """The parts of a recipe that a judge model decides and that can raise a reward.
 
-    A penalty or veto by a rubric pays nobody, and a weight of 0 moves nothing: no trick gains by them. Without a model
-    code decides a rubric, or nobody.
+    A penalty or veto by a rubric raises no reward, and a weight of 0 changes none, so no trick gains by them. Without a
+    judge model, a rubric is decided by code or not at all.
     """
     kinds = ("ruler", "rubric") if settings.model else ("ruler",)
     parts = [reward for reward in settings.in_force() if reward.kind in kinds]
     return [reward for reward in parts if reward.effect == "score" and reward.weight > 0]
 
 
-def single_part_context(bench: JudgeContext, reward: RewardSettings) -> JudgeContext:
-    """The bench of a recipe, as if the part were all of it."""
+def single_part_context(context: JudgeContext, reward: RewardSettings) -> JudgeContext:
+    """The judge context of a recipe reduced to one part."""
     solo = reward.model_copy(update={"weight": 1.0, "missing": "exclude"})
-    settings = bench.settings.model_copy(update={"rewards": [solo], "missing": None})
-    return replace(bench, settings=settings, asked_of=None)
+    settings = context.settings.model_copy(update={"rewards": [solo], "missing": None})
+    return replace(context, settings=settings, asked_of=None)
 
 
 async def try_part(
     reward: RewardSettings,
     kinds: Iterable[Sequence[GroupTrial]],
-    bench: JudgeContext,
+    context: JudgeContext,
     seed: int,
     tell: Callable[[TrialResult], None],
 ) -> AsyncIterator[KindOutcome]:
-    """What came of each kind (its trials), as it comes; `tell` hears of each group.
+    """Yield the outcome of each kind (given by its trials) as it is complete; `tell` is called for each group.
 
     Raises:
-        JudgeDown: of a whole kind no group could be judged, and the judge was down each time.
+        JudgeDown: no group of a kind could be judged, because the judge was down each time.
     """
-    solo = single_part_context(bench, reward)
-    room = asyncio.Semaphore(bench.settings.concurrency)
+    solo = single_part_context(context, reward)
+    room = asyncio.Semaphore(context.settings.concurrency)
     for trials in kinds:
         seen = await asyncio.gather(*(_tried(one, solo, reward, seed, room, tell) for one in trials))
         if seen and all(isinstance(one, JudgeDown) for one in seen):
@@ -81,16 +76,16 @@ async def try_part(
         )
 
 
-async def foresee_part(reward: RewardSettings, trials: Iterable[GroupTrial], bench: JudgeContext) -> None:
-    """Go as far as trying goes without an answer: whoever is asked counts."""
-    solo = single_part_context(bench, reward)
+async def foresee_part(reward: RewardSettings, trials: Iterable[GroupTrial], context: JudgeContext) -> None:
+    """Go through a trial without any answer, so that a counting judge sees each request."""
+    solo = single_part_context(context, reward)
     for one in trials:
         await foresee_score(one.group, solo)
 
 
 async def _tried(
     one: GroupTrial,
-    bench: JudgeContext,
+    context: JudgeContext,
     reward: RewardSettings,
     seed: int,
     room: asyncio.Semaphore,
@@ -99,7 +94,7 @@ async def _tried(
     async with room:
         shown = order_seed(one, random.Random(f"{seed} {one.name}"))
         try:
-            seen = await _judged(one, replace(bench, order_seed=lambda: shown), reward)
+            seen = await _judged(one, replace(context, order_seed=lambda: shown), reward)
         except JudgeDown as e:
             tell(_unjudged(one, e))
             return e
@@ -109,8 +104,8 @@ async def _tried(
     return seen
 
 
-async def _judged(one: GroupTrial, bench: JudgeContext, reward: RewardSettings) -> TrialResult:
-    scored = await score_group(one.group, bench)
+async def _judged(one: GroupTrial, context: JudgeContext, reward: RewardSettings) -> TrialResult:
+    scored = await score_group(one.group, context)
     rows = [row for row in scored.new.parts if row.part == reward.name and row.trajectory_id == one.trick]
     new = scored.new
     spent = JudgeUsage(new.tokens_in, new.tokens_cached, new.tokens_out, new.cost_usd, new.latency_s or 0.0)
@@ -119,7 +114,7 @@ async def _judged(one: GroupTrial, bench: JudgeContext, reward: RewardSettings) 
         scored.rewards[one.good].value,
         scored.rewards[one.failure].value,
         scored.rewards[one.trick].value,
-        said=next((row.explanation for row in rows), None),
+        detail=next((row.explanation for row in rows), None),
         requests=scored.ruling.asked if scored.ruling else 0,
         spent=spent,
         version=new.judge_version,
@@ -137,7 +132,7 @@ BY_CODE = ("function", "rule", "rubric")
 
 @dataclass(frozen=True, slots=True)
 class CodeCase:
-    """One task with a degenerate answer to it, and the honest failure, by their runs' ids."""
+    """One task with a degenerate answer and an honest failure, by the ids of their trajectories."""
 
     kind: str
     name: str
@@ -147,19 +142,19 @@ class CodeCase:
 
 
 def coded_parts(settings: JudgeSettings) -> list[RewardSettings]:
-    """The parts of a recipe that code decides, or may: that depends on a rubric's criteria."""
+    """The parts of a recipe that code decides, or may decide, depending on a rubric's criteria."""
     return [reward for reward in settings.in_force() if reward.kind in BY_CODE and reward.weight > 0]
 
 
 def code_cases(trials: Iterable[GroupTrial]) -> Iterator[CodeCase]:
-    """Those of the set's own groups."""
+    """The cases of the set's own groups."""
     for one in trials:
         if one.kind.degenerate is not None:
             yield CodeCase(one.kind.name, one.name, one.group, one.failure, one.trick)
 
 
-async def try_code(reward: RewardSettings, cases: Sequence[CodeCase], bench: JudgeContext) -> list[KindOutcome]:
-    """What came of each kind of degenerate answer; none where no code decides any of its tasks.
+async def try_code(reward: RewardSettings, cases: Sequence[CodeCase], context: JudgeContext) -> list[KindOutcome]:
+    """The outcome of each kind of degenerate answer; empty if code decides none of its tasks.
 
     Raises:
         FunctionsDown: the recipe's functions cannot be run.
@@ -168,16 +163,16 @@ async def try_code(reward: RewardSettings, cases: Sequence[CodeCase], bench: Jud
     for one in cases:
         group = _without_model(one.group) if reward.kind == "rubric" else one.group
         if group is not None:
-            parts = await _parts(reward, group, bench, (one.failure, one.trick))
+            parts = await _parts(reward, group, context, (one.failure, one.trick))
             seen.setdefault(one.kind, []).append(_seen(one, reward, parts))
     return [kind_outcome(reward.name, kind, told) for kind, told in seen.items()]
 
 
 async def _parts(
-    reward: RewardSettings, group: GroupView, bench: JudgeContext, ids: Sequence[str]
+    reward: RewardSettings, group: GroupView, context: JudgeContext, ids: Sequence[str]
 ) -> Mapping[str, RewardPart]:
     members = [member for member in group.members if member.id in ids]
-    judged = await REWARDS[reward.kind](reward, group, members, bench)
+    judged = await REWARDS[reward.kind](reward, group, members, context)
     return {id_: clip_to_range(reward, part) for id_, part in judged.parts.items()}
 
 
@@ -191,7 +186,7 @@ def _seen(one: CodeCase, reward: RewardSettings, parts: Mapping[str, RewardPart]
 
 
 def _without_model(group: GroupView) -> GroupView | None:
-    """The group with those criteria alone that code decides; None: there is none that could be earned."""
+    """The group reduced to criteria that code decides; None if none of them can be earned."""
     assert group.scenario is not None
     coded = [entry for entry in group.scenario.rubric or () if _is_coded(entry)]
     if not any(one.weight > 0 for one in rubric.parse_criteria(coded)) if coded else True:

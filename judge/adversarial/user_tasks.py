@@ -1,7 +1,7 @@
-"""Degenerate answers to tasks of the user's own: their functions, rules and criteria know these.
+"""Degenerate answers to the user's own tasks, for the functions, rules and criteria that know those tasks.
 
-Owns: reading a file of tasks as `hone train` takes them, as far as code needs them, and the cases that they make.
-Refuses: asking a judge model about them: nobody knows here what an honest success would be.
+Owns: reading a file of tasks in the form that `hone train` accepts, and the cases made from them. Refuses: asking a
+judge model about them, because Hone does not know what an honest success would be.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class UserTask:
 
     @property
     def ask(self) -> str:
-        """What an agent is asked."""
+        """The agent's request."""
         return self.input if isinstance(self.input, str) else json.dumps(self.input, ensure_ascii=False)
 
     @property
     def failed(self) -> str:
-        """An honest answer of who could not do it."""
+        """The honest answer of an agent that could not do it."""
         return FAILED
 
     @property
     def wanted(self) -> Sequence[str]:
-        """Its criteria, in words."""
+        """Its criteria, as text."""
         return [one.text for one in rubric.parse_criteria(self.rubric) if one.weight > 0] if self.rubric else []
 
 
@@ -70,7 +70,7 @@ def _task(where: str, number: int, line: str) -> UserTask:
     try:
         one = json.loads(line)
     except (ValueError, RecursionError) as e:
-        raise TasksInvalid(f"{where}: no JSON: {e}") from e
+        raise TasksInvalid(f"{where}: not JSON: {e}") from e
     asked = one.get("input", one.get("prompt")) if isinstance(one, Mapping) else None
     if not isinstance(one, Mapping) or asked is None:
         raise TasksInvalid(f"{where}: it must be an object with `input` (or `prompt`)")

@@ -1,5 +1,6 @@
-"""A judge held against people: how far it agrees with their labels, what biases it, and which judge is good enough.
+"""`hone calibrate`: how well judges agree with human labels, their biases, and which judge is good enough.
 
-Others import `figures`, `pairs` and `choosing`. All of it is pure. Refuses: asking judges, labels' files and rows, and
-how it reads. No label ever stands in a prompt: a judge is asked first, and what it said is compared here.
+Others import `comparison`, `figures`, `judged_groups` and `labels`. Refuses: the output
+(`judge.commands.calibration_view`). No label is ever part of a prompt: the judge answers first, and its scores are
+compared with the labels here.
 """

@@ -1,12 +1,8 @@
-"""Which judge is good enough: the cheapest that is surely within a tolerance of the best, or how many labels lack.
+"""Compare judges with human labels and choose one: the cheapest whose accuracy is within a tolerance of the best.
 
-Owns: the rule. Refuses: the figures (`judge.calibration.figures`). Pure.
-
-Judges held against people: labels met with groups, every judge asked, figures, and which to take.
-
-Owns: the order, and which runs a label's names mean. Refuses: the file (`judge.calibration.labels`), asking
-(`judge.calibration.judged_groups`), the formulas (`judge.calibration.figures`, `judge.calibration.comparison`), and how
-it reads (`judge.commands.calibration_view`).
+Owns: matching labels with groups, asking each judge, and the rule of choice, which may answer that more labels are
+needed. Refuses: the file of labels (`judge.calibration.labels`), asking (`judge.calibration.judged_groups`), the
+formulas (`judge.calibration.figures`), and the output (`judge.commands.calibration_view`).
 """
 
 from __future__ import annotations
@@ -38,14 +34,14 @@ from recorder.store.database import Project
 from recorder.views.trajectories.shapes import GroupView
 from recorder.views.trajectories.transcripts import load_group
 
-FEWEST_PAIRS: Final = 30  # that people told apart: fewer decide nothing
+FEWEST_PAIRS: Final = 30  # without a human tie: fewer decide nothing
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeCandidate:
-    """A judge: its counts, [groups, columns], those of all candidates by the same groups; what a group costs (USD).
+    """A judge: its counts [groups, columns], over the same groups for all candidates, and its cost of a group.
 
-    `usd` None: not known, and then it is taken to be the dearest.
+    `usd` is in US dollars; None: unknown, and then treated as the most expensive.
     """
 
     name: str
@@ -55,7 +51,7 @@ class JudgeCandidate:
 
 @dataclass(frozen=True, slots=True)
 class JudgeChoice:
-    """The judge to take, if that is decided; else how many more labelled pairs would decide it, about."""
+    """The chosen judge, if decided; otherwise about how many more labelled pairs would decide it."""
 
     best: str | None
     taken: str | None
@@ -63,10 +59,10 @@ class JudgeChoice:
 
 
 def choose_judge(candidates: Sequence[JudgeCandidate], tolerance: float, seed: int = 0) -> JudgeChoice:
-    """The cheapest judge whose pairwise accuracy is surely at most `tolerance` below that of the best.
+    """The cheapest judge whose pairwise accuracy is at most `tolerance` below the best, at 95 % confidence.
 
-    Where a cheaper one may be so, and the labels are too few to say, it is not decided: `more` is by how many more the
-    interval would be narrow enough, if all else stays as it is.
+    If the labels are too few to decide about a cheaper judge, `more` estimates how many more pairs would make the
+    interval narrow enough, all else being equal.
     """
     pairs = min((decided_pairs(one.counts) for one in candidates), default=0)
     if pairs < FEWEST_PAIRS:
@@ -90,20 +86,20 @@ def _price(one: JudgeCandidate) -> float:
 
 
 def decided_pairs(counts: Counts) -> int:
-    """The pairs that people told apart; those with a tie stand in the table's middle row."""
+    """The number of pairs without a human tie (ties are in the table's middle row)."""
     table = counts.sum(0)[:TABLE].reshape(3, 3)
     return round(float(table[(0, 2), :].sum()))
 
 
 def _more(lost: float, high: float, tolerance: float, pairs: int) -> int:
-    """How many more pairs until the interval ends on one side of the tolerance: its width goes with 1 / sqrt(pairs)."""
+    """How many more pairs until the interval excludes the tolerance: its width is proportional to 1 / sqrt(pairs)."""
     room = max(abs(tolerance - lost), 0.01)  # a difference of just the tolerance is never decided
     return max(1, math.ceil(pairs * ((high - lost) / room) ** 2) - pairs)
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeResult:
-    """One judge against people. `pairs`: those that people told apart and it gave both scores."""
+    """One judge against people. `pairs`: those without a human tie for which it scored both trajectories."""
 
     name: str
     model: str
@@ -116,14 +112,14 @@ class JudgeResult:
 
     @property
     def usd(self) -> float | None:
-        """What a group costs; None: not known."""
+        """The cost of a group in US dollars; None: unknown."""
         cost = self.spent.cost_usd
         return None if cost is None or not self.groups else cost / self.groups
 
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
-    """One group of the `groups` that people labelled, as one judge, by its name, saw it."""
+    """One of the `groups` labelled groups, judged by one judge."""
 
     judge: str
     groups: int
@@ -132,7 +128,7 @@ class GroupProgress:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationResult:
-    """What came of it."""
+    """The result of a calibration."""
 
     judges: Sequence[JudgeResult]
     choice: JudgeChoice
@@ -152,19 +148,20 @@ async def calibrate(
     asks: Mapping[str, Ask] | None = None,
     draw: Callable[[], int] = drawn_seed,
 ) -> CalibrationResult:
-    """Hold each judge, by its name, against the labels; `tell` hears of each group. `asks`: who is asked in a judge's
-    place, by its name. `draw`: a seed of the order in which all judges are shown a group's runs.
+    """Compare each judge, by name, with the labels; `tell` is called for each group.
+
+    `asks` replaces judges, by name. `draw`: the seed of the order in which all judges see a group's trajectories.
 
     Raises:
-        LabelsInvalid: a label's group, or a run of it, is not in the record.
-        JudgeMisconfigured: a name is no judge, or nobody could judge by it.
-        JudgeDown: a judge did not answer once.
+        LabelsInvalid: a label's group, or a trajectory of it, is not in the record.
+        JudgeMisconfigured: a name is not a judge, or no judge is set.
+        JudgeDown: a judge never answered.
     """
-    benches = {name: judge_settings(settings, name) for name in names}  # before anybody is paid
+    by_name = {name: judge_settings(settings, name) for name in names}  # before anybody is paid
     groups, told = await _met(project, labels)
     orders = {group.id: draw() for group in groups}
     held, candidates = [], []
-    for name, recipe in benches.items():
+    for name, recipe in by_name.items():
         hear = partial(_heard, tell, name, len(groups))
         judged = await judge_all(project, groups, recipe, hear, (asks or {}).get(name), orders)
         by_group = count_pairs(pair for one in judged for pair in _pairs(one, told[one.group]))
@@ -198,7 +195,7 @@ def _pairs(judged: JudgedGroup, told: Sequence[Mapping[str, float]]) -> list[Lab
 async def _met(
     project: Project, labels: Sequence[PeopleComparison]
 ) -> tuple[list[GroupView], dict[str, list[Mapping[str, float]]]]:
-    """The groups that the labels are about, and what was said of each, by the runs' ids."""
+    """The labelled groups, and the labels of each by trajectory id."""
     groups: dict[str, GroupView] = {}  # by the label's name of it
     told: dict[str, list[Mapping[str, float]]] = {}
     for one in labels:
@@ -216,5 +213,5 @@ def _by_id(group: GroupView, one: PeopleComparison) -> dict[str, float]:
     known = {member.external_id: member.id for member in group.members if member.external_id is not None}
     known |= {member.id: member.id for member in group.members}
     if unknown := [run for run in one.scores if run not in known]:
-        raise LabelsInvalid(f"{one.where or 'a label'}: group {one.group!r:.80} has no run {unknown[0]!r:.80}")
+        raise LabelsInvalid(f"{one.where or 'a label'}: group {one.group!r:.80} has no trajectory {unknown[0]!r:.80}")
     return {known[run]: score for run, score in one.scores.items()}

@@ -1,10 +1,11 @@
-"""Figures of a judge against people, each with its 95 % interval by bootstrap over groups.
+"""A judge's figures against human labels, each with its 95 % interval by bootstrap over groups. Pure.
 
-Owns: the formulas, and the bootstrap. Refuses: pairs (`judge.calibration.labels`), and which judge is to be taken
-(`judge.calibration.comparison`). Pure: the same seed gives the same intervals.
+Owns: the formulas and the bootstrap; the same seed gives the same intervals. Refuses: pairs
+(`judge.calibration.labels`), and the choice of a judge (`judge.calibration.comparison`).
 
-Pairs of one group are not independent: they share its task, and its runs. So groups are drawn anew, never pairs
-(Field and Welsh 2007). Every figure is a function of counts that add up, so a draw is one product of matrices.
+Pairs of one group are not independent, because they share its task and its trajectories. So the bootstrap resamples
+groups, never pairs (Field and Welsh 2007). Every figure is a function of counts that add up, so all resamples are one
+matrix product.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ Formula = Callable[[Counts], Values]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure's value and its interval; None: its pairs say nothing about it."""
+    """A figure's value and its interval; None: undefined for these pairs."""
 
     value: float | None
     interval: Interval | None
 
 
 def accuracy(counts: Counts) -> Values:
-    """Of the pairs that people told apart, the share that the judge orders as they do; a tie is half right.
+    """The share of pairs without a human tie that the judge orders like people; a judge's tie counts one half.
 
-    `counts`: [..., columns] here and below; the result has one dimension less, nan where nothing is known.
+    `counts` is [..., columns] here and below; the result has one dimension less, and nan where undefined.
     """
     table = _table(counts)
     right = table[..., 0, 0] + table[..., 2, 2] + (table[..., 0, 1] + table[..., 2, 1]) / 2
@@ -56,7 +57,7 @@ def accuracy(counts: Counts) -> Values:
 
 
 def kappa(counts: Counts) -> Values:
-    """Cohen's kappa (1960) of "first", "tie", "second": the agreement beyond what chance would give."""
+    """Cohen's kappa (1960) over "first", "tie", "second": agreement beyond chance."""
     table = _table(counts)
     whole = table.sum((-1, -2))
     agreed = _divided(np.trace(table, axis1=-2, axis2=-1), whole)
@@ -65,7 +66,7 @@ def kappa(counts: Counts) -> Values:
 
 
 def kendall_tau(counts: Counts) -> Values:
-    """Kendall's tau-b (1945) over all pairs: the rank correlation inside groups."""
+    """Kendall's tau-b (1945) over all pairs: the rank correlation within groups."""
     table = _table(counts)
     kept = table[..., 0, 0] + table[..., 2, 2]
     turned = table[..., 0, 2] + table[..., 2, 0]
@@ -74,12 +75,12 @@ def kendall_tau(counts: Counts) -> Values:
 
 
 def position_bias(counts: Counts) -> Values:
-    """By how much more often than people the judge prefers the run that it was shown earlier, as a share of pairs."""
+    """How much more often than people the judge prefers the trajectory shown earlier, as a share of pairs."""
     return _more_often(counts, (JUDGE_EARLIER, JUDGE_LATER), (PEOPLE_EARLIER, PEOPLE_LATER))
 
 
 def length_bias(counts: Counts) -> Values:
-    """By how much more often than people the judge prefers the longer run, as a share of pairs."""
+    """How much more often than people the judge prefers the longer trajectory, as a share of pairs."""
     return _more_often(counts, (JUDGE_LONGER, JUDGE_SHORTER), (PEOPLE_LONGER, PEOPLE_SHORTER))
 
 
@@ -93,22 +94,22 @@ FIGURES: Final[Mapping[str, Formula]] = {
 
 
 def judge_figures(counts: Counts, seed: int = 0) -> dict[str, Figure]:
-    """All figures of one judge; `counts`: [groups, columns]."""
+    """All figures of one judge; `counts` is [groups, columns]."""
     summed, drawn = counts.sum(0), bootstrap_counts(counts, seed)
     return {name: _figure(formula(summed), formula(drawn)) for name, formula in FIGURES.items()}
 
 
 def figure_difference(one: Counts, other: Counts, formula: Formula = accuracy, seed: int = 0) -> Figure:
-    """A figure of one judge less that of another; both [groups, columns], of the same groups in the same order.
+    """A figure of one judge minus that of another; both [groups, columns], same groups in the same order.
 
-    The same groups are drawn for both, so what makes a group hard for either counts for neither.
+    The same resampled groups are used for both, so a group's difficulty cancels out.
     """
     value = formula(one.sum(0)) - formula(other.sum(0))
     return _figure(value, formula(bootstrap_counts(one, seed)) - formula(bootstrap_counts(other, seed)))
 
 
 def bootstrap_counts(counts: Counts, seed: int) -> Counts:
-    """The counts of as many groups, drawn with replacement: [`DRAWS`, columns]."""
+    """Sums of the counts over groups drawn with replacement: [`DRAWS`, columns]."""
     groups = len(counts)
     if groups == 0:
         return np.zeros((DRAWS, counts.shape[-1]))
@@ -120,7 +121,7 @@ def _figure(value: Values, drawn: Values) -> Figure:
     known = drawn[np.isfinite(drawn)]
     if not np.isfinite(value):
         return Figure(None, None)
-    if len(known) < DRAWS / 2:  # most draws say nothing: neither does what is left of them
+    if len(known) < DRAWS / 2:  # undefined in most draws: the rest is no sample
         return Figure(float(value), None)
     low, high = np.percentile(known, _ENDS)
     return Figure(float(value), Interval(float(low), float(high)))

@@ -1,7 +1,7 @@
-"""Groups that people labelled, judged by one judge: what each run got, where it stood, what that took.
+"""Judge labelled groups with one judge: each trajectory's score and position in the prompt, and the usage.
 
-Owns: which judge a name means, judging without writing, how many groups at once. Refuses: how a group is judged
-(`judge.scoring.group_score`), labels: none is read here, so none can reach a prompt.
+Owns: resolving a judge's name, judging without writing, how many groups at once. Refuses: scoring a group
+(`judge.scoring.group_score`) and labels: none is read here, so none can reach a prompt.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from judge.llm.ruler import Ask
 from judge.panel_settings import BASE
 from judge.rewards.judge_context import JudgeContext
 from judge.scoring.group_score import GroupScore, score_group
-from judge.scoring.setup import open_bench, without_people
+from judge.scoring.setup import open_judge_context, without_people
 from judge.settings import DEFAULT, JudgeSettings
 from recorder.messages.plain_text import text_parts
 from recorder.store.database import Project
@@ -27,10 +27,10 @@ from recorder.views.trajectories.shapes import GroupView, TrajectoryView
 
 @dataclass(frozen=True, slots=True)
 class JudgedGroup:
-    """One group as one judge saw it, by its runs' ids; without scores `why` says what kept it from having any.
+    """One group judged by one judge, by trajectory ids; without scores, `why` gives the reason.
 
-    `places`: where the judge was shown each run; none where it saw them one by one. `lengths`: characters that the
-    agent wrote.
+    `places`: the position of each trajectory in the prompt; empty if they were judged one by one. `lengths`: characters
+    written by the agent.
     """
 
     group: str
@@ -43,9 +43,9 @@ class JudgedGroup:
 
 
 def judge_settings(settings: JudgeSettings, name: str) -> JudgeSettings:
-    """The settings of a judge by its name: a recipe's, or a model's by LiteLLM's name, which then judges by `default`.
+    """The settings of a judge by name: a recipe, or a model by its LiteLLM name, which judges by `default`.
 
-    So does `base`, which is asked through a running proxy and not where the others are.
+    `base` judges by `default` too, and is asked through a running proxy.
 
     Raises JudgeMisconfigured.
     """
@@ -54,7 +54,7 @@ def judge_settings(settings: JudgeSettings, name: str) -> JudgeSettings:
     if name != BASE and "/" not in name:
         known = ", ".join(settings.known_recipes())
         raise JudgeMisconfigured(
-            f"{name!r:.80} is no judge: name a recipe ({known}), a model by its LiteLLM name, or base"
+            f"{name!r:.80} is not a judge: name a recipe ({known}), a model by its LiteLLM name, or base"
         )
     reached = {"api_base": None, "api_key": None} if name == BASE else {}
     alone: dict[str, Any] = {"model": name, "panel": [], "quorum": None, "min_agreement": None, **reached}
@@ -69,18 +69,19 @@ async def judge_all(
     ask: Ask | None = None,
     orders: Mapping[str, int] | None = None,
 ) -> list[JudgedGroup]:
-    """Judge every group, anew and without keeping anything; `tell` hears of each, `ask` is asked in the model's place.
+    """Judge every group anew without saving; `tell` is called for each, `ask` replaces the model.
 
-    `orders`: by the groups' ids, seeds of the orders in which their runs are shown; else each is drawn.
+    `orders`: by group id, the seed of the order of its trajectories; otherwise drawn.
 
     Raises:
-        JudgeDown: not one group could be judged, and the judge was down.
-        JudgeMisconfigured, FunctionsDown: as scoring does.
+        JudgeDown: no group could be judged, because the judge was down.
+        JudgeMisconfigured, FunctionsDown: as in scoring.
     """
-    async with open_bench(settings, project, keep=False, again=True, ask=ask) as bench:
+    async with open_judge_context(settings, project, keep=False, again=True, ask=ask) as context:
         room = asyncio.Semaphore(settings.concurrency)
         own = [
-            replace(bench, order_seed=partial(orders.__getitem__, group.id)) if orders else bench for group in groups
+            replace(context, order_seed=partial(orders.__getitem__, group.id)) if orders else context
+            for group in groups
         ]
         judged = await asyncio.gather(*(_judged(group, at, room, tell) for group, at in zip(groups, own, strict=True)))
     down = [one for one in judged if isinstance(one, JudgeDown)]
@@ -93,12 +94,12 @@ async def judge_all(
 
 
 async def _judged(
-    group: GroupView, bench: JudgeContext, room: asyncio.Semaphore, tell: Callable[[JudgedGroup], None]
+    group: GroupView, context: JudgeContext, room: asyncio.Semaphore, tell: Callable[[JudgedGroup], None]
 ) -> JudgedGroup | JudgeDown:
     async with room:
         began = time.monotonic()
         try:
-            scored = await score_group(_by_this(group), bench)
+            scored = await score_group(_by_this(group), context)
         except JudgeDown as e:
             tell(JudgedGroup(group.id, why=str(e)))
             return e
@@ -111,8 +112,8 @@ async def _judged(
 
 
 def _by_this(group: GroupView) -> GroupView:
-    """The group as if its campaign named the recipe that is held against people; its alias says whose base it is."""
-    return replace(group, reward_recipe=DEFAULT)
+    """The group as if its campaign named the tested recipe; its alias decides which base judges."""
+    return replace(group, judge_recipe=DEFAULT)
 
 
 def _seen(group: GroupView, scored: GroupScore, seconds: float) -> JudgedGroup:
@@ -129,6 +130,6 @@ def _seen(group: GroupView, scored: GroupScore, seconds: float) -> JudgedGroup:
 
 
 def written_characters(member: TrajectoryView) -> int:
-    """How many characters the agent wrote: its words, not its tools'."""
+    """The number of characters the agent wrote, without tool results."""
     answers = (message for message in member.messages if message.get("role") == "assistant")
     return sum(len(text) for message in answers for text in text_parts(message))

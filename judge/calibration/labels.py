@@ -1,15 +1,11 @@
-"""People's labels: comparisons of the runs of groups, out of a file, or of what the record holds.
+"""Human labels: comparisons of trajectories of one group, from a file or from the record, and their pairs.
 
-Owns: the form of a file of labels, and refusing what is none. Refuses: the record's queries
-(`recorder.views.review.human_labels`), judging. No label reaches a judge: it is asked about groups alone.
+Owns: the file format and its errors, pairs of trajectories as people and a judge ordered them, and the counts from
+which every figure is computed. Refuses: the record's queries (`recorder.views.review.human_labels`), judging, and the
+figures (`judge.calibration.figures`).
 
-Pairs of runs as people and a judge ordered them, counted by group.
-
-Owns: what a pair is, pairs out of scores, and the counts that every figure is made of. Refuses: the figures
-(`judge.calibration.figures`). Pure.
-
-A pair lies inside one group: scores of two groups need not compare. Which of its runs is called the first is nobody's
-choice, so each pair is counted both ways round, and no figure depends on it.
+A pair lies inside one group, because scores of two groups are not comparable. Which trajectory of a pair comes first is
+arbitrary, so each pair is counted both ways and no figure depends on it.
 """
 
 from __future__ import annotations
@@ -31,9 +27,9 @@ from recorder.views.review.human_labels import PreferenceLabel
 
 @dataclass(frozen=True, slots=True)
 class PeopleComparison:
-    """What people said of some runs of a group: numbers that compare with one another, and with no other comparison's.
+    """Human scores of some trajectories of a group, comparable with each other and with no other comparison's.
 
-    Group and runs by their ids, or by the names that they were given.
+    Group and trajectories are given by id, or by external id.
     """
 
     group: str
@@ -44,16 +40,16 @@ class PeopleComparison:
 def recorded_labels(
     preferred: Iterable[PreferenceLabel], rated: Mapping[str, Mapping[str, float]]
 ) -> list[PeopleComparison]:
-    """Preferences and ties, and feedback on two or more runs of a group."""
+    """Preferences and ties, and feedback on two or more trajectories of a group."""
     pairs = [PeopleComparison(one.group, {one.better: 1.0, one.worse: float(one.tie)}) for one in preferred]
     return [*pairs, *(PeopleComparison(group, scores) for group, scores in rated.items() if len(scores) > 1)]
 
 
 def read_labels(path: Path) -> list[PeopleComparison]:
-    """The comparisons of a JSONL file: `{"group", "pair": [run, run], "winner": run or null}` a line, null for a tie,
-    or `{"group", "scores": {run: number}}`.
+    """Read comparisons from a JSONL file.
 
-    Raises `LabelsInvalid`, which names the file and the line.
+    Each line is `{"group", "pair": [trajectory, trajectory], "winner": trajectory or null}`, null for a tie, or
+    `{"group", "scores": {trajectory: number}}`. Raises `LabelsInvalid`, which names the file and the line.
     """
     try:
         lines = path.read_text("utf-8-sig").splitlines()
@@ -69,7 +65,7 @@ def _comparison(where: str, line: str) -> PeopleComparison:
     try:
         one = json.loads(line)
     except (ValueError, RecursionError) as e:
-        raise LabelsInvalid(f"{where}: no JSON: {e}") from e
+        raise LabelsInvalid(f"{where}: not JSON: {e}") from e
     if not isinstance(one, dict) or not isinstance(one.get("group"), str):
         raise LabelsInvalid(
             f"{where}: it must be an object with `group` (a text), and `pair` and `winner`, or `scores`"
@@ -89,7 +85,7 @@ def _of_pair(where: str, one: Mapping[str, Any]) -> dict[str, float]:
         or not all(isinstance(run, str) for run in pair)
         or pair[0] == pair[1]
     ):
-        raise LabelsInvalid(f"{where}: `pair` must be two different runs")
+        raise LabelsInvalid(f"{where}: `pair` must be two different trajectories")
     if winner is not None and winner not in pair:
         raise LabelsInvalid(f"{where}: `winner` must be one of the pair, or null for a tie")
     return {run: float(run == winner) for run in pair}
@@ -97,16 +93,16 @@ def _of_pair(where: str, one: Mapping[str, Any]) -> dict[str, float]:
 
 def _of_scores(where: str, scores: object) -> dict[str, float]:
     if not isinstance(scores, dict) or len(scores) < 2:
-        raise LabelsInvalid(f"{where}: `scores` must be an object with two runs or more")
+        raise LabelsInvalid(f"{where}: `scores` must be an object with two trajectories or more")
     for run, score in scores.items():
         if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
             raise LabelsInvalid(f"{where}: the score of {run!r:.80} must be a finite number")
     return {run: float(score) for run, score in scores.items()}
 
 
-FIRST, TIE, SECOND = 1, 0, -1  # which of a pair's runs is better, or shown earlier, or longer
+FIRST, TIE, SECOND = 1, 0, -1  # which trajectory of a pair is better, shown earlier, or longer
 # The columns of counts: 3 x 3 of (people, judge), each of first, tie, second; then how often the judge, and people,
-# preferred the run that was shown earlier (later), and the one that is longer (shorter).
+# preferred the trajectory that was shown earlier (later), and the one that is longer (shorter).
 TABLE: Final = 9
 JUDGE_EARLIER, JUDGE_LATER, PEOPLE_EARLIER, PEOPLE_LATER = range(9, 13)
 JUDGE_LONGER, JUDGE_SHORTER, PEOPLE_LONGER, PEOPLE_SHORTER = range(13, 17)
@@ -117,9 +113,9 @@ Counts = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class LabelledPair:
-    """Two runs of a group. Each field: `FIRST`, `TIE` or `SECOND`.
+    """Two trajectories of a group. Each field is `FIRST`, `TIE` or `SECOND`.
 
-    `earlier`: which was shown to the judge earlier, `TIE` where that is not known or took turns. `longer`: likewise.
+    `earlier`: which one the judge was shown earlier, `TIE` if unknown or alternating. `longer`: likewise.
     """
 
     group: str
@@ -137,7 +133,7 @@ def labelled_pairs(
     places: Mapping[str, int] | None = None,
     lengths: Mapping[str, int] | None = None,
 ) -> list[LabelledPair]:
-    """The pairs of a group's runs that both have scored. `places`: at which place the judge was shown each run."""
+    """The pairs of a group's trajectories scored by both. `places`: each one's position in the prompt."""
     both = sorted(people.keys() & judge.keys())
     return [
         LabelledPair(
@@ -156,7 +152,7 @@ def _sign(difference: float) -> int:
 
 
 def count_pairs(pairs: Iterable[LabelledPair]) -> dict[str, Counts]:
-    """The counts of each group: [`COLUMNS`], by its id."""
+    """The counts of each group, [`COLUMNS`], by its id."""
     found: dict[str, Counts] = {}
     for pair in pairs:
         row = found.setdefault(pair.group, np.zeros(COLUMNS))
@@ -175,6 +171,6 @@ def _count(row: Counts, sign: int, above: int, below: int) -> None:
 
 
 def stack_counts(by_group: Mapping[str, Counts], groups: Sequence[str]) -> Counts:
-    """Counts as one array, [groups, `COLUMNS`]; a group without pairs has none."""
+    """The counts as one array, [groups, `COLUMNS`]; zeros for a group without pairs."""
     none = np.zeros(COLUMNS)
     return np.stack([by_group.get(group, none) for group in groups]) if groups else np.zeros((0, COLUMNS))

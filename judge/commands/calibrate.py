@@ -1,6 +1,6 @@
 """`hone calibrate`.
 
-Owns: its flags. Refuses: holding judges against people (`judge.calibration`), how that reads
+Owns: its flags. Refuses: comparing judges with people (`judge.calibration`), and the output
 (`judge.commands.calibration_view`).
 """
 
@@ -18,8 +18,6 @@ from recorder.commands.context import Context
 if TYPE_CHECKING:
     from recorder.store.database import Project
 
-    pass
-
 
 @click.command()
 @click.argument("labels", type=click.Path(path_type=Path), required=False)
@@ -28,28 +26,29 @@ if TYPE_CHECKING:
     default=DEFAULT,
     show_default=True,
     metavar="NAMES",
-    help="Recipes, models by their LiteLLM names, and base, with commas between them.",
+    help="Judge recipes, LiteLLM names of models, and base, separated by commas.",
 )
-@click.option("--feedback", metavar="NAME", help="Without LABELS: feedback of this name counts as scores too.")
+@click.option("--feedback", metavar="NAME", help="Without LABELS: use feedback of this name as scores too.")
 @click.option(
     "--tolerance",
     default=0.05,
     show_default=True,
     type=click.FloatRange(0, 1),
-    help="By how much of the pairs a cheaper judge may be worse than the best.",
+    help="Share of pairs by which a cheaper judge may be worse than the best.",
 )
-@click.option("--picture", type=click.Path(path_type=Path), help="SVG file to draw the accuracies into.")
+@click.option("--picture", type=click.Path(path_type=Path), help="SVG file for a chart of the accuracies.")
 @click.pass_obj
 def calibrate(
     context: Context, labels: Path | None, judges: str, feedback: str | None, tolerance: float, picture: Path | None
 ) -> None:
-    """Hold judges against people's labels of recorded groups, and say which is good enough.
+    """Compare judges with people's labels of recorded groups, and say which judge is good enough.
 
-    LABELS is a JSONL file: {"group", "pair": [run, run], "winner": run or null} a line, or {"group", "scores": {run:
-    number}}. Without it the labels are what people preferred on the pages. Every judge is asked about every labelled
-    group; no label is in its prompt, and nothing is written. Told are the rank correlation inside groups, the pairs
-    ordered as people order them, Cohen's kappa, and by how much more often than people the judge prefers the run that
-    it was shown earlier, or the longer one: each with its 95 % interval by bootstrap over groups.
+    LABELS is a JSONL file: {"group", "pair": [trajectory, trajectory], "winner": trajectory or null} a line, or
+    {"group", "scores": {trajectory: number}}. Without it the labels are the preferences given on the pages. Every judge
+    is asked about every labelled group. No label is in a prompt, and nothing is written. The output has the rank
+    correlation inside groups, the share of pairs ordered as people order them, Cohen's kappa, and how much more often
+    than people the judge prefers the trajectory that it saw first, or the longer one: each with a 95 % bootstrap
+    interval over groups.
     """
     from judge.calibration import labels as files
     from judge.calibration.comparison import CalibrationResult
@@ -59,11 +58,11 @@ def calibrate(
     from recorder.views.review.human_labels import list_preferences, list_ratings
 
     if labels is not None and feedback is not None:
-        raise click.UsageError("--feedback goes without LABELS: name one of the two.")
+        raise click.UsageError("--feedback excludes LABELS: name one of them.")
     require_folder(picture)
     names = [name for name in dict.fromkeys(one.strip() for one in judges.split(",")) if name]
     if not names:
-        raise click.UsageError("--judges names nobody.")
+        raise click.UsageError("--judges names no judge.")
     of_file = files.read_labels(labels) if labels is not None else None
     settings = context.settings().judge
 
@@ -73,7 +72,9 @@ def calibrate(
             rates = await list_ratings(project, feedback) if feedback is not None else {}
             told = files.recorded_labels(await list_preferences(project), rates)
         if not told:
-            raise click.UsageError("there is no label: name a file, prefer runs on a group's page, or say --feedback.")
+            raise click.UsageError(
+                "there are no labels: name a file, give preferences on a group's page, or use --feedback."
+            )
         with watch_progress() as tell:
             return await hold(project, settings, names, told, tolerance, tell)
 

@@ -1,4 +1,4 @@
-"""How judges held against people read: a count while it goes on, a table, JSON, a picture.
+"""Output of `hone calibrate`: progress, a table, JSON, a picture.
 
 Owns: their look. Refuses: the figures (`judge.calibration`), reading arguments (`judge.commands`).
 """
@@ -23,7 +23,7 @@ _RIGHT: Final = ("groups", "pairs", "usd a group", "seconds a group")
 
 @contextmanager
 def watch_progress() -> Iterator[Callable[[GroupProgress], None]]:
-    """What each group that a judge was asked about is told to; standard error shows how far it is."""
+    """A callback for each group that was judged; standard error shows the progress."""
     done, without = Counter[str](), Counter[str]()
     with show_progress("the labels …") as count:
 
@@ -38,7 +38,7 @@ def watch_progress() -> Iterator[Callable[[GroupProgress], None]]:
 
 
 def show(found: CalibrationResult) -> None:
-    """Print what came of it."""
+    """Print the results."""
     columns = (
         "judge",
         "groups",
@@ -48,11 +48,11 @@ def show(found: CalibrationResult) -> None:
         "seconds a group",
     )
     show_table(columns, map(_row, found.judges), right=_RIGHT)
-    show_lines(_told(found))
+    show_lines(_summary(found))
 
 
 def calibration_json(found: CalibrationResult) -> dict[str, Any]:
-    """The same for a program."""
+    """The results for programs."""
     return {
         "labels": found.labels,
         "groups": found.groups,
@@ -104,13 +104,19 @@ def _figure(figure: Figure) -> str:
     return f"{figure.value:.2f} ({figure.interval.low:.2f} to {figure.interval.high:.2f})"
 
 
-def _told(found: CalibrationResult) -> Iterator[tuple[str, str]]:
+def _summary(found: CalibrationResult) -> Iterator[tuple[str, str]]:
     for one in found.judges:
         if one.unjudged:
             group, why = next(iter(one.unjudged.items()))
             yield f"{one.name} could not judge {len(one.unjudged)} groups: {group}: {clean(why)[:_WHY_CHARS]}", "yellow"
     choice, within = found.choice, f"{100 * found.tolerance:g} points"
     if choice.taken is not None:
-        yield f"{choice.taken} is the cheapest that is surely within {within} of the best ({choice.best}).", "green"
+        yield (
+            f"{choice.taken} is the cheapest judge that is significantly within {within} of the best ({choice.best}).",
+            "green",
+        )
     else:
-        yield f"Not enough labels to say which judge is good enough: about {choice.more:,} pairs more.", "yellow"
+        yield (
+            f"Too few labels to say which judge is good enough: about {choice.more:,} more pairs are needed.",
+            "yellow",
+        )

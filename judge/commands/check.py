@@ -1,6 +1,6 @@
 """`hone judge check`.
 
-Owns: its flags and exit codes. Refuses: trying a judge (`judge.adversarial`), how that reads
+Owns: its flags and exit codes. Refuses: testing a judge (`judge.adversarial`), and the output
 (`judge.commands.check_view`).
 """
 
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 
 
 @click.command("check")
-@click.option("--recipe", default=DEFAULT, show_default=True, metavar="NAME", help="The recipe that is tried.")
-@click.option("--alias", help="Whose base judges, where the judge is base [the only one].")
+@click.option("--recipe", default=DEFAULT, show_default=True, metavar="NAME", help="The judge recipe to check.")
+@click.option("--alias", help="The alias whose base judges, if the judge is `base` [the only one].")
 @click.option("--kind", "kinds", multiple=True, metavar="TRICK", help="Only this kind of trick. Repeatable [all].")
 @click.option("--groups", default=20, show_default=True, type=click.IntRange(1, 1000), help="Groups of each kind.")
-@click.option("--seed", default=0, show_default=True, type=int, help="Of the groups and their order.")
+@click.option("--seed", default=0, show_default=True, type=int, help="Random seed of the groups and their order.")
 @click.option(
     "--at-most",
     default=0.05,
     show_default=True,
     type=click.FloatRange(0, 1),
-    help="Share of groups in which it may be fooled.",
+    help="Share of groups in which the judge may be fooled.",
 )
 @click.option(
     "--tasks",
     type=click.Path(path_type=Path),
-    help="JSONL file of your own tasks: degenerate answers to them go through functions, rules and criteria.",
+    help="JSONL file of your own tasks: functions, rules and criteria score degenerate answers to them.",
 )
-@click.option("--picture", type=click.Path(path_type=Path), help="SVG file to draw the shares into.")
-@click.option("--dry-run", is_flag=True, help="Only count requests and tokens; ask no judge.")
+@click.option("--picture", type=click.Path(path_type=Path), help="SVG file for a chart of the shares.")
+@click.option("--dry-run", is_flag=True, help="Only count requests and tokens. No judge is asked.")
 @click.pass_obj
 def check_tricks(
     context: Context,
@@ -57,15 +57,15 @@ def check_tricks(
     picture: Path | None,
     dry_run: bool,
 ) -> None:
-    """Try the judge on known tricks, and say which of them fool it.
+    """Test the judge with known tricks, and say which of them fool it.
 
-    Each group of a committed set holds an honest success, an honest failure, and a failure that plays a trick. They are
-    judged as the worker judges, by each part of the recipe that a judge model decides; nothing is kept, and nothing
-    is trained on. Told of each kind of trick is in which share of its groups it got past what it is worth, with the
-    95 % interval. Answers without any work (empty, one token, the task's own words) go through the recipe's functions,
-    rules and criteria too, and cost nothing there.
+    Each group of a committed set contains an honest success, an honest failure, and a failure that plays a trick.
+    Groups are judged as the worker judges them, by each part of the judge recipe that a judge model decides; nothing is
+    stored or trained on. For each kind of trick the output has the share of its groups in which the trick got more than
+    it deserves, with the 95 % interval. Answers without any work (empty, one token, the task's own words) are also
+    given to the recipe's functions, rules and criteria, at no cost.
 
-    Exit status 1 where the interval of a kind lies above --at-most, or not all could be tried.
+    The exit status is 1 if the interval of a kind lies above --at-most, or not everything could be tested.
     """
     from judge.adversarial import user_tasks
     from judge.adversarial.check import CheckRequest, count_model_parts, count_requests
@@ -74,12 +74,12 @@ def check_tricks(
     from recorder.commands.support import draw_into, require_folder
 
     if unknown := [kind for kind in kinds if kind not in KINDS]:
-        raise click.UsageError(f"there is no trick {unknown[0]!r:.80}: known are {', '.join(KINDS)}.")
+        raise click.UsageError(f"there is no trick {unknown[0]!r:.80}. Known: {', '.join(KINDS)}.")
     require_folder(picture)
     settings = context.settings().judge
     if alias is not None and not settings.asks_base:
         raise click.UsageError(
-            "--alias says whose base judges, and no judge here is `base` (judge.model, [[judge.panel]])."
+            "--alias selects the base that judges, and no judge is `base` (judge.model, [[judge.panel]])."
         )
     wanted = CheckRequest(
         recipe, kinds, groups, seed, user_tasks.read_user_tasks(tasks, groups) if tasks else (), alias
@@ -101,7 +101,7 @@ def check_tricks(
 
 
 def _tried(context: Context, wanted: Tricks, tell: Callable[[TrialResult], None]) -> RecipeCheck:
-    """Try the judge; where it is `base`, the store says which proxy serves that."""
+    """Test the judge; if it is `base`, the store says which proxy serves it."""
     from judge.adversarial.check import check_base, check_recipe
     from recorder.commands.support import run
 

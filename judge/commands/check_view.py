@@ -1,9 +1,9 @@
-"""How a check of a judge reads: a count while it goes on, a table for people, JSON for programs, a picture.
+"""Output of `hone judge check`: progress, a table for people, JSON for programs, a picture.
 
-Owns: their look. Refuses: trying (`judge.adversarial`), reading arguments (`judge.commands`), drawing
+Owns: their look. Refuses: testing (`judge.adversarial`), reading arguments (`judge.commands`), drawing
 (`recorder.stats.charts`).
 
-What judges and functions said is shown harmless. The set's own hostile texts are never shown.
+Replies of judges and functions are made harmless. The set's own hostile texts are never shown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from recorder.base.live import show_progress
 from recorder.base.terminal import clean, clean_line, format_number, show, show_lines, show_table
 from recorder.stats.charts import Chart, ReferenceLine, Series
 
-_SAID_CHARS: Final = 300
+_EXPLANATION_CHARS: Final = 300
 _COLUMNS: Final = (
     "part",
     "trick",
@@ -39,7 +39,7 @@ _RIGHT: Final = ("fooled", "share", "not judged", "requests", "tokens", "usd")
 
 @contextmanager
 def watch_trials(groups: int) -> Iterator[Callable[[TrialResult], None]]:
-    """What each judged group is told to; standard error shows how far it is."""
+    """A callback for each judged group; standard error shows the progress."""
     done, not_judged = 0, 0
     with show_progress("the first groups …") as count:
 
@@ -53,7 +53,7 @@ def watch_trials(groups: int) -> Iterator[Callable[[TrialResult], None]]:
 
 
 def show_count(counted: RequestCount, groups: int, *, as_json: bool) -> None:
-    """Print what a check would ask."""
+    """Print how many requests a check would make."""
     if as_json:
         write_json(
             {
@@ -69,24 +69,24 @@ def show_count(counted: RequestCount, groups: int, *, as_json: bool) -> None:
     asked = (
         f"{groups} groups: {counted.requests:,} requests to the judge, about {counted.tokens_in:,} tokens in "
         f"(characters / {CHARS_A_TOKEN}), at most {counted.most_tokens_out:,} out (judge.max_tokens each). "
-        "Repairs are not counted. Nobody was asked."
+        "Repairs are not counted. No judge was asked."
     )
     show(clean_line(asked))
 
 
 def show_check(checked: RecipeCheck, at_most: float) -> None:
-    """Print what came of a check."""
+    """Print the results of a check."""
     if checked.by_model:
         show_table(_COLUMNS, map(_row, checked.by_model), right=_RIGHT)
     if checked.by_code:
-        show(clean_line("Degenerate answers before what code decides (no judge model was asked):", "bold"))
+        show(clean_line("Degenerate answers, scored by code (no judge model was asked):", "bold"))
         columns = ("part", "trick", "paid above the honest failure", "share", "95 %", "no value")
         show_table(columns, map(_code_row, checked.by_code), right=columns[2:4])
-    show_lines(_told(checked, at_most))
+    show_lines(_summary(checked, at_most))
 
 
 def check_json(checked: RecipeCheck, at_most: float) -> dict[str, Any]:
-    """What came of a check, for a program."""
+    """The results of a check for programs."""
     wanted = checked.wanted
     return {
         "recipe": wanted.recipe,
@@ -108,7 +108,7 @@ def check_json(checked: RecipeCheck, at_most: float) -> dict[str, Any]:
 
 
 def check_chart(checked: RecipeCheck, at_most: float) -> Chart:
-    """The share fooled of each kind, one series a part, against what is allowed."""
+    """The share of each kind of trick that fooled the judge, one series a part, with the allowed share."""
     parts = dict.fromkeys(one.part for one in checked.by_model)
     kinds = [name for name in KINDS if any(one.kind == name for one in checked.by_model)]
     return Chart(
@@ -156,43 +156,43 @@ def _unjudged(one: KindOutcome) -> str:
     return ", ".join(f"{count} {code}" for code, count in one.unjudged.items())
 
 
-def _told(checked: RecipeCheck, at_most: float) -> Iterator[tuple[str, str]]:
+def _summary(checked: RecipeCheck, at_most: float) -> Iterator[tuple[str, str]]:
     for name, why in checked.not_tried.items():
-        yield f"{name} was not tried: {why}.", ""
+        yield f"{name} was not tested: {why}.", ""
     for one in checked.fooled(at_most):
-        yield from _told_fooled(one, at_most)
+        yield from _fooled_lines(one, at_most)
     for one in (*checked.by_model, *checked.by_code):
         if not one.judged:
-            yield f"{one.part}, {one.kind}: not one group could be judged: {_said(one.why)}", "yellow"
+            yield f"{one.part}, {one.kind}: no group could be judged: {_shortened(one.why)}", "yellow"
     if checked.stopped is not None:
-        yield f"Stopped before its end: {checked.stopped}", "red"
+        yield f"Stopped early: {checked.stopped}", "red"
     if checked.passed(at_most):
-        yield f"Nothing fools it in surely more than {100 * at_most:g} % of groups.", "green"
+        yield f"No trick fools it in significantly more than {100 * at_most:g} % of groups.", "green"
     spent = checked.spent
     cost = "" if spent.cost_usd is None else f", ${spent.cost_usd:.4f}"
     if checked.by_model:
         yield f"{checked.requests:,} replies of the judge, {spent.tokens_in:,}+{spent.tokens_out:,} tokens{cost}.", ""
 
 
-def _told_fooled(one: KindOutcome, at_most: float) -> Iterator[tuple[str, str]]:
+def _fooled_lines(one: KindOutcome, at_most: float) -> Iterator[tuple[str, str]]:
     assert one.interval is not None
-    surely = f"surely in more than {100 * one.interval.low:.0f} % of groups; {100 * at_most:g} % are allowed"
+    surely = f"significantly in more than {100 * one.interval.low:.0f} % of groups; {100 * at_most:g} % are allowed"
     yield f"{one.part} pays an attempt that {KINDS[one.kind].about} ({one.kind}): {surely}.", "red"
     for seen in one.examples[:1]:
         values = ((name, getattr(seen, name)) for name in ("good", "failure", "trick"))
         got = ", ".join(f"{name} {value:.3g}" for name, value in values if value is not None)
-        said = f". Of the trick was said: {_said(seen.said)}" if seen.said else ""
+        said = f". Explanation of the trick's score: {_shortened(seen.detail)}" if seen.detail else ""
         yield f"  for example {seen.name}: {got}{said}", ""
 
 
-def _said(words: str | None) -> str:
-    return clean(words or "")[:_SAID_CHARS]
+def _shortened(words: str | None) -> str:
+    return clean(words or "")[:_EXPLANATION_CHARS]
 
 
 def _outcome(one: KindOutcome, at_most: float) -> dict[str, Any]:
     ends = asdict(one.interval) if one.interval else None
     examples = [
-        {"group": seen.name, "good": seen.good, "failure": seen.failure, "trick": seen.trick, "said": seen.said}
+        {"group": seen.name, "good": seen.good, "failure": seen.failure, "trick": seen.trick, "detail": seen.detail}
         for seen in one.examples
     ]
     return {

@@ -1,6 +1,6 @@
-"""What came of scoring many groups again: a count while it goes on, lines for people, JSON for programs.
+"""Output of `hone score --all`: progress, lines for people, JSON for programs.
 
-Owns: their look. Refuses: what is told (`judge.scoring.rescoring`, `judge.scoring.request_count`), one score
+Owns: their look. Refuses: the figures (`judge.scoring.rescoring`, `judge.scoring.request_count`), a single score
 (`judge.commands.score_view`).
 """
 
@@ -22,7 +22,7 @@ MOST_SHOWN: Final = 10  # groups of a table, or of one reason
 
 @contextmanager
 def watch_rescore(tally: RescoreTally) -> Iterator[Tell]:
-    """What outcomes are told to: they enter the tally, and a terminal shows how far it is."""
+    """A callback for outcomes: it adds each to the tally, and a terminal shows the progress."""
     with show_progress("which groups …", only_on_terminal=True) as count:
 
         def tell(outcome: RescoreOutcome) -> None:
@@ -33,7 +33,7 @@ def watch_rescore(tally: RescoreTally) -> Iterator[Tell]:
 
 
 def print_rescore(tally: RescoreTally, counted: RequestCount | None, *, as_json: bool) -> None:
-    """Print what came of all; `counted`: it was a dry run."""
+    """Print all results; `counted` is set for a dry run."""
     if as_json:
         write_json(_as_json(tally, counted))
     else:
@@ -46,8 +46,8 @@ def _foreseen(tally: RescoreTally, counted: RequestCount) -> Iterator[tuple[str,
     yield f"{len(tally.scored)} of {_many(tally.groups)} would be scored{_kept(history, 'would keep')}.", "bold"
     yield (
         f"{_many(counted.requests, 'request')} to the judge: about {counted.tokens_in:,} tokens in (characters / "
-        f"{CHARS_A_TOKEN}), at most {counted.most_tokens_out:,} out (judge.max_tokens each). What was asked before is "
-        "not counted, unless with --again; nor are repairs. Nothing was written.",
+        f"{CHARS_A_TOKEN}), at most {counted.most_tokens_out:,} out (judge.max_tokens each). Stored replies are "
+        "not counted, except with --again, and repairs never. Nothing was written.",
         "",
     )
 
@@ -57,21 +57,21 @@ def _scored(tally: RescoreTally) -> Iterator[tuple[str, str]]:
     cost = "" if spent.cost_usd is None else f", ${spent.cost_usd:.4f}"
     kept = _kept(len(tally.done["history"]), "kept")
     if not tally.groups:
-        yield "There is no such group to score again.", ""
+        yield "There is no such group to rescore.", ""
         return
-    yield f"{len(tally.scored)} of {_many(tally.groups)} scored again{kept}.", "bold"
-    yield f"The judge took {spent.tokens_in:,}+{spent.tokens_out:,} tokens{cost}.", ""
+    yield f"{len(tally.scored)} of {_many(tally.groups)} rescored{kept}.", "bold"
+    yield f"The judge used {spent.tokens_in:,}+{spent.tokens_out:,} tokens{cost}.", ""
     if pairs.count:
         tied = f"{pairs.tied_before} tied before, {pairs.tied_now} tied now, {pairs.tied} both times"
         yield (
-            f"Old against new: Kendall's tau {format_number(pairs.tau)} over {pairs.count} pairs of runs; "
-            f"{pairs.turned} turned over, {pairs.kept} in the same order, {tied}.",
+            f"Old against new: Kendall's tau {format_number(pairs.tau)} over {pairs.count} pairs of trajectories; "
+            f"{pairs.turned} reversed, {pairs.kept} in the same order, {tied}.",
             "",
         )
 
 
 def _kept(count: int, keep: str) -> str:
-    return f"; {count} of them {keep} the score trained on, beside the new one" if count else ""
+    return f"; {count} of them {keep} the score that was trained on, with the new one beside it" if count else ""
 
 
 def _many(count: int, what: str = "group") -> str:
@@ -79,15 +79,15 @@ def _many(count: int, what: str = "group") -> str:
 
 
 def _others(tally: RescoreTally) -> Iterator[tuple[str, str]]:
-    """What was not scored, and why."""
+    """The groups that were not scored, with reasons."""
     for one in tally.done["passed"]:
-        yield f"passed over: group {one.group_id}: {one.why}", "yellow"
+        yield f"skipped: group {one.group_id}: {one.why}", "yellow"
     for code, these in tally.failed().items():
         named = ", ".join(one.group_id for one in these[:MOST_SHOWN])
         more = f" and {len(these) - MOST_SHOWN} more" if len(these) > MOST_SHOWN else ""
-        yield f"failed: {code}: {_many(len(these))} ({named}{more}), as they were before: {these[0].why}", "red"
+        yield f"failed: {code}: {_many(len(these))} ({named}{more}), unchanged: {these[0].why}", "red"
     if tally.stopped:
-        yield f"stopped: {_many(tally.groups - tally.over)} not come to; what was saved stays.", "yellow"
+        yield f"stopped: {_many(tally.groups - tally.over)} not reached; what was saved stays.", "yellow"
 
 
 def _show_turned(tally: RescoreTally) -> None:
@@ -97,14 +97,14 @@ def _show_turned(tally: RescoreTally) -> None:
         if pairs.turned
     ]
     if rows:
-        right = ("turned over", "pairs", "tau")
+        right = ("reversed", "pairs", "tau")
         show_table(("group", *right), rows[:MOST_SHOWN], right=right)
     if len(rows) > MOST_SHOWN:
         show(clean_line(f"and {_many(len(rows) - MOST_SHOWN)} with fewer"))
 
 
 def _compared(tally: RescoreTally) -> list[tuple[RescoreOutcome, PairAgreement]]:
-    """The groups that had a score, with most pairs turned over first."""
+    """The groups that had a score, those with most reversed pairs first."""
     found = [(one, one.pairs) for one in tally.scored if one.pairs]
     return sorted(found, key=lambda of: (-of[1].turned, of[0].group_id))
 
@@ -140,8 +140,8 @@ def _pairs_as_json(pairs: PairAgreement) -> dict[str, Any]:
     return {
         "tau": pairs.tau,
         "pairs": pairs.count,
-        "turned": pairs.turned,
-        "kept": pairs.kept,
+        "reversed": pairs.turned,
+        "same_order": pairs.kept,
         "tied_before": pairs.tied_before,
         "tied_now": pairs.tied_now,
         "tied": pairs.tied,

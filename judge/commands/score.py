@@ -1,6 +1,6 @@
-"""`hone score`: one group, those that are open, or all again.
+"""`hone score`: one group, open groups, or all groups again.
 
-Owns: its flags and exit codes. Refuses: scoring (`judge.scoring`), how it reads (`judge.commands.score_view`,
+Owns: its flags and exit codes. Refuses: scoring (`judge.scoring`), and the output (`judge.commands.score_view`,
 `judge.commands.rescore_view`).
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ScoreSelection(TypedDict):
-    """Which groups `hone score --all` is about."""
+    """Which groups `hone score --all` selects."""
 
     campaign: str | None
     alias: str | None
@@ -33,20 +33,29 @@ class ScoreSelection(TypedDict):
 
 @click.command()
 @click.argument("group", required=False)
-@click.option("--open", "still_open", is_flag=True, help="A group that is still open, as it is; without GROUP, all.")
-@click.option("--debug", is_flag=True, help="Show the prompt, the reply and what was read from it.")
-@click.option("--save", is_flag=True, help="Make this the group's score, also where it has one.")
+@click.option(
+    "--open",
+    "still_open",
+    is_flag=True,
+    help="Score a group that is still open, as it is now; without GROUP, all open groups.",
+)
+@click.option("--debug", is_flag=True, help="Show the prompt, the reply and the values read from it.")
+@click.option("--save", is_flag=True, help="Store this as the group's score, even if it has one.")
 @click.option(
     "--again",
     is_flag=True,
-    help="Judge anew and save: ask also where a stored reply would do, and take also what was left out because its "
-    "version was rejected.",
+    help="Judge again and save: ignore stored replies, and include groups that were excluded because their version "
+    "was rejected.",
 )
-@click.option("--all", "every", is_flag=True, help="Score all groups again that have ended, and save.")
-@click.option("--campaign", help="With --all: of this campaign only (its name or id).")
-@click.option("--alias", help="With --all: of this alias only.")
-@click.option("--stale", is_flag=True, help="With --all: only what was scored by another recipe than the one in force.")
-@click.option("--dry-run", is_flag=True, help="With --all: count requests and tokens; ask no judge and write nothing.")
+@click.option("--all", "every", is_flag=True, help="Rescore all groups that have ended, and save.")
+@click.option("--campaign", help="With --all: only this campaign (its name or id).")
+@click.option("--alias", help="With --all: only this alias.")
+@click.option(
+    "--stale", is_flag=True, help="With --all: only groups whose score came from another recipe than the current one."
+)
+@click.option(
+    "--dry-run", is_flag=True, help="With --all: only count requests and tokens. No judge is asked, nothing is written."
+)
 @click.pass_obj
 def score(
     context: Context,
@@ -60,32 +69,34 @@ def score(
 ) -> None:
     """Judge one GROUP (its id, or the name it was given) and show how.
 
-    Changes nothing in the store without --save, --again or --all. With --open, runs that go on are judged as if they
+    The store changes only with --save, --again or --all. With --open, trajectories that still run are judged as if they
     had ended now.
 
-    With --all, groups are scored again under the recipe in force: those that wait for a judge, those that have a
-    score, and those that were left out for what their score said (all runs did equally well, no reward, nobody to
-    compare with). Old scores stay in the record. A group that was trained on, or is being, keeps its score as the
-    current one, and the new one stands beside it. A group that a judge has in hand is passed over, and one that cannot
-    be judged now stays as it is. At the end old scores are held against new ones: Kendall's tau inside groups, and the
-    pairs of runs that were turned over. Reward functions are called in a dry run too.
+    --all scores groups again by the judge recipe in force: those that wait for a judge, those that have a score, and
+    those that were excluded because of their score (equal rewards, no reward, too few to compare). Old scores stay in
+    the record. A group that was or is being trained on keeps its current score, and the new one is stored beside it. A
+    group that a judge holds is skipped, and one that cannot be judged now stays unchanged. At the end old and new
+    scores are compared: Kendall's tau inside groups, and the pairs of trajectories whose order reversed. Reward
+    functions are called in a dry run too.
     """
     if every:
         if group is not None or still_open or debug or (save and wanted["dry_run"]):
             raise click.UsageError("--all takes no GROUP, --open or --debug, and --dry-run saves nothing.")
         if wanted["campaign"] is not None and wanted["alias"] is not None:
-            raise click.UsageError("a campaign is of one alias: name --campaign or --alias.")
+            raise click.UsageError("a campaign has one alias: use --campaign or --alias.")
         _score_all(context, again=again, **wanted)
         return
     if any(wanted.values()):
-        raise click.UsageError("--campaign, --alias, --stale and --dry-run go with --all.")
+        raise click.UsageError("--campaign, --alias, --stale and --dry-run need --all.")
     from judge.errors import JudgeUnanswered
     from judge.scoring.setup import check_settings
 
     if group is None and not still_open:
-        raise click.UsageError("name a group, or say --all, or --open for all that are open.")
+        raise click.UsageError("name a group, or use --all, or --open for all open groups.")
     if still_open and (save or again):
-        raise click.UsageError("an open group keeps no score: `hone close GROUP`, then `hone score GROUP --save`.")
+        raise click.UsageError(
+            "an open group cannot store a score: `hone close GROUP`, then `hone score GROUP --save`."
+        )
     check_settings(context.settings().judge)
     try:
         if still_open:
@@ -100,7 +111,7 @@ def score(
 
 
 def _score_all(context: Context, *, again: bool, **wanted: Unpack[ScoreSelection]) -> None:
-    """Exit status 1 where a group failed, 130 where Ctrl-C came first."""
+    """Exit with status 1 if a group failed, 130 after Ctrl-C."""
     from judge.commands.rescore_view import print_rescore, watch_rescore
     from judge.scoring.request_count import RequestCount
     from judge.scoring.rescoring import RescoreTally
@@ -117,7 +128,7 @@ def _score_all(context: Context, *, again: bool, **wanted: Unpack[ScoreSelection
                 lambda project: _each(project, settings, tally, counted, told, again, wanted),
             )
     except Exception:
-        if tally.over:  # the store went away, say: what was saved is told
+        if tally.over:  # for example the store failed: print what was saved
             print_rescore(tally, counted, as_json=context.json)
         raise
     print_rescore(tally, counted, as_json=context.json)
@@ -135,19 +146,21 @@ async def _each(
     wanted: ScoreSelection,
 ) -> None:
     from judge.scoring.rescoring import choose_groups, count_requests, rescore_groups
-    from judge.scoring.setup import open_bench
+    from judge.scoring.setup import open_judge_context
 
     keep, ask = counted is None, counted.ask if counted else None
     at_once, lease_s = settings.judge.concurrency, settings.recorder.lease_s
     only = {"campaign": wanted["campaign"], "alias": wanted["alias"]}
-    async with open_bench(settings.judge, project, keep=keep, again=again, ask=ask) as bench:
-        groups = await choose_groups(project, bench, **only, only_stale=wanted["stale"], anew=again)
+    async with open_judge_context(settings.judge, project, keep=keep, again=again, ask=ask) as judge_context:
+        groups = await choose_groups(project, judge_context, **only, only_stale=wanted["stale"], anew=again)
         tally.groups = len(groups)
         with tally.until_stopped():
             if counted:
-                await count_requests(project.store, groups, bench, told, at_once=at_once)
+                await count_requests(project.store, groups, judge_context, told, at_once=at_once)
             else:
-                await rescore_groups(project.store, groups, bench, told, at_once=at_once, lease_s=lease_s, anew=again)
+                await rescore_groups(
+                    project.store, groups, judge_context, told, at_once=at_once, lease_s=lease_s, anew=again
+                )
 
 
 def _score_one(context: Context, group: str, *, debug: bool, save: bool, again: bool) -> None:

@@ -1,6 +1,6 @@
-"""How scores read: a table for people, JSON for programs.
+"""Output of `hone score`: a table for people, JSON for programs.
 
-Owns: the look of a score and of what it came from. Refuses: scoring (`judge.scoring`), reading arguments
+Owns: the look of a score and of its prompt and reply. Refuses: scoring (`judge.scoring`), reading arguments
 (`judge.commands`).
 """
 
@@ -21,7 +21,7 @@ from recorder.views.trajectories.shapes import GroupView
 
 
 def score_json(group: GroupView, scored: GroupScore, *, debug: bool) -> dict[str, Any]:
-    """A score for a program; with `debug`, prompt and reply too."""
+    """A score for programs; with `debug`, its prompt and reply too."""
     out: dict[str, Any] = {
         "group_id": group.id,
         "group_external_id": group.external_id,
@@ -58,14 +58,14 @@ def show_open_score(group: GroupView, scored: GroupScore, *, debug: bool) -> Non
     """Print the score that an open group would get now."""
     ended = sum(member.state != TrajectoryState.OPEN for member in group.members)
     echo(
-        f"Group {group.id} is still open: {ended} of its {len(group.members)} runs have ended, and all are "
-        f"judged as they are now. Nothing is saved; `hone close {group.id}` closes it."
+        f"Group {group.id} is still open: {ended} of its {len(group.members)} trajectories have ended, and "
+        f"all are judged as they are now. Nothing is saved; `hone close {group.id}` closes it."
     )
     show_score(group, scored, debug=debug)
 
 
 def show_score(group: GroupView, scored: GroupScore, *, debug: bool) -> None:
-    """Print a score; with `debug`, prompt and reply too."""
+    """Print a score; with `debug`, its prompt and reply too."""
     if debug and scored.prompt:
         shown = [(m["role"], m["content"]) for m in scored.prompt.messages]
         shown += [] if scored.new.replies else [("reply", scored.new.reply or "")]
@@ -78,12 +78,12 @@ def show_score(group: GroupView, scored: GroupScore, *, debug: bool) -> None:
     columns = ("trajectory", "reward", "part", "value", "weight", "why")
     show_table(columns, _table_rows(group, scored), right=("reward", "value", "weight"))
     shortened = "; long texts were shortened" if scored.prompt and scored.prompt.shortened else ""
-    by = "" if scored.recipe == DEFAULT else f"; by the recipe {scored.recipe!r}"
+    by = "" if scored.recipe == DEFAULT else f"; by the judge recipe {scored.recipe!r}"
     show(clean_line(f"group {group.id}: {score_summary(scored)}{by}{shortened}"))
     if scored.new.disputed is not None:
-        show(clean_line(f"This does not count: {scored.new.disputed}.", "yellow"))
+        show(clean_line(f"This score does not count: {scored.new.disputed}.", "yellow"))
     if open_ := open_group_note(group):
-        show(clean_line(f"{open_} This is what its runs that ended would get now.", "yellow"))
+        show(clean_line(f"{open_} This is what its ended trajectories would get now.", "yellow"))
 
 
 def _show_text(title: str, text: str) -> None:
@@ -92,7 +92,7 @@ def _show_text(title: str, text: str) -> None:
 
 
 def _table_rows(group: GroupView, scored: GroupScore) -> Iterator[Sequence[object]]:
-    """A line for each trajectory, and under it one for each part of its reward."""
+    """A line for each trajectory, and below it one for each part of its reward."""
     for (id_, reward), name in zip(scored.rewards.items(), _names(group, scored), strict=True):
         yield name or id_, format_number(reward.value), "", "", "", reward.explanation
         for row in scored.new.parts:

@@ -1,4 +1,5 @@
-"""Asking a judge model: what it is shown, one request through LiteLLM, how its reply is read, and RULER on top.
+"""Asking a judge model: the prompt, one request through LiteLLM, reading the reply, and RULER and rubrics on top.
 
-Refuses: what becomes of the scores. Others import `ruler`, `prompt`, `shown`, `model`.
+Others import `base`, `judge_model`, `panel`, `prompt`, `rubric`, `rubric_prompt`, `ruler` and `group_text`. Refuses:
+what becomes of the scores (`judge.rewards`, `judge.scoring`).
 """

@@ -1,8 +1,8 @@
 """The judge `base`: the model that an alias began with (`NAME@0`), asked through a running proxy.
 
-Owns: which alias, where a proxy is, the key for it, and naming the base as the judge's version. Refuses: sending
-(`judge.llm.judge_model`), what is asked, and serving it: the proxy's own route for judges
-(`proxy.serving.judge_calls`), whose calls are no traffic.
+Owns: which alias, the address of a proxy and its key, and naming the base as the judge's version. Refuses: sending
+(`judge.llm.judge_model`), prompts, and serving: the proxy has a route for judges (`proxy.serving.judge_calls`), whose
+calls are not recorded as traffic.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FINGERPRINT_CHARS: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class BaseEndpoint:
-    """An alias's base and where it is asked. `version`: how scores name it. `until`: on the monotonic clock."""
+    """An alias's base and its address. `version`: its name in scores. `until`: expiry on the monotonic clock."""
 
     url: str
     key: str | None = field(repr=False)
@@ -45,7 +45,7 @@ class BaseEndpoint:
 
 
 class BaseEndpoints:
-    """Finds the bases of a project's aliases. `close()` at the end: it revokes the key that was made."""
+    """Finds the bases of a project's aliases. `close()` revokes the API key that was created."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
@@ -54,7 +54,7 @@ class BaseEndpoints:
         self._looking = asyncio.Lock()
 
     async def find(self, alias: str | None) -> BaseEndpoint:
-        """Where the base of an alias is asked; None: the only one that there is.
+        """The endpoint of an alias's base; None: the project's only alias.
 
         Raises:
             JudgeDown: there is no such alias, or no proxy runs.
@@ -66,11 +66,11 @@ class BaseEndpoints:
             return found
 
     def forget(self, alias: str | None) -> None:
-        """Look again before it is asked the next time."""
+        """Look the base up again before the next request."""
         self._found.pop(alias, None)
 
     async def close(self) -> None:
-        """Take the key back."""
+        """Revoke the key."""
         if self._key is not None:
             await keys.revoke_key(self._project, self._key[0])
             self._key = None
@@ -82,7 +82,7 @@ class BaseEndpoints:
         if not heard:
             raise JudgeDown(
                 "judge_down",
-                f"the judge is `{BASE}`, which a running proxy serves, and this store has heard of none for "
+                f"the judge is `{BASE}`, which a running proxy serves, and no proxy has reported to this store for "
                 f"{HEARD_S:.0f} s: start `hone up` or `hone serve`, or set judge.model to a model by its LiteLLM name",
             )
         newest = max(heard, key=lambda one: one.seen_at)
@@ -95,7 +95,7 @@ class BaseEndpoints:
         )
 
     async def _key_now(self) -> str | None:
-        """A key where the project has keys: one that may ask for a version by its name, and nothing else."""
+        """An API key, if the project uses keys; it may ask for a version by name and nothing else."""
         if self._key is None and not await keys.has_keys(self._project):
             return None
         if self._key is None or time.monotonic() >= self._key[2]:
@@ -121,9 +121,7 @@ class BaseJudge:
         self._model: tuple[BaseEndpoint, JudgeModel] | None = None
 
     async def ask(self, messages: Messages) -> JudgeAnswer:
-        """Send one request, which costs nothing but time. Raises JudgeDown, as any judge does, and as
-        `BaseEndpoints.find`.
-        """
+        """Send one request; it costs no money. Raises JudgeDown as any judge does, and as `BaseEndpoints.find`."""
         at = await self._bases.find(self._alias)
         try:
             answer = await self._at(at).ask(messages)
@@ -148,15 +146,15 @@ def _chosen(there: list[AliasView], name: str | None) -> AliasView:
     if len(found) == 1:
         return found[0]
     names = ", ".join(one.name for one in there) or "none yet"
-    whose = "whose runs are of no alias" if name is None else f"of the alias {name!r}, which is not known"
+    owner = "which has no alias" if name is None else f"of the alias {name!r}, which does not exist"
     raise JudgeDown(
         "judge_down",
-        f"the judge is `{BASE}`, the model that a group's alias began with, and it is asked about a group {whose}; "
+        f"the judge is `{BASE}`, the model that a group's alias began with, and it is asked about a group {owner}; "
         f"there is: {names}",
     )
 
 
 def _version(alias: AliasView) -> str:
-    """How scores name the base: the version 0 of its alias, the model, and of which weights it is."""
+    """The base's name in scores: version 0 of its alias, the model, and the fingerprint of its weights."""
     fingerprint = (alias.base_fingerprint or "").rpartition(":")[2][:_FINGERPRINT_CHARS]
     return " ".join(one for one in (base_model_name(alias.name), alias.base_model, fingerprint) if one)

@@ -1,8 +1,7 @@
-"""What the judge is shown of a group: each run's messages and other histories, and what all have in common.
+"""A group as the judge sees it: each trajectory's messages and other branches, and the prefix that all share. Pure.
 
-Owns: which fields of a message are shown, tool calls under numbers, the common prefix, and which runs are one and the
-same. Refuses: ids, the fence and cutting (`judge.llm.prompt`, `recorder.llm.untrusted_text`, `judge.llm.truncation`).
-Pure.
+Owns: which fields of a message are shown, numbered tool calls, the common prefix, and which trajectories are identical.
+Refuses: ids (`judge.llm.prompt`), the fence (`recorder.llm.untrusted_text`) and truncation (`judge.llm.truncation`).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PromptTrajectory:
-    """One trajectory, as far as a prompt needs it."""
+    """The parts of a trajectory that a prompt needs."""
 
     id: str
     messages: Sequence[Mapping[str, Any]]
@@ -40,7 +39,7 @@ def prompt_trajectory(member: TrajectoryView) -> PromptTrajectory:
 
 @dataclass(frozen=True, slots=True)
 class PromptGroup:
-    """A group ready to be written: the shared part, and each distinct trajectory under the hash of its content."""
+    """A group ready for the prompt: the shared part, and each distinct trajectory under the hash of its content."""
 
     shared: Json
     own: Mapping[str, Json]
@@ -48,7 +47,7 @@ class PromptGroup:
 
 
 def show_group(runs: Sequence[PromptTrajectory]) -> PromptGroup:
-    """What is shown of at least one run."""
+    """The prompt's view of at least one trajectory."""
     shown = [show_trajectory(run) for run in runs]
     tools = [list(run.tools or ()) for run in runs]
     same_tools = all(these == tools[0] for these in tools)
@@ -68,19 +67,19 @@ def show_group(runs: Sequence[PromptTrajectory]) -> PromptGroup:
 
 
 def show_trajectory(run: PromptTrajectory) -> tuple[list[Json], list[Json]]:
-    """What is shown of one run: its messages, and its other histories."""
+    """The prompt's view of one trajectory: its messages, and its other branches."""
     return _NumberedMessages().run(run)
 
 
 def json_digest(value: Any) -> str:
-    """Hash of any JSON value, independent of the order of keys."""
+    """A hash of any JSON value, independent of the order of keys."""
     return blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def _shared_length(shown: Sequence[Sequence[Json]]) -> int:
-    """How many leading messages all have in common; each run keeps at least its last one for itself.
+    """The number of leading messages that all share; each trajectory keeps at least its last one.
 
-    Where all are one and the same run, they share what came before the agent's first answer.
+    If all trajectories are identical, they share everything before the agent's first answer.
     """
     shortest = min(len(messages) for messages in shown)
     first = shown[0]
@@ -94,7 +93,7 @@ def _shared_length(shown: Sequence[Sequence[Json]]) -> int:
 
 
 class _NumberedMessages:
-    """The messages of one run. Tool-call ids are random; they are numbered instead, in all its histories alike."""
+    """The messages of one trajectory, with tool-call ids (which are random) replaced by numbers."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, str] = {}
@@ -133,14 +132,14 @@ def _show(message: Mapping[str, Any], numbered: Callable[[Any], str]) -> Json:
 
 
 def _show_call(call: Any, numbered: Callable[[Any], str]) -> Any:
-    """A tool call under its number. What has not the form of one is shown as it is: that too is the agent's doing."""
+    """A tool call under its number. A malformed call is shown as it is, because the agent produced it."""
     if not isinstance(call, Mapping):
         return call
     return {**{name: value for name, value in call.items() if name != "index"}, "id": numbered(call.get("id"))}
 
 
 def _label(part: Any) -> str:
-    """What a judge is shown for a part that is no text: a refusal's words, and the names of pictures and sounds."""
+    """The text shown for a non-text part: a refusal's text, or the type of images and audio."""
     if not isinstance(part, Mapping):
         return str(part)
     if isinstance(part.get("refusal"), str):

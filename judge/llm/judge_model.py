@@ -1,7 +1,7 @@
-"""The judge model: a model of `recorder.llm.client` at temperature 0, whose failures are the judge's.
+"""The judge model: a model of `recorder.llm.client` at temperature 0, with its failures as judge errors.
 
-Owns: the form of a reply, and what a failure is to the judge. Refuses: sending, retries, pace and keys
-(`recorder.llm.client`), what is asked and what the answer means.
+Owns: the response format, and mapping failures to `judge.errors`. Refuses: sending, retries, rate limits and keys
+(`recorder.llm.client`), prompts, and the meaning of replies.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ Messages = client.Messages
 
 @dataclass(frozen=True, slots=True)
 class JudgeAnswer:
-    """One answer of the judge. `text` is empty where it said nothing."""
+    """One answer of the judge. `text` is empty if it gave none."""
 
     text: str
     finish_reason: str | None
-    version: str | None  # what the provider says it ran: model and fingerprint
+    version: str | None  # as the provider reports it: model and fingerprint
     spent: JudgeUsage
-    refusal: str | None = None  # what it said in place of an answer, where it declined to give one
+    refusal: str | None = None  # its text when it declined to answer
 
 
 class JudgeModel:
@@ -71,14 +71,14 @@ class JudgeModel:
         await self._model.warm_up()
 
     async def close(self) -> None:
-        """Close connections, and what LiteLLM left running on this loop."""
+        """Close connections, and tasks that LiteLLM left on this loop."""
         await self._model.close()
 
     async def ask(self, messages: Messages) -> JudgeAnswer:
-        """Send one request; again, after a pause, where the judge is unreachable, overloaded or broken.
+        """Send one request, and retry it after a pause if the judge is unreachable, overloaded or broken.
 
         Raises:
-            JudgeDown: `code` is `judge_timeout` (never sent again at once), `judge_refused`, `judge_filtered`,
+            JudgeDown: `code` is `judge_timeout` (never retried at once), `judge_refused`, `judge_filtered`,
                 `judge_busy` (it asked for a longer pause than one request may take) or `judge_down`.
         """
         try:

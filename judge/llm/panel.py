@@ -1,11 +1,7 @@
-"""Asking about one group as often as the settings say: each judge, each repeat, side by side.
+"""Ask one or several judges about a group, concurrently, and combine their replies into one verdict.
 
-Owns: who is asked which prompt, replies that are at hand, what each request came to, and how many must be readable.
-Refuses: one request (`judge.llm.ruler`), making one score of replies (`judge.llm.panel`).
-
-Several replies about one group made into one verdict for each run, and how far they agree.
-
-Owns: the mean, the median, and agreement. Pure. Refuses: asking (`judge.llm.panel`), and what follows from
+Owns: which judge gets which prompt, reuse of stored replies, the outcome of each request, the quorum, the mean and the
+median of scores, and the agreement of replies. Refuses: one request (`judge.llm.ruler`), and what follows from
 disagreement (`judge.rewards.model_kinds`).
 """
 
@@ -32,7 +28,7 @@ _TOLD: Final = 3  # failures in a message
 
 @dataclass(frozen=True, slots=True)
 class PanelJudge:
-    """One who is asked. `weight`: how much its replies count beside the others'."""
+    """One judge of a panel. `weight`: the weight of its replies."""
 
     name: str
     weight: float
@@ -41,7 +37,7 @@ class PanelJudge:
 
 @dataclass(frozen=True, slots=True)
 class StoredReply:
-    """A judge's reply that is at hand."""
+    """A judge's reply from the store."""
 
     text: str
     version: str | None
@@ -49,7 +45,7 @@ class StoredReply:
 
 @dataclass(frozen=True, slots=True)
 class PanelReply:
-    """What one request came to: a ruling, or why there is none. `prompt` says which turn it was."""
+    """The outcome of one request: a ruling, or why there is none. `prompt` holds the number of the request."""
 
     judge: str
     weight: float
@@ -59,7 +55,7 @@ class PanelReply:
 
     @property
     def spent(self) -> JudgeUsage:
-        """What it used up."""
+        """Its usage."""
         if self.ruling is not None:
             return self.ruling.spent
         return self.failed.spent if self.failed else JudgeUsage()
@@ -71,10 +67,10 @@ Keep = Callable[[GroupPrompt, GroupRuling], Awaitable[None]]
 async def ask_panel(
     prompts: Sequence[GroupPrompt], judges: Sequence[PanelJudge], at_hand: Mapping[int, StoredReply], keep: Keep
 ) -> list[PanelReply]:
-    """Send each prompt to the judge whose turn it is, except where its reply is at hand (by the turns' numbers).
+    """Send each prompt to its judge, except where a stored reply exists (by the request's number).
 
-    A judge that fails keeps no other from being asked, and what was said is kept as soon as it is said.
-    Raises what is no failure of a judge (`NotAsked`, a bug) once all have been asked.
+    A judge's failure does not stop the others, and each reply is kept as soon as it arrives. Any other exception
+    (`RequestNotSent`, a bug) is raised after all have been asked.
     """
     asking = (_said(one, judges[one.turn.member], at_hand.get(one.turn.number), keep) for one in prompts)
     answers = await asyncio.gather(*asking, return_exceptions=True)
@@ -101,7 +97,7 @@ async def _said(prompt: GroupPrompt, judge: PanelJudge, at_hand: StoredReply | N
 
 
 def require_quorum(said: Sequence[PanelReply], needed: int) -> None:
-    """Raise where fewer replies than `needed` could be read: the one failure there is, or one that tells of all."""
+    """Raise if fewer than `needed` replies could be read: the only failure itself, or one that lists several."""
     failed = [(one.judge, one.failed) for one in said if one.failed is not None]
     if len(said) - len(failed) >= needed:
         return
@@ -112,26 +108,26 @@ def require_quorum(said: Sequence[PanelReply], needed: int) -> None:
     waits = [why.wait_s for _, why in failed if why.wait_s is not None]
     raise QuorumMissed(
         "judge_quorum",
-        f"{len(said) - len(failed)} of {len(said)} replies could be had, and {needed} are needed (judge.quorum): "
-        f"{told}{more}. Those that were read are kept: the next try asks for the others alone.",
+        f"{len(said) - len(failed)} of {len(said)} replies could be read, and {needed} are needed (judge.quorum): "
+        f"{told}{more}. Readable replies are kept: the next try requests only the others.",
         spent=total_usage(said),
         wait_s=max(waits, default=None),
     )
 
 
 def total_usage(said: Sequence[PanelReply]) -> JudgeUsage:
-    """What all requests used up; they run side by side, so their time is that of the longest."""
+    """The usage of all requests; they run concurrently, so the time is that of the longest."""
     whole = sum((one.spent for one in said), JudgeUsage())
     return replace(whole, latency_s=max((one.spent.latency_s for one in said), default=0.0))
 
 
 Verdicts = Mapping[str, TrajectoryVerdict]  # by trajectory id
-Weighed = Sequence[tuple[float, float]]  # weight and value
+WeightedValues = Sequence[tuple[float, float]]  # weight and value
 DIGITS: Final = 12  # so that equal replies in another order make equal scores
 
 
-def weighted_mean(weighed: Weighed) -> float:
-    """The mean by weight."""
+def weighted_mean(weighed: WeightedValues) -> float:
+    """The weighted mean."""
     heaviest = max(weight for weight, _ in weighed)
     shares = [(weight / heaviest, value) for weight, value in weighed]  # so no sum of weights overflows
     found = math.fsum(share * value for share, value in shares) / math.fsum(share for share, _ in shares)
@@ -139,8 +135,8 @@ def weighted_mean(weighed: Weighed) -> float:
     return min(max(round(found, DIGITS), min(values)), max(values))
 
 
-def weighted_median(weighed: Weighed) -> float:
-    """The value with half of the weight on either side; between two, where these have half each."""
+def weighted_median(weighed: WeightedValues) -> float:
+    """The weighted median; the mean of two values if each side has half of the weight."""
     ordered = sorted((value, weight) for weight, value in weighed)
     half = math.fsum(weight for _, weight in ordered) / 2
     below = 0.0
@@ -153,15 +149,15 @@ def weighted_median(weighed: Weighed) -> float:
     return ordered[-1][0]
 
 
-COMBINE: Final[Mapping[Combine, Callable[[Weighed], float]]] = {"mean": weighted_mean, "median": weighted_median}
+COMBINE: Final[Mapping[Combine, Callable[[WeightedValues], float]]] = {"mean": weighted_mean, "median": weighted_median}
 
 
 def combine_verdicts(
     replies: Sequence[tuple[float, Verdicts]], how: Combine, subscores: Sequence[SubscoreSettings] = ()
 ) -> dict[str, TrajectoryVerdict]:
-    """One verdict for each run that all of the replies (weight, verdicts) have; there is at least one reply.
+    """One verdict for each trajectory that all replies (weight, verdicts) score; at least one reply is needed.
 
-    Sub-scores are combined each by itself, and make the score. The words are those of the reply that came nearest.
+    Sub-scores are combined one by one, and make the score. The explanation is that of the reply nearest to the result.
     """
     if len(replies) == 1:
         return dict(replies[0][1])
@@ -189,9 +185,10 @@ def _sub(said: Sequence[tuple[float, Subscore]], how: Combine) -> Subscore:
 
 
 def reply_agreement(replies: Sequence[Verdicts]) -> float | None:
-    """The mean of Kendall's tau-b over all pairs of replies, -1 to 1; None: no two of them both tell runs apart.
+    """The mean of Kendall's tau-b over all pairs of replies, -1 to 1; None: no pair has two orders.
 
-    Runs that a reply ties are in its tau as ties; a reply that ties all of them has no order, and no pair counts it.
+    Trajectories that a reply ties count as ties in its tau; a reply that ties all of them has no order, and is in no
+    pair.
     """
     scores = [{run: verdict.score for run, verdict in verdicts.items()} for verdicts in replies]
     taus = [tau for one, other in combinations(scores, 2) if (tau := compare_rewards(one, other).tau) is not None]

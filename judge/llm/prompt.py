@@ -1,23 +1,17 @@
-"""In which order the runs of a group are shown, over all requests about it.
+"""The prompt of a group: its fixed text, the order and ids of the trajectories, and the group's data. Pure.
 
-Owns: which turn of how many a request is, and the order and the key of ids that follow. Pure. Refuses: prompts
-(`judge.llm.prompt`).
+Owns: the text, the order of trajectories over all requests, the ids, the frame around the data, and the hash under
+which a stored verdict is found. Refuses: the view of a trajectory (`judge.llm.group_text`), safe encoding
+(`recorder.llm.untrusted_text`), truncation (`judge.llm.truncation`), requests, replies, the store.
 
-A judge may love a place. So the runs are shuffled once, and each request begins further on in that order: the requests
-of one judge show each run in each place equally often, as far as their number allows (cyclic Latin squares). The shifts
-are spread over the whole circle, because a judge that loves places loves neighbouring ones alike.
-
-The prompt of a group: what the judge is told, and how its reply finds back to the trajectories.
-
-Owns: the fixed text, the ids, the frame around the data, and the hash under which a verdict is found again. Refuses:
-the order (`judge.llm.prompt`), what is shown of a run (`judge.llm.group_text`), how it is written safely
-(`recorder.llm.untrusted_text`) and cut to size (`judge.llm.truncation`), requests, replies, the store. All of it is
-pure.
+Judges have position bias. So the trajectories are shuffled once, and each request rotates that order: over a judge's
+requests each trajectory stands in each position equally often, as far as their number allows (cyclic Latin squares).
+The rotations are spread evenly, because a judge that prefers a position prefers its neighbours too.
 
 The fixed text comes first and the group's data last, so that a provider's prompt cache hits. The data is one JSON
-document a line between two lines that carry a random nonce. No character of a transcript can end a line, form the
-fence or be invisible: what could is escaped inside JSON. Ids and order follow from the recorded seed and the
-request's turn, so a stored reply can be read again; the hash depends on none of these.
+document a line between two lines that carry a random nonce. No character of a transcript can end a line, form the fence
+or be invisible: such characters are escaped inside the JSON. Ids and order follow from the recorded seed and the number
+of the request, so a stored reply can be read again; the hash depends on none of these.
 """
 
 from __future__ import annotations
@@ -39,7 +33,7 @@ from recorder.llm.untrusted_text import fence_json
 
 @dataclass(frozen=True, slots=True)
 class JudgeRequest:
-    """One request about a group: the `repeat`th time that its `member`th judge is asked, both counted from 0."""
+    """One request about a group: repeat number `repeat` to judge number `member`, both counted from 0."""
 
     member: int = 0
     repeat: int = 0
@@ -48,12 +42,12 @@ class JudgeRequest:
 
     @property
     def number(self) -> int:
-        """Its place among all requests about the group: judges take turns."""
+        """Its number among all requests about the group: judges alternate."""
         return self.repeat * self.members + self.member
 
     @property
     def of(self) -> int:
-        """How many requests there are about the group."""
+        """The number of requests about the group."""
         return self.members * self.repeats
 
 
@@ -61,15 +55,16 @@ ALONE: Final = JudgeRequest()  # the one request about a group
 
 
 def judge_requests(members: int, repeats: int) -> list[JudgeRequest]:
-    """All requests about a group, by their numbers."""
+    """All requests about a group, in order."""
     return [JudgeRequest(member, repeat, members, repeats) for repeat in range(repeats) for member in range(members)]
 
 
 def shown_order(keys: Sequence[str], seed: int, turn: JudgeRequest) -> list[str]:
-    """The order in which runs are shown.
+    """The order in which trajectories are shown.
 
-    Over a judge's repeats, two runs' counts of any place differ by 1 at most, and so do one run's counts of two places:
-    the shifts of a judge lie apart by `len(keys) / repeats`, and those of the judges in between.
+    Over a judge's repeats, any two trajectories take a position equally often, to within 1, and one trajectory takes
+    any two positions equally often, to within 1. The rotations of a judge are `len(keys) / repeats` apart, and those of
+    several judges lie in between.
     """
     shuffled = list(keys)
     random.Random(seed).shuffle(shuffled)
@@ -78,13 +73,13 @@ def shown_order(keys: Sequence[str], seed: int, turn: JudgeRequest) -> list[str]
 
 
 def id_key(seed: int, turn: JudgeRequest) -> bytes:
-    """What the ids of a request are made with: another one for each, so that no reply answers another request."""
+    """The key that makes a request's ids: different for each request, so that no reply fits another request."""
     return seed.to_bytes(8, "big") + (turn.number.to_bytes(4, "big") if turn.number else b"")
 
 
 VERSION = 3  # counts changes of what a judge reads
 SEEDS = 2**31  # the store keeps a seed in 32 bits
-TOO_LONG: Final = "too_long_to_judge: there was no room for it in judge.max_context_chars, however much was left out"
+TOO_LONG: Final = "too_long_to_judge: it does not fit into judge.max_context_chars, even after truncation"
 
 _SYSTEM = """\
 You judge attempts of an AI agent. Every attempt, here called a trajectory, was given {task}. You compare the \
@@ -126,7 +121,7 @@ it. Judge this step alone: how well it serves the task, by what the agent could 
 
 @dataclass(frozen=True, slots=True)
 class GroupPrompt:
-    """One request to the judge, and what its ids stand for."""
+    """One request to the judge, and the trajectories behind its ids."""
 
     messages: list[dict[str, str]]
     ids: Mapping[str, tuple[str, ...]]  # id in the prompt, in its order → the identical trajectories behind it
@@ -135,12 +130,12 @@ class GroupPrompt:
     shortened: bool
     too_long: tuple[str, ...] = ()  # the trajectories for which there was no room
     turn: JudgeRequest = ALONE
-    subscores: tuple[SubscoreSettings, ...] = ()  # what is asked for each; empty: one score
+    subscores: tuple[SubscoreSettings, ...] = ()  # requested for each trajectory; empty: one score
     nonce: str = ""
 
     @property
     def words(self) -> dict[str, str]:
-        """What every request about the group writes otherwise, by what stands for: a run, or the nonce."""
+        """What differs between requests about a group: `nonce` and trajectory ids → their text in this prompt."""
         return {"nonce": self.nonce, **{members[0]: id_ for id_, members in self.ids.items()}}
 
 
@@ -157,15 +152,14 @@ def build_prompt(
     subscores: Sequence[SubscoreSettings] = (),
     nonce: str | None = None,
 ) -> GroupPrompt:
-    """Write the prompt of a group of at least one run.
+    """Write the prompt of a group of at least one trajectory.
 
-    `seed` (0 ≤ seed < `SEEDS`) and `turn` decide order and ids. `task_rubric` is what the owner of this one task says
-    about it, any JSON. `alike`: the runs were given tasks that are alike, and not one. `step`: they differ in their
-    last step alone, which is to be judged. `nonce` is drawn anew unless given. `max_chars` bounds the whole prompt, in
-    characters.
+    `seed` (0 ≤ seed < `SEEDS`) and `turn` decide order and ids. `task_rubric`: the owner's rubric for this task, any
+    JSON. `alike`: the trajectories had similar tasks, not the same one. `step`: they differ in their last step only,
+    which is to be judged. `nonce` is drawn unless given. `max_chars` limits the whole prompt, in characters.
 
     Raises:
-        PromptTooLong: there is no room for two trajectories (one, where all are the same), cut down to their ends.
+        PromptTooLong: there is no room for two trajectories (one, if all are identical), even cut down to their ends.
     """
     group = show_group(runs)
     system = _SYSTEM.format(
@@ -194,7 +188,7 @@ def build_prompt(
 
 
 def _fitted(group: PromptGroup, ids: Mapping[str, str], room: int, nonce: str) -> tuple[Json, dict[str, Json], bool]:
-    """The shared document and, by their keys, those of the trajectories for which there is room."""
+    """The shared document, and those of the trajectories that fit, by key."""
     documents = [{"kind": "trajectory", "id": ids[key]} | group.own[key] for key in ids]
     shared, *own = fit_documents([group.shared, *documents], room, nonce)
     fitted = {key: one for key, one in zip(ids, own, strict=True) if one is not None}
@@ -202,7 +196,7 @@ def _fitted(group: PromptGroup, ids: Mapping[str, str], room: int, nonce: str) -
         raise PromptTooLong(
             "too_long_to_judge",
             f"judge.max_context_chars has no room for two of the group's {len(documents)} distinct trajectories, "
-            "however much of them is left out: raise it, if the judge's context allows it, or shorten judge.rubric.",
+            "even after truncation: raise it, if the judge's context allows it, or shorten judge.rubric.",
         )
     shortened = len(fitted) < len(documents) or any(one.shortened for one in (shared, *fitted.values()))
     return shared.document, {key: one.document for key, one in fitted.items()}, shortened
@@ -222,7 +216,7 @@ def _user_text(documents: Iterable[Json], ids: Sequence[str], task_rubric: Any, 
 
 
 def _ids(keys: Sequence[str], secret: bytes) -> dict[str, str]:
-    """Ids that nobody can guess who does not know the seed; longer ones in the case that two are equal."""
+    """Ids that cannot be guessed without the seed; longer ones if two would be equal."""
     for size in range(4, 17):
         ids = {key: "t-" + blake2b(key.encode(), key=secret, digest_size=size).hexdigest() for key in keys}
         if len(set(ids.values())) == len(keys):

@@ -1,8 +1,8 @@
-"""Reading the judge's reply: one score in 0..1 for each id, or a precise refusal.
+"""Read the judge's reply: one score in 0..1 for each id, or a precise error. Pure.
 
 Owns: which document is the verdict, checking ids, recognising the scale of the whole reply. Refuses: finding documents
-(`recorder.llm.json_reply`), and guesses: where two readings are possible the reply is refused, and the message says to
-the judge what to mend. All of it is pure.
+(`recorder.llm.json_reply`), and guesses: an ambiguous reply is refused with a message that tells the judge what to
+correct.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Subscore:
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryVerdict:
-    """What the judge says about one trajectory: a score in 0..1, and why. `subs`: of what the score is the mean."""
+    """The judge's verdict on one trajectory: a score in 0..1, and why. `subs`: the sub-scores behind it."""
 
     score: float
     explanation: str
@@ -49,14 +49,14 @@ class TrajectoryVerdict:
 def read_reply(
     reply: str, ids: Sequence[str], subscores: Sequence[SubscoreSettings] = ()
 ) -> dict[str, TrajectoryVerdict]:
-    """The verdict for each of `ids`, whatever their order in the reply; with all `subscores` where there are any.
+    """The verdict for each of `ids`, in any order in the reply; with all `subscores`, if any.
 
-    Fences, prose and thoughts around the JSON are passed over. Scores may be on 0..1, on 0-10, on 0-100, as `8/10` or
-    as `40 %`, if the whole reply is on that one scale.
+    Fences, prose and reasoning around the JSON are skipped. Scores may be on 0..1, 0-10 or 0-100, or written as `8/10`
+    or `40 %`, if the whole reply uses that one scale.
 
     Raises:
-        ReplyRefused: there is no verdict, or two, or one beside parts of another; ids are missing, twice or unknown; a
-            score is no finite number, or the scale is unclear; a sub-score or its reason is missing.
+        ReplyRefused: there is no verdict, or two, or one beside parts of another; ids are missing, duplicate or
+            unknown; a score is not a finite number, or the scale is ambiguous; a sub-score or its reason is missing.
     """
     try:
         by_id = _by_id(_entries(reply), ids)
@@ -164,9 +164,9 @@ def _by_subscores(
 
 
 def _subs_of(id_: str, entry: Mapping[str, Any], subscores: Sequence[SubscoreSettings]) -> dict[str, dict[str, Any]]:
-    """The entry of each sub-score, whether they stand as an object or as a list of objects with names.
+    """The entry of each sub-score, given as an object or as a list of objects with names.
 
-    Names are read whatever their case. What was not asked for (a total, say) is passed over.
+    Names are matched case-insensitively. Entries that were not requested (a total, say) are ignored.
     """
     said = entry.get("subscores")
     if isinstance(said, DuplicateKeys) or not isinstance(said, dict | list):
@@ -206,7 +206,7 @@ def _reason(label: str, entry: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WrittenScore:
-    """A score as the judge wrote it: a number, and what it says it is out of (None: it does not say)."""
+    """A score as the judge wrote it: a number, and its stated maximum (None: not stated)."""
 
     value: float
     out_of: float | None
@@ -240,10 +240,10 @@ def _parse(name: str, score: str) -> WrittenScore:
 
 
 def scale_to_unit(scores: dict[str, WrittenScore]) -> dict[str, float]:
-    """Bring all scores of one reply to 0..1.
+    """Convert all scores of one reply to 0..1.
 
     Raises:
-        ReplyRefused: they are not all on one scale, the scale is unclear, or a score lies outside it.
+        ReplyRefused: they are not all on one scale, the scale is ambiguous, or a score lies outside it.
     """
     top = _scale(scores)
     for name, score in scores.items():
@@ -253,7 +253,7 @@ def scale_to_unit(scores: dict[str, WrittenScore]) -> dict[str, float]:
 
 
 def _scale(scores: dict[str, WrittenScore]) -> float:
-    """The top of the scale that the whole reply is on."""
+    """The maximum of the scale of the whole reply."""
     stated = {score.out_of for score in scores.values()}
     if len(stated) > 1:
         raise ReplyRefused("the scores are written in different ways; give all as numbers from 0 to 1")

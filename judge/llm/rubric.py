@@ -1,13 +1,9 @@
-"""Reading the judge's reply about criteria: met or not for each id, or a precise refusal.
+"""Judge one trajectory by its criteria, in one request: met or not for each id, or a precise error.
 
-Owns: finding the one JSON object of a reply, checking ids, verdicts and quotes. Refuses guesses: a reply with anything
-beside its object that may be another, a word in the place of true or false, a quote that the response does not hold.
-The message says to the judge what to mend. All of it is pure, and takes a time that grows with the reply alone.
-
-One request judges one run by all its criteria.
-
-Owns: the form of the reply, asking, and the one repair attempt that shows the judge its error. Refuses: how a prompt is
-written (`judge.llm.rubric_prompt`), read (`judge.llm.rubric`) or sent (`judge.llm.judge_model`).
+Owns: the reply's format, asking, the one repair request that shows the judge its error, and checking ids, verdicts and
+quotes. Refuses: the prompt (`judge.llm.rubric_prompt`), sending (`judge.llm.judge_model`), and guesses: a second
+possible JSON object, a word in place of true or false, or a quote that the response does not contain. The time to read
+a reply grows linearly with its length.
 """
 
 from __future__ import annotations
@@ -33,7 +29,7 @@ _BRACKET: Final = re.compile(r"[{}\[\]]")
 
 @dataclass(frozen=True, slots=True)
 class CriterionVerdict:
-    """What was found about one criterion, and why."""
+    """The verdict on one criterion, and why."""
 
     met: bool
     reason: str
@@ -46,8 +42,8 @@ def read_rubric_reply(
     """The verdict for each of `ids`. With `response`, a criterion that is met must quote one of these texts.
 
     Raises:
-        ReplyRefused: there is no verdict, or more than one; ids are missing, twice or unknown; a reason or a verdict is
-            missing; a quote is not in the response.
+        ReplyRefused: there is no verdict, or more than one; ids are missing, duplicate or unknown; a reason or a
+            verdict is missing; a quote is not in the response.
     """
     document = _object_in(_said(reply))
     if isinstance(document, _DuplicateKeys) or not isinstance(entries := document.get("criteria"), list):
@@ -61,7 +57,7 @@ def read_rubric_reply(
 
 
 class _DuplicateKeys(dict[str, Any]):
-    """An object in which a key stands twice: no verdict may rest on which of the two counts."""
+    """An object with a duplicate key: no verdict may depend on which value wins."""
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -73,7 +69,7 @@ _DECODER: Final = json.JSONDecoder(object_pairs_hook=_pairs)
 
 
 def _said(reply: str) -> str:
-    """The reply behind its thoughts. They end with the last `</think>`, whether or not a `<think>` began them."""
+    """The reply after its reasoning, which ends with the last `</think>`, with or without a `<think>` before."""
     if len(reply) > MAX_REPLY_CHARS:
         raise ReplyRefused(f"the reply is {len(reply)} characters long; at most {MAX_REPLY_CHARS} are read")
     said = reply.rpartition("</think>")[2]
@@ -83,7 +79,7 @@ def _said(reply: str) -> str:
 
 
 def _object_in(said: str) -> dict[str, Any]:
-    """The one JSON object of the text. Words and code fences around it are passed over; brackets there are not."""
+    """The only JSON object of the text. Words and code fences around it are skipped; other brackets are refused."""
     start = said.find("{")
     if start < 0:
         raise ReplyRefused(f"there is no JSON object {FORM} in the reply")
@@ -99,7 +95,7 @@ def _object_in(said: str) -> dict[str, Any]:
     return document
 
 
-# What it says
+# Its content
 
 
 def _by_id(entries: Sequence[Any], ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
@@ -136,18 +132,18 @@ def _met(name: str, entry: Mapping[str, Any], response: Sequence[str] | None) ->
 
 
 def _kept(text: str) -> str:
-    """The text as it can be stored: lone surrogates as their escapes, and not too long."""
+    """The text as the store accepts it: lone surrogates escaped, and limited in length."""
     return text.strip()[:MAX_REASON_CHARS].encode("utf-8", "backslashreplace").decode()
 
 
 def _flat(text: str) -> str:
-    """The text as quotes are compared: white space counts as one space."""
+    """The text as quotes are compared: any white space is one space."""
     return " ".join(text.split())
 
 
 @dataclass(frozen=True, slots=True)
 class RubricVerdicts:
-    """What the judge said about one run: a verdict for each criterion, in their order."""
+    """The judge's verdicts on one trajectory, one for each criterion, in order."""
 
     verdicts: Sequence[CriterionVerdict]
     version: str | None
@@ -155,7 +151,7 @@ class RubricVerdicts:
 
 
 def reply_format(*, evidence: bool) -> dict[str, Any]:
-    """Structured output of a reply. Every property is required, as strict schemas want it."""
+    """The reply's structured-output schema. Every property is required, as strict schemas demand."""
     properties = {"id": {"type": "string"}, "reason": {"type": "string"}, "met": {"type": "boolean"}}
     properties |= {"quote": {"type": "string"}} if evidence else {}
     entry = {
@@ -174,7 +170,7 @@ def reply_format(*, evidence: bool) -> dict[str, Any]:
 
 
 async def judge_rubric(prompt: RubricPrompt, ask: Ask) -> RubricVerdicts:
-    """Ask the judge about a run, and once more where its reply cannot be read.
+    """Ask the judge about a trajectory, and once more if its reply cannot be read.
 
     Raises:
         JudgeDown: it did not answer.
@@ -199,7 +195,7 @@ async def judge_rubric(prompt: RubricPrompt, ask: Ask) -> RubricVerdicts:
     except ReplyRefused as e:
         raise JudgeUnanswered(
             "judge_unreadable",
-            f"the judge's reply could not be read: {why}; nor, after it was told so: {e}",
+            f"the judge's reply could not be read: {why}; nor could its second reply: {e}",
             spent=spent,
             exchange=[*again, {"role": "assistant", "content": second.text}],
         ) from e
@@ -212,7 +208,7 @@ async def _verdicts(prompt: RubricPrompt, answer: JudgeAnswer) -> list[Criterion
         if answer.finish_reason == "length":
             raise ReplyRefused(f"{e} ({CUT})") from e
         raise
-    if answer.finish_reason == "length":  # nobody knows what it would have gone on to say
+    if answer.finish_reason == "length":  # the missing end is unknown
         raise ReplyRefused(CUT)
     places = {place: by_id[id_] for id_, place in prompt.ids.items()}
     return [places[place] for place in sorted(places)]

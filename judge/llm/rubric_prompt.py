@@ -1,12 +1,12 @@
-"""The prompt of one answer and its criteria: what the judge is shown, and how its reply finds back to them.
+"""The prompt of one trajectory and its criteria. Pure.
 
-Owns: the fixed text, the order and ids of the criteria, what is task and what response, and the hash under which a
-verdict is found again. Refuses: what is shown of a run (`judge.llm.group_text`), how it is written safely
-(`recorder.llm.untrusted_text`) and cut to size (`judge.llm.truncation`), replies (`judge.llm.rubric`), requests,
-weights: a judge that knows what counts most judges otherwise. All of it is pure.
+Owns: the fixed text, the order and ids of the criteria, what is task and what is response, and the hash under which a
+stored verdict is found. Refuses: the view of a trajectory (`judge.llm.group_text`), safe encoding
+(`recorder.llm.untrusted_text`), truncation (`judge.llm.truncation`), replies (`judge.llm.rubric`), requests, and
+weights, because a judge that knows the weights judges differently.
 
-The data stands in the fence that RULER uses. Criteria are the owner's words and stand before it.
-Their order and ids are drawn anew each time, so that no answer can speak of them; the hash depends on neither.
+The data stands in the fence that RULER uses. Criteria are written by the owner and stand before it. Their order and ids
+are drawn anew for each prompt, so that no answer can refer to them; the hash depends on neither.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ character; where it is not met, `quote` is empty. A criterion for which there is
 
 @dataclass(frozen=True, slots=True)
 class RubricPrompt:
-    """One request to the judge about one run. `ids`: id in the prompt → the criterion's place, from 0.
+    """One request to the judge about one trajectory. `ids`: id in the prompt → index of the criterion, from 0.
 
-    `response`: the agent's own texts, which may be quoted; None where no quote is asked for.
+    `response`: the agent's own texts, which may be quoted; None if no quote is required.
     """
 
     messages: list[dict[str, str]]
@@ -67,7 +67,7 @@ class RubricPrompt:
 
 
 def content_hash(run: PromptTrajectory, texts: Sequence[str], *, evidence: bool) -> str:
-    """Equal where the same response to the same task is asked about by the same criteria."""
+    """A hash of the task, the response and the criteria: equal for equal questions."""
     return json_digest([VERSION, evidence, list(texts), *_parts(run)])
 
 
@@ -80,9 +80,9 @@ def build_rubric_prompt(
     rng: random.Random,
     nonce: str | None = None,
 ) -> RubricPrompt:
-    """Write the prompt of one run and at least one criterion, in an order that `rng` draws.
+    """Write the prompt of one trajectory and at least one criterion, in an order drawn with `rng`.
 
-    `max_chars` bounds the whole prompt. Raises `PromptTooLong` where it does not fit, however much is left out.
+    `max_chars` limits the whole prompt. Raises `PromptTooLong` if it does not fit even after truncation.
     """
     nonce = nonce or secrets.token_hex(8)
     system = _SYSTEM.format(quote=_QUOTE if evidence else "", evidence=_EVIDENCE if evidence else "")
@@ -96,7 +96,7 @@ def build_rubric_prompt(
     if len(fitted) < 2:
         raise PromptTooLong(
             "too_long_to_judge",
-            f"the run and its criteria do not fit into {max_chars} characters, however much of the run is left out. "
+            f"the trajectory and its criteria do not fit into {max_chars} characters, even after truncation. "
             "Raise judge.max_context_chars, if the judge's context allows it.",
         )
     return RubricPrompt(
@@ -116,7 +116,7 @@ def _user_text(criteria: Sequence[str], data: Sequence[str], nonce: str) -> str:
 
 
 def _parts(run: PromptTrajectory) -> tuple[Json, Json]:
-    """The task and the response: it begins with the first message of the agent's."""
+    """The task and the response, which begins with the agent's first message."""
     messages, histories = show_trajectory(run)
     begins = next((at for at, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
     task = {"kind": "task", "tools": list(run.tools or ()), "messages": messages[:begins]}
@@ -125,7 +125,7 @@ def _parts(run: PromptTrajectory) -> tuple[Json, Json]:
 
 
 def _own_texts(response: Json) -> Sequence[str]:
-    """What the agent itself wrote: its messages, and what it called its tools with."""
+    """The agent's own texts: its messages, and the arguments of its tool calls."""
     said = [*response["messages"], *(one for history in response.get("histories", ()) for one in history["messages"])]
     own = [message for message in said if message["role"] == "assistant"]
     return [text for message in own for text in _strings({k: v for k, v in message.items() if k != "role"})]
@@ -139,7 +139,7 @@ def _strings(value: Any) -> list[str]:
 
 
 def _ids(count: int, rng: random.Random) -> list[str]:
-    """Ids that nobody can guess, all different."""
+    """Distinct ids that cannot be guessed."""
     found: dict[str, None] = {}
     while len(found) < count:
         found[f"c-{rng.getrandbits(32):08x}"] = None

@@ -1,8 +1,7 @@
 """RULER: one request ranks a whole group.
 
-Owns: asking, the one repair attempt that shows the judge its error, and reading a stored reply again instead of asking.
-Refuses: how a prompt is written (`judge.llm.prompt`), read (`judge.llm.reply_reader`) or sent
-(`judge.llm.judge_model`).
+Owns: asking, the one repair request that shows the judge its error, and reading a stored reply instead of asking.
+Refuses: the prompt (`judge.llm.prompt`), reading replies (`judge.llm.reply_reader`), sending (`judge.llm.judge_model`).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from judge.llm.prompt import GroupPrompt
 from judge.llm.reply_reader import TrajectoryVerdict, read_reply
 
 MAX_SHOWN_REPLY_CHARS = 4_000
-SAME = 0.5  # says nothing: no run is better than another
+SAME = 0.5  # neutral: no trajectory is better than another
 CUT = "it was cut off at judge.max_tokens; be brief"
 
 Ask = Callable[[Messages], Awaitable[JudgeAnswer]]
@@ -26,18 +25,18 @@ Ask = Callable[[Messages], Awaitable[JudgeAnswer]]
 
 @dataclass(frozen=True, slots=True)
 class GroupRuling:
-    """What the judge said about a group. `verdicts` by trajectory id; identical ones share theirs."""
+    """The judge's ruling on a group. `verdicts` by trajectory id; identical trajectories share theirs."""
 
     verdicts: Mapping[str, TrajectoryVerdict]
-    reply: str | None  # None: nobody was asked, or more than one request was made, each with its own
+    reply: str | None  # None: no request was made, or several, each with its own
     version: str | None
     spent: JudgeUsage
     asked: int  # requests: 0, read from the store, or none was needed; 1; 2, with a repair; more, by a panel
-    unasked: bool = False  # nobody need be asked: the verdicts tie the group
+    unasked: bool = False  # no request was needed: the verdicts tie the group
 
 
 async def rank_group(prompt: GroupPrompt, ask: Ask) -> GroupRuling:
-    """Ask the judge about a group, and once more where its reply cannot be read.
+    """Ask the judge about a group, and once more if its reply cannot be read.
 
     Raises:
         JudgeDown: it did not answer.
@@ -62,7 +61,7 @@ async def rank_group(prompt: GroupPrompt, ask: Ask) -> GroupRuling:
     except ReplyRefused as e:
         raise JudgeUnanswered(
             "judge_unreadable",
-            f"the judge's reply could not be read: {why}; nor, after it was told so: {e}. "
+            f"the judge's reply could not be read: {why}; nor could its second reply: {e}. "
             "`hone score GROUP --debug` shows prompt and reply.",
             spent=spent,
             exchange=[*again, {"role": "assistant", "content": second.text}],
@@ -70,16 +69,16 @@ async def rank_group(prompt: GroupPrompt, ask: Ask) -> GroupRuling:
 
 
 def identical_ruling(prompt: GroupPrompt) -> GroupRuling:
-    """What a judge is not asked: how runs compare that are one and the same. All get the same."""
+    """The ruling on identical trajectories, without a request: all get the same score."""
     same = TrajectoryVerdict(
-        SAME, "all runs of the group are one and the same: no judge was asked, and all get the same"
+        SAME, "all trajectories of the group are identical: no judge was asked, and all get the same score"
     )
     verdicts = {member: same for members in prompt.ids.values() for member in members}
     return GroupRuling(verdicts, None, None, JudgeUsage(), asked=0, unasked=True)
 
 
 async def recall_ruling(prompt: GroupPrompt, reply: str, version: str | None) -> GroupRuling | None:
-    """The ruling that a stored reply to `prompt` holds, None where it cannot be read."""
+    """The ruling in a stored reply to `prompt`; None if it cannot be read."""
     try:
         verdicts = _spread(prompt, await _read(prompt, reply))
     except ReplyRefused:
@@ -88,7 +87,7 @@ async def recall_ruling(prompt: GroupPrompt, reply: str, version: str | None) ->
 
 
 def require_reply(answer: JudgeAnswer, messages: Messages, before: JudgeUsage) -> None:
-    """Raise JudgeUnanswered where the judge declined, or its provider cut it off: asking for a repair mends neither."""
+    """Raise JudgeUnanswered if the judge declined or its provider cut it off: a repair request would not help."""
     if answer.refusal is not None:
         code, why = "judge_declined", f"the judge declined to judge: {answer.refusal}"
     elif answer.finish_reason == "content_filter":
@@ -98,7 +97,7 @@ def require_reply(answer: JudgeAnswer, messages: Messages, before: JudgeUsage) -
     said = {"role": "assistant", "content": answer.refusal or answer.text}
     raise JudgeUnanswered(
         code,
-        f"{why}. `hone score GROUP --debug` shows the prompt; another judge.model may not mind it.",
+        f"{why}. `hone score GROUP --debug` shows the prompt; another judge.model may accept it.",
         spent=before + answer.spent,
         exchange=[*messages, said],
     )
@@ -111,7 +110,7 @@ async def _verdicts(prompt: GroupPrompt, answer: JudgeAnswer) -> Mapping[str, Tr
         if answer.finish_reason == "length":
             raise ReplyRefused(f"{e} ({CUT})") from e
         raise
-    if answer.finish_reason == "length":  # nobody knows what it would have gone on to say
+    if answer.finish_reason == "length":  # the missing end is unknown
         raise ReplyRefused(CUT)
     return _spread(prompt, by_id)
 

@@ -1,7 +1,7 @@
-"""Sub-scores: what a judge is asked for where one number a run would not say why.
+"""Sub-scores: several named scores for each trajectory instead of one, so that a score explains itself. Pure.
 
-Owns: how they stand in the prompt and in the schema of the reply, and the score that they make. Pure. Refuses: reading
-replies (`judge.llm.reply_reader`), settings (`judge.panel_settings`).
+Owns: their text in the prompt, their schema in the reply, and the mean that they make. Refuses: reading replies
+(`judge.llm.reply_reader`), settings (`judge.panel_settings`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from judge.panel_settings import SubscoreSettings
 
 
 def reply_format(subscores: Sequence[SubscoreSettings]) -> Mapping[str, Any]:
-    """The structured output that is asked for; every sub-score and its reason are required."""
+    """The structured-output schema; every sub-score and its reason are required."""
     if not subscores:
         return REPLY_FORMAT
     one = _object({"reason": {"type": "string"}, "score": {"type": "number"}})
@@ -35,7 +35,7 @@ def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scores_wanted(subscores: Sequence[SubscoreSettings]) -> str:
-    """What the judge is told to give each trajectory, to go into "give each …"."""
+    """The instruction on scores, to follow "give each …"."""
     if not subscores:
         return "a score from 0 to 1"
     told = "\n".join(f"- {json.dumps(sub.name)}: {sub.about}" for sub in subscores)
@@ -43,7 +43,7 @@ def scores_wanted(subscores: Sequence[SubscoreSettings]) -> str:
 
 
 def reply_form(subscores: Sequence[SubscoreSettings]) -> str:
-    """The form of the reply, and what to write first."""
+    """The form of the reply, and the order in which to write it."""
     if not subscores:
         return (
             '{"trajectories": [{"id": "<id>", "explanation": "<one or two sentences>", "score": <number from 0 to 1>}]}'
@@ -58,7 +58,7 @@ def reply_form(subscores: Sequence[SubscoreSettings]) -> str:
 
 
 def mean_score(subscores: Sequence[SubscoreSettings], scores: Mapping[str, float]) -> float:
-    """The score that sub-scores make: their mean by weight, within 0..1."""
+    """The weighted mean of the sub-scores, in 0..1."""
     heaviest = max(sub.weight for sub in subscores)
     shares = [(sub.weight / heaviest, scores[sub.name]) for sub in subscores]  # so no sum of weights overflows
     whole = math.fsum(share for share, _ in shares)

@@ -1,8 +1,8 @@
-"""Documents cut to size: each has its own share of what the judge may be shown, and what one leaves goes to the others.
+"""Cut documents to size: each has an equal share of the prompt's budget, and unused room goes to the others. Pure.
 
-Owns: the shares, and in which order a document loses what: the middle of tool outputs, of all texts, whole turns in the
-middle, at last all but the ends of its first and last turn. Refuses: what a document holds (`judge.llm.group_text`).
-Pure.
+Owns: the shares, and the order in which a document is cut: the middle of tool outputs, the middle of all texts, whole
+messages in the middle, and finally all except the ends of its first and last message. Refuses: the contents of a
+document (`judge.llm.group_text`).
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from judge.llm.group_text import Json
 from recorder.llm.untrusted_text import fence_json
 
 TOOL_FLOOR: Final = 240  # a tool output is not cut shorter than this, nor …
-TEXT_FLOOR: Final = 480  # … another text than this: half of each side still says what it was; but before a document …
-LAST_FLOOR: Final = 120  # … is given up, its first and last turn are cut down to this
+TEXT_FLOOR: Final = 480  # … another text than this: half from each end still shows what it was; but before a document …
+LAST_FLOOR: Final = 120  # … is dropped, its first and last message are cut down to this
 _TOOL_ROLES: Final = ("tool", "function")
 
 
 @dataclass(frozen=True, slots=True)
 class FittedDocument:
-    """A document as it is shown, and whether something was cut."""
+    """A document as it is shown, and whether it was cut."""
 
     document: Json
     shortened: bool
 
 
 def fit_documents(documents: Sequence[Json], budget: int, nonce: str) -> list[FittedDocument | None]:
-    """The documents cut so that all their lines together are at most `budget` long; None for what does not fit.
+    """Cut the documents so that all their lines together have at most `budget` characters; None for those that do not
+    fit.
 
-    Where not even their shortest forms fit side by side, those go that need most; the first document stays.
+    If not even their shortest forms fit together, the largest ones are dropped; the first document stays.
     """
     needs = [_length(document) for document in documents]
     floors = [
@@ -52,7 +53,7 @@ def fit_documents(documents: Sequence[Json], budget: int, nonce: str) -> list[Fi
 
 
 def _that_fit(floors: Sequence[int], budget: int) -> list[int]:
-    """The documents whose shortest forms fit side by side: the first, and the shorter ones of the others."""
+    """The indices of the documents whose shortest forms fit together: the first, and the shorter ones of the others."""
     left, kept = budget, []
     for at in (0, *sorted(range(1, len(floors)), key=lambda at: floors[at])):
         if floors[at] > left:
@@ -115,7 +116,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _cut(document: Json, tool: int, text: int | None, nonce: str) -> Json:
-    """The document with its tool outputs and other texts (None: these are left) cut in their middle."""
+    """The document with its tool outputs and other texts (None: unchanged) cut in the middle."""
     short = _with_messages(document, lambda message: _cut_message(message, tool, text, nonce))
     if text is not None and "tools" in short:
         short["tools"] = _cut_texts(short["tools"], text, nonce)
@@ -150,12 +151,12 @@ def _turns(document: Json) -> int:
 
 
 def _conversations(document: Json) -> list[list[Json]]:
-    """Its conversations in the order in which they are read."""
+    """Its conversations in reading order."""
     return [*(history["messages"] for history in document.get("histories", ())), document["messages"]]
 
 
 def _without_middle(document: Json, keep: int, nonce: str) -> Json:
-    """The document with `keep` of its turns, the first and the last ones, and a mark in place of the others."""
+    """The document with `keep` of its messages, taken from both ends, and a mark in place of the others."""
     conversations = _conversations(document)
     total = sum(map(len, conversations))
     gone = range(keep - keep // 2, total - keep // 2)
@@ -177,7 +178,7 @@ def _without_middle(document: Json, keep: int, nonce: str) -> Json:
 
 
 def _shortest(document: Json, cap: int, nonce: str) -> Json:
-    """The first and the last turn alone, each as one text, cut in its middle."""
+    """The first and the last message only, each as one text, cut in the middle."""
     short = _with_messages(_without_middle(document, 2, nonce), lambda message: _as_text(message, cap, nonce))
     if document.get("tools"):
         short["tools"] = [cut_middle(json.dumps(document["tools"], ensure_ascii=False), cap, nonce)]
@@ -191,9 +192,9 @@ def _as_text(message: Json, cap: int, nonce: str) -> Json:
 
 
 def cut_middle(text: str, cap: int, nonce: str) -> str:
-    """`text`, or its two ends around a mark that says how many characters were left out, at most `cap` long.
+    """`text`, or its two ends around a mark with the number of characters removed, at most `cap` characters long.
 
-    The nonce keeps an agent from writing the mark itself, in the place of what it should have said.
+    The nonce keeps an agent from writing the mark itself to hide what it should have written.
     """
     if len(text) <= cap:
         return text

@@ -1,6 +1,6 @@
-"""Where the parts of a reward come from: the registry `REWARDS`, and reward functions in child processes.
+"""The parts of a reward: the registry of kinds (`kinds`) and what each kind needs, such as child processes of
+functions.
 
-Refuses: making one reward of the parts (`judge.scoring.reward_parts`). Others import `kinds`, `kind` and `part`.
-
-A kind of reward is a file `by_KIND.py`, beside which lies what it needs.
+Others import `kinds`, `judge_context`, `part`, `functions`, `model_kinds` and `rubrics`. Refuses: combining parts into
+one reward (`judge.scoring.reward_parts`).
 """

@@ -1,14 +1,14 @@
-"""What code decides of a rubric: the criteria with a `check`, which is a rule or a function.
+"""Rubric criteria that code decides: those with a `check`, which is a rule or a function.
 
-Owns: asking either, what its answer means, and which processes stay for the next group. Refuses: the rules
-(`judge.rewards.rules`), the processes that functions run in (`judge.rewards.functions`), and what verdicts earn
+Owns: calling either, the meaning of its result, and which processes are kept for the next group. Refuses: the rules
+(`judge.rewards.rules`), the processes of functions (`judge.rewards.functions`), and the reward that verdicts make
 (`judge.rewards.rubrics`).
 
-A check that cannot be decided is no verdict. Neither met nor not met is safe to take it for: one of them pays, the
-other does where the criterion is a pitfall.
+A check that cannot be decided gives no verdict. Neither "met" nor "not met" is a safe default: "met" pays, and "not
+met" pays if the criterion is a pitfall.
 
-Each set of functions that a rubric names has processes of its own. So the hash of their code is that of these functions
-and of what they import, whatever other rubrics name.
+Each set of functions that a rubric names has processes of its own. So the hash of its code covers these functions and
+their imports, and no function of another rubric.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from recorder.llm.rubric import Criterion, RuleCheck
 from recorder.views.trajectories.shapes import TrajectoryView
 
 MET_FROM: Final = 0.5  # a function's value from which on its criterion is met
-IDLE_SETS: Final = 4  # sets of functions whose processes stay though no group needs them now
+IDLE_SETS: Final = 4  # sets of functions that keep their processes while no group needs them
 
 
 @dataclass(frozen=True, slots=True)
 class UndecidedCheck:
-    """No verdict, and which check gave none, and why."""
+    """No verdict: which check gave none, and why."""
 
     why: str
 
 
 class CodeJudge:
-    """Decides criteria without a judge model. `functions` runs the functions that they name; None: they name none."""
+    """Decides criteria without a judge model. `functions` runs the functions they name; None: they name none."""
 
     def __init__(self, functions: FunctionPool | None) -> None:
         self._functions = functions
@@ -46,7 +46,7 @@ class CodeJudge:
     async def verdicts(
         self, run: TrajectoryView, criteria: Sequence[Criterion]
     ) -> dict[str, CriterionVerdict] | UndecidedCheck:
-        """A verdict for each criterion that has a check, by its id.
+        """The verdict for each criterion that has a check, by its id.
 
         Raises:
             FunctionsDown: no function can be run.
@@ -68,7 +68,7 @@ class CodeJudge:
 
 
 class CodeJudges:
-    """Code judges by the functions that a group's rubrics name. Close with `close()`."""
+    """Code judges, one for each set of functions that rubrics name. Close with `close()`."""
 
     def __init__(self, settings: JudgeSettings) -> None:
         self._settings = settings
@@ -81,7 +81,7 @@ class CodeJudges:
 
     @asynccontextmanager
     async def deciding(self, functions: frozenset[str]) -> AsyncIterator[tuple[CodeJudge, str]]:
-        """Who decides by these functions as they are on disk now, and the hash of their code. Raises FunctionsDown."""
+        """A code judge for these functions as on disk now, and the hash of their code. Raises FunctionsDown."""
         async with self._pool(functions) as pool:
             code = await pool.code() if pool else ""
             yield CodeJudge(pool), code
@@ -113,7 +113,7 @@ class CodeJudges:
 
 @dataclass(slots=True)
 class _SharedPool:
-    """The processes of one set of functions, and how many groups are decided by them now."""
+    """The processes of one set of functions, and the number of groups that use them now."""
 
     pool: FunctionPool
     users: int = 0

@@ -1,12 +1,13 @@
 """Reward functions, run in long-lived child processes with the user's Python and in the user's folder.
 
-Owns: what a function sees of a run, what its process is asked, and starting it anew where the code was edited.
-Refuses: what a function means; it never imports one (`recorder.processes.user_code_host` does), and the process's life
-(`recorder.processes.child_host`).
-An exception, a wrong result, a crash or a hang marks the one call; a process that cannot start is `FunctionsDown`.
-A line that answers no question (a late one, one that a function or a process of its own wrote) ends the process. If
-that had answered calls before, one of these may have left it: the call is made once more, in a process that is new, and
-then a line out of place is its own.
+Owns: the input of a function, the requests to its process, and a restart after the code was edited. Refuses: the
+meaning of a function, which this process never imports (`recorder.processes.user_code_host` does), and the life of the
+process (`recorder.processes.child_host`).
+
+An exception, an invalid result, a crash or a hang marks only that call; a process that cannot start is `FunctionsDown`.
+A line that answers no request (late, or written by the function or its child) ends the process. If that process had
+answered earlier calls, one of them may have left the line: the call is repeated once in a new process, where an
+unexpected line is its own.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ HOST = Path(user_code_host.__file__)
 
 @dataclass(frozen=True, slots=True)
 class RewardResult:
-    """What one call gave: a finite number, or None and why there is none. `extra`: named numbers beside it."""
+    """The result of one call: a finite number, or None and the reason. `extra`: named numbers beside it."""
 
     score: float | None
     explanation: str | None = None
@@ -39,7 +40,7 @@ class RewardResult:
 
 
 def function_input(member: TrajectoryView) -> dict[str, Any]:
-    """What a reward function sees of a trajectory, as JSON."""
+    """A trajectory as a reward function receives it, as JSON."""
     scenario = member.scenario
     return {
         "id": member.id,
@@ -62,18 +63,18 @@ class FunctionPool:
     """`judge.function_processes` processes that run the reward functions. Close with `close()`."""
 
     def __init__(self, settings: JudgeSettings, checks: Sequence[str] = ()) -> None:
-        """Runs the functions of the settings, or the `checks`, of which one that cannot be imported fails alone."""
+        """Runs the functions of the settings, or the `checks`; a check that cannot be imported fails alone."""
         functions = checks or sorted({reward.function for reward in settings.in_force() if reward.function})
         self._free: asyncio.LifoQueue[_Child] = asyncio.LifoQueue()  # the last used first: idle ones never start
         self._all = [_Child(settings, functions, wants_all=not checks) for _ in range(settings.function_processes)]
         for child in self._all:
             self._free.put_nowait(child)
-        self.loaded = ""  # what `code` said last
+        self.loaded = ""  # the last result of `code`
 
     async def code(self) -> str:
-        """A hash of the functions' code as it is on disk now: ask it before the calls that are to be made with it.
+        """A hash of the functions' code as it is on disk now; request it before the calls that depend on it.
 
-        What is called from then on is this code, loaded anew where it was edited. Raises FunctionsDown.
+        Later calls run this code, reloaded if it was edited. Raises FunctionsDown.
         """
         child = await self._free.get()
         try:
@@ -103,7 +104,7 @@ class FunctionPool:
 
 
 class _Child:
-    """One process, started when it is first needed and again after it died. One call at a time."""
+    """One process, started on first use and restarted after it died. One call at a time."""
 
     def __init__(self, settings: JudgeSettings, functions: Sequence[str], *, wants_all: bool) -> None:
         self._settings = settings
@@ -121,18 +122,18 @@ class _Child:
             )
         )
         self._whole = True  # whether every function could be imported
-        self._used = False  # whether the process was asked anything yet
+        self._used = False  # whether the process got any request yet
         self._files: tuple[Path, ...] = ()  # the user's own, that were loaded
         self.code = ""  # the hash of their content when they were
 
     async def fresh(self) -> str:
-        """Have the code loaded that is on disk now; its hash."""
+        """Load the code that is on disk now; return its hash."""
         if not self._runs() or await self._edited():
             await self._restart()
         return self.code
 
     async def _edited(self) -> bool:
-        if not self._whole:  # nobody knows which file would mend what could not be imported
+        if not self._whole:  # any file may fix a failed import
             return True
         return await asyncio.to_thread(hash_files, self._files, self._settings.folder) != self.code
 
@@ -194,9 +195,9 @@ class _Child:
 
 
 def hash_files(files: Sequence[Path], folder: Path) -> str:
-    """A hash of files' places in the folder and of their content; a file that is gone has none.
+    """A hash of files' paths relative to the folder and of their content; a missing file has none.
 
-    Of one that lies elsewhere (an installed package) the name counts: the same code may be installed anywhere.
+    A file outside the folder (an installed package) counts by its name: the same code may be installed anywhere.
     """
     digest = blake2b(digest_size=16)
     for path in files:
@@ -207,7 +208,7 @@ def hash_files(files: Sequence[Path], folder: Path) -> str:
 
 
 def _result(reply: Mapping[str, Any]) -> RewardResult:
-    """What came of a call. `recorder.processes.user_code_host` has checked the numbers and named what is wrong."""
+    """The result of a call. `recorder.processes.user_code_host` has validated the numbers and named errors."""
     if "error" in reply:
         return RewardResult(None, mask_secrets(str(reply["error"])))
     return RewardResult(reply["score"], reply["explanation"], reply["extra"])

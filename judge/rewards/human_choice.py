@@ -1,6 +1,6 @@
-"""What people chose in a group: where judges disagree, that is its score.
+"""Human choices in a group: where judges disagree, the choice becomes the score. Pure.
 
-Owns: which feedback is a choice, and the values that choices make. Pure. Refuses: storing feedback
+Owns: which feedback counts as a choice, and the values of choices. Refuses: storing feedback
 (`recorder.queue.feedback`), what follows from choices (`recorder.queue.groups.disputes`), and when people are asked.
 """
 
@@ -14,21 +14,22 @@ from recorder.queue.groups.disputes import PairChoice, transitive_preferences
 from recorder.views.trajectories.shapes import FeedbackView
 
 Feedback = Mapping[str, Sequence[FeedbackView]]  # by trajectory id
-_NAME, _NAMED = 60, 3  # characters of who chose, and how many are named
+_NAME, _NAMED = 60, 3  # characters of a name, and how many are named
 
 
 @dataclass(frozen=True, slots=True)
 class HumanChoice:
-    """What a person's choice says of one run: a value in 0..1, and how."""
+    """A human choice about one trajectory: a value in 0..1, and why."""
 
     value: float
     why: str
 
 
 def human_choices(group_id: str, feedback: Feedback) -> dict[str, HumanChoice]:
-    """What people say of the runs of a group; empty: they say nothing by which two of them could be compared.
+    """The human choices about a group's trajectories; empty if no two of them can be compared.
 
-    Scores (feedback `score`, 0 to 1) go before preferences. Runs that nobody chose or scored have no value.
+    Scores (feedback `score`, 0 to 1) take precedence over preferences. Trajectories without choice or score have no
+    value.
     """
     scored = {run: one for run, said in feedback.items() if (one := _score(said)) is not None}
     if len(scored) > 1:
@@ -46,7 +47,7 @@ def _score(said: Sequence[FeedbackView]) -> HumanChoice | None:
 
 
 def _choices(group_id: str, feedback: Feedback) -> Iterator[tuple[float, tuple[PairChoice, str | None]]]:
-    """Choices between two runs of the group, with when and by whom."""
+    """Choices between two trajectories of the group, with time and author."""
     for run, said in feedback.items():
         for one in said:
             choice = parse_choice(run, one.name, one.value, one.tags)
@@ -55,8 +56,9 @@ def _choices(group_id: str, feedback: Feedback) -> Iterator[tuple[float, tuple[P
 
 
 def _ordered(said: Sequence[tuple[PairChoice, str | None]], by: Collection[str]) -> dict[str, HumanChoice]:
-    """Of the runs that a run compares with, by choices and what follows from them, the share that it is better than;
-    one that it is as good as counts half."""
+    """For each trajectory, the share of comparable ones that it beats, by choices and what follows from them; a tie
+    counts one half.
+    """
     at_least = transitive_preferences(choice for choice, _ in said)
     who = f" ({', '.join(sorted(one[:_NAME] for one in by)[:_NAMED])})" if by else ""
     found: dict[str, HumanChoice] = {}

@@ -1,7 +1,7 @@
-"""What every kind of reward is given, and what it gives.
+"""The input and the result of every reward kind: `JudgeContext` and `KindResult`.
 
-Owns: the bench (who is asked, who runs functions, replies at hand), what a kind found, and the form of a kind. Refuses:
-the kinds themselves (a file each: `by_ruler`, `by_function`, …) and which there are (`judge.rewards.kinds`).
+Owns: the judges, function processes and stored replies that a kind may use, and the signature of a kind. Refuses: the
+kinds themselves (`judge.rewards.kinds`, `judge.rewards.model_kinds`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from recorder.views.trajectories.shapes import GroupView, TrajectoryView
 
 @dataclass(frozen=True, slots=True)
 class StoredReplies:
-    """Replies about a group that are at hand, by the numbers of their turns, and the seed that all of them need.
+    """Stored replies about a group, by request number, and the seed that all of them need.
 
-    `whole`: they made a score, so nobody is asked for those that are missing.
+    `whole`: they made a score, so missing ones are not requested.
     """
 
     order_seed: int
@@ -36,9 +36,9 @@ class StoredReplies:
 
 
 class ReplyStore:
-    """Replies that were paid for, under the recipe in force. This one has none and keeps none.
+    """Replies that were paid for, under the current recipe. This base class has none and keeps none.
 
-    `checks`: the hash of the code that decides the group's criteria, which is of its recipe.
+    `checks`: the hash of the code that decides the group's criteria, which is part of its recipe.
     """
 
     async def known(self, prompt_hash: str, checks: str) -> StoredReplies | None:
@@ -46,35 +46,34 @@ class ReplyStore:
         return None
 
     async def keep(self, prompt: GroupPrompt, ruling: GroupRuling, checks: str) -> None:
-        """Have a reply at hand, whatever becomes of the score that is made of it."""
+        """Keep a reply for reuse, whatever becomes of its score."""
 
 
 class RecipeOwner(Protocol):
-    """What says by which recipe a group is judged: its alias, and the recipe that its campaign names."""
+    """Which recipe judges a group: the one that its campaign names, or its alias's."""
 
     @property
     def alias(self) -> str | None:
         """The alias's name."""
 
     @property
-    def reward_recipe(self) -> str | None:
+    def judge_recipe(self) -> str | None:
         """The recipe's name, where its campaign has one."""
 
 
 def drawn_seed() -> int:
-    """A seed that nobody can guess."""
+    """An unpredictable seed."""
     return random.SystemRandom().randrange(SEEDS)
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeContext:
-    """What scoring needs beside the group: the settings, who is asked, who runs functions, replies at hand.
+    """What scoring needs beside the group: settings, judges, function processes, stored replies.
 
-    `judges` are asked for RULER, in the order of `settings.members`; empty: nobody is.
-    `settings` are those of the recipe `recipe`; `others` are the benches of further recipes, by name. `order_seed`
-    gives the seed by which RULER orders and names the runs of a group that it asks about. `asked_of` gives this bench
-    and the others as the base of an alias judges by them; None: no base is asked. `strong`: all of it with the strong
-    judge in the place of the others; None: there is none.
+    `judges` are asked for RULER, in the order of `settings.members`; empty: none is. `settings` are those of the recipe
+    `recipe`; `others` are the contexts of further recipes, by name. `order_seed` gives the seed for the order and ids
+    of a group's trajectories in RULER's prompt. `asked_of` gives this context and the others with an alias's base as
+    the judge; None: no base judges. `strong`: the same with the strong judge; None: there is none.
     """
 
     settings: JudgeSettings
@@ -89,7 +88,7 @@ class JudgeContext:
     strong: JudgeContext | None = None
 
     def afresh(self) -> JudgeContext:
-        """The same bench, at which no word that a judge said before is at hand."""
+        """The same context without any stored reply."""
         asked_of = self.asked_of
         return replace(
             self,
@@ -101,28 +100,28 @@ class JudgeContext:
         )
 
     def of(self, group: RecipeOwner) -> JudgeContext:
-        """The bench of the recipe that judges a group: its campaign's, else its alias's, else the default one.
+        """The context of the recipe that judges a group: its campaign's, else its alias's, else the default one.
 
-        Where the base of an alias is asked, it is that of the group's.
+        If a base judges, it is that of the group's alias.
 
         Raises:
-            RecipeUnknown: there is no such recipe, or there is nothing in it. None is guessed in its place.
+            RecipeUnknown: there is no such recipe, or it is empty. None is guessed instead.
         """
-        name = self.settings.recipe_of(group.alias, group.reward_recipe)
+        name = self.settings.recipe_of(group.alias, group.judge_recipe)
         all_ = self if self.asked_of is None else self.asked_of(group.alias)
         found = all_ if name == all_.recipe else all_.others.get(name)
         if found is None:
             known = ", ".join(self.settings.known_recipes())
             raise RecipeUnknown(
                 "recipe_unknown",
-                f"{'its campaign' if group.reward_recipe else f'the alias {group.alias!r}'} names the recipe {name!r}, "
-                f"which this judge's settings do not have ([judge.recipes.{name}]; known: {known}). Add it, and start "
-                "the judge again",
+                f"{'its campaign' if group.judge_recipe else f'the alias {group.alias!r}'} names the recipe {name!r}, "
+                f"which this judge's settings do not have ([judge.recipes.{name}]; known: {known}). Add it, "
+                "and start the judge again",
             )
         if not found.settings.in_force():
             raise RecipeUnknown(
                 "recipe_unknown",
-                "neither its campaign nor its alias names a recipe (reward_recipe), and the default one is empty: set "
+                "neither its campaign nor its alias names a recipe (judge_recipe), and the default one is empty: set "
                 "judge.model or [[judge.rewards]], or name a recipe",
             )
         return found
@@ -130,11 +129,11 @@ class JudgeContext:
 
 @dataclass(frozen=True, slots=True)
 class KindResult:
-    """What one kind found: a part for each trajectory it applies to, and the judge's ruling if it was asked.
+    """The result of one kind: a part for each trajectory it applies to, and the judge's ruling if it was asked.
 
-    `code`: the hash of the user's code that was asked, if any was. `failed`: what kept it from finding any value.
-    `said`: each request, where there were several; `agreement`: of their replies; `disputed`: that it is too little.
-    `chosen`: people chose where it was. `run_prompts`: what the judge was asked about single trajectories, by ids.
+    `code`: the hash of the user's code that ran, if any. `failed`: why there is no value at all. `said`: each reply, if
+    there were several; `agreement`: of these replies; `disputed`: it is too low. `chosen`: human choices replaced it.
+    `run_prompts`: the judge's prompts about single trajectories, by id.
     """
 
     parts: Mapping[str, RewardPart]

@@ -1,11 +1,9 @@
-"""The kind `rubric`: which criteria of its scenario each trajectory meets.
+"""The reward kinds that ask a judge model: `rubric` and `ruler`.
 
-Refuses: judging them (`judge.rewards.rubrics`).
-
-The kind `ruler`: the judge model, or a panel, compares the members of a group with one another.
-
-Owns: whether anybody need be asked, with which prompts, and whether the replies agree enough to be a score. Refuses:
-prompts (`judge.llm.prompt`), asking (`judge.llm.panel`) and making one verdict of replies (`judge.llm.panel`).
+`rubric` checks each trajectory against its scenario's criteria; `ruler` compares the members of a group with each
+other, by one judge or a panel. Owns: whether a request is needed, with which prompts, and whether the replies agree
+enough to be a score. Refuses: rubrics (`judge.rewards.rubrics`), prompts (`judge.llm.prompt`), asking and combining
+replies (`judge.llm.panel`).
 """
 
 from __future__ import annotations
@@ -36,19 +34,19 @@ from recorder.views.trajectories.shapes import GroupView, TrajectoryView
 
 
 async def by_rubric(
-    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: JudgeContext
+    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], context: JudgeContext
 ) -> KindResult:
-    """The judge model, or code, says which criteria of its scenario each run meets: at most one request a run."""
-    if bench.rubrics is None:
-        raise JudgeMisconfigured("this bench was opened without a reward of kind rubric")
+    """The criteria that each trajectory meets, by the judge model or by code: at most one request a trajectory."""
+    if context.rubrics is None:
+        raise JudgeMisconfigured("this judge context was opened without a reward of kind rubric")
     runs = [_subject(member, group) for member in members]
-    found = await bench.rubrics.judge(runs, checks_of(group), evidence=reward.evidence)
+    found = await context.rubrics.judge(runs, checks_of(group), evidence=reward.evidence)
     ruling = GroupRuling({}, "", found.version, found.spent, found.asked) if found.judged else None
     return KindResult(found.parts, ruling=ruling, code=found.code, run_prompts=found.prompts)
 
 
 def checks_of(group: GroupView) -> frozenset[str]:
-    """The functions that decide criteria of a group, whichever of its members are judged."""
+    """The functions that decide criteria of a group, for any of its members."""
     scenarios = (group.scenario, *(member.scenario for member in group.members))
     return check_functions(scenario.rubric for scenario in scenarios if scenario is not None)
 
@@ -58,53 +56,53 @@ def _subject(member: TrajectoryView, group: GroupView) -> RubricSubject:
     return RubricSubject(member.id, prompt_trajectory(member), scenario and scenario.rubric, member)
 
 
-NOT_CHOSEN: Final = "judges disagreed about the group, and no person's choice says anything of this run"
+NOT_CHOSEN: Final = "judges disagreed about the group, and no human choice covers this trajectory"
 
 
 async def by_ruler(
-    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: JudgeContext
+    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], context: JudgeContext
 ) -> KindResult:
-    """The judges compare the group. It applies to no group of one: there is nobody to compare with.
+    """The judges compare the group. It does not apply to a group of one.
 
-    Stored replies to the same prompt under the same recipe are read again instead of asking. Nobody is asked about runs
-    that are one and the same, unless they are measured.
+    Stored replies to the same prompt under the same recipe are reused. Identical trajectories are not sent to a judge,
+    unless they are measured.
     """
     if len(members) < 2:
         return KindResult({})
-    if not bench.judges:
+    if not context.judges:
         raise JudgeMisconfigured("RULER needs a judge model: set judge.model, or name a [[judge.panel]]")
-    seed = bench.order_seed()
-    prompt = await _prompt(group, members, bench.settings, seed, ALONE)
+    seed = context.order_seed()
+    prompt = await _prompt(group, members, context.settings, seed, ALONE)
     if len(prompt.ids) == 1 and not all(member.purpose in MEASURED for member in members):
         return _unasked(prompt)
-    checks = await _checks(group, bench)
-    at_hand = await bench.replies.known(prompt.hash, checks)
+    checks = await _checks(group, context)
+    at_hand = await context.replies.known(prompt.hash, checks)
     # Ids and order follow from the seed, so under the stored one the stored replies mean these trajectories.
-    prompts = await _prompts(group, members, bench, prompt, at_hand.order_seed if at_hand else seed)
-    if at_hand is not None and at_hand.whole and len(at_hand.replies) >= bench.settings.needed:
+    prompts = await _prompts(group, members, context, prompt, at_hand.order_seed if at_hand else seed)
+    if at_hand is not None and at_hand.whole and len(at_hand.replies) >= context.settings.needed:
         prompts = [one for one in prompts if one.turn.number in at_hand.replies]
     said = await ask_panel(
-        prompts, bench.judges, at_hand.replies if at_hand else {}, lambda p, r: bench.replies.keep(p, r, checks)
+        prompts, context.judges, at_hand.replies if at_hand else {}, lambda p, r: context.replies.keep(p, r, checks)
     )
-    require_quorum(said, bench.settings.needed)
-    return _judged(group, members, said, bench.settings)
+    require_quorum(said, context.settings.needed)
+    return _judged(group, members, said, context.settings)
 
 
-async def _checks(group: GroupView, bench: JudgeContext) -> str:
-    """The hash of the code that decides the group's criteria, where its recipe has a rubric: it is of the recipe."""
-    if bench.rubrics is None or not any(reward.kind == "rubric" for reward in bench.settings.in_force()):
+async def _checks(group: GroupView, context: JudgeContext) -> str:
+    """The hash of the code that decides the group's criteria, if its recipe has a rubric."""
+    if context.rubrics is None or not any(reward.kind == "rubric" for reward in context.settings.in_force()):
         return ""
-    with suppress(FunctionsDown):  # the rubric's own part says so
-        return await bench.rubrics.code(checks_of(group))
+    with suppress(FunctionsDown):  # the rubric's own part reports it
+        return await context.rubrics.code(checks_of(group))
     return ""
 
 
 async def _prompts(
-    group: GroupView, members: Sequence[TrajectoryView], bench: JudgeContext, first: GroupPrompt, seed: int
+    group: GroupView, members: Sequence[TrajectoryView], context: JudgeContext, first: GroupPrompt, seed: int
 ) -> list[GroupPrompt]:
-    """What is asked about the group, one prompt a request; `first` is one already where its seed is the one."""
-    asked = judge_requests(len(bench.judges), bench.settings.repeats)
-    made = [await _prompt(group, members, bench.settings, seed, turn) for turn in asked[first.seed == seed :]]
+    """The prompts about the group, one for each request; `first` is one of them if its seed is the one."""
+    asked = judge_requests(len(context.judges), context.settings.repeats)
+    made = [await _prompt(group, members, context.settings, seed, turn) for turn in asked[first.seed == seed :]]
     return [first, *made] if len(made) < len(asked) else made
 
 
@@ -129,9 +127,9 @@ async def _prompt(
 
 
 def _are_alike(group: GroupView, members: Sequence[TrajectoryView]) -> bool:
-    """Whether a group that nobody named holds tasks that differ in what `recorder.same_task = "normalised"` masks.
+    """Whether a group without a name holds tasks that differ in what `recorder.same_task = "normalised"` masks.
 
-    A run that rewrote its history may begin with anything, and was given the same task all the same.
+    A trajectory that rewrote its history may begin with anything, and still had the same task.
     """
     openings = [content_hashes.hash_first_turn(member.messages) for member in members]
     exact = {content_hashes.canonical_json(opening) for opening in openings}
@@ -140,7 +138,7 @@ def _are_alike(group: GroupView, members: Sequence[TrajectoryView]) -> bool:
 
 
 def is_one_step(members: Sequence[TrajectoryView]) -> bool:
-    """Whether all are answers to one turn, none of which was gone on with (`recorder.queue.groups.shadows`)."""
+    """Whether all are answers to one call, none of which was continued (`recorder.queue.groups.shadows`)."""
     return all(member.origin is Origin.SHADOW for member in members)
 
 
@@ -153,7 +151,7 @@ def _unasked(prompt: GroupPrompt) -> KindResult:
 def _judged(
     group: GroupView, members: Sequence[TrajectoryView], said: Sequence[PanelReply], settings: JudgeSettings
 ) -> KindResult:
-    """What the readable replies come to; where they disagree, what people chose, and else that they do."""
+    """The combined readable replies; if they disagree, the human choice, else the disagreement."""
     read = [(one.weight, one.ruling) for one in said if one.ruling is not None]
     verdicts = combine_verdicts(
         [(weight, ruling.verdicts) for weight, ruling in read], settings.combine, settings.subscores
@@ -185,7 +183,7 @@ def _without(ids: Iterable[str], why: str) -> dict[str, RewardPart]:
 
 
 def _whole(said: Sequence[PanelReply], read: Sequence[GroupRuling]) -> GroupRuling:
-    """All requests as one; its verdicts are those of the parts."""
+    """All requests as one ruling; its verdicts are those of the parts."""
     versions = dict.fromkeys(ruling.version for ruling in read if ruling.version)
     asked = sum(ruling.asked for ruling in read)
     return GroupRuling({}, None, " + ".join(sorted(versions)) or None, total_usage(said), asked)
@@ -194,11 +192,11 @@ def _whole(said: Sequence[PanelReply], read: Sequence[GroupRuling]) -> GroupRuli
 def _settled(
     judged: KindResult, group: GroupView, members: Sequence[TrajectoryView], settings: JudgeSettings
 ) -> KindResult:
-    """The same where the replies agree enough. Else the parts are what people chose, or wait for that."""
+    """The same result if the replies agree enough. Otherwise the parts are human choices, or wait for them."""
     bound = settings.min_agreement
     if bound is None or judged.agreement is None or judged.agreement >= bound:
         return judged
-    low = f"the judges agree by {judged.agreement:.2f} (mean tau-b of each two replies), below {bound:g}"
+    low = f"the judges agree by {judged.agreement:.2f} (mean tau-b over pairs of replies), below {bound:g}"
     choice = human_choices(group.id, {member.id: member.feedback for member in members})
     if not choice:
         why = f"{low} (judge.min_agreement): a person's choice scores the group (`hone review`)"

@@ -1,6 +1,6 @@
-"""One part of a reward, as every kind gives it.
+"""One part of a trajectory's reward, as every kind returns it.
 
-Refuses: where parts come from (`judge.rewards.kinds`) and what becomes of them (`judge.scoring.reward_parts`).
+Refuses: where parts come from (`judge.rewards.kinds`) and how they are combined (`judge.scoring.reward_parts`).
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class RewardPart:
-    """One part of a trajectory's reward; `value` None: it could not be had, and `explanation` says why.
+    """One part of a trajectory's reward; `value` None: there is none, and `explanation` says why.
 
-    `extra`: named numbers that were given beside the value; they are kept, and move nothing. `reasons`: why, by the
-    same names. `of_run`: where there is no value, that is the run's own doing (a check that failed on it), not the
-    judge's nor the users'. `unasked`: the value stands for nobody having been asked; it ties its group, and says
-    nothing outside.
+    `extra`: named numbers beside the value, which are stored and change no reward. `reasons`: their explanations, by
+    the same names. `of_run`: the missing value is the trajectory's own fault (a check failed on it), not the judge's or
+    the users'. `unasked`: the value was assigned without asking a judge; it ties its group, and says nothing outside
+    it.
     """
 
     value: float | None

@@ -1,17 +1,13 @@
-"""Verdicts at hand: what a judge said about a run by some criteria is not asked again.
+"""Rubrics as rewards: each trajectory is judged alone, by the criteria of its scenario.
 
-Owns: under which key a verdict is found again, and keeping those that come at one time in one transaction. Refuses: the
-rows (`recorder.queue.judging.records`), and who is asked about what (`judge.rewards.rubrics`).
+Owns: which criteria the judge model is asked about, reuse and storage of its verdicts, and the reward that verdicts
+make. Refuses: prompts and replies (`judge.llm.rubric`), criteria that code decides (`judge.rewards.code_checks`), the
+stored rows (`recorder.queue.judging.records`), the form of a rubric (`recorder.llm.rubric`), and how the part enters
+the reward (`judge.scoring.reward_parts`).
 
-Rubrics as rewards: each run by itself, by the criteria of its scenario.
-
-Owns: which criteria the judge model is asked about, and the reward that verdicts make. Refuses: prompts and replies
-(`judge.llm.rubric`), what code decides (`judge.rewards.code_checks`), verdicts at hand (`judge.rewards.rubrics`), what
-a rubric may hold (`recorder.llm.rubric`), and how the part enters the reward (`judge.scoring.reward_parts`).
-
-A run whose verdicts cannot be had has no reward, whatever the others have. What a judge said is kept as soon as it is
-said: a group of which one run could not be judged is tried again at the cost of that run. Code comes first, so that
-no judge is paid for a run of which code decides nothing.
+A trajectory without verdicts has no reward, whatever the others have. Verdicts are stored as soon as they arrive: if
+one trajectory of a group could not be judged, the next try pays for that trajectory only. Code runs first, so that no
+judge is paid for a trajectory whose coded criteria cannot be decided.
 """
 
 from __future__ import annotations
@@ -47,9 +43,9 @@ _ASKED_BY: Final = {"model", "api_base", "temperature", "max_context_chars", "ex
 
 
 class StoredVerdicts:
-    """Verdicts that were paid for, under the settings in force.
+    """Verdicts that were paid for, under the current settings.
 
-    With `keep` false nothing is written. With `again` none is at hand, and what is said replaces what was said before.
+    With `keep` false nothing is written. With `again` none is reused, and new ones replace the old.
     """
 
     def __init__(self, settings: JudgeSettings, project: Project, *, keep: bool = True, again: bool = False) -> None:
@@ -62,28 +58,28 @@ class StoredVerdicts:
         self._writing = asyncio.Lock()
 
     def afresh(self) -> StoredVerdicts:
-        """The same, with none at hand: what is said replaces what was said before."""
+        """The same without reuse: new verdicts replace the old."""
         return StoredVerdicts(self._settings, self._project, keep=self._keep, again=True)
 
     def key(self, run: PromptTrajectory, texts: Sequence[str], *, evidence: bool) -> str:
-        """Equal where the same judge is asked the same. It may take a while: not for the event loop."""
+        """A key that is equal for equal questions to the same judge. It may take a while: not for the event loop."""
         asked = [self._by, content_hash(run, texts, evidence=evidence)]
         return blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16).hexdigest()
 
     async def find(self, keys: Sequence[str]) -> dict[str, RubricVerdicts]:
-        """What was said under these keys, by key."""
+        """The stored verdicts, by key."""
         if self._again:
             return {}
         found = await records.find_verdicts(self._project, keys)
         return {key: _checked(kept) for key, kept in found.items()}
 
     async def keep(self, key: str, run_id: str, checked: RubricVerdicts) -> None:
-        """Keep what was said, before this returns. Where the store takes it not, it is asked again if it has to be."""
+        """Store verdicts before returning. If the store refuses, they are requested again when needed."""
         if not self._keep:
             return
         said = json.dumps([[one.met, one.reason, one.quote] for one in checked.verdicts])
         self._waiting.append(NewVerdicts(key, run_id, said, checked.version))
-        async with self._writing:  # who waits here may find that the one before wrote both
+        async with self._writing:  # a waiter may find that the one before wrote both
             together, self._waiting = self._waiting, []
             if together:
                 with contextlib.suppress(StoreError):
@@ -102,9 +98,9 @@ NO_MODEL: Final = (
 
 
 def rubric_reward(criteria: Sequence[Criterion], met: Sequence[bool]) -> float:
-    """The weights of what is met, over the sum of those above 0, within 0..1.
+    """The weights of the criteria that are met, over the sum of the positive weights, in 0..1.
 
-    At least one weight is above 0 (`recorder.llm.rubric` sees to it). Exact until the end, so no sum of weights
+    At least one weight is positive (`recorder.llm.rubric` ensures it). Exact until the end, so no sum of weights
     overflows.
     """
     earned = sum((Fraction(one.weight) for one, is_met in zip(criteria, met, strict=True) if is_met), Fraction(0))
@@ -114,7 +110,7 @@ def rubric_reward(criteria: Sequence[Criterion], met: Sequence[bool]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RubricSubject:
-    """One run as it is judged. `rubric` is its scenario's, None where it has none; `view` is what code decides by."""
+    """One trajectory to judge. `rubric` is its scenario's, None if it has none; `view` is the input of code."""
 
     id: str
     run: PromptTrajectory
@@ -124,10 +120,10 @@ class RubricSubject:
 
 @dataclass(slots=True)
 class RubricResult:
-    """What came of a group's runs. `judged`: whether any criterion was one for the judge model.
+    """The result for a group's trajectories. `judged`: whether any criterion needed the judge model.
 
-    `code`: the hash of the functions that decided criteria, if any did. `prompts`: what the judge was asked about each;
-    of a verdict that was at hand the same but for the nonce, order and ids.
+    `code`: the hash of the functions that decided criteria, if any. `prompts`: the judge's prompt for each; for a
+    reused verdict, an equal one except for nonce, order and ids.
     """
 
     parts: dict[str, RewardPart] = field(default_factory=dict)
@@ -140,7 +136,7 @@ class RubricResult:
 
 
 class RubricJudge:
-    """Judges runs by their criteria. `asks`: who is asked, by whether quotes are asked for; empty: no model judges."""
+    """Judges trajectories by criteria. `asks`: the judge, by whether quotes are required; empty: no model judges."""
 
     def __init__(
         self, settings: JudgeSettings, asks: Mapping[bool, Ask], code: CodeJudges, known: StoredVerdicts
@@ -152,19 +148,19 @@ class RubricJudge:
         self._random = random.SystemRandom()
 
     def afresh(self) -> RubricJudge:
-        """The same, which asks about everything anew."""
+        """The same without any stored verdict."""
         return RubricJudge(self._settings, self._asks, self._code, self._known.afresh())
 
     async def code(self, functions: frozenset[str]) -> str:
-        """The hash of the code by which these functions would decide now. Raises FunctionsDown."""
+        """The hash of the code of these functions now. Raises FunctionsDown."""
         return await self._code.code(functions)
 
     async def judge(self, runs: Sequence[RubricSubject], functions: frozenset[str], *, evidence: bool) -> RubricResult:
-        """A part for each run; without a value where its verdicts could not be had.
+        """A part for each trajectory; without a value if its verdicts could not be obtained.
 
         Raises:
-            JudgeDown: the judge did not answer about one of them. What it said about the others is kept.
-            JudgeFailed: there is no judge model, and some criterion is not one for code.
+            JudgeDown: the judge did not answer about one of them. Its other verdicts are kept.
+            JudgeFailed: there is no judge model, and some criterion needs one.
             FunctionsDown: no check can be run.
         """
         out = RubricResult()
@@ -181,7 +177,7 @@ class RubricJudge:
     async def _by_code(
         self, code: CodeJudge, runs: Sequence[_JudgeableSubject], out: RubricResult
     ) -> list[tuple[_JudgeableSubject, dict[str, CriterionVerdict]]]:
-        """The runs of which code decides all that it has to, with its verdicts; the others have their part."""
+        """The trajectories whose coded criteria are all decided, with the verdicts; the others have their part."""
         given = await asyncio.gather(*(code.verdicts(one.run.view, one.criteria) for one in runs))
         decided: list[tuple[_JudgeableSubject, dict[str, CriterionVerdict]]] = []
         for one, verdicts in zip(runs, given, strict=True):
@@ -194,7 +190,7 @@ class RubricJudge:
     async def _by_model(
         self, runs: Sequence[_JudgeableSubject], evidence: bool, out: RubricResult
     ) -> dict[str, dict[str, CriterionVerdict] | RewardPart]:
-        """What the judge says of each run's criteria that no code decides; equal responses are asked about once."""
+        """The judge's verdicts on each trajectory's remaining criteria; equal responses are asked about once."""
         asked = await asyncio.to_thread(self._questions, runs, evidence)
         out.judged = bool(asked)
         known = await self._known.find(list(asked)) if asked else {}
@@ -222,7 +218,7 @@ class RubricJudge:
         return found
 
     def _questions(self, runs: Sequence[_JudgeableSubject], evidence: bool) -> dict[str, _RubricQuestion]:
-        """What there is to ask, by the keys of the answers. Long runs take a while: not for the event loop."""
+        """The questions by the keys of their answers. Long trajectories take a while: not for the event loop."""
         asked: dict[str, _RubricQuestion] = {}
         for one in runs:
             mine = [criterion for criterion in one.criteria if criterion.check is None]
@@ -233,7 +229,7 @@ class RubricJudge:
         return asked
 
     async def _answer(self, question: _RubricQuestion, known: RubricVerdicts | None, evidence: bool) -> _RubricAnswer:
-        """The verdicts that are at hand, else the judge's."""
+        """The stored verdicts, else the judge's."""
         if known is None and evidence not in self._asks:
             raise JudgeFailed("no_judge_model", NO_MODEL)
         prompt = await asyncio.to_thread(
@@ -249,7 +245,7 @@ class RubricJudge:
 
 @dataclass(frozen=True, slots=True)
 class _JudgeableSubject:
-    """A run and the criteria that it is judged by."""
+    """A trajectory and its criteria."""
 
     run: RubricSubject
     criteria: Sequence[Criterion]
@@ -257,7 +253,7 @@ class _JudgeableSubject:
 
 @dataclass(frozen=True, slots=True)
 class _RubricAnswer:
-    """The judge's verdicts on one response, and what it was asked."""
+    """The judge's verdicts on one response, and its prompt."""
 
     checked: RubricVerdicts
     prompt: list[dict[str, str]]
@@ -265,7 +261,7 @@ class _RubricAnswer:
 
 @dataclass(slots=True)
 class _RubricQuestion:
-    """One response and the criteria that the judge is asked about, for all runs that are alike in both."""
+    """One response and the criteria for the judge, for all trajectories that are equal in both."""
 
     key: str
     run: RubricSubject
@@ -274,7 +270,7 @@ class _RubricQuestion:
 
 
 def _usable(runs: Sequence[RubricSubject], out: RubricResult) -> list[_JudgeableSubject]:
-    """The runs whose scenarios have criteria; the others have their part."""
+    """The trajectories whose scenarios have criteria; the others have their part."""
     found: list[_JudgeableSubject] = []
     for run in runs:
         try:
@@ -285,7 +281,7 @@ def _usable(runs: Sequence[RubricSubject], out: RubricResult) -> list[_Judgeable
 
 
 def scenario_criteria(run: RubricSubject) -> list[Criterion]:
-    """The criteria of a run's scenario. Raises `RubricInvalid`."""
+    """The criteria of a trajectory's scenario. Raises `RubricInvalid`."""
     if not isinstance(run.rubric, list):
         raise RubricInvalid("its scenario has no criteria: a rubric of kind list is needed (`rubric = […]`)")
     try:
@@ -295,7 +291,7 @@ def scenario_criteria(run: RubricSubject) -> list[Criterion]:
 
 
 def rubric_part(criteria: Sequence[Criterion], found: Mapping[str, CriterionVerdict]) -> RewardPart:
-    """The part that verdicts on all criteria make; each verdict stands beside it, with its reason."""
+    """The part that verdicts on all criteria make; each verdict is kept beside it, with its reason."""
     met = [found[one.id].met for one in criteria]
     return RewardPart(
         rubric_reward(criteria, met),

@@ -1,10 +1,10 @@
-"""Rules: what Hone checks of a run by itself, without a judge and without code of yours.
+"""Rules: Hone's own checks of one trajectory, without a judge model and without user code.
 
-Owns: each rule as one function of the run. Refuses: which rules there are and what their values may be
-(`recorder.base.rules`), and what breaking one costs (`judge.scoring.reward_parts`, `judge.rewards.code_checks`).
+Owns: each rule as one function of the trajectory. Refuses: the list of rules and their valid values
+(`recorder.base.rules`), and the cost of breaking one (`judge.scoring.reward_parts`, `judge.rewards.code_checks`).
 
-A part of 1 says that the rule was broken, and by what; one of 0 that it was kept. A rule that cannot be checked is no
-value, never a pass.
+A part with the value 1 means that the rule was broken, with an explanation; 0 means that it was kept. A rule that
+cannot be checked has no value, and never counts as kept.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from recorder.views.trajectories.shapes import CallView, TrajectoryView
 MATCH_TIMEOUT_S: Final = 1.0  # expressions that take longer on one answer would take for ever on some
 MAX_SHOWN_CHARS: Final = 200
 
-Broken = str | None  # by what a rule is broken
+Violation = str | None  # how a rule is broken; None: it is not
 
 
 class _RuleUnchecked(Exception):
-    """A rule cannot be checked on this run; the message says why."""
+    """A rule cannot be checked on this trajectory; the message says why."""
 
 
 def check_rule(rule: Rule, value: Any, run: TrajectoryView) -> RewardPart:
-    """Whether a run breaks a rule. It may take a while: not for the event loop."""
+    """Check one rule on a trajectory. It may take a while: not for the event loop."""
     try:
         broken = RULES[rule](value, run)
     except _RuleUnchecked as e:
@@ -38,7 +38,7 @@ def check_rule(rule: Rule, value: Any, run: TrajectoryView) -> RewardPart:
     return RewardPart(0.0) if broken is None else RewardPart(1.0, broken)
 
 
-def _answer_schema(schema: Any, run: TrajectoryView) -> Broken:
+def _answer_schema(schema: Any, run: TrajectoryView) -> Violation:
     from jsonschema import Draft202012Validator  # here and below: libraries that most recipes do not need
     from jsonschema.exceptions import best_match
     from jsonschema.validators import validator_for
@@ -51,7 +51,7 @@ def _answer_schema(schema: Any, run: TrajectoryView) -> Broken:
     try:
         given = json.loads(answer, parse_constant=_no_json)
     except (ValueError, RecursionError) as e:
-        return f"the answer is no JSON: {e}"[:MAX_SHOWN_CHARS]
+        return f"the answer is not JSON: {e}"[:MAX_SHOWN_CHARS]
     draft = _patient(validator_for(schema, default=Draft202012Validator), _PatternSearches())
     try:
         wrong = best_match(draft(schema, registry=REGISTRY).iter_errors(given))
@@ -61,15 +61,15 @@ def _answer_schema(schema: Any, run: TrajectoryView) -> Broken:
 
 
 def _no_json(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _patient(draft: Any, searches: _PatternSearches) -> Any:
-    """A draft of JSON Schema in which all expressions of one check have the time of one between them.
+    """A draft of JSON Schema in which all regular expressions of one check share one time limit.
 
-    So have those of parts that name a draft of their own, by `$schema`; a reference to the whole is one of them.
+    This includes subschemas that name a draft of their own by `$schema`, and references to the whole schema.
 
-    Written anew are the keywords that hold texts to expressions. One more does, `unevaluatedProperties` beside
+    Redefined are the keywords that match texts with expressions. One more does so, `unevaluatedProperties` beside
     `patternProperties`, and is refused at start (`recorder.base.rules`).
     """
     import attrs
@@ -116,7 +116,7 @@ def _patient(draft: Any, searches: _PatternSearches) -> Any:
     return patient
 
 
-def _regex(expression: Any, run: TrajectoryView) -> Broken:
+def _regex(expression: Any, run: TrajectoryView) -> Violation:
     answer = _answer(run)
     if answer is None:
         return "there is no answer"
@@ -125,28 +125,31 @@ def _regex(expression: Any, run: TrajectoryView) -> Broken:
 
 
 class _PatternSearches:
-    """Expressions looked for, all of them within `MATCH_TIMEOUT_S` from now on."""
+    """Searches for expressions that share one time limit, `MATCH_TIMEOUT_S` from now."""
 
     def __init__(self) -> None:
         self._until = time.monotonic() + MATCH_TIMEOUT_S
 
     def found(self, expression: str, text: str) -> bool:
-        """Whether an expression matches anywhere in a text. Raises `_RuleUnchecked` where that takes too long."""
+        """Whether an expression matches anywhere in a text. Raises `_RuleUnchecked` if that takes too long."""
         import regex
 
         left_s = self._until - time.monotonic()
         try:
             if left_s <= 0:
                 raise TimeoutError
-            # concurrent: other threads go on meanwhile
+            # concurrent: other threads continue meanwhile
             return regex.search(expression, text, timeout=left_s, concurrent=True) is not None
         except TimeoutError:
             raise _RuleUnchecked(f"the expression takes longer than {MATCH_TIMEOUT_S:g} s on the answer") from None
-        except (regex.error, OverflowError) as e:  # of a schema: what is none is told at start, by another library
+        except (
+            regex.error,
+            OverflowError,
+        ) as e:  # of a schema: an invalid one is reported at start, by another library
             raise _RuleUnchecked(f"the expression {expression!r:.80} cannot be followed: {e}") from e
 
 
-def _forbidden_tools(names: Any, run: TrajectoryView) -> Broken:
+def _forbidden_tools(names: Any, run: TrajectoryView) -> Violation:
     called = _tools_called(run)
     if forbidden := [name for name in names if name in called]:
         return f"it called {', '.join(forbidden)}"
@@ -155,21 +158,21 @@ def _forbidden_tools(names: Any, run: TrajectoryView) -> Broken:
     return None
 
 
-def _required_tools(names: Any, run: TrajectoryView) -> Broken:
+def _required_tools(names: Any, run: TrajectoryView) -> Violation:
     called = _tools_called(run)
     missing = [name for name in names if name not in called]
     return f"it never called {', '.join(missing)}" if missing else None
 
 
-def _max_turns(most: Any, run: TrajectoryView) -> Broken:
+def _max_turns(most: Any, run: TrajectoryView) -> Violation:
     return _over(most, len(_turns(run)), "answers of the model")
 
 
-def _max_tool_calls(most: Any, run: TrajectoryView) -> Broken:
+def _max_tool_calls(most: Any, run: TrajectoryView) -> Violation:
     return _over(most, sum(1 for _ in _tool_calls(run)), "tool calls")
 
 
-def _max_tokens(most: Any, run: TrajectoryView) -> Broken:
+def _max_tokens(most: Any, run: TrajectoryView) -> Violation:
     counts = [(call.usage or {}).get("completion_tokens") for call in _turns(run)]
     known = [count for count in counts if isinstance(count, int)]
     over = _over(most, sum(known), "sampled tokens")
@@ -178,15 +181,15 @@ def _max_tokens(most: Any, run: TrajectoryView) -> Broken:
     return over
 
 
-def _over(most: int, there: int, what: str) -> Broken:
+def _over(most: int, there: int, what: str) -> Violation:
     return f"{there} {what}, at most {most}" if there > most else None
 
 
-# What a run is, for a rule
+# What a rule reads of a trajectory
 
 
 def _answer(run: TrajectoryView) -> str | None:
-    """The text of the last message, if the model has the last word and says anything."""
+    """The text of the last message, if it is a non-empty answer of the model."""
     last = run.messages[-1] if run.messages else None
     if last is None or last.get("role") != "assistant" or last.get("content") in (None, ""):
         return None
@@ -196,16 +199,16 @@ def _answer(run: TrajectoryView) -> str | None:
 
 
 def _turns(run: TrajectoryView) -> list[CallView]:
-    """The complete answers of the agent and its sub-agents, those included that it cut away later; no errands."""
+    """The complete answers of the agent and its sub-agents, including dropped ones; no auxiliary calls."""
     return [
         call
         for call in run.calls
-        if call.state is CallState.COMPLETE and call.turn_kind is not CallKind.AUX and call.superseded_by is None
+        if call.state is CallState.COMPLETE and call.call_kind is not CallKind.AUX and call.superseded_by is None
     ]
 
 
 def _tool_calls(run: TrajectoryView) -> Iterator[Any]:
-    """What the model asked of its tools. Of several choices of one call those count that the agent went on with."""
+    """The model's tool calls. Of several choices of one call, only those that the agent continued count."""
     taken = {*run.main_path, *((call.parent_call_id, call.parent_choice or 0) for call in run.calls)}
     for call in _turns(run):
         for choice in call.choices:
@@ -221,7 +224,7 @@ def _asked(message: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _tools_called(run: TrajectoryView) -> set[str | None]:
-    """The names of the tools that were called, as the model sees them; None for a call without one."""
+    """The names of the called tools as the model sees them; None for a call without a name."""
     return {_name(call) for call in _tool_calls(run)}
 
 
@@ -231,7 +234,7 @@ def _name(call: Any) -> str | None:
     return name if isinstance(name, str) else None
 
 
-RULES: Final[Mapping[Rule, Callable[[Any, TrajectoryView], Broken]]] = {
+RULES: Final[Mapping[Rule, Callable[[Any, TrajectoryView], Violation]]] = {
     "answer_schema": _answer_schema,
     "forbidden_tools": _forbidden_tools,
     "required_tools": _required_tools,

@@ -1,4 +1,5 @@
-"""A group scored: its parts combined, the worker that takes groups and writes what came out.
+"""Scoring groups: combining reward parts, and the worker that claims groups and writes their scores.
 
-Refuses: asking a model and running functions; it is given both. Others import `worker`, `score`, `bench`.
+Others import `worker`, `group_score`, `setup`, `rescoring`, `manual_score`, `checks` and `reward_parts`. Refuses:
+asking a model (`judge.llm`) and running functions (`judge.rewards`).
 """

@@ -1,7 +1,7 @@
-"""What must be right before groups can be judged: who judges, the judge's key, functions that can be called.
+"""Checks before groups can be judged: a judge is set, it has a key, and the reward functions can be called.
 
-Owns: looking, without asking a judge that costs money, and calling each reward function with a run that was made up.
-Refuses: telling (`judge.commands`).
+Owns: these checks, without a paid request, and one call of each reward function with a made-up trajectory. Refuses: the
+output (`judge.commands`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NO_MODEL: Final = Finding(
     "judge",
     FindingLevel.NOTE,
     "a reward is a rubric and judge.model not set: only criteria with a `check` can be judged.",
-    "Runs whose scenario has another one are judged when it is set.",
+    "Trajectories with other criteria are judged once it is set.",
 )
 
 
@@ -47,11 +47,11 @@ BASE_IS_ASKED: Final = (
 
 
 async def check_judge(settings: JudgeSettings) -> list[Finding]:
-    """All that is looked at."""
+    """All findings."""
     try:
         check_settings(settings)
     except JudgeMisconfigured as e:
-        return [Finding("judge", FindingLevel.WRONG, f"{e}.", "Until then runs are recorded and never judged.")]
+        return [Finding("judge", FindingLevel.WRONG, f"{e}.", "Until then trajectories are recorded and not judged.")]
     recipes = {name: settings.by_recipe(name) for name in settings.known_recipes()}
     findings = [_parts(name, recipe) for name, recipe in recipes.items()]
     rewards = [reward for recipe in recipes.values() for reward in recipe.in_force()]
@@ -64,12 +64,13 @@ async def check_judge(settings: JudgeSettings) -> list[Finding]:
 
 
 def _parts(name: str, recipe: JudgeSettings) -> Finding:
-    """What a recipe's reward is made of."""
+    """The parts of a recipe's reward."""
     told = "rewards" if name == DEFAULT else f"rewards by the recipe {name!r}"
     if recipe.in_force():
         return Finding("judge", FindingLevel.FINE, f"{told} are {describe_parts(recipe)}.")
     what = (
-        "judge.rewards is empty and judge.model not set: only runs whose alias or campaign names a recipe are judged."
+        "judge.rewards is empty and judge.model is not set: only trajectories whose alias or campaign names a "
+        "recipe are judged."
     )
     return Finding("judge", FindingLevel.NOTE, what, "Set either, if others are to be judged too.")
 
@@ -83,7 +84,7 @@ def _distinct(recipes: Iterable[JudgeSettings]) -> list[JudgeSettings]:
 
 
 def _asked(settings: JudgeSettings, kinds: Set[str]) -> list[JudgeSettings]:
-    """The judge models that are asked, each once."""
+    """The judge models in use, each once."""
     members = list(settings.members) if "ruler" in kinds else []
     asked = [settings.as_member(member) for member in members]
     if "rubric" in kinds and settings.model:
@@ -113,7 +114,7 @@ def _key(settings: JudgeSettings) -> Finding:
 
 
 async def _functions(settings: JudgeSettings) -> list[Finding]:
-    """Whether every reward function can be imported and gives a number in its range."""
+    """Whether every reward function can be imported and returns a number in its range."""
     rewards = [reward for reward in settings.in_force() if reward.function]
     if not rewards:
         return []
@@ -129,10 +130,12 @@ async def _functions(settings: JudgeSettings) -> list[Finding]:
 def _answer(reward: RewardSettings, result: RewardResult) -> Finding:
     part = clip_to_range(reward, RewardPart(result.score, result.explanation))
     if part.value is not None:
-        return Finding("reward functions", FindingLevel.FINE, f"{reward.function} gives a made-up run {part.value:g}.")
+        return Finding(
+            "reward functions", FindingLevel.FINE, f"{reward.function} returns {part.value:g} for a made-up trajectory."
+        )
     return Finding(
         "reward functions",
         FindingLevel.NOTE,
-        f"{reward.function} gives a made-up run no number that counts: {part.explanation}.",
-        "If it does so with real runs too, they get no reward.",
+        f"{reward.function} returns no valid number for a made-up trajectory: {part.explanation}.",
+        "If it does so for real trajectories too, they get no reward.",
     )

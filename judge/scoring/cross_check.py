@@ -1,11 +1,10 @@
-"""Two judges: which of them scores a group, and the other one asked beside, so that it shows how far both agree.
+"""Two judges: which one scores a group, and the cross-check by the other that measures their agreement.
 
-Owns: whose turn it is, which groups both judge, what the other one is asked, and holding its words against the score.
-Refuses: the rule (`recorder.queue.judging.switches`), the rows (`recorder.queue.judging.cross_checks`,
-`recorder.queue.judging.switches`), how a group is scored (`judge.scoring.group_score`). What the other one says moves
-no reward, and its failing keeps no group from its score.
+Owns: the assignment, which groups both judges see, the prompt of the other judge, and comparing its scores. Refuses:
+the rule of switching (`recorder.queue.judging.switches`), the rows (`recorder.queue.judging.cross_checks`), and scoring
+(`judge.scoring.group_score`). A cross-check changes no reward, and its failure never delays a score.
 
-Which groups both judge follows from their ids: whoever judges, whenever, draws the same.
+Which groups both judges see follows from the groups' ids, so every worker draws the same ones at any time.
 """
 
 from __future__ import annotations
@@ -40,9 +39,10 @@ Values = Mapping[str, Mapping[str, float | None]]  # part → trajectory id → 
 
 @dataclass(frozen=True, slots=True)
 class JudgeAssignment:
-    """Who judges a group: `scores` makes its score, `beside` is asked too where there is a second judge.
+    """Who judges a group: `scores` makes its score, `beside` cross-checks it if there is a second judge.
 
-    Both are benches as `open_bench` gave them, not yet those of the group's recipe. `pair`: a hash of both's settings.
+    Both are the contexts that `open_judge_context` made, not yet those of the group's recipe. `pair`: a hash of both
+    settings.
     """
 
     judge: Judge
@@ -53,38 +53,38 @@ class JudgeAssignment:
 
     @property
     def other(self) -> Judge:
-        """Which of the two is asked beside."""
+        """Which of the two cross-checks."""
         return STRONG if self.judge == CHEAP else CHEAP
 
 
 def is_drawn(group_id: str, every: int) -> bool:
-    """Whether both judges judge a group: one of so many is drawn, by a hash of its id."""
+    """Whether both judges see a group: one in `every` is drawn, by a hash of its id."""
     return int.from_bytes(blake2b(f"second judge\0{group_id}".encode(), digest_size=8).digest()) % every == 0
 
 
 def pair_hash(cheap: JudgeSettings, strong: JudgeSettings) -> str:
-    """A hash of both judges' settings under one recipe: what holds of other settings says nothing of these.
+    """A hash of both judges' settings under one recipe: agreement under other settings does not carry over.
 
-    Code is left out: it decides no part that is compared.
+    Code is not included: it decides none of the compared parts.
     """
     both = json.dumps([recipe_hash(cheap), recipe_hash(strong)])
     return blake2b(both.encode(), digest_size=16).hexdigest()
 
 
-async def assign_judge(store: Store, group: GroupView, bench: JudgeContext) -> JudgeAssignment:
-    """Who judges a group. Raises StoreError, and RecipeUnknown where its recipe is."""
-    strong = bench.strong
-    if strong is None or not _asked((of := bench.of(group)).settings):
-        return JudgeAssignment(CHEAP, bench)
-    pair = pair_hash(bench.settings.by_recipe(of.recipe), strong.settings.by_recipe(of.recipe))
+async def assign_judge(store: Store, group: GroupView, context: JudgeContext) -> JudgeAssignment:
+    """Who judges a group. Raises StoreError, and RecipeUnknown for an unknown recipe."""
+    strong = context.strong
+    if strong is None or not _asked((of := context.of(group)).settings):
+        return JudgeAssignment(CHEAP, context)
+    pair = pair_hash(context.settings.by_recipe(of.recipe), strong.settings.by_recipe(of.recipe))
     newest = await switches.current_switch(Project(store, group.project_id), group.alias or "", of.recipe)
     if switches.scoring_judge(newest, pair) == STRONG:
-        return JudgeAssignment(STRONG, strong, bench, of.recipe, pair)
-    return JudgeAssignment(CHEAP, bench, strong, of.recipe, pair)
+        return JudgeAssignment(STRONG, strong, context, of.recipe, pair)
+    return JudgeAssignment(CHEAP, context, strong, of.recipe, pair)
 
 
 async def settle_switch(project: Project, settings: JudgeSettings) -> None:
-    """Have the cheap judge score again where the judges that drifted apart are set no more. Raises StoreError."""
+    """Return scoring to the cheap judge if the judges that disagreed are no longer configured. Raises StoreError."""
     strong = settings.by_strong()
     names = settings.known_recipes() if strong is not None else []
     pairs = {name: pair_hash(settings.by_recipe(name), strong.by_recipe(name)) for name in names if strong is not None}
@@ -100,20 +100,20 @@ class CrossChecker:
         self._failing = RateLimitedLog(log)
 
     async def look(self, group: GroupView, seat: JudgeAssignment, scored: GroupScore) -> None:
-        """Ask about a group that has its score, where it is drawn, and write down what is said.
+        """Cross-check a scored group, if it is drawn, and store the result.
 
-        Nothing that goes wrong here is raised: it costs no group its score.
+        Never raises: a failure costs no group its score.
         """
         try:
             await self._look(group, seat, scored)
         except StoreError as e:
-            self._failing(logging.WARNING, "group %s: what its second judge said was dropped: %s", group.id, e)
+            self._failing(logging.WARNING, "group %s: its cross-check was dropped: %s", group.id, e)
         # A boundary: a bug of ours in what moves no reward must not take what does with it.
         except Exception as e:  # noqa: BLE001
-            self._failing(logging.ERROR, "group %s: its second judge cannot be asked", group.id, error=e)
+            self._failing(logging.ERROR, "group %s: its cross-check failed", group.id, error=e)
 
     async def _look(self, group: GroupView, seat: JudgeAssignment, scored: GroupScore) -> None:
-        """Only where somebody was asked just now, and the score is the judge's own: no stored reply, no person's."""
+        """Only if the score was just requested from a judge: no stored reply, no human choice."""
         strong = (seat.scores if seat.judge == CHEAP else seat.beside or seat.scores).settings.strong
         if seat.beside is None or strong is None or not is_drawn(group.id, strong.every) or not _judged_now(scored):
             return
@@ -122,7 +122,7 @@ class CrossChecker:
         own, beside = seat.scores.of(group).settings, seat.beside.of(group)
         said = await _ask(group, beside, scored)
         if said.failed is not None:
-            self._failing(logging.WARNING, "group %s: its second judge said nothing: %s", group.id, said.failed)
+            self._failing(logging.WARNING, "group %s: its cross-check has no result: %s", group.id, said.failed)
         names = {seat.judge: _name(own), seat.other: _name(beside.settings)}
         rule = SwitchRule(strong.min_agreement, strong.window, names[CHEAP], names[STRONG])
         new = _new(group, seat, names[seat.other], scored, said)
@@ -134,7 +134,7 @@ class CrossChecker:
 
 @dataclass(frozen=True, slots=True)
 class _CrossCheckResult:
-    """What the second judge came to. `failed`: why it came to nothing."""
+    """The second judge's result. `failed`: why there is none."""
 
     found: Mapping[str, KindResult]
     spent: JudgeUsage
@@ -142,20 +142,20 @@ class _CrossCheckResult:
 
     @property
     def version(self) -> str | None:
-        """What its provider reported."""
+        """The version that its provider reported."""
         return next((one.ruling.version for one in self.found.values() if one.ruling), None)
 
 
-async def _ask(group: GroupView, bench: JudgeContext, scored: GroupScore) -> _CrossCheckResult:
-    """Ask about the runs, and by the parts, that the score's judge was asked about."""
+async def _ask(group: GroupView, context: JudgeContext, scored: GroupScore) -> _CrossCheckResult:
+    """Ask about the trajectories and parts that the scoring judge was asked about."""
     scores = _values(scored)
     found: dict[str, KindResult] = {}
     spent = JudgeUsage()
     try:
-        for reward in _asked(bench.settings):
+        for reward in _asked(context.settings):
             members = [one for one in group.members if one.id in scores.get(reward.name, {})]
             if members:
-                judged = found[reward.name] = await REWARDS[reward.kind](reward, group, members, bench)
+                judged = found[reward.name] = await REWARDS[reward.kind](reward, group, members, context)
                 spent += judged.ruling.spent if judged.ruling is not None else JudgeUsage()
     except JudgeFailed as e:
         return _CrossCheckResult({}, spent + e.spent, f"{e.code}: {e}"[:MOST_WHY_CHARS])
@@ -192,7 +192,7 @@ def _new(
 
 
 def _tau(seat: JudgeAssignment, said: _CrossCheckResult, scores: Values) -> float | None:
-    """How far both agree, over the parts that both judged; where people chose, nobody compares."""
+    """The agreement of both over the parts that both judged; None after a human choice."""
     if said.failed is not None or any(judged.chosen for judged in said.found.values()):
         return None
     own = [{id_: part.value for id_, part in judged.parts.items()} for judged in said.found.values()]
@@ -201,13 +201,13 @@ def _tau(seat: JudgeAssignment, said: _CrossCheckResult, scores: Values) -> floa
 
 
 def _judged_now(scored: GroupScore) -> bool:
-    """Whether a judge was asked for a score just now, and it is the judge's own."""
+    """Whether a judge was just asked for this score, and the score is its own."""
     ruling, new = scored.ruling, scored.new
     return ruling is not None and ruling.asked > 0 and new.disputed is None and not scored.chosen
 
 
 def _values(scored: GroupScore) -> Values:
-    """What the parts of a score say of each run."""
+    """The values of a score's parts for each trajectory."""
     found: dict[str, dict[str, float | None]] = defaultdict(dict)
     for part in scored.new.parts:
         found[part.part][part.trajectory_id] = part.value
@@ -215,12 +215,12 @@ def _values(scored: GroupScore) -> Values:
 
 
 def _asked(settings: JudgeSettings) -> Sequence[RewardSettings]:
-    """The parts of a recipe that a judge model decides, and that move its reward."""
+    """The parts of a recipe that a judge model decides and that affect its reward."""
     return [one for one in settings.in_force() if one.kind in BY_MODEL and one.weight > 0]
 
 
 def _name(settings: JudgeSettings) -> str:
-    """Who is asked, in words."""
+    """The name of the judge, for people."""
     kinds = {one.kind for one in _asked(settings)}
     asked = [settings.ranked_by if "ruler" in kinds else "", settings.model if "rubric" in kinds else ""]
     return " + ".join(dict.fromkeys(one for one in asked if one))

@@ -1,6 +1,6 @@
-"""Scoring one group: which members are judged, their parts, their rewards, and the row to be written.
+"""Score one group: which members are judged, their parts, their rewards, and the row to write.
 
-Owns: the order of things, and when a group has too little to be scored. Refuses: claims and writing
+Owns: the order of these steps, and when a group has too little to be scored. Refuses: claims and writing
 (`judge.scoring.worker`).
 """
 
@@ -36,7 +36,7 @@ NEEDS_TWO_WHY = (
 
 @dataclass(frozen=True, slots=True)
 class GroupScore:
-    """A score ready to be written, and what it came from."""
+    """A score ready to write, and its origin."""
 
     new: NewScore
     rewards: Mapping[str, RewardPart]  # by trajectory id; without a value: why not
@@ -46,74 +46,74 @@ class GroupScore:
     chosen: bool = False  # by people, as judges disagreed
 
 
-async def score_group(group: GroupView, bench: JudgeContext) -> GroupScore:
+async def score_group(group: GroupView, context: JudgeContext) -> GroupScore:
     """Judge a group by the recipe that its campaign or alias names.
 
-    At least two members must get a reward, or one where runs are compared with earlier ones of their alias; in a group
-    that is only measured (validation, evaluation) one part of one member is enough. RULER, which compares, needs two
-    everywhere.
+    At least two members must get a reward, or one if trajectories are compared with earlier ones of their alias. In a
+    group that is only measured (validation, evaluation) one part of one member is enough. RULER compares, and always
+    needs two.
 
     Raises:
-        CannotJudge: the group never can be.
-        JudgeFailed: it cannot be now.
+        JudgeUnavailable: the group can never be scored.
+        JudgeFailed: it cannot be scored now.
     """
-    bench = bench.of(group)
+    context = context.of(group)
     members = judged_members(group)
-    found = await _found(group, members, bench)
-    return _as_score(members, found, bench, _enough(group, members, found, bench))
+    found = await _found(group, members, context)
+    return _as_score(members, found, context, _enough(group, members, found, context))
 
 
-async def foresee_score(group: GroupView, bench: JudgeContext) -> None:
-    """Go as far as scoring a group goes without an answer of the judge; its judges raise NotAsked.
+async def foresee_score(group: GroupView, context: JudgeContext) -> None:
+    """Go through scoring a group without any answer of the judge; its judges raise RequestNotSent.
 
-    Raises CannotJudge and JudgeFailed where that can be told by now.
+    Raises JudgeUnavailable and JudgeFailed if they are foreseeable.
     """
-    bench = bench.of(group)
+    context = context.of(group)
     members = judged_members(group)
-    _enough(group, members, await _found(group, members, bench), bench, hoped=True)
+    _enough(group, members, await _found(group, members, context), context, hoped=True)
 
 
 def _enough(
     group: GroupView,
     members: Sequence[TrajectoryView],
     found: Mapping[str, KindResult],
-    bench: JudgeContext,
+    context: JudgeContext,
     *,
     hoped: bool = False,
 ) -> RewardParts:
-    """What the rewards are made of, if enough members have one; `hoped`: as in `_made`."""
-    made = _made(members, found, bench.settings, hoped=hoped)
+    """The composition of the rewards, if enough members have one; `hoped`: as in `_made`."""
+    made = _made(members, found, context.settings, hoped=hoped)
     rewarded = [member for member in members if member.id not in made.lacking]
     if made.waits or (len(rewarded) < _fewest(group, members) and not _measured_somehow(members, found)):
-        raise _too_few(members, found, bench, made)
+        raise _too_few(members, found, context, made)
     return made
 
 
-async def _found(group: GroupView, members: Sequence[TrajectoryView], bench: JudgeContext) -> dict[str, KindResult]:
-    """Each reward's parts; without those of a judge that is not asked, who is taken to have said something."""
+async def _found(group: GroupView, members: Sequence[TrajectoryView], context: JudgeContext) -> dict[str, KindResult]:
+    """Each reward's parts, without those of a judge that is not asked, which are assumed to succeed."""
     fewest = _fewest(group, members)
     found: dict[str, KindResult] = {}
-    for reward in sorted(bench.settings.in_force(), key=lambda r: list(REWARDS).index(r.kind)):
-        so_far = _made(members, found, bench.settings, hoped=True)
+    for reward in sorted(context.settings.in_force(), key=lambda r: list(REWARDS).index(r.kind)):
+        so_far = _made(members, found, context.settings, hoped=True)
         everybody = so_far.waits or _measured(members)
         able = [member for member in members if everybody or member.id not in so_far.lacking]
-        if len(able) < fewest or (so_far.waits and _compares(reward)):  # nobody is paid for what cannot be scored yet
-            raise _too_few(members, found, bench, so_far)
+        if len(able) < fewest or (so_far.waits and _compares(reward)):  # no judge is paid for what cannot be scored yet
+            raise _too_few(members, found, context, so_far)
         with suppress(RequestNotSent):
-            found[reward.name] = await _part_of(reward, group, able, bench)
+            found[reward.name] = await _part_of(reward, group, able, context)
     return found
 
 
 async def _part_of(
-    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], bench: JudgeContext
+    reward: RewardSettings, group: GroupView, members: Sequence[TrajectoryView], context: JudgeContext
 ) -> KindResult:
-    """One part for each member, as far as there is one. A part that may leave the group does so where it fails."""
+    """One part for each member, as far as there is one. A part that may be dropped is dropped if it fails."""
     try:
-        judged = await REWARDS[reward.kind](reward, group, members, bench)
-    except PartsMissing:  # somebody waits for it
+        judged = await REWARDS[reward.kind](reward, group, members, context)
+    except PartsMissing:  # it may still come
         raise
     except JudgeFailed as e:
-        if bench.settings.when_missing(reward) != "drop_part":
+        if context.settings.when_missing(reward) != "drop_part":
             raise
         return KindResult({member.id: RewardPart(None, str(e), of_run=False) for member in members}, failed=e)
     return replace(judged, parts={id_: clip_to_range(reward, part) for id_, part in judged.parts.items()})
@@ -123,7 +123,7 @@ def judged_members(group: GroupView) -> list[TrajectoryView]:
     """The members that are judged.
 
     Raises:
-        CannotJudge: they are too few.
+        JudgeUnavailable: there are too few.
     """
     members = [m for m in group.members if is_usable(m.state, m.purpose, m.selection) and m.messages]
     if len(members) < _fewest(group, members):
@@ -136,14 +136,14 @@ def judged_members(group: GroupView) -> list[TrajectoryView]:
 
 
 def assume_ended(group: GroupView) -> GroupView:
-    """A group as it would be judged if all its runs ended now."""
+    """A group as it would be judged if all its trajectories ended now."""
     over = TrajectoryState.COMPLETED
     members = [replace(m, state=over) if m.state is TrajectoryState.OPEN else m for m in group.members]
     return replace(group, members=members)
 
 
 def is_comparison_only(rewards: Sequence[RewardSettings]) -> bool:
-    """Whether nothing of a recipe can say anything about a trajectory by itself."""
+    """Whether no part of a recipe rates a trajectory by itself."""
     return bool(rewards) and all(_compares(reward) for reward in rewards if reward.weight > 0)
 
 
@@ -156,7 +156,7 @@ def _measured(members: Sequence[TrajectoryView]) -> bool:
 
 
 def _fewest(group: GroupView, members: Sequence[TrajectoryView]) -> int:
-    """How many members must have a reward."""
+    """The number of members that need a reward."""
     enough = is_one_enough(group.baseline, group.campaign_id) or (members and _measured(members))
     return 1 if enough else 2
 
@@ -164,7 +164,7 @@ def _fewest(group: GroupView, members: Sequence[TrajectoryView]) -> int:
 def _made(
     members: Sequence[TrajectoryView], found: Mapping[str, KindResult], settings: JudgeSettings, *, hoped: bool = False
 ) -> RewardParts:
-    """What the rewards are made of; `hoped`: what was not asked for yet is taken to be there."""
+    """The composition of the rewards; `hoped`: parts not requested yet are assumed to be there."""
     ids = [member.id for member in members]
     there = dict.fromkeys(ids, RewardPart(0.0))
     unasked = [reward.name for reward in settings.in_force() if hoped and reward.name not in found]
@@ -181,9 +181,9 @@ def _measured_somehow(members: Sequence[TrajectoryView], found: Mapping[str, Kin
 
 
 def _too_few(
-    members: Sequence[TrajectoryView], found: Mapping[str, KindResult], bench: JudgeContext, made: RewardParts
+    members: Sequence[TrajectoryView], found: Mapping[str, KindResult], context: JudgeContext, made: RewardParts
 ) -> JudgeUnavailable | JudgeFailed:
-    scores = [reward for reward in bench.settings.in_force() if reward.effect == "score"]
+    scores = [reward for reward in context.settings.in_force() if reward.effect == "score"]
     if len(members) == 1 and is_comparison_only(scores):
         return JudgeUnavailable(NEEDS_TWO, NEEDS_TWO_WHY)
     failed = next((judged.failed for judged in found.values() if judged.failed), None)
@@ -199,18 +199,18 @@ def _too_few(
 
 
 def _as_score(
-    members: Sequence[TrajectoryView], found: Mapping[str, KindResult], bench: JudgeContext, made: RewardParts
+    members: Sequence[TrajectoryView], found: Mapping[str, KindResult], context: JudgeContext, made: RewardParts
 ) -> GroupScore:
     prompt, ruling = _ruling(found)
     compared = _compared(found)
     spent = _spent(found)
     combined = combine_parts([member.id for member in members], _parts(found), made)
-    rows = (row for reward in bench.settings.in_force() for row in _rows(reward, found[reward.name], made))
+    rows = (row for reward in context.settings.in_force() for row in _rows(reward, found[reward.name], made))
     new = NewScore(
-        recipe_hash=recipe_hash(bench.settings, *(judged.code for judged in found.values())),
+        recipe_hash=recipe_hash(context.settings, *(judged.code for judged in found.values())),
         absolute=_absolute(made, found, combined) and not is_one_step(members),
         parts=[*_reward_rows(combined), *rows],
-        judge_model=_judged_by(bench.settings, found),
+        judge_model=_judged_by(context.settings, found),
         judge_version=ruling.version if ruling else None,
         prompt_hash=prompt.hash if prompt else None,
         order_seed=prompt.seed if prompt else None,
@@ -227,16 +227,16 @@ def _as_score(
         disputed=compared.disputed if any(_compares(reward) for reward in made.counting) else None,
         replies=[_reply(one) for one in compared.said],
     )
-    return GroupScore(new, combined, prompt, ruling, bench.recipe, compared.chosen)
+    return GroupScore(new, combined, prompt, ruling, context.recipe, compared.chosen)
 
 
 def _absolute(made: RewardParts, found: Mapping[str, KindResult], combined: Mapping[str, RewardPart]) -> bool:
-    """Whether the rewards hold outside the group: no ranking is in them, no part left, no veto looked at the others.
+    """Whether the rewards are valid outside the group: no ranking, no dropped part, no veto that used other members.
 
-    What one step earned says nothing beside what whole runs did.
+    The reward of a single step is not comparable with those of whole trajectories.
     """
     by_others = any(
-        (part.value or 0.0) > 0 and (combined[id_].value or 0.0) < 0  # below 0 it is another run's reward
+        (part.value or 0.0) > 0 and (combined[id_].value or 0.0) < 0  # below 0 it is another trajectory's reward
         for reward in made.counting
         if reward.effect == "veto"
         for id_, part in found[reward.name].parts.items()
@@ -245,7 +245,7 @@ def _absolute(made: RewardParts, found: Mapping[str, KindResult], combined: Mapp
 
 
 def _spent(found: Mapping[str, KindResult]) -> JudgeUsage:
-    """What was paid, also to a judge of whom nothing came."""
+    """The total cost, including judges without a result."""
     paid = [judged.ruling.spent for judged in found.values() if judged.ruling]
     paid += [judged.failed.spent for judged in found.values() if judged.failed]
     return sum(paid, JudgeUsage())
@@ -256,24 +256,24 @@ def _ruling(found: Mapping[str, KindResult]) -> tuple[GroupPrompt | None, GroupR
 
 
 def _compared(found: Mapping[str, KindResult]) -> KindResult:
-    """What came of comparing the group; nothing, where nobody did."""
+    """The result of comparing the group; empty if there was none."""
     return next((judged for judged in found.values() if judged.prompt), KindResult({}))
 
 
 def _judged_by(settings: JudgeSettings, found: Mapping[str, KindResult]) -> str | None:
-    """The models that had a part in the score: whom RULER asks, and the one that a rubric asks."""
+    """The models that took part in the score: RULER's, and a rubric's."""
     models = [settings.ranked_by for judged in found.values() if judged.ruling and judged.prompt]
     models += [settings.model for judged in found.values() if judged.ruling and not judged.prompt]
     return " + ".join(dict.fromkeys(models)) or None
 
 
 def _asked(prompt: GroupPrompt) -> JudgePrompt:
-    """One request of several about the group."""
+    """One of several requests about the group."""
     return JudgePrompt(None, prompt.messages, prompt.turn.number, prompt.words)
 
 
 def _reply(said: PanelReply) -> NewReply:
-    """One request of several as it is stored."""
+    """One of several replies as it is stored."""
     ruling, spent = said.ruling, said.spent
     return NewReply(
         number=said.prompt.turn.number,
@@ -304,7 +304,7 @@ def _reward_rows(combined: Mapping[str, RewardPart]) -> Iterator[NewPart]:
 
 
 def _rows(reward: RewardSettings, judged: KindResult, made: RewardParts) -> Iterator[NewPart]:
-    """A reward's parts and what was given beside them. The weight of what left the group is 0; a veto has none."""
+    """A reward's parts and their extra values. A part dropped from the group has the weight 0; a veto has none."""
     sign = {"score": 1.0, "penalty": -1.0, "veto": None}[reward.effect]
     weight = sign if sign is None else sign * reward.weight * (reward.name not in made.left)
     for id_, part in judged.parts.items():

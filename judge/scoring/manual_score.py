@@ -1,7 +1,7 @@
-"""One group scored because a person asked.
+"""Score one group at a person's request (`hone score ID`).
 
-Owns: which group is meant, whether it may be scored now, and making the score its current one. Refuses: how a group is
-scored (`judge.scoring.group_score`), showing it (`judge.commands.score_view`).
+Owns: which group is meant, whether it may be scored now, and making the score its current one. Refuses: scoring
+(`judge.scoring.group_score`) and the output (`judge.commands.score_view`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from judge.errors import JudgeUnavailable
 from judge.scoring.cross_check import assign_judge
 from judge.scoring.group_score import GroupScore, assume_ended, score_group
-from judge.scoring.setup import open_bench
+from judge.scoring.setup import open_judge_context
 from judge.settings import JudgeSettings
 from recorder.errors import Conflict
 from recorder.queue import claims
@@ -30,22 +30,22 @@ from recorder.views.trajectories.transcripts import load_group
 async def score_one(
     project: Project, settings: JudgeSettings, group: str, *, lease_s: float, save: bool, again: bool
 ) -> tuple[GroupView, GroupScore]:
-    """Score a group by its internal or external id; with `save` the score becomes its current one.
+    """Score a group by its id or external id; with `save` the score becomes its current one.
 
-    With `again` its judge is asked in spite of what it said before, and it is saved also where it was left out because
-    of a version that was trained on it: it may be trained on anew.
+    With `again`, the judge is asked although a stored reply exists, and the score is saved even if the group was
+    excluded because its version was rejected: it may be trained on again.
 
-    Raises JudgeError, NotFound, and Conflict where it is still open, or is to be saved and cannot be claimed.
+    Raises JudgeError, NotFound, and Conflict if the group is open, or is to be saved and cannot be claimed.
     """
     found = await load_group(project.store, await _named(project, group))
     if open_ := open_group_note(found):
         raise Conflict(f"{open_} `hone score --open {found.id}` judges it as it is, `hone close {found.id}` closes it.")
-    async with open_bench(settings, project, keep=save, again=again) as bench:
-        scored = await score_group(found, (await assign_judge(project.store, found, bench)).scores)
+    async with open_judge_context(settings, project, keep=save, again=again) as context:
+        scored = await score_group(found, (await assign_judge(project.store, found, context)).scores)
     if save and not await make_current(project.store, found.id, scored.new, lease_s, again=again):
         raise Conflict(
-            f"group {found.id} cannot be given a score: it is not ready, unscored or scored, or somebody works on it. "
-            "Nothing was saved. One that was left out for its version takes --again."
+            f"group {found.id} cannot be given a score: it is not ready, unscored or scored, or another process works "
+            "on it. Nothing was saved. If it was excluded because its version was rejected, add --again."
         )
     return found, scored
 
@@ -53,16 +53,16 @@ async def score_one(
 async def score_open(
     project: Project, settings: JudgeSettings, group: str | None
 ) -> list[tuple[GroupView, GroupScore | str]]:
-    """Score an open group, or the newest of all that are, as if what still runs had ended now; nothing is written.
+    """Score an open group, or the newest open groups, as if their trajectories ended now; nothing is written.
 
-    Where one cannot be judged, the reason stands in its score's place. Raises NotFound, Conflict for a closed one.
+    If one cannot be judged, the reason takes the place of its score. Raises NotFound, and Conflict for a closed group.
     """
     judged: list[tuple[GroupView, GroupScore | str]] = []
-    async with open_bench(settings, project, keep=False) as bench:
+    async with open_judge_context(settings, project, keep=False) as context:
         for group_id in await _open_groups(project, group):
             found = await load_group(project.store, group_id)
             try:
-                by = await assign_judge(project.store, found, bench)
+                by = await assign_judge(project.store, found, context)
                 judged.append((found, await score_group(assume_ended(found), by.scores)))
             except JudgeUnavailable as e:
                 judged.append((found, str(e)))
@@ -70,9 +70,9 @@ async def score_open(
 
 
 async def make_current(store: Store, group_id: str, score: NewScore, lease_s: float, *, again: bool) -> bool:
-    """Make a score its group's current one; False, and nothing is written, where the group is not free.
+    """Make a score its group's current one; False, and nothing is written, if the group is not free.
 
-    `again`: also where it was left out because of its version.
+    `again`: also if it was excluded because its version was rejected.
     """
     # Claimed only now: a judge that fails must not cost the group the score it has.
     claim = await claims.claim_one_for_judging(
@@ -84,11 +84,15 @@ async def make_current(store: Store, group_id: str, score: NewScore, lease_s: fl
 
 
 def open_group_note(group: GroupView) -> str | None:
-    """That a group is still open, and what it waits for; None where it is not."""
+    """That a group is still open, and what it waits for; None if it is not open."""
     if group.state != GroupState.OPEN:
         return None
     running = sum(member.state == TrajectoryState.OPEN for member in group.members)
-    waits = f"{running} of its {len(group.members)} runs have not ended" if running else "more runs may join it"
+    waits = (
+        f"{running} of its {len(group.members)} trajectories have not ended"
+        if running
+        else "more trajectories may join it"
+    )
     return f"group {group.id} is still open: {waits}."
 
 

@@ -1,6 +1,6 @@
-"""What asking the judge would take, without asking: requests, and their size.
+"""Count the judge requests that scoring would make, and their size, without sending any.
 
-Owns: counting. Refuses: which groups would be scored (`judge.scoring.rescoring`), and every answer.
+Refuses: which groups would be scored (`judge.scoring.rescoring`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ CHARS_A_TOKEN = 4  # of English text and JSON, roughly: the judge's own tokenize
 
 @dataclass(slots=True)
 class RequestCount:
-    """Requests that would be sent, of which each may be answered with `max_tokens`.
+    """Requests that would be sent, each with an answer of up to `max_tokens`.
 
-    Those that repair a reply, or are sent again, are not foreseen.
+    Repairs and retries are not included.
     """
 
     max_tokens: int
@@ -26,16 +26,16 @@ class RequestCount:
 
     @property
     def tokens_in(self) -> int:
-        """About how many tokens their prompts are."""
+        """The estimated number of prompt tokens."""
         return self.characters // CHARS_A_TOKEN
 
     @property
     def most_tokens_out(self) -> int:
-        """How many tokens their answers are at most."""
+        """The maximum number of answer tokens."""
         return self.requests * self.max_tokens
 
     async def ask(self, messages: Messages) -> JudgeAnswer:
-        """Count a request. Raises NotAsked, always."""
+        """Count a request. Always raises RequestNotSent."""
         self.requests += 1
         self.characters += sum(len(message["content"]) for message in messages)
-        raise RequestNotSent("nobody is asked in a dry run")
+        raise RequestNotSent("a dry run sends no request")

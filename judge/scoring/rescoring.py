@@ -1,8 +1,8 @@
-"""Groups scored again under the recipe in force, side by side, and how the new scores compare with the old ones.
+"""Rescore groups under the current recipe, concurrently, and compare the new scores with the old ones.
 
-Owns: what becomes of each group (its new score is current, or history; it is passed over; it failed), and the tally.
-Refuses: which groups those are (`recorder.queue.judging.rescoring`), how one is scored (`judge.scoring.group_score`),
-telling (`judge.commands.score_view`). A group that fails keeps its state and its score.
+Owns: the outcome of each group (the new score is current or history; the group is skipped; it failed) and the tally.
+Refuses: which groups those are (`recorder.queue.judging.rescoring`), scoring (`judge.scoring.group_score`), and the
+output (`judge.commands.rescore_view`). A group that fails keeps its state and its score.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from recorder.views.trajectories.transcripts import load_group
 
 log = logging.getLogger(__name__)
 
-IN_HAND = "a judge has it in hand"
-CHANGED = "somebody took it, or it was left out, while it was judged"
+IN_HAND = "a judge is scoring it"
+CHANGED = "it was claimed or excluded while it was judged"
 DELETED = "it was deleted meanwhile"
 _WAITING: Final = (GroupState.READY, GroupState.UNSCORED)  # any running judge may take these
 
 
 @dataclass(frozen=True, slots=True)
 class RescoreOutcome:
-    """What became of one group. `current`: the score is its current one; `history`: it keeps the one it had."""
+    """The outcome of one group. `current`: the new score is its current one; `history`: it keeps its old one."""
 
     group_id: str
     done: Literal["current", "history", "passed", "failed"]
@@ -63,7 +63,7 @@ Tell = Callable[[RescoreOutcome], None]
 
 @dataclass(slots=True)
 class RescoreTally:
-    """What became of all of `groups`; `stopped`: not all were come to."""
+    """The outcomes of `groups`; `stopped`: not all were processed."""
 
     groups: int = 0
     stopped: bool = False
@@ -77,7 +77,7 @@ class RescoreTally:
 
     @contextmanager
     def until_stopped(self) -> Iterator[None]:
-        """Take being cut off (Ctrl-C) for the end: what was saved is saved, and is told."""
+        """Treat an interruption (Ctrl-C) as the end: what was saved stays saved and is reported."""
         try:
             yield
         except asyncio.CancelledError:
@@ -85,7 +85,7 @@ class RescoreTally:
 
     @property
     def over(self) -> int:
-        """How many groups are done with."""
+        """The number of processed groups."""
         return sum(map(len, self.done.values()))
 
     @property
@@ -95,11 +95,11 @@ class RescoreTally:
 
     @property
     def pairs(self) -> PairAgreement:
-        """Old against new, over all groups that had a score."""
+        """The agreement of old and new scores, over all groups that had a score."""
         return sum((one.pairs for one in self.scored if one.pairs), PairAgreement())
 
     def failed(self) -> dict[str, list[RescoreOutcome]]:
-        """The groups that failed, by reason, the commonest first."""
+        """The failed groups by reason, the most frequent first."""
         by_code: dict[str, list[RescoreOutcome]] = defaultdict(list)
         for one in self.done["failed"]:
             by_code[one.code].append(one)
@@ -108,17 +108,17 @@ class RescoreTally:
 
 async def choose_groups(
     project: Project,
-    bench: JudgeContext,
+    context: JudgeContext,
     *,
     campaign: str | None = None,
     alias: str | None = None,
     only_stale: bool = False,
     anew: bool = False,
 ) -> list[RescoreCandidate]:
-    """The groups that are meant: all, or a campaign's (by its name or id), or an alias's.
+    """The groups to rescore: all, or those of a campaign (by name or id) or an alias.
 
-    `only_stale`: those that were scored, and not by the recipe in force for them. `anew`: also those that were left out
-    for their version. Raises NotFound, FunctionsDown.
+    `only_stale`: only those scored by another recipe than the current one. `anew`: also those excluded because their
+    version was rejected. Raises NotFound, FunctionsDown.
     """
     alias_id = (await get_alias(project, alias)).id if alias is not None else None
     campaign_id = await _campaign(project, campaign) if campaign is not None else None
@@ -126,7 +126,7 @@ async def choose_groups(
     if not only_stale:
         return found
     scored = [one for one in found if one.recipe_hash is not None]
-    in_force = _CurrentRecipe(bench, await _checks(project.store, scored) if bench.rubrics else {})
+    in_force = _CurrentRecipe(context, await _checks(project.store, scored) if context.rubrics else {})
     return [one for one in scored if await in_force.differs(one)]
 
 
@@ -137,24 +137,24 @@ async def _checks(store: Store, groups: Sequence[RescoreCandidate]) -> dict[str,
 
 
 class _CurrentRecipe:
-    """The recipes in force for groups; each is looked at once. `checks`: functions in rubrics, by scenario."""
+    """The current recipes of groups, each computed once. `checks`: functions in rubrics, by scenario."""
 
-    def __init__(self, bench: JudgeContext, checks: Mapping[str, frozenset[str]]) -> None:
-        self._bench = bench
+    def __init__(self, context: JudgeContext, checks: Mapping[str, frozenset[str]]) -> None:
+        self._context = context
         self._checks = checks
         self._hashes: dict[tuple[str, str | None, frozenset[str]], set[str]] = {}
 
     async def differs(self, one: RescoreCandidate) -> bool:
-        """Whether a group was scored by another recipe than it would be now, by either judge. Raises FunctionsDown."""
+        """Whether a group was scored by another recipe than the current one, by either judge. Raises FunctionsDown."""
         try:
-            bench = self._bench.of(one)
-        except RecipeUnknown:  # it is told when it is to be scored
+            context = self._context.of(one)
+        except RecipeUnknown:  # reported when it is scored
             return True
         checks = self._checks.get(one.scenario_id or "", frozenset[str]())
-        key = bench.recipe, one.alias, checks
+        key = context.recipe, one.alias, checks
         if key not in self._hashes:
-            strong = self._bench.strong
-            by = [bench, *([strong.of(one)] if strong is not None else [])]
+            strong = self._context.strong
+            by = [context, *([strong.of(one)] if strong is not None else [])]
             self._hashes[key] = {await current_recipe(each, checks) for each in by}
         return one.recipe_hash not in self._hashes[key]
 
@@ -171,44 +171,44 @@ async def _campaign(project: Project, name: str) -> str:
 async def rescore_groups(
     store: Store,
     groups: Sequence[RescoreCandidate],
-    bench: JudgeContext,
+    context: JudgeContext,
     tell: Tell,
     *,
     at_once: int,
     lease_s: float,
     anew: bool = False,
 ) -> None:
-    """Score groups and save, `at_once` side by side. `anew`: also those left out for their version.
+    """Score groups and save, `at_once` concurrently. `anew`: also those excluded because of their version.
 
-    One that waits for any judge is taken before it is judged, so that nobody pays for it twice; what has a score is
-    taken when there is another, so that a judge that fails costs it nothing.
+    A group that waits for a judge is claimed before it is judged, so that nobody pays twice. A group with a score is
+    claimed once a new score exists, so that a failing judge does not cost it the old one.
 
-    Cut off in the middle, it leaves what was saved and told; a score that is being written is written to its end.
-    Raises StoreError, JudgeMisconfigured.
+    After an interruption, saved scores stay; a score that is being written is completed. Raises StoreError,
+    JudgeMisconfigured.
     """
 
     async def one(group: GroupView, of: RescoreCandidate) -> None:
         if group.state not in _WAITING:
-            scored = await score_group(group, (await assign_judge(store, group, bench)).scores)
+            scored = await score_group(group, (await assign_judge(store, group, context)).scores)
             await _to_its_end(_save(store, group, scored, tell, lease_s, anew))
             return
         async with _taken(store, group, lease_s) as claim:
             if claim is None:
                 tell(RescoreOutcome(group.id, "passed", why=IN_HAND))
                 return
-            scored = await score_group(group, (await assign_judge(store, group, bench)).scores)
+            scored = await score_group(group, (await assign_judge(store, group, context)).scores)
             await _to_its_end(_hand_in(store, claim, scored, tell))
 
     await _side_by_side(store, groups, one, tell, at_once)
 
 
 async def count_requests(
-    store: Store, groups: Sequence[RescoreCandidate], bench: JudgeContext, tell: Tell, *, at_once: int
+    store: Store, groups: Sequence[RescoreCandidate], context: JudgeContext, tell: Tell, *, at_once: int
 ) -> None:
-    """What `rescore_groups` would do, as far as can be told without the judge, who counts in `bench`."""
+    """Count what `rescore_groups` would request, as far as foreseeable; the judges in `context` count."""
 
     async def one(group: GroupView, of: RescoreCandidate) -> None:
-        await foresee_score(group, bench)
+        await foresee_score(group, context)
         tell(RescoreOutcome(group.id, "history" if group.state in KEEPING else "current"))
 
     await _side_by_side(store, groups, one, tell, at_once)
@@ -239,7 +239,7 @@ async def _side_by_side(
 async def _guarded(
     store: Store, of: RescoreCandidate, do: Callable[[GroupView, RescoreCandidate], Awaitable[None]]
 ) -> RescoreOutcome | None:
-    """Do it with one group; what kept it from being done, if anything did."""
+    """Process one group; return what prevented it, if anything did."""
     try:
         group = await load_group(store, of.id)
         if group.state is GroupState.JUDGING:
@@ -266,9 +266,9 @@ async def _guarded(
 
 @asynccontextmanager
 async def _taken(store: Store, group: GroupView, lease_s: float) -> AsyncIterator[GroupClaim | None]:
-    """A group that waits, held until the end of the block and put back as it was if it has no score then.
+    """A waiting group, claimed until the end of the block and put back unchanged if it has no score then.
 
-    None: it is not free, or is no more what it was.
+    None: it is not free, or has changed.
     """
     due_at = await claims.judging_due_at(store, group.id)
     claim = await claims.claim_one_for_judging(store, group.id, holder_name(), lease_s, free=(group.state,))
@@ -281,7 +281,7 @@ async def _taken(store: Store, group: GroupView, lease_s: float) -> AsyncIterato
     finally:
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)
-        with suppress(Conflict):  # it is scored, or somebody else's by now
+        with suppress(Conflict):  # it is scored, or claimed by another process
             await _to_its_end(_put_back(store, claim, group.state, due_at))
 
 
@@ -295,7 +295,7 @@ async def _put_back(store: Store, claim: GroupClaim, was: GroupState, due_at: fl
 async def _kept(store: Store, claim: GroupClaim, lease_s: float) -> None:
     while True:
         await asyncio.sleep(lease_s / RENEWALS_A_LEASE)
-        with suppress(StoreError):  # the next time, or it is told when the score is written
+        with suppress(StoreError):  # retried, or reported when the score is written
             await claims.renew_claim(store, claim, lease_s)
 
 
@@ -306,7 +306,7 @@ async def _hand_in(store: Store, claim: GroupClaim, scored: GroupScore, tell: Te
 
 
 def _became(group_id: str, scored: GroupScore, pairs: PairAgreement | None) -> RescoreOutcome:
-    """What becomes of a group that was free: it has the score, or waits for a person."""
+    """The outcome for a free group: it has the score, or waits for a person."""
     if scored.new.disputed is not None:
         return RescoreOutcome(group_id, "failed", DISPUTED, scored.new.disputed, _spent(scored))
     return RescoreOutcome(group_id, "current", spent=_spent(scored), pairs=pairs)
@@ -334,7 +334,7 @@ async def _save(store: Store, group: GroupView, scored: GroupScore, tell: Tell, 
 
 
 async def _to_its_end(writing: Awaitable[None]) -> None:
-    """Await it, and where that is cut off, its end nevertheless: half of it would leave a group in our hand."""
+    """Await it to its end even when cancelled: half a write would leave a group claimed."""
     task = asyncio.ensure_future(writing)
     try:
         await asyncio.shield(task)

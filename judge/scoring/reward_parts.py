@@ -1,15 +1,10 @@
-"""Of which parts the rewards of one group are made: of the same ones for every run, or the run has none.
+"""Combine the parts of a group's rewards: weights, penalties and vetoes; and the hash of the recipe. Pure.
 
-Owns: ranges, and what a missing part means: it leaves the whole group, or costs its run the reward, or the group waits.
-Refuses: the numbers (`judge.scoring.reward_parts`), where parts come from (`judge.rewards.kinds`). All pure.
+Owns: ranges, and the meaning of a missing part: it is dropped for the whole group, or costs its trajectory the reward,
+or the group waits. Refuses: where parts come from (`judge.rewards.kinds`).
 
-A check that fails on a run must never pay. If the others shared the weight of its part, the run would be compared with
-runs that were measured by more than it was, and one that crashes its check would gain what an honest failure loses.
-
-The rewards of one group out of their parts, and the hash of the recipe that makes them.
-
-Owns: weights, penalties, vetoes. Refuses: what a missing part means (`judge.scoring.reward_parts`), where parts come
-from (`judge.rewards.kinds`). All pure.
+All trajectories of a group are rewarded by the same parts. A check that fails on one trajectory must never pay: if the
+other parts took over its weight, a trajectory that crashes its check would gain what an honest failure loses.
 """
 
 from __future__ import annotations
@@ -25,15 +20,15 @@ from judge.llm import prompt
 from judge.rewards.part import RewardPart
 from judge.settings import LIMIT, JudgeSettings, Missing, RewardSettings
 
-Found = Mapping[str, Mapping[str, RewardPart]]  # part's name → trajectory id → part
+PartTable = Mapping[str, Mapping[str, RewardPart]]  # part's name → trajectory id → part
 
-_NOT_ASKED = RewardPart(None, "nobody asked for it")
+_NOT_ASKED = RewardPart(None, "it was not requested")
 _NOTHING = "no part of it applies"
 
 
 @dataclass(frozen=True, slots=True)
 class RewardParts:
-    """What the rewards of one group are made of, who has none, and why."""
+    """The parts behind a group's rewards, the trajectories without a reward, and why."""
 
     counting: Sequence[RewardSettings] = ()  # every reward of the group is made of these
     left: Mapping[str, str] = field(default_factory=dict)  # part → why it left the group
@@ -41,18 +36,18 @@ class RewardParts:
     waits: str | None = None  # what the whole group is held for
 
 
-def select_parts(runs: Sequence[str], found: Found, settings: JudgeSettings) -> RewardParts:
-    """The makeup of the rewards of `runs`, by their ids.
+def select_parts(runs: Sequence[str], found: PartTable, settings: JudgeSettings) -> RewardParts:
+    """Choose the parts that make the rewards of `runs` (trajectory ids).
 
-    A reward that `found` has no part of does not apply to this group (RULER, where there is nobody to compare with).
-    Where every part of the mean would leave, none does: then who lacks one has no reward.
+    A reward without any part in `found` does not apply to this group (RULER, in a group of one). If every part of the
+    mean would be dropped, none is: then a trajectory that lacks one has no reward.
     """
     applying = [reward for reward in settings.in_force() if reward.weight > 0 and found.get(reward.name)]
     if not any(reward.effect == "score" for reward in applying):
         return RewardParts(lacking=dict.fromkeys(runs, _NOTHING))
     gone = {reward.name: _gone(runs, found[reward.name]) for reward in applying}
     policy = {reward.name: settings.when_missing(reward) for reward in applying}
-    # Who lacks what stays has no reward. So it costs the others no part, and nobody waits for what it lacks besides.
+    # A trajectory that lacks a kept part has no reward. So its other gaps drop no part and are not waited for.
     out = _by_run({name: _excluding(gaps, policy[name]) for name, gaps in gone.items()})
     open_ = {name: {run: part for run, part in gaps.items() if run not in out} for name, gaps in gone.items()}
     leaving = [name for name in open_ if open_[name] and policy[name] == "drop_part"]
@@ -70,7 +65,7 @@ def select_parts(runs: Sequence[str], found: Found, settings: JudgeSettings) -> 
 
 
 def clip_to_range(reward: RewardSettings, part: RewardPart) -> RewardPart:
-    """The part; without its value where that lies outside the reward's range."""
+    """The part; without its value if that is outside the reward's range."""
     if part.value is None or reward.low <= part.value <= reward.high:
         return part
     outside = f"{part.value!r} is outside {reward.low:g} to {reward.high:g} (`low` and `high` of the reward)"
@@ -78,37 +73,37 @@ def clip_to_range(reward: RewardSettings, part: RewardPart) -> RewardPart:
 
 
 def _gone(runs: Sequence[str], parts: Mapping[str, RewardPart]) -> dict[str, RewardPart]:
-    """The runs that lack a part, and what is there in its place."""
+    """The trajectories that lack a part, with the reason."""
     there = {run: parts.get(run, _NOT_ASKED) for run in runs}
     return {run: part for run, part in there.items() if part.value is None}
 
 
 def _excluding(gaps: Mapping[str, RewardPart], policy: Missing) -> dict[str, RewardPart]:
-    """Those of a part's gaps that cost the run its reward, whatever becomes of the group."""
+    """The gaps that cost a trajectory its reward, whatever becomes of the group."""
     return {run: part for run, part in gaps.items() if policy == "exclude" or (policy == "drop_part" and part.of_run)}
 
 
-def _by_run(gone: Found) -> dict[str, dict[str, RewardPart]]:
-    """What each run lacks, by part."""
+def _by_run(gone: PartTable) -> dict[str, dict[str, RewardPart]]:
+    """The missing parts of each trajectory."""
     runs = dict.fromkeys(run for lacks in gone.values() for run in lacks)
     return {run: {name: lacks[run] for name, lacks in gone.items() if run in lacks} for run in runs}
 
 
 def _told(lacks: Mapping[str, RewardPart]) -> str:
-    """Why a run has no reward; that it was then not asked for the rest is nothing new."""
+    """Why a trajectory has no reward; parts that were not requested because of that are not listed."""
     asked = {name: part for name, part in lacks.items() if part is not _NOT_ASKED} or lacks
     return "; ".join(f"{name}: {part.explanation}" for name, part in asked.items())
 
 
-UNASKED: Final = "nobody was asked: it ties the group, and no mean over runs counts it"
+UNASKED: Final = "no judge was asked: it ties the group, and no mean over trajectories includes it"
 
 
-def combine_parts(runs: Sequence[str], found: Found, made: RewardParts) -> dict[str, RewardPart]:
-    """The reward of each run: the weighted mean of its parts, less its penalties; a vetoed one stands below the others.
+def combine_parts(runs: Sequence[str], found: PartTable, made: RewardParts) -> dict[str, RewardPart]:
+    """The reward of each trajectory: the weighted mean of its parts minus its penalties; vetoed ones rank last.
 
-    Every reward is finite, and within ±`LIMIT`. A vetoed run's is 0, or the lowest that was not vetoed where that is
-    lower: a veto never pays, whatever the others lost by penalties. A reward that holds a part that nobody was asked
-    for says so.
+    Every reward is finite and within ±`LIMIT`. The reward of a vetoed trajectory is 0, or the lowest reward that was
+    not vetoed if that is lower: a veto never pays, whatever the penalties of others. A reward with a part that no judge
+    was asked for says so.
     """
     own = {run: {r.name: found[r.name][run] for r in made.counting} for run in runs if run not in made.lacking}
     rewards = {run: _reward(parts, made.counting) for run, parts in own.items()}
@@ -128,7 +123,7 @@ def _also(part: RewardPart, why: str) -> str:
 
 
 def _reward(parts: Mapping[str, RewardPart], counting: Sequence[RewardSettings]) -> float:
-    """The mean of a run's scores by weight, less its penalties."""
+    """The weighted mean of a trajectory's scores, minus its penalties."""
     scores = [(r.weight, _value(parts[r.name])) for r in counting if r.effect == "score"]
     heaviest = max(weight for weight, _ in scores)
     shares = [weight / heaviest for weight, _ in scores]  # so no sum of weights overflows
@@ -140,7 +135,7 @@ def _reward(parts: Mapping[str, RewardPart], counting: Sequence[RewardSettings])
 
 
 def _veto(parts: Mapping[str, RewardPart], counting: Sequence[RewardSettings]) -> str | None:
-    """By what a run is vetoed, if it is."""
+    """The vetoes of a trajectory, if any."""
     vetoing = [r.name for r in counting if r.effect == "veto" and _value(parts[r.name]) > 0]
     reasons = (f"{name}: {parts[name].explanation}" if parts[name].explanation else name for name in vetoing)
     return f"vetoed by {'; '.join(reasons)}" if vetoing else None
@@ -152,9 +147,9 @@ def _value(part: RewardPart) -> float:
 
 
 def recipe_hash(settings: JudgeSettings, *codes: str) -> str:
-    """What a reward depends on beside the trajectories: scores under one recipe may be compared.
+    """A hash of all that a reward depends on beside the trajectories: scores with one hash are comparable.
 
-    `codes`: the hashes of the user's code, where there is any: of the reward functions, then of a rubric's checks.
+    `codes`: the hashes of the user's code, if any: of the reward functions, then of a rubric's checks.
     """
     recipe: dict[str, object] = {
         "rewards": [reward.model_dump(exclude={"missing"}) for reward in settings.in_force()],

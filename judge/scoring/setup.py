@@ -1,15 +1,8 @@
-"""Replies of the judge that are at hand: those in the store, and those that did not get there yet.
+"""Build what scoring needs from the settings: judge models, function processes, and stored replies.
 
-Owns: which reply answers a prompt under the recipe in force, and remembering what was paid for and not written yet.
-Refuses: reading replies (`judge.llm.reply_reader`), writing scores (`judge.scoring.worker`).
-
-Setting up what scoring needs, from the settings: the judge model, the processes of reward functions, replies.
-
-Owns: opening and closing them, and refusing settings under which nobody could judge. Refuses: scoring.
-
-A recipe without what people say in it, and without a second judge: what a judge, or code, finds by itself.
-
-Owns: which parts are left. Refuses: trying and comparing them (`judge.adversarial`, `judge.calibration`).
+Owns: opening and closing them, rejecting settings without any judge, finding a stored reply for a prompt under the
+current recipe, remembering replies that are paid for and not written yet, and a recipe without human feedback. Refuses:
+reading replies (`judge.llm.reply_reader`), scoring (`judge.scoring.group_score`), writing (`judge.scoring.worker`).
 """
 
 from __future__ import annotations
@@ -42,11 +35,11 @@ from recorder.queue.judging import scores
 from recorder.queue.judging.scores import StoredScore
 from recorder.store.database import Project
 
-KEPT: Final = 256  # more than a worker has in hand; of some kilobytes each
+KEPT: Final = 256  # more than a worker scores at once; some kilobytes each
 
 
 class CachedReplies(ReplyStore):
-    """What one bench can do without asking again."""
+    """The stored replies that one judge context can reuse."""
 
     def __init__(self, project: Project, settings: JudgeSettings, functions: FunctionPool | None) -> None:
         self._project = project
@@ -55,13 +48,13 @@ class CachedReplies(ReplyStore):
         self._unwritten: Lru[tuple[str, str], StoredReplies] = Lru(KEPT)
 
     async def known(self, prompt_hash: str, checks: str) -> StoredReplies | None:
-        """Those of the newest score in the store, else of this process."""
+        """Those of the newest score in the store, else those of this process."""
         recipe = self._recipe(checks)
         stored = _at_hand(await scores.find_cached_score(self._project, recipe, prompt_hash))
         return stored or self._unwritten.get((recipe, prompt_hash))
 
     async def keep(self, prompt: GroupPrompt, ruling: GroupRuling, checks: str) -> None:
-        """Until the score is in the store: it may be refused there, or dropped with a lease that ran out."""
+        """Keep a reply until its score is stored: the write may be refused, or dropped with an expired lease."""
         if ruling.reply is None:
             return
         key = (self._recipe(checks), prompt.hash)
@@ -77,7 +70,7 @@ class CachedReplies(ReplyStore):
 
 
 def _at_hand(score: StoredScore | None) -> StoredReplies | None:
-    """The replies that a score was made of; None: it has none any more."""
+    """The replies behind a score; None: it has none any more."""
     if score is None or score.order_seed is None:
         return None
     found = {one.number: StoredReply(one.reply, one.judge_version) for one in score.replies if one.reply is not None}
@@ -87,10 +80,10 @@ def _at_hand(score: StoredScore | None) -> StoredReplies | None:
 
 
 def check_settings(settings: JudgeSettings) -> None:
-    """Raise JudgeMisconfigured where nobody could judge, or a part of a recipe's reward cannot be found out."""
+    """Raise JudgeMisconfigured if there is no judge, or a part of a recipe's reward cannot be computed."""
     if not settings.in_force() and not settings.recipes:
         raise JudgeMisconfigured(
-            "nobody judges: set judge.model to a LiteLLM name (HONE_JUDGE__MODEL=openai/…, with its key in "
+            "no judge is set: set judge.model to a LiteLLM name (HONE_JUDGE__MODEL=openai/…, with its key in "
             "HONE_JUDGE__API_KEY or the provider's own variable), or name reward functions in [[judge.rewards]]"
         )
     _check_rewards("judge", settings)
@@ -104,7 +97,7 @@ def check_settings(settings: JudgeSettings) -> None:
 
 
 def describe_parts(recipe: JudgeSettings) -> str:
-    """What a recipe's reward is made of, as people are told."""
+    """The parts of a recipe's reward, for people."""
     return ", ".join(f"{reward.name} x {reward.weight:g}" for reward in recipe.in_force())
 
 
@@ -112,15 +105,15 @@ def _check_rewards(at: str, recipe: JudgeSettings) -> None:
     for number, reward in enumerate(recipe.in_force()):
         if reward.kind == "ruler" and not recipe.members:  # a rubric's criteria may all be decided by code
             raise JudgeMisconfigured(
-                f"{at}.rewards holds RULER but no model judges: set judge.model, or name a [[judge.panel]], or take "
-                "that reward out"
+                f"{at}.rewards has RULER but no judge model: set judge.model, name a [[judge.panel]], or remove "
+                "that reward"
             )
         if reward.rule is not None and (why := value_error(reward.rule, reward.value)):
             raise JudgeMisconfigured(f"{at}.rewards[{number}].value of the rule {reward.rule!r} {why}")
 
 
 @asynccontextmanager
-async def open_bench(
+async def open_judge_context(
     settings: JudgeSettings,
     project: Project,
     *,
@@ -129,13 +122,13 @@ async def open_bench(
     ask: Ask | None = None,
     bases: BaseEndpoints | None = None,
 ) -> AsyncIterator[JudgeContext]:
-    """What scoring needs, until the end of the block; with `keep` false scoring itself writes nothing.
+    """The judge context, until the end of the block; with `keep` false scoring itself writes nothing.
 
-    All recipes have one judge model or panel, and each judge one pace. Those with the same reward functions share
-    their processes; others do not: code that one recipe does not ask is no part of it, and cannot keep it from judging.
+    All recipes share one judge model or panel, and each judge one rate limit. Recipes with the same reward functions
+    share their processes; others do not, so that code of another recipe cannot prevent judging.
 
-    `again`: the judge is asked in spite of what it said before. `ask`: who is asked in place of the settings' judge.
-    `bases`: where the judge `base` is found, if not by this store.
+    `again`: ask the judge although a stored reply exists. `ask` replaces the configured judge. `bases`: where to find
+    the judge `base`, if not by this store.
 
     Raises JudgeMisconfigured.
     """
@@ -148,10 +141,10 @@ async def open_bench(
         stack.push_async_callback(code.close)
         shared = _SharedParts(project, _JudgeModels(settings, ask, bases), code, _FunctionPools(stack), keep)
         if ask is None and _asks_a_model(settings):
-            await asyncio.to_thread(litellm_edge.load_litellm)  # it takes seconds: not while a group is in hand
+            await asyncio.to_thread(litellm_edge.load_litellm)  # it takes seconds: not while a group is claimed
             stack.push_async_callback(litellm_edge.close_litellm)
-        cheap, strong = shared.benches(settings), settings.by_strong()
-        made = replace(cheap, strong=shared.benches(strong)) if strong is not None else cheap
+        cheap, strong = shared.contexts(settings), settings.by_strong()
+        made = replace(cheap, strong=shared.contexts(strong)) if strong is not None else cheap
         yield made.afresh() if again else made
 
 
@@ -167,7 +160,7 @@ def _all_rewards(settings: JudgeSettings) -> list[RewardSettings]:
 
 @dataclass(frozen=True, slots=True)
 class _SharedParts:
-    """What the benches of all recipes, of all aliases and of both judges are made of."""
+    """What the contexts of all recipes, aliases and both judges share."""
 
     project: Project
     asking: _JudgeModels
@@ -175,10 +168,10 @@ class _SharedParts:
     pools: _FunctionPools
     keep: bool
 
-    def benches(self, settings: JudgeSettings) -> JudgeContext:
-        """The bench of the default recipe, and beside it those of the others.
+    def contexts(self, settings: JudgeSettings) -> JudgeContext:
+        """The context of the default recipe, with those of the others.
 
-        Where an alias's base is asked, each alias has benches of its own, made when it is first judged.
+        If an alias's base judges, each alias has contexts of its own, made when it is first judged.
         """
         made = self._of_alias(settings, None)
         if not settings.asks_base:
@@ -200,13 +193,13 @@ class _SharedParts:
             rubrics = self._rubrics(settings, alias, rewards)
         named = settings.of_alias(alias)
 
-        def bench(name: str) -> JudgeContext:
+        def context_of(name: str) -> JudgeContext:
             recipe = named.by_recipe(name)
             functions = self.pools.of(recipe)
             replies = CachedReplies(self.project, recipe, functions)
             return JudgeContext(recipe, judges, functions, replies, rubrics, name)
 
-        return replace(bench(DEFAULT), others={name: bench(name) for name in settings.recipes})
+        return replace(context_of(DEFAULT), others={name: context_of(name) for name in settings.recipes})
 
     def _rubrics(self, settings: JudgeSettings, alias: str | None, rewards: Sequence[RewardSettings]) -> RubricJudge:
         quoting = {reward.evidence for reward in rewards if reward.kind == "rubric" and settings.model}
@@ -216,9 +209,9 @@ class _SharedParts:
 
 
 class _JudgeModels:
-    """Judge models, asked for replies of several forms; as many requests are open at a time as the settings say.
+    """Judge models for several reply formats; the number of open requests follows the settings.
 
-    `instead`: who is asked in their place.
+    `instead` replaces them.
     """
 
     def __init__(self, settings: JudgeSettings, instead: Ask | None, bases: BaseEndpoints) -> None:
@@ -227,7 +220,7 @@ class _JudgeModels:
         self._room = asyncio.Semaphore(settings.concurrency)
 
     def panel(self, settings: JudgeSettings, alias: str | None) -> list[PanelJudge]:
-        """Who is asked for RULER."""
+        """The judges for RULER."""
         form = reply_format_of(settings.subscores)
         asked = zip(settings.of_alias(alias).members, settings.members, strict=True)
         return [
@@ -236,7 +229,7 @@ class _JudgeModels:
         ]
 
     def by(self, reply_format: Mapping[str, Any], judge: JudgeSettings, alias: str | None) -> Ask:
-        """How to ask a judge for replies of a form."""
+        """How to ask a judge for replies of a format."""
         if self._instead is not None:
             return self._instead
         if judge.model == BASE:
@@ -260,21 +253,21 @@ class _FunctionPools:
         return self._pools.get(functions)
 
 
-async def current_recipe(bench: JudgeContext, checks: frozenset[str]) -> str:
-    """The hash of the recipe that `bench`, which is one recipe's, scores by now. Raises FunctionsDown.
+async def current_recipe(context: JudgeContext, checks: frozenset[str]) -> str:
+    """The hash of the recipe that `context` (of one recipe) scores by now. Raises FunctionsDown.
 
-    `checks`: the functions that a rubric names; its code is of the recipe where that has a rubric.
+    `checks`: the functions that a rubric names; their code is part of a recipe with a rubric.
     """
-    by_rubric = bench.rubrics and any(reward.kind == "rubric" for reward in bench.settings.in_force())
+    by_rubric = context.rubrics and any(reward.kind == "rubric" for reward in context.settings.in_force())
     return recipe_hash(
-        bench.settings,
-        await bench.functions.code() if bench.functions else "",
-        await bench.rubrics.code(checks) if bench.rubrics and by_rubric else "",
+        context.settings,
+        await context.functions.code() if context.functions else "",
+        await context.rubrics.code(checks) if context.rubrics and by_rubric else "",
     )
 
 
 def _in_turn(ask: Ask, room: asyncio.Semaphore) -> Ask:
-    """Asking as far as there is room: a group with rubrics asks once a run, and groups are scored side by side."""
+    """Ask when there is room: rubrics make one request a trajectory, and groups are scored concurrently."""
 
     async def asked(messages: Messages) -> JudgeAnswer:
         async with room:
@@ -284,10 +277,10 @@ def _in_turn(ask: Ask, room: asyncio.Semaphore) -> Ask:
 
 
 def without_people(settings: JudgeSettings, name: str) -> JudgeSettings:
-    """The settings of one recipe, as if it were the only one, without its feedback.
+    """The settings of one recipe, as if it were the only one, without human feedback.
 
     Raises:
-        JudgeMisconfigured: there is no recipe of that name, or people's feedback is all there is to it.
+        JudgeMisconfigured: there is no recipe of that name, or it consists of human feedback only.
     """
     if name not in settings.known_recipes():
         raise JudgeMisconfigured(f"there is no recipe {name!r:.80}: known are {', '.join(settings.known_recipes())}")
@@ -296,6 +289,6 @@ def without_people(settings: JudgeSettings, name: str) -> JudgeSettings:
     if not rewards:
         raise JudgeMisconfigured(
             f"the recipe {name!r} has nothing that can be tried: set judge.model, or name functions, rules or a rubric "
-            "in its rewards (feedback is what people say)"
+            "in its rewards (feedback comes from people)"
         )
     return recipe.model_copy(update={"rewards": rewards, "recipes": {}, "strong": None})

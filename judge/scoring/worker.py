@@ -1,13 +1,9 @@
-"""Whether the judge may go on with what comes from live traffic: `[learn]`'s budgets and hours.
+"""The judge worker: claims groups that are ready, scores them concurrently, and writes the results.
 
-Owns: saying once what holds it back. Refuses: what that is (`recorder.queue.training.budgets`), the rule
-(`recorder.queue.training.budgets`).
-
-The judge worker: takes groups that are ready, scores them side by side, writes what came of it.
-
-Owns: claims and their renewal, backoff, stopping cleanly. It shows in the store that it is there, and sweeps. Refuses:
-how a group is scored (`judge.scoring.group_score`). A group that cannot be scored is never given a reward: it is
-unscored with the reason and tried again later, or left out with the reason; so is one whose score cannot be written.
+Owns: claims and their renewal, backoff, a clean stop, its heartbeat in the store, the sweep, and logging once when a
+budget or `learn.hours` holds judging back. Refuses: scoring (`judge.scoring.group_score`) and the budgets' rules
+(`recorder.queue.training.budgets`). A group that cannot be scored, or whose score cannot be written, never gets a
+reward: it is unscored with a reason and tried again later, or excluded with a reason.
 """
 
 from __future__ import annotations
@@ -48,7 +44,7 @@ log = logging.getLogger(__name__)
 
 
 class JudgeBudget:
-    """What one judge may still do."""
+    """The budget and hours of one judge."""
 
     def __init__(self, project: Project, learn: LearnSettings) -> None:
         self._project = project
@@ -56,7 +52,7 @@ class JudgeBudget:
         self._why: str | None = None
 
     async def held(self) -> BudgetHold | None:
-        """What keeps the judge from live groups now, told when it begins and when it ends. None: nothing does."""
+        """What holds judging of live groups back now, logged when it begins and ends. None: nothing does."""
         held = await budgets.judging_hold(self._project, self._learn)
         why = held.why if held else None
         if why != self._why:
@@ -69,14 +65,14 @@ RENEWALS_A_LEASE = 3
 HICCUP_S = 1.0  # pause after the store refused something
 WRITES_A_TRY = 60  # a score that the store takes no better by then may be what is wrong: its group waits for longer
 _MOST_DOUBLINGS = 20
-_LATE_S = 60.0  # a group may be seen as ready this much later than it says: its transaction ended then
+_LATE_S = 60.0  # a group may appear this long after its timestamp, when its transaction ended
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class _ScoredGroup:
-    """A group with its score, and who else may be asked about it."""
+    """A group with its score, and the judge for its cross-check."""
 
     group: GroupView
     seat: JudgeAssignment
@@ -84,31 +80,31 @@ class _ScoredGroup:
 
 
 class JudgeWorker:
-    """One judge process's work. `run()` until told to stop; any number of workers may share a store."""
+    """The work of one judge process. `run()` until told to stop; any number of workers may share a store."""
 
     def __init__(
         self,
         project: Project,
-        bench: JudgeContext,
+        context: JudgeContext,
         recorder: RecorderSettings,
         owner: str | None = None,
         learn: LearnSettings | None = None,
     ) -> None:
         self.owner = owner or holder_name()
         self._project = project
-        self._bench = bench
+        self._context = context
         self._recorder = recorder
         self._learn = learn or LearnSettings()
         self._budget = JudgeBudget(project, self._learn)
         self._second = CrossChecker(project.store)
-        self._settled = False  # who scores, since these settings are in force
+        self._settled = False  # whether the scoring judge was settled under these settings
         self._looked_at: float | None = None  # when all ready groups were last looked through, by time.monotonic
         self._running: set[asyncio.Task[None]] = set()
         self._news = ChangeSignal()
         self._store_away, self._broken, self._no_judge = RateLimitedLog(log), RateLimitedLog(log), RateLimitedLog(log)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Score what becomes ready until `stop` is set; groups in work then are given back."""
+        """Score groups as they become ready until `stop` is set; then groups in progress are given back."""
         stopping = asyncio.create_task(stop.wait())
         lease_s = self._recorder.lease_s
         try:
@@ -127,14 +123,14 @@ class JudgeWorker:
             await self._give_all_back()
 
     async def _round(self) -> float | None:
-        """Start scoring what is ready, as far as there is room. Returns when to do so again though nothing changes."""
+        """Start scoring ready groups, as far as there is room. Return when to look again without a change signal."""
         try:
             if not self._settled:
-                await cross_check.settle_switch(self._project, self._bench.settings)
+                await cross_check.settle_switch(self._project, self._context.settings)
                 self._settled = True
             await self._leave_out_hopeless()
             held = await self._budget.held()
-            while len(self._running) < self._bench.settings.concurrency:
+            while len(self._running) < self._context.settings.concurrency:
                 claim = await claims.claim_for_judging(
                     self._project,
                     self.owner,
@@ -149,26 +145,26 @@ class JudgeWorker:
                 self._running.add(task)
                 task.add_done_callback(self._ended)
         except StoreError as e:
-            self._store_away(logging.WARNING, "the judge goes on when the store does: %s", e)
+            self._store_away(logging.WARNING, "the judge waits until the store answers: %s", e)
             return HICCUP_S
-        return None  # there is no room: the end of one that runs is news
+        return None  # no room: the end of a running one wakes the worker
 
     async def _leave_out_hopeless(self) -> None:
-        # A validation makes hundreds of groups of one: one transaction, where each by itself would take one.
-        recipes = (self._bench, *self._bench.others.values())
-        if all(is_comparison_only(bench.settings.in_force()) for bench in recipes):
+        # A validation makes hundreds of groups of one: one transaction for all instead of one each.
+        recipes = (self._context, *self._context.others.values())
+        if all(is_comparison_only(context.settings.in_force()) for context in recipes):
             detail, began = {"detail": NEEDS_TWO_WHY}, time.monotonic()
-            # of many that wait only the new ones; one that is missed is left out when it is claimed
+            # of many that wait only the new ones; one that is missed is excluded when it is claimed
             new_s = None if self._looked_at is None else began - self._looked_at + _LATE_S
             left = await scores.exclude_lone_groups(self._project, NEEDS_TWO, detail, new_s)
             self._looked_at = began
             if left:
-                log.info("%d groups are left out: %s", left, NEEDS_TWO_WHY)
+                log.info("%d groups excluded: %s", left, NEEDS_TWO_WHY)
         if (max_age_s := self._learn.max_age_s) is not None:
             waiting = (GroupState.READY, GroupState.UNSCORED)
             left = await scores.exclude_old_groups(self._project, waiting, max_age_s)
             if left:
-                log.info("%d groups are left out: complete for longer than learn.max_age_s", left)
+                log.info("%d groups excluded: complete for longer than learn.max_age_s", left)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
@@ -179,9 +175,9 @@ class JudgeWorker:
     # One group
 
     async def _judge(self, claim: GroupClaim) -> None:
-        """Score a claimed group while its claim is renewed; where the claim is lost, drop the work.
+        """Score a claimed group while its claim is renewed; if the claim is lost, drop the work.
 
-        Then its second judge looks, where there is one: the group has its score by then, and is nobody's.
+        Then cross-check it, if there is a second judge; by then the group has its score and is no longer claimed.
         """
         done: _ScoredGroup | None = None
         try:
@@ -190,11 +186,11 @@ class JudgeWorker:
                 done = await self._score(claim)
                 keeper.cancel()
         except* (Conflict, StoreError) as group:
-            # Conflict: somebody else has it now. StoreError: nobody will, until the claim runs out.
+            # Conflict: another process has it now. StoreError: none will, until the claim expires.
             for e in group.exceptions:
                 self._store_away(logging.WARNING, "group %s: the score was dropped: %s", claim.group_id, e)
         except* asyncio.CancelledError:
-            with suppress(Conflict, StoreError):  # then its claim runs out by itself
+            with suppress(Conflict, StoreError):  # then its claim expires by itself
                 await claims.return_claim(self._project.store, claim)
         if done is not None:
             await self._second.look(done.group, done.seat, done.scored)
@@ -208,17 +204,17 @@ class JudgeWorker:
                 self._store_away(logging.WARNING, "group %s: its claim could not be renewed yet: %s", claim.group_id, e)
 
     async def _score(self, claim: GroupClaim) -> _ScoredGroup | None:
-        """Score a group and hand the score in; None: it has none."""
+        """Score a group and write the score; None: it has none."""
         try:
             group = await self._persistently(lambda: load_group(self._project.store, claim.group_id))
             anew = await self._persistently(lambda: needs_new_prompt(self._project.store, claim.group_id))
-            bench = self._bench.afresh() if anew else self._bench
-            seat = await self._persistently(lambda: cross_check.assign_judge(self._project.store, group, bench))
+            context = self._context.afresh() if anew else self._context
+            seat = await self._persistently(lambda: cross_check.assign_judge(self._project.store, group, context))
             scored = await score_group(group, seat.scores)
             await self._write(claim, scored)
         except JudgeUnavailable as e:
             code, why = e.code, sql.storable_text(str(e))
-            log.warning("group %s is left out: %s", claim.group_id, why)
+            log.warning("group %s excluded: %s", claim.group_id, why)
             await self._persistently(lambda: scores.exclude_group(self._project.store, claim, code, why))
         except JudgeFailed as e:
             await self._unscored(claim, e)
@@ -234,7 +230,7 @@ class JudgeWorker:
         return None
 
     async def _write(self, claim: GroupClaim, scored: GroupScore) -> None:
-        """Hand the score in. What cannot be written is a failed try like any other; the reply stays at hand."""
+        """Write the score. A failed write counts as a failed try; the reply is kept."""
         new = scored.new
         try:
             await self._persistently(lambda: scores.record_score(self._project.store, claim, new), WRITES_A_TRY)
@@ -268,13 +264,13 @@ class JudgeWorker:
         await self._persistently(lambda: scores.mark_unscored(self._project.store, claim, failure.code, detail, wait_s))
 
     def _backoff_s(self, tries: int) -> float:
-        settings = self._bench.settings
+        settings = self._context.settings
         return min(settings.backoff_max_s, settings.backoff_s * 2.0 ** min(tries, _MOST_DOUBLINGS))
 
     async def _persistently(self, write: Callable[[], Awaitable[T]], times: int | None = None) -> T:
-        """Do it as soon as the store lets us: what a judge said was paid for. The end of the claim ends this.
+        """Repeat a write until the store accepts it, because a reply was paid for. The claim's end stops it.
 
-        `times`: how often at most; then the store's error is raised.
+        `times`: the maximum number of tries; then the store's error is raised.
         """
         for tried in count(1):
             try:
@@ -282,7 +278,7 @@ class JudgeWorker:
             except StoreError as e:
                 if tried == times:
                     raise
-                self._store_away(logging.WARNING, "the judge tries that again: %s", e)
+                self._store_away(logging.WARNING, "a write to the store failed and is retried: %s", e)
             await asyncio.sleep(HICCUP_S)
         raise AssertionError("unreachable: the count has no end")
 
@@ -302,7 +298,7 @@ def score_summary(scored: GroupScore) -> str:
     if scored.ruling is None:
         return spread
     if scored.ruling.unasked:
-        return f"{spread}, nobody was asked: its runs are one and the same"
+        return f"{spread}, no judge asked: its trajectories are identical"
     if new.agreement is not None:
         spread += f", agreement {new.agreement:.2f} of {sum(not one.failed for one in new.replies)} replies"
     if new.disputed is not None:

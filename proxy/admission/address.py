@@ -1,7 +1,7 @@
-"""Where a call says it belongs: the address in its path, its key and its headers, taken apart and checked.
+"""The address that a call states: parsed from its path, its key and its headers, and checked.
 
-Owns: the grammar of `/g/<group>/t/<trajectory>/…` and `/t/<trajectory>/…`, and the `x-hone-*` request headers.
-Refuses: looking anything up, and guessing: what a caller did not say stays None.
+Owns: the grammar of `/g/<group>/t/<trajectory>/…` and `/t/<trajectory>/…`, and the `x-hone-*` request headers. Refuses:
+looking anything up, and guessing: what a caller did not state stays None.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class AddressSource(StrEnum):
-    """How a caller named its run, strongest first."""
+    """How a caller named its trajectory, strongest first."""
 
     PATH = "path"
     KEY = "key"
@@ -34,7 +34,7 @@ class AddressSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NamedTrajectory:
-    """The run that a path, a key or headers name. `group` alone is a new member of that group."""
+    """The trajectory that a path, a key or headers name. `group` alone is a new member of that group."""
 
     trajectory: str | None
     group: str | None
@@ -45,7 +45,7 @@ class NamedTrajectory:
 
 @dataclass(frozen=True, slots=True)
 class StatedAddress:
-    """All that a call says about its run. `source` is None where it names none."""
+    """All that a call states about its trajectory. `source` is None if it names none."""
 
     address: Address
     source: AddressSource | None
@@ -55,16 +55,16 @@ NOWHERE = StatedAddress(Address(), None)
 
 
 def parse_named(text: str) -> NamedTrajectory:
-    """Read what `str(Named)` wrote: the run that a key was minted for."""
+    """Read what `str(NamedTrajectory)` wrote: the trajectory that a key was created for."""
     group, _, trajectory = text.rpartition("/")
     return NamedTrajectory(trajectory, group or None)
 
 
 def split_path(raw_path: bytes) -> tuple[NamedTrajectory | None, bytes]:
-    """Take the address off a path: what it names, and the path behind it.
+    """Split a path into the trajectory that its address names and the path behind the address.
 
-    Works on the undecoded path, in which a legal id looks as it is. Raises BadRequest for ids that are not legal,
-    `..` and percent-encoding among them.
+    Works on the undecoded path, in which a legal id is unchanged. Raises BadRequest for illegal ids, `..` and
+    percent-encoding among them.
     """
     if not raw_path.startswith((b"/g/", b"/t/")):
         _refuse_dots(raw_path)
@@ -75,7 +75,7 @@ def split_path(raw_path: bytes) -> tuple[NamedTrajectory | None, bytes]:
     else:
         group = _id(parts, 2, "group")
         if len(parts) < 4 or parts[3] != "t":
-            raise BadRequest(f"the path {_shown(raw_path)} names a group alone: write /g/<group>/t/<trajectory>/v1/…")
+            raise BadRequest(f"the path {_quoted(raw_path)} names a group only: write /g/<group>/t/<trajectory>/v1/…")
         named, rest = NamedTrajectory(_id(parts, 4, "trajectory"), group), parts[5:]
     path = ("/" + "/".join(rest)).encode("latin-1")
     _refuse_dots(path)
@@ -96,10 +96,10 @@ def _checked(value: str, what: str) -> str:
 def _refuse_dots(raw_path: bytes) -> None:
     lowered = raw_path.lower().replace(b"%2e", b".") if b"%" in raw_path else raw_path
     if b"/." in lowered and any(part in (b".", b"..") for part in lowered.split(b"/")):
-        raise BadRequest(f"the path {_shown(raw_path)} has a part '.' or '..': write it without", code="invalid_id")
+        raise BadRequest(f"the path {_quoted(raw_path)} has a segment '.' or '..': remove it", code="invalid_id")
 
 
-def _shown(raw_path: bytes) -> str:
+def _quoted(raw_path: bytes) -> str:
     return repr(raw_path[:160].decode("latin-1"))
 
 
@@ -109,9 +109,12 @@ def combine_addresses(
     headers: Mapping[bytes, bytes],
     whose: KeyAccess = ANYBODY,
 ) -> StatedAddress:
-    """Put together what path, key and headers say; the stronger source names the run. Raises BadRequest, Forbidden."""
+    """Combine what path, key and headers state; the strongest source names the trajectory.
+
+    Raises BadRequest for a malformed header, and Forbidden where the path names another trajectory than the key.
+    """
     if key is not None and path is not None and path != key:
-        raise Forbidden(f"this key was minted for the run {key}, not for {path}: use it with its own address")
+        raise Forbidden(f"this key belongs to the trajectory {key}, not to {path}: use it with its own address")
     by_header = _from_headers(headers) if any(name.startswith(b"x-hone-") for name in headers) else None
     if by_header is None:
         if path is None and key is None:

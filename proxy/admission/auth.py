@@ -1,11 +1,11 @@
-"""Who may do what: keys and their scopes, and what guards a proxy that has no keys yet.
+"""Authorization: keys and their scopes, and the checks of a proxy that has no keys yet.
 
-Owns: admission of one HTTP request, the table of scopes by route, and a short memory of verified keys. Refuses:
-minting and storing keys (`recorder.registry.keys`), and knowing what routes do.
+Owns: admission of one HTTP request, the table of scopes by route, and a short cache of verified keys. Refuses: creating
+and storing keys (`recorder.registry.keys`), and what routes do.
 
-Without keys only this machine is served: the peer and the Host must be loopback, a foreign Origin (a page in a browser)
-is refused, and a changing request must be application/json, which no page can send unasked. To say that a run is done
-nothing has to be sent at all.
+Without keys the proxy serves its own machine only: peer and Host must be loopback, a foreign Origin (a page in a
+browser) is refused, and a changing request must be application/json, which no page can send without a preflight. Only
+the request that ends a trajectory needs no body.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from recorder.registry import keys
 from recorder.registry.keys import KeyView, Scope
 from recorder.store.database import Project
 
-REMEMBER_S = 1.0  # how long a verified key, or the absence of keys, is believed without asking the store
+REMEMBER_S = 1.0  # how long a verified key, or the absence of keys, is cached
 REMEMBERED_KEYS = 10_000
 REMEMBERED_PEERS = 256
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"})  # by their definition; most are served nowhere
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"})  # safe by definition; most have no route
 
-# Longest prefix first. A path that is not here needs admin: a new route that forgot its line is closed, not open.
+# Longest prefix first. A path that is missing here needs admin: a new route without a line is closed, not open.
 _SCOPES: tuple[tuple[str, Scope | None], ...] = (
     ("/hone/v1/done", Scope.FEEDBACK),
     ("/hone/v1/feedback", Scope.FEEDBACK),
@@ -60,12 +60,12 @@ _SCOPES: tuple[tuple[str, Scope | None], ...] = (
 )
 
 
-# Routes that any valid key may use, or that look at each request's scopes themselves.
+# Routes that any valid key may use, or that check the scopes of each request themselves.
 _BY_KEY = frozenset({"/hone/mcp", "/schema", "/schema/openapi.json"})
 
 
 def needed_scope(method: str, path: str) -> Scope | None:
-    """The scope a route needs; None where everyone may."""
+    """Return the scope that a route needs; None if it is open to everybody."""
     if path.startswith(("/hone/v1/trajectories", "/hone/v1/groups")):
         if method in SAFE_METHODS:
             return Scope.READ
@@ -83,12 +83,12 @@ class Caller:
 
     scopes: frozenset[Scope]
     key: str | None = None  # the key's id
-    run: NamedTrajectory | None = None  # the run that the key was minted for
+    run: NamedTrajectory | None = None  # the trajectory that the key was created for
     guarded: bool = True  # whether the proxy has keys at all
-    whose: KeyAccess = ANYBODY  # whose runs are its own
+    whose: KeyAccess = ANYBODY  # which trajectories it may use
 
     def may(self, scope: Scope) -> bool:
-        """Whether the caller has a scope; admin has all."""
+        """Whether the caller has `scope`; admin includes all."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
     def require(self, scope: Scope, what: str) -> None:
@@ -98,16 +98,18 @@ class Caller:
             raise Forbidden(f"{what} needs a key with the scope '{scope.value}'; this key has: {has}.")
 
     def require_version(self, model: str) -> None:
-        """Asking for a version by name is for evaluation: `name@3` needs eval or admin where there are keys."""
+        """Raise Forbidden unless the caller may ask for a version by name (`name@3`): with keys, that needs eval or
+        admin.
+        """
         if not self.may(Scope.EVAL):
-            raise Forbidden(f"the model {model!r} names a version: that needs a key with the scope 'eval' or 'admin'.")
+            raise Forbidden(f"the model {model!r} names a version, which needs a key with the scope 'eval' or 'admin'.")
 
 
 EVERYTHING = Caller(frozenset({Scope.ADMIN}), guarded=False)
 
 
 class Guard:
-    """Admits requests. One a process."""
+    """Admits requests. One per process."""
 
     def __init__(self, project: Project, *, own_groups: bool = True) -> None:
         self._project = project
@@ -116,20 +118,23 @@ class Guard:
         self._guarded = True
         self._guarded_until = float("-inf")
         self._asking = asyncio.Lock()
-        self._local: Lru[tuple[str | None, bytes], bool] = Lru(REMEMBERED_PEERS)  # (peer, Host) that were let in
+        self._local: Lru[tuple[str | None, bytes], bool] = Lru(REMEMBERED_PEERS)  # (peer, Host) that were admitted
 
     async def admit(self, method: str, path: str, headers: Mapping[bytes, bytes], peer: str | None) -> Caller:
-        """Who this is. Raises Unauthorized, Forbidden, WrongMediaType, and Unavailable where the store can't tell."""
+        """Return the caller of a request.
+
+        Raises Unauthorized, Forbidden, WrongMediaType, and Unavailable where the store cannot check the key.
+        """
         secret = _secret(headers)
         if not await self._is_guarded():
             self._require_local(headers, peer)
             if pages.is_page(path):
                 return EVERYTHING  # its forms carry a token of their own (`proxy.dashboard.forms`)
-            # a session is ended by DELETE, without a body; a browser asks before it sends one for a page
-            says_nothing = (method, path) == ("DELETE", "/mcp") or (path.endswith("/done") and _is_bare(headers))
-            if method not in SAFE_METHODS and not says_nothing:
+            # DELETE ends a session, without a body; a browser sends a preflight before a page's DELETE
+            is_empty = (method, path) == ("DELETE", "/mcp") or (path.endswith("/done") and _is_bare(headers))
+            if method not in SAFE_METHODS and not is_empty:
                 _require_json(headers)
-            # a key that Hone minted still says whose run this is; any other string is a placeholder
+            # a key that Hone created still names its trajectory; any other string is a placeholder
             if secret is None or not secret.startswith(keys.PREFIX):
                 return EVERYTHING
             run = (await self._verified(secret)).run
@@ -147,7 +152,7 @@ class Guard:
         return caller
 
     async def _admit_page(self, method: str, path: str, headers: Mapping[bytes, bytes], secret: str | None) -> Caller:
-        """Who opens a page: by a key in the headers, or by the cookie of a sign-in."""
+        """Return the caller that opens a page: from a key in the headers, or from the cookie of a sign-in."""
         if method not in SAFE_METHODS:
             _require_same_origin(headers)
         needed, token = pages.page_scope(method, path), pages.sign_in_token(headers)
@@ -161,7 +166,7 @@ class Guard:
             raise Unauthorized("sign in with a key that has the scope 'read'.")
         caller.require(needed, f"{method} {path}")
         if caller.run is not None:
-            raise Forbidden("a key that was minted for a run opens no pages.")
+            raise Forbidden("a key that was created for one trajectory opens no pages: sign in with another key.")
         return caller
 
     async def _signed_in(self, token: str) -> Caller:
@@ -170,7 +175,7 @@ class Guard:
         except StoreError as e:
             raise Unavailable(f"the sign-in cannot be checked now: {e}") from e
         if key is None or key.project_id != self._project.id:
-            raise Unauthorized("the sign-in is over: sign in again.")
+            raise Unauthorized("the sign-in has expired: sign in again.")
         return self._caller(key)
 
     def _require_local(self, headers: Mapping[bytes, bytes], peer: str | None) -> None:
@@ -188,7 +193,7 @@ class Guard:
         return self._guarded
 
     async def _ask_guarded(self) -> None:
-        # A store that does not answer leaves things as they were; before its first answer that is closed.
+        # If the store does not answer, the last known state holds; before its first answer the proxy is closed.
         with contextlib.suppress(StoreError):
             self._guarded = await keys.has_keys(self._project)
         self._guarded_until = time.monotonic() + REMEMBER_S
@@ -201,11 +206,11 @@ class Guard:
             key = await keys.verify_secret(self._project.store, secret)
         except StoreError as e:
             if known is not None:
-                return known[0]  # an outage of the store must not lock out who was let in a moment ago
+                return known[0]  # an outage of the store must not lock out a caller that was admitted a moment ago
             raise Unavailable(f"the key cannot be checked now: {e}") from e
         if key is None or key.project_id != self._project.id:
             self._known.drop(secret)
-            raise Unauthorized("this key is unknown, revoked or past its time: `hone keys list` shows the keys.")
+            raise Unauthorized("this key is unknown, revoked or expired: `hone keys list` shows the keys.")
         caller = self._caller(key)
         self._known.put(secret, (caller, time.monotonic() + REMEMBER_S))
         return caller
@@ -226,7 +231,7 @@ def _secret(headers: Mapping[bytes, bytes]) -> str | None:
 
 
 def is_loopback(host: str | None) -> bool:
-    """Whether a name or an IP address is this machine's own."""
+    """Whether a name or an IP address belongs to this machine's loopback."""
     if host is None:
         return False
     if host.lower().rstrip(".") == "localhost":
@@ -239,7 +244,7 @@ def is_loopback(host: str | None) -> bool:
     return bool((mapped or address).is_loopback)
 
 
-_ADVICE = "Without keys Hone serves its own machine alone; make one with `hone keys create`."
+_ADVICE = "Without keys Hone serves its own machine only; create one with `hone keys create`."
 
 
 def _require_loopback(peer: str | None, host: str) -> None:
@@ -254,16 +259,16 @@ def _require_own_origin(headers: Mapping[bytes, bytes]) -> None:
         raise Forbidden(f"a request that another proxy forwarded was refused. {_ADVICE}")
     origin = headers.get(b"origin")
     if origin == b"null" and headers.get(b"sec-fetch-site") == b"same-origin":
-        return  # a form of ours: of a page whose policy is no-referrer a browser names no origin
+        return  # one of Hone's forms: for a page with the policy no-referrer a browser sends the origin null
     if origin is not None and origin.lower() != b"http://" + headers.get(b"host", b"").lower():
         raise Forbidden(f"a page of {origin.decode('latin-1')[:200]!r} may not call Hone. {_ADVICE}")
 
 
 def _require_same_origin(headers: Mapping[bytes, bytes]) -> None:
-    """Of a form: a load balancer may have ended TLS, so the scheme is not compared.
+    """Check the origin of a form. The scheme is not compared, since a load balancer may have ended TLS.
 
-    Of a page whose policy is no-referrer a browser names no origin, and over plain HTTP it says nothing else either:
-    that the form is ours says its token (`proxy.dashboard.forms`).
+    For a page with the policy no-referrer a browser sends the origin null, and over plain HTTP nothing else. The form's
+    token (`proxy.dashboard.forms`) then proves that the form is Hone's.
     """
     origin = headers.get(b"origin")
     if origin == b"null" and headers.get(b"sec-fetch-site", b"same-origin") == b"same-origin":
@@ -280,7 +285,7 @@ def _hostname(host: str) -> str | None:
 
 
 def _is_bare(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether a request has no body; `curl -d ''` says that it is a form's."""
+    """Whether a request has no body; `curl -d ''` labels an empty body as a form."""
     return headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers
 
 

@@ -1,8 +1,8 @@
 """The outermost layer: pure ASGI that every request passes before it is routed.
 
-Owns: taking the address off the path, admission (`proxy.admission.auth`), and telling a caller in its own format what
-was wrong with either. What it finds is left in the scope: `hone.headers`, `hone.caller`, `hone.stated`, and the path
-as it was asked for in `hone.asked`. Refuses: routes.
+Owns: taking the address off the path, admission (`proxy.admission.auth`), and answering errors of both in the caller's
+format. It leaves its results in the scope: `hone.headers`, `hone.caller`, `hone.stated`, and the requested path in
+`hone.asked`. Refuses: routes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class AdmissionMiddleware:
         self._guard = guard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or say why not."""
+        """Admit a request, or answer with the error."""
         if scope["type"] == "http":
             try:
                 await self._enter(scope)
-            except Exception as e:  # noqa: BLE001 - a boundary: whatever it is, the caller is told in its own format
+            except Exception as e:  # noqa: BLE001 - a boundary: the caller receives any error in its own format
                 path = scope.get("hone.path") or scope["path"]
                 if await _sent_to_sign_in(e, scope, send, path):
                     return
@@ -59,12 +59,12 @@ class AdmissionMiddleware:
 
 
 async def _sent_to_sign_in(error: Exception, scope: Scope, send: Send, path: str) -> bool:
-    """Whether a browser was led to where one signs in."""
+    """Redirect a browser to the sign-in page. Return whether that was done."""
     if not pages.is_page(path):
         return False
     query: bytes = scope.get("query_string", b"")
-    asked = path.encode("latin-1") + (b"?" + query if query else b"")
-    to = pages.sign_in_for(error, scope["method"], asked, scope.get("hone.headers") or {})
+    requested = path.encode("latin-1") + (b"?" + query if query else b"")
+    to = pages.sign_in_for(error, scope["method"], requested, scope.get("hone.headers") or {})
     if to is None:
         return False
     await respond(send, 303, b"", pages.HTML, [(b"location", to), *pages.HEADERS])
@@ -72,15 +72,15 @@ async def _sent_to_sign_in(error: Exception, scope: Scope, send: Send, path: str
 
 
 def _refuse_doubled(scope: Scope) -> None:
-    """Of two, whoever stands before or behind this proxy may believe the other one."""
+    """Refuse a repeated Host or Origin: another proxy may use the other one of the two."""
     names = [name for name, _ in scope["headers"] if name in (b"host", b"origin")]
     for name in set(names):
         if names.count(name) > 1:
-            raise BadRequest(f"the header {name.decode()} comes more than once: send one.")
+            raise BadRequest(f"the header {name.decode()} is repeated: send it once.")
 
 
 def strip_address(raw_path: bytes) -> str:
-    """The path behind an address that may be malformed: only to choose the format of an error."""
+    """Return the path behind an address that may be malformed; only to choose the format of an error."""
     if raw_path.endswith(b"/mcp"):
         return MCP_PATH
     at = max(raw_path.find(b"/hone/v1/"), 0) or max(raw_path.find(b"/v1/"), 0)

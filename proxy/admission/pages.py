@@ -1,7 +1,7 @@
-"""The pages' part of admission: which paths they are, what they need, and errors as a browser shows them.
+"""Admission of the dashboard's pages: their paths and scopes, the cookie, and errors as HTML.
 
-Owns: the scopes of pages, the cookie's name, the headers that every page carries, and the page of an error. Refuses:
-pages themselves (`proxy.dashboard`).
+Owns: the scopes of pages, the cookie's name, the headers of every page, and the page of an error. Refuses: the pages
+themselves (`proxy.dashboard`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from recorder.registry.keys import Scope
 COOKIE: Final = "hone_signed_in"
 SIGN_IN: Final = "/hone/sign-in"
 MAX_ONWARD: Final = 2000  # of a page's address with its filters
-HTML: Final = b"text/html"  # the page itself says its encoding
+HTML: Final = b"text/html"  # the page declares its encoding itself
 _NO_PAGES: Final = ("/hone/v1", "/hone/mcp")
 _FOR_EVERYBODY: Final = (SIGN_IN, "/hone/static/")
-_FEEDBACK: Final = ("/feedback", "/preference")  # what a path ends with by which somebody says how runs went
-# No script or style but our own files', none inside a page: what a transcript says is never run.
+_FEEDBACK: Final = ("/feedback", "/preference")  # endings of paths that record feedback
+# Scripts and styles come from our own files only, never from a page: text of a transcript is never executed.
 HEADERS: Final[RawHeaders] = [
     (
         b"content-security-policy",
@@ -39,12 +39,12 @@ HEADERS: Final[RawHeaders] = [
 
 
 def is_page(path: str) -> bool:
-    """Whether a path is one of the pages, or of what belongs to them."""
+    """Whether a path is one of the pages, or one of their files."""
     return path == "/hone" or (path.startswith("/hone/") and not path.startswith(_NO_PAGES))
 
 
 def page_scope(method: str, path: str) -> Scope | None:
-    """The scope that a page needs; None where everybody may: signing in, and what the page of it is made of."""
+    """Return the scope that a page needs; None for the sign-in page and its files, which are open to everybody."""
     if path.startswith(_FOR_EVERYBODY):
         return None
     if method in ("GET", "HEAD") or path == "/hone/sign-out":
@@ -53,29 +53,29 @@ def page_scope(method: str, path: str) -> Scope | None:
 
 
 def sign_in_token(headers: Mapping[bytes, bytes]) -> str | None:
-    """What a browser keeps of who is signed in."""
+    """Return the token of a browser's sign-in, if any."""
     return cookie_value(headers, COOKIE)
 
 
 def cookie_value(headers: Mapping[bytes, bytes], name: str) -> str | None:
-    """A cookie's value."""
+    """Return a cookie's value; None if it is missing or the header is malformed."""
     try:
-        found = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(name)
+        cookie = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(name)
     except CookieError:
         return None
-    return found.value if found is not None else None
+    return cookie.value if cookie is not None else None
 
 
-def sign_in_for(error: Exception, method: str, asked: bytes, headers: Mapping[bytes, bytes]) -> bytes | None:
-    """Where a browser that asked for a page goes to sign in, and from there back; None for everybody else."""
+def sign_in_for(error: Exception, method: str, requested: bytes, headers: Mapping[bytes, bytes]) -> bytes | None:
+    """Return the sign-in address for a browser that requested a page, with the way back; None for other callers."""
     browser = b"text/html" in headers.get(b"accept", b"") and b"authorization" not in headers
     if not (isinstance(error, Unauthorized) and browser and method in ("GET", "HEAD")):
         return None
-    return f"{SIGN_IN}?onward={quote(asked[:MAX_ONWARD], safe='/')}".encode()
+    return f"{SIGN_IN}?onward={quote(requested[:MAX_ONWARD], safe='/')}".encode()
 
 
 def error_page(error: CallerError, path: str) -> bytes:
-    """An error as a page: what failed, and where to go on."""
+    """Return an error as an HTML page, with a link to continue."""
     title = HTTPStatus(error.status).phrase if error.status in HTTPStatus._value2member_map_ else "Error"
     onward = "<a href='/hone/'>Home</a>"
     if error.status == 401:

@@ -1,6 +1,6 @@
-"""Small answers of Hone itself, and errors in the caller's own format.
+"""Small answers that Hone sends itself, and errors in the caller's format.
 
-Owns: which format an error takes by the path it came on: a dialect's on model routes, problem details (RFC 9457) under
+Owns: the format of an error by the path of its request: a dialect's on model routes, problem details (RFC 9457) under
 `/hone`, JSON-RPC's at the MCP gateway. Refuses: deciding what is an error.
 """
 
@@ -35,11 +35,11 @@ log = logging.getLogger(__name__)
 MCP_PATH = "/mcp"
 PROBLEM = b"application/problem+json"
 _LESS = (
-    "Ask for less (a filter, a shorter time), or again in a moment: recording, judging and training go on meanwhile. "
+    "Request less (a filter, a shorter time), or retry in a moment. Recording, judging and training continue. "
     "`pages_timeout_s` in the [proxy] section of hone.toml is the limit."
 )
 
-_TOLD: Mapping[type[Exception], type[CallerError]] = {
+_TRANSLATED: Mapping[type[Exception], type[CallerError]] = {
     NotFound: UnknownObject,
     Conflict: StateConflict,
     InvalidId: BadRequest,
@@ -48,24 +48,28 @@ _TOLD: Mapping[type[Exception], type[CallerError]] = {
 
 
 def error_headers(error: CallerError) -> RawHeaders:
-    """The headers that go with an error."""
+    """Return the headers that belong to an error."""
     if error.retry_after_s is not None:
         return [(b"retry-after", b"%d" % error.retry_after_s)]
     return [(b"www-authenticate", b"Bearer")] if error.status == 401 else []
 
 
 def problem_details(error: CallerError) -> dict[str, Any]:
-    """An error as problem details."""
+    """Return an error as problem details (RFC 9457)."""
     title = HTTPStatus(error.status).phrase if error.status in HTTPStatus._value2member_map_ else "Error"
-    shown = {"type": "about:blank", "title": title, "status": error.status, "detail": str(error), "code": error.code}
-    return shown if error.param is None else shown | {"param": error.param}
+    fields = {"type": "about:blank", "title": title, "status": error.status, "detail": str(error), "code": error.code}
+    return fields if error.param is None else fields | {"param": error.param}
 
 
 def render_error(path: str, error: CallerError) -> tuple[bytes, bytes]:
-    """An error as a caller of `path` reads it: body and content type."""
+    """Return an error's body and content type for a caller of `path`."""
     if path == MCP_PATH:  # no request was read, so it has no id
-        told = {"code": -32600 if error.status < 500 else -32603, "message": str(error), "data": {"code": error.code}}
-        return orjson.dumps({"jsonrpc": "2.0", "id": None, "error": told}), JSON
+        details = {
+            "code": -32600 if error.status < 500 else -32603,
+            "message": str(error),
+            "data": {"code": error.code},
+        }
+        return orjson.dumps({"jsonrpc": "2.0", "id": None, "error": details}), JSON
     if is_page(path):
         return error_page(error, path), HTML
     if path.startswith("/hone/"):
@@ -74,32 +78,32 @@ def render_error(path: str, error: CallerError) -> tuple[bytes, bytes]:
 
 
 async def send_error(send: Send, path: str, error: CallerError, headers: RawHeaders | None = None) -> None:
-    """Tell a caller of `path` what is wrong."""
+    """Send an error to a caller of `path`, in its format."""
     body, content_type = render_error(path, error)
     of_page = PAGE_HEADERS if content_type == HTML else ()
     await respond(send, error.status, body, content_type, [*(headers or ()), *error_headers(error), *of_page])
 
 
 async def send_json(send: Send, value: object) -> None:
-    """A JSON answer."""
+    """Send a JSON answer."""
     await respond(send, 200, orjson.dumps(value))
 
 
 def translate_error(error: Exception, method: str, path: str) -> CallerError:
-    """What a caller is told about an exception: of the web framework, of the recorder, or a fault of ours."""
+    """Return the caller's error for an exception of the web framework or the recorder, or for a bug in Hone."""
     if isinstance(error, CallerError):
         return error
     if isinstance(error, FilterInvalid):
         return BadRequest(f"{error}.", param=error.word[:80])
     if isinstance(error, TooSlow):
         return Unavailable(f"{method} {path[:200]}: {error}. {_LESS}")
-    for kind, told in _TOLD.items():
+    for kind, translated in _TRANSLATED.items():
         if isinstance(error, kind):
-            return told(str(error))
+            return translated(str(error))
     if not isinstance(error, HTTPException):
-        log.error("%s %s failed by a fault in Hone", method, path[:200], exc_info=error)
-        words = f"a fault in Hone: {type(error).__name__}: {error}. Its log has more."
-        return EngineRefused(words, status=500, kind="server_error")
+        log.error("%s %s failed by a bug in Hone", method, path[:200], exc_info=error)
+        message = f"a bug in Hone: {type(error).__name__}: {error}. The proxy's log has the traceback."
+        return EngineRefused(message, status=500, kind="server_error")
     status = error.status_code
     if status == 404:
         return unknown_route(method, path)
@@ -112,14 +116,14 @@ def translate_error(error: Exception, method: str, path: str) -> CallerError:
 
 
 def _faults(extra: object) -> str:
-    """The fields at fault, as the validator names them."""
+    """Return the fields at fault, as the validator names them."""
     if not isinstance(extra, list):
         return ""
     return "; ".join(f"{fault.get('key')}: {fault.get('message')}" for fault in extra if isinstance(fault, dict))
 
 
 def unknown_route(method: str, path: str) -> UnknownObject:
-    """What a caller is told about a route that is not on the list."""
+    """Return the error for a route that does not exist."""
     return UnknownObject(
-        f"{method} {path[:200]} is no route of Hone: /schema lists its own, `GET /v1/models` the models."
+        f"{method} {path[:200]} is not a route of Hone: /schema lists its routes, `GET /v1/models` the models."
     )

@@ -1,7 +1,7 @@
-"""What a person or an agent does to Hone itself, whichever way it comes: HTTP, MCP or the command line.
+"""Actions on Hone itself, shared by HTTP, MCP, the pages and the command line.
 
-Owns: whose run a caller may speak for, feedback, promoting, canaries and rolling back. Refuses: formats of requests and
-answers, and who is admitted (`proxy.admission.auth`).
+Owns: which trajectories a caller may change, feedback, promotions, canaries and rollbacks. Refuses: request and answer
+formats, and authentication (`proxy.admission.auth`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from recorder.views.trajectories.transcripts import find_trajectory
 
 @dataclass(frozen=True, slots=True)
 class HoneActions:
-    """What steering works with."""
+    """What the actions need: the project, its recorder and its versions in service."""
 
     project: Project
     recorder: Recorder
@@ -37,25 +37,25 @@ class HoneActions:
 
 @dataclass(frozen=True, slots=True)
 class MovedAlias:
-    """An alias that points elsewhere now. `left`: the version that it pointed at, if any."""
+    """An alias after a move. `previous`: the name of the version that it pointed at before, if any."""
 
-    left: str | None
+    previous: str | None
     live: VersionView
 
 
-# --- runs
+# --- trajectories
 
 
 async def own_trajectory_id(hone: HoneActions, caller: Caller, named: str, group: str | None = None) -> str:
-    """The internal id of a run that the caller names, and may speak for. Raises NotFound, Forbidden."""
-    found = await find_trajectory(hone.project, named, group)
-    if caller.run is not None and found != await trajectory_id_at(hone, caller.run):
-        raise Forbidden(f"this key was minted for the run {caller.run}, not for {named[:200]}.")
-    return found
+    """Return the internal id of a trajectory that the caller may change. Raises NotFound, Forbidden."""
+    trajectory_id = await find_trajectory(hone.project, named, group)
+    if caller.run is not None and trajectory_id != await trajectory_id_at(hone, caller.run):
+        raise Forbidden(f"this key belongs to the trajectory {caller.run}, not to {named[:200]}.")
+    return trajectory_id
 
 
 async def trajectory_id_at(hone: HoneActions, run: NamedTrajectory) -> str:
-    """The internal id of the run at an address. Raises NotFound."""
+    """Return the internal id of the trajectory at an address. Raises NotFound."""
     return await find_trajectory(hone.project, str(run.trajectory), run.group or "")
 
 
@@ -70,18 +70,18 @@ async def write_feedback(
     tags: dict[str, str] | None = None,
     dry_run: bool = False,
 ) -> str | None:
-    """Write feedback about a run, redacted like what it is about; its id, None for a dry run.
+    """Write feedback about a trajectory, redacted like the trajectory; return its id, or None for a dry run.
 
     Raises BadRequest, InvalidId, NotFound.
     """
-    kept: Any = hone.recorder.redaction.value
+    redact: Any = hone.recorder.redaction.value
     try:
         check_external(name, "the feedback name")
         feedback.check_value(name, value)
         if dry_run:
             return None
         written = await feedback.add_feedback(
-            hone.project, trajectory_id, name, kept(value), kept(comment), call_id, kept(tags)
+            hone.project, trajectory_id, name, redact(value), redact(comment), call_id, redact(tags)
         )
     except ValueError as e:
         raise BadRequest(f"{e}.", param="value") from e
@@ -92,14 +92,14 @@ async def write_feedback(
 
 
 def caller_id(caller: Caller) -> str:
-    """Who a caller is, as a move is written down: the key's id."""
+    """Return the id that a move records for its caller: the key's id."""
     return caller.key or SOMEBODY
 
 
 async def promote_version(
     project: Project, version: str, alias: str | None = None, *, who: str = BY_HAND, why: str | None = None
 ) -> MovedAlias:
-    """Make a version live: its number, or its name (helpdesk@3). `why`: the words of `caller_id`, kept with the move.
+    """Make a version live, by its number or its name (helpdesk@3). The move records `who` and `why`.
 
     Raises NotFound, Conflict.
     """
@@ -114,7 +114,7 @@ async def promote_version(
 async def roll_back_alias(
     project: Project, alias: str | None = None, *, who: str = BY_HAND, why: str | None = None
 ) -> MovedAlias:
-    """Take an alias's canary away; without one, go back to the version that was live before. Raises Conflict."""
+    """Remove an alias's canary; without one, make the previous version live again. Raises Conflict, NotFound."""
     one = await get_alias(project, alias)
     left = one.canary_version_id or one.live_version_id
     if one.canary_version_id is not None:
@@ -135,7 +135,7 @@ async def set_share(
     who: str = BY_HAND,
     why: str | None = None,
 ) -> AliasView:
-    """Give a version (its number, or helpdesk@3) a part (0..1) of new groups: it becomes the canary.
+    """Make a version (its number, or helpdesk@3) the canary, with a share (0..1) of new groups.
 
     Raises NotFound, Conflict.
     """
@@ -144,14 +144,14 @@ async def set_share(
 
 
 async def get_alias(project: Project, name: str | None) -> AliasView:
-    """The alias of that name, or the only one there is. Raises NotFound."""
+    """Return the alias of that name, or the only alias. Raises NotFound."""
     if name is not None:
         return await aliases.get_alias(project, name)
-    found = await aliases.get_aliases(project)
-    if len(found) != 1:
-        there = ", ".join(a.name for a in found) or "none"
-        raise NotFound(f"say which alias; there is: {there}")
-    return found[0]
+    all_aliases = await aliases.get_aliases(project)
+    if len(all_aliases) != 1:
+        names = ", ".join(a.name for a in all_aliases) or "none"
+        raise NotFound(f"name an alias; there are: {names}")
+    return all_aliases[0]
 
 
 async def _chosen(project: Project, version: str, alias: str | None) -> VersionView:

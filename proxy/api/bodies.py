@@ -1,6 +1,6 @@
-"""What /hone/v1 is sent and what it answers with, as /schema tells it.
+"""Request and response bodies of /hone/v1, as /schema describes them.
 
-Owns: the bodies and answers that are no views of the store, and what makes a body one. Refuses: what is done with them.
+Owns: the bodies that are not views of the store, and their validation. Refuses: what the routes do with them.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ class _ResponseBody(BaseModel):
 
 
 class Problem(_ResponseBody):
-    """What is wrong with a request (RFC 9457)."""
+    """An error (RFC 9457)."""
 
     type: str
     title: str
     status: int
     detail: str
-    """What happened, to what, and what to do."""
+    """What happened, to which object, and what to do."""
     code: str | None = None
     param: str | None = None
-    """The field or parameter at fault."""
+    """The field or parameter that is wrong."""
 
 
 class _RequestBody(BaseModel):
@@ -34,84 +34,84 @@ class _RequestBody(BaseModel):
 
 
 class CreateTrajectory(_RequestBody):
-    """A run to be made: an address for an agent that can be given a base URL, a key for one that can't."""
+    """A new trajectory: its address for agents that take a base URL, a key for agents that do not."""
 
     trajectory: str | None = None
-    """The run's id. Default: a new one."""
+    """The trajectory's id. Default: a new one."""
     group: str | None = None
-    """The group that the run is an attempt of."""
+    """The group that the trajectory belongs to."""
     expires_in_s: float | None = Field(None, gt=0)
-    """How long the key is good. Default: until it is revoked."""
+    """Seconds until the key expires. Default: it never does."""
 
 
 class CreatedTrajectory(_ResponseBody):
-    """A run that was made."""
+    """A new trajectory."""
 
     trajectory: str
-    """The run's id."""
+    """The trajectory's id."""
     group: str | None
-    """The group that it is an attempt of."""
+    """The group that it belongs to."""
     base_url: str
-    """What an agent takes for its base URL (OpenAI's form, with `/v1`)."""
+    """The agent's base URL (OpenAI's form, with `/v1`)."""
     api_key: str
-    """A key that stands for the run: it is shown this once."""
+    """The trajectory's key. It is shown only this once."""
     key_id: str
-    """What `hone keys revoke` takes."""
+    """The key's id, for `hone keys revoke`."""
 
 
 class EndRequest(_RequestBody):
-    """How a run ended."""
+    """How a trajectory ended."""
 
     state: Literal["completed", "errored", "abandoned"] = "completed"
-    """`completed`: the agent ended, however badly. `errored`: the fault was not the agent's; it is never judged."""
+    """`completed`: the agent ended, well or badly. `errored`: something else failed; the trajectory is never judged."""
     reason: str = Field("closed", max_length=200)
-    """Why, in a word: it is kept with the run."""
+    """A short reason, stored with the trajectory."""
 
 
 class EndedTrajectory(_ResponseBody):
-    """A run that has ended."""
+    """A trajectory that has ended."""
 
     trajectory_id: str
-    """Hone's own id of the run."""
+    """Hone's own id of the trajectory."""
     state: str
-    """How it ended: the state that it already had, where it had ended before."""
+    """Its state. A trajectory that had already ended keeps the state it had."""
 
 
 class DeletedTrajectories(_ResponseBody):
-    """What was deleted."""
+    """The result of a deletion."""
 
     trajectory_ids: list[str]
-    """All trajectories at the address that was named, or the one."""
+    """The deleted trajectories: all at the named address, or the named one."""
     calls: int
-    """How many calls they had."""
+    """How many calls they had, together."""
     log_erased: bool
-    """Whether the bytes have left the store's log and search index too. False: readers kept the log, or the index is
-    large; both are emptied soon by themselves."""
+    """Whether the bytes have left the store's log and search index too. False: a reader holds the log, or the index is
+    large; both are erased later without further requests."""
 
 
 class NewFeedback(_RequestBody):
-    """What somebody says about a run, or about one call of it. TensorZero's names work too."""
+    """Feedback about a trajectory, or about one of its calls. TensorZero's field names work too."""
 
     name: str | None = None
-    """What is measured, for example `solved`. Reserved: `comment` and `demonstration`, whose value is text."""
+    """What is measured, for example `solved`. `comment` and `demonstration` are reserved; their values are text."""
     metric_name: str | None = None
     """Another name for `name`."""
     value: bool | int | float | str
-    """How it was: a finite number, true, false or a text."""
+    """The value: a finite number, true, false or a text."""
     comment: str | None = Field(None, max_length=feedback.MAX_TEXT_CHARS)
-    """A word on it, kept beside the value."""
+    """A comment, stored with the value."""
     call_id: str | None = None
-    """The call that is meant (`x-hone-call`)."""
+    """The call that the feedback is about (`x-hone-call`)."""
     inference_id: str | None = None
     """Another name for `call_id`."""
     trajectory_id: str | None = None
-    """The run that is meant, where neither the path, nor a header, nor the key names it."""
+    """The trajectory, unless the path, a header or the key names it."""
     episode_id: str | None = None
     """Another name for `trajectory_id`."""
     tags: dict[str, str] = {}
-    """Notes of yours, kept beside the value."""
+    """Your own tags, stored with the value."""
     dryrun: bool = False
-    """Check and write nothing."""
+    """Validate only; write nothing."""
 
     @model_validator(mode="after")
     def _one_name(self) -> NewFeedback:
@@ -126,11 +126,11 @@ class NewFeedback(_RequestBody):
 
 
 class RecordedFeedback(_ResponseBody):
-    """Feedback that was written."""
+    """Stored feedback."""
 
     feedback_id: str | None
-    """None for a dry run."""
+    """null for a dry run."""
     trajectory_id: str
-    """Hone's own id of the run."""
+    """Hone's own id of the trajectory."""
     call_id: str | None
-    """The call that is meant, where one was named."""
+    """The call that the feedback is about, if any."""

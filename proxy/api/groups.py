@@ -1,7 +1,7 @@
-"""Groups over /hone/v1: closed, read back with all their runs, and which pairs of runs wait for a person.
+"""Routes of groups in /hone/v1: close, read, compare, judge records, and the review queue.
 
-Owns: these routes. Refuses: which group a run joins, what closing makes of one (`recorder.queue.groups`), and what is
-worth a person's minutes (`recorder.views.review`).
+Refuses: which group a trajectory joins and what closing does (`recorder.queue.groups`), and which pairs need a
+review (`recorder.views.review`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from recorder.views.trajectories.transcripts import load_group
 
 @post("/hone/v1/groups/{group:str}/close", status_code=200, responses=response_spec(200, closure.GroupOutcome))
 async def close_group(hone: Injected, request: AnyRequest, group: Id) -> Response[bytes]:
-    """Close a group: no more attempts come, it can be judged."""
+    """Close a group: no further trajectories join it, and a judge can score it."""
     caller = caller_of(request)
     if caller.run is not None:
-        raise Forbidden("a key that was minted for a run can't close a group.")
+        raise Forbidden("a trajectory's key cannot close a group: use a key of the project.")
     return json_response(await closure.close_group(hone.project, group, caller.whose.groups_of))
 
 
@@ -37,9 +37,9 @@ async def close_group(hone: Injected, request: AnyRequest, group: Id) -> Respons
 async def show_group(
     hone: Injected, request: AnyRequest, group: Id, tokens: FromQuery[bool] = False
 ) -> Response[bytes]:
-    """A group with all its runs."""
-    found = await find_group(hone.project, group, caller_of(request).whose.groups_of)
-    return json_response(await load_group(hone.project.store, found, with_tokens=tokens))
+    """Return a group with all its trajectories. `tokens` adds token ids and logprobs."""
+    group_id = await find_group(hone.project, group, caller_of(request).whose.groups_of)
+    return json_response(await load_group(hone.project.store, group_id, with_tokens=tokens))
 
 
 @get("/hone/v1/groups/{group:str}/comparison", responses=response_spec(200, Comparison))
@@ -50,26 +50,26 @@ async def compare_group(
     left: FromQuery[str | None] = None,
     right: FromQuery[str | None] = None,
 ) -> Response[bytes]:
-    """A group's attempts side by side, best first: rewards, advantages, and their turns aligned.
+    """Compare the attempts of a group, best first: rewards, advantages, and their aligned turns.
 
-    The best eight, or the two runs that `left` and `right` name. What a cell shares with one on its left it does not
-    carry again.
+    It compares the best eight, or the two trajectories that `left` and `right` name. A cell does not repeat what a cell
+    on its left already has.
     """
-    found = await find_group(hone.project, group, caller_of(request).whose.groups_of)
-    return json_response(await load_comparison(hone.project.store, found, left=left, right=right))
+    group_id = await find_group(hone.project, group, caller_of(request).whose.groups_of)
+    return json_response(await load_comparison(hone.project.store, group_id, left=left, right=right))
 
 
 @get("/hone/v1/groups/{group:str}/judging", responses=response_spec(200, list[ScoreRecord]))
 async def show_judging(
     hone: Injected, request: AnyRequest, group: Id, prompt: FromQuery[str | None] = None, reply: FromQuery[int] = 0
 ) -> Response[bytes]:
-    """What judges said of a group, newest first: each score with its parts and the reply that it was read from.
+    """Return a group's scores, newest first, each with its parts and the judge's replies.
 
-    `prompt`: the id of the score of which `asked` is to say what the judge was asked; `reply`: where several replies
-    made it, the number of the one that answers that.
+    `prompt`: the id of a score, to include its prompt. `reply`: the number of the reply to include the prompt of, where
+    a score has several.
     """
-    found = await find_group(hone.project, group, caller_of(request).whose.groups_of)
-    return json_response(await load_judgings(hone.project.store, found, prompt, reply))
+    group_id = await find_group(hone.project, group, caller_of(request).whose.groups_of)
+    return json_response(await load_judgings(hone.project.store, group_id, prompt, reply))
 
 
 @get("/hone/v1/review", responses=response_spec(200, ReviewQueue))
@@ -80,14 +80,14 @@ async def show_review(
     group: FromQuery[str | None] = None,
     against: FromQuery[str | None] = None,
 ) -> Response[bytes]:
-    """Pairs of runs that wait for a person's choice, and why: groups that judges disagree about, the largest gains
-    since the last version, what alarms name, a random share. `against`: `base`, a number or a version's name: the live
-    version's runs beside those of that one, and who won.
+    """Return pairs of trajectories that need a person's choice, each with its reason: groups that judges disagree
+    about, the largest gains since the last version, trajectories that alarms name, and a random sample.
 
-    A choice is feedback `preference` on the better run, with the other's id (`loser`) and its group's (`group`) in its
-    tags. What the caller answered does not come again.
+    `against` (`base`, a number or a version's name): pairs of the live version and that version, with the tally. Record
+    a choice as feedback `preference` on the better trajectory, with the tags `loser` (the other's id) and `group` (the
+    group's id). Pairs that the caller has answered are not returned again.
     """
     caller = caller_of(request)
-    found = await find_group(hone.project, group, caller.whose.groups_of) if group else None
-    asked = QueueRequest(caller_id(caller), alias or None, found, against or None)
-    return json_response(await load_queue(hone.project, asked))
+    group_id = await find_group(hone.project, group, caller.whose.groups_of) if group else None
+    request_for_queue = QueueRequest(caller_id(caller), alias or None, group_id, against or None)
+    return json_response(await load_queue(hone.project, request_for_queue))

@@ -1,7 +1,7 @@
-"""Lists over /hone/v1: runs and groups, newest first, narrowed by the words that the pages and the terminal take too.
+"""Lists in /hone/v1: trajectories and groups, newest first, with the filters of the pages and the terminal.
 
-Owns: these routes, what /schema says of their words, and reading a query for whoever lists. Refuses: what the words
-mean (`recorder.views.lists.filters`).
+Owns: these routes, their filters in /schema, and parsing a list's query (the pages use it too). Refuses: what the
+filters mean (`recorder.views.lists.filters`).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ USUAL: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryPage:
-    """A page of runs. `next`: what the following page begins `before`; null: there is none.
+    """A page of trajectories. `next`: pass it as `before` to get the next page; null: this is the last.
 
-    `looked_at`: the page is not full, because so many runs were looked at for it, and there are more. `load_snippets`:
-    by run, the words around what was searched for.
+    `looked_at`: the page is not full, because the scan stopped after this number of trajectories; there may be more.
+    `snippets`: by trajectory id, the text around the search's matches.
     """
 
     trajectories: Sequence[TrajectoryLine]
@@ -47,9 +47,9 @@ class TrajectoryPage:
 
 @dataclass(frozen=True, slots=True)
 class GroupPage:
-    """A page of groups. `next`: what the following page begins `before`; null: there is none.
+    """A page of groups. `next`: pass it as `before` to get the next page; null: this is the last.
 
-    `looked_at`: the page is not full, because so many groups were looked at for it, and there are more.
+    `looked_at`: the page is not full, because the scan stopped after this number of groups; there may be more.
     """
 
     groups: Sequence[GroupLine]
@@ -59,27 +59,27 @@ class GroupPage:
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
-    """A query of a list: its words with their values, where its page begins, and how long it is."""
+    """A list's query: its filters as names and values, where the page begins, and its length."""
 
-    said: Sequence[tuple[str, str]]
+    filters: Sequence[tuple[str, str]]
     before: str | None
     limit: int
 
 
 def parse_list_query(request: AnyRequest) -> ListQuery:
-    """What a request asks of a list. Raises BadRequest."""
+    """Parse the query of a list. Raises BadRequest."""
     query = [(name, str(value)) for name, value in request.query_params.multi_items()]
-    said = [(name, value) for name, value in query if name not in _PAGING]
+    filters = [(name, value) for name, value in query if name not in _PAGING]
     paging = {name: value.strip() for name, value in query if name in _PAGING and value.strip()}
-    return ListQuery(said, paging.get("before"), _limit(paging.get("limit")))
+    return ListQuery(filters, paging.get("before"), _limit(paging.get("limit")))
 
 
-def _limit(said: str | None) -> int:
-    if said is None:
+def _limit(text: str | None) -> int:
+    if text is None:
         return USUAL
-    if not (said.isascii() and said.isdigit() and 1 <= int(said[:9]) <= MOST):
-        raise BadRequest(f"limit is {said[:80]!r}: a page has 1 to {MOST} lines.", param="limit")
-    return int(said)
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MOST):
+        raise BadRequest(f"limit is {text[:80]!r}: a page has 1 to {MOST} lines.", param="limit")
+    return int(text)
 
 
 _PAGING: Final[Mapping[str, Parameter]] = {
@@ -89,7 +89,7 @@ _PAGING: Final[Mapping[str, Parameter]] = {
             "before",
             "query",
             Schema(type=OpenAPIType.STRING),
-            "Those before this place: the `next` of the page before.",
+            "The `next` of the previous page.",
         ),
         Parameter(
             "limit", "query", Schema(type=OpenAPIType.INTEGER, minimum=1, maximum=MOST, default=USUAL), "How many."
@@ -98,19 +98,21 @@ _PAGING: Final[Mapping[str, Parameter]] = {
 }
 
 
-def _parameter(word: FilterParam) -> Parameter:
-    one = Schema(type=OpenAPIType.STRING, enum=[*word.takes, ""] if word.takes else None)  # as an empty field of a form
-    schema = Schema(type=OpenAPIType.ARRAY, items=one) if word.many else one
-    return Parameter(word.name, "query", schema, word.about)
+def _parameter(param: FilterParam) -> Parameter:
+    one = Schema(
+        type=OpenAPIType.STRING, enum=[*param.takes, ""] if param.takes else None
+    )  # as an empty field of a form
+    schema = Schema(type=OpenAPIType.ARRAY, items=one) if param.many else one
+    return Parameter(param.name, "query", schema, param.about)
 
 
-def _parameters(words: Mapping[str, FilterParam]) -> list[Parameter]:
-    return [*map(_parameter, words.values()), *_PAGING.values()]
+def _parameters(params: Mapping[str, FilterParam]) -> list[Parameter]:
+    return [*map(_parameter, params.values()), *_PAGING.values()]
 
 
 @dataclass
 class _TrajectoryLists(Operation):
-    """The words of runs are read from the query all at once, so the framework does not know them."""
+    """Declares the filters of trajectories: the handler reads them from the query itself, unknown to the framework."""
 
     def __post_init__(self) -> None:
         self.parameters = list(_parameters(TRAJECTORY_FILTER_PARAMS))
@@ -118,37 +120,37 @@ class _TrajectoryLists(Operation):
 
 @dataclass
 class _GroupLists(Operation):
-    """As `_TrajectoryLists`, with the words of groups."""
+    """As `_TrajectoryLists`, for groups."""
 
     def __post_init__(self) -> None:
         self.parameters = list(_parameters(GROUP_FILTER_PARAMS))
 
 
 async def load_trajectory_page(project: Project, query: ListQuery) -> TrajectoryPage:
-    """The page of runs that a query asks for. Raises FilterInvalid."""
-    wanted = parse_trajectory_filter(query.said)
-    page = await list_trajectories(project, wanted, before=query.before, limit=query.limit)
-    shown = [line.id for line in page.lines] if wanted.said is not None else []
-    around = await load_snippets(project, wanted.said or "", shown)
+    """Load the page of trajectories that a query selects. Raises FilterInvalid."""
+    filter_ = parse_trajectory_filter(query.filters)
+    page = await list_trajectories(project, filter_, before=query.before, limit=query.limit)
+    ids = [line.id for line in page.lines] if filter_.search is not None else []
+    around = await load_snippets(project, filter_.search or "", ids)
     return TrajectoryPage(page.lines, page.next, page.looked_at, around)
 
 
 async def load_group_page(project: Project, query: ListQuery) -> GroupPage:
-    """The page of groups that a query asks for. Raises FilterInvalid."""
-    page = await list_groups(project, parse_group_filter(query.said), before=query.before, limit=query.limit)
+    """Load the page of groups that a query selects. Raises FilterInvalid."""
+    page = await list_groups(project, parse_group_filter(query.filters), before=query.before, limit=query.limit)
     return GroupPage(page.lines, page.next, page.looked_at)
 
 
 @get("/hone/v1/trajectories", responses=response_spec(200, TrajectoryPage), operation_class=_TrajectoryLists)
 async def show_trajectories(hone: Injected, request: AnyRequest) -> Response[bytes]:
-    """List runs, newest first: those that all given words are true of. Of `state` and `tag` several may be given.
+    """List the trajectories that match all filters, newest first. `state`, `origin` and `tag` may be repeated.
 
-    An empty value says nothing.
+    An empty value is ignored.
     """
     return json_response(await load_trajectory_page(hone.project, parse_list_query(request)))
 
 
 @get("/hone/v1/groups", responses=response_spec(200, GroupPage), operation_class=_GroupLists)
 async def show_groups(hone: Injected, request: AnyRequest) -> Response[bytes]:
-    """List groups, newest first: those that all given words are true of. Of `state` several may be given."""
+    """List the groups that match all filters, newest first. `state` may be repeated; an empty value is ignored."""
     return json_response(await load_group_page(hone.project, parse_list_query(request)))

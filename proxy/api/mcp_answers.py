@@ -1,10 +1,9 @@
-"""What the tools of `/hone/mcp` answer with: pages of runs and groups, a transcript in parts, what was noted or moved.
+"""Results of the tools of `/hone/mcp`: pages of trajectories and groups, a paged transcript, feedback, moves.
 
-Owns: the shapes, which MCP tells its clients of, and how much of a text is shown. Refuses: asking for what is shown
+Owns: the shapes, which become the tools' output schemas, and the size limits of texts. Refuses: loading the data
 (`proxy.api.mcp_server`).
 
-What models, tools and users wrote is data of an answer, cut to a bounded size, and never a part of what the server says
-of itself.
+Texts of models, tools and users are data of a result, cut to a bounded size, and never part of a tool's description.
 """
 
 from __future__ import annotations
@@ -27,26 +26,26 @@ from recorder.views.trajectories.shapes import CallView, FeedbackView, Trajector
 
 MAX_PAGE: Final = 100
 MAX_CHARS: Final = 50_000  # of one answer's messages
-_MAX_TEXT_CHARS: Final = 2000  # of what a judge or a person said
+_MAX_TEXT_CHARS: Final = 2000  # of a judge's explanation or a person's comment
 
 M = TypeVar("M", bound=BaseModel)
 
 
 class TrajectoryList(BaseModel):
-    """A page of runs. `next` is what the following page begins before; null: there is none.
+    """A page of trajectories. `next`: pass it as `before` to get the next page; null: this is the last.
 
-    `looked_at`: the page is not full, because so many runs were looked at for it, and there are more.
+    `looked_at`: the page is not full, because the scan stopped after this number of trajectories; there may be more.
     """
 
-    runs: list[TrajectoryLine]
+    trajectories: list[TrajectoryLine]
     next: str | None
     looked_at: int | None
 
 
 class GroupList(BaseModel):
-    """A page of groups. `next` is what the following page begins before; null: there is none.
+    """A page of groups. `next`: pass it as `before` to get the next page; null: this is the last.
 
-    `looked_at`: the page is not full, because so many groups were looked at for it, and there are more.
+    `looked_at`: the page is not full, because the scan stopped after this number of groups; there may be more.
     """
 
     groups: list[GroupLine]
@@ -55,7 +54,7 @@ class GroupList(BaseModel):
 
 
 class TranscriptMessage(BaseModel):
-    """One message. `text` is its content, and what of it is not text as JSON; `cut`: it is longer than is shown."""
+    """One message. `text`: its content, other parts as JSON. `cut`: `text` is only the beginning."""
 
     index: int
     role: str
@@ -64,19 +63,19 @@ class TranscriptMessage(BaseModel):
 
 
 class CallSummary(BaseModel):
-    """One call of a run. `why`: why its first choice may not be trained on."""
+    """One call of a trajectory. `why`: why its first choice cannot be trained on."""
 
     id: str
     state: str
     version_id: str | None
-    turn_kind: str
+    call_kind: str
     finish_reason: str | None
     trainable: bool
     why: str | None
 
 
 class ScorePart(BaseModel):
-    """A part of a run's score, or feedback about it."""
+    """A part of a trajectory's score, or feedback about it."""
 
     name: str
     value: float | bool | str | None
@@ -84,7 +83,7 @@ class ScorePart(BaseModel):
 
 
 class Transcript(BaseModel):
-    """A run: its conversation from one message on, its newest calls, its score and feedback."""
+    """A trajectory: its conversation from one message on, its newest calls, its score and feedback."""
 
     id: str
     external_id: str | None
@@ -97,21 +96,21 @@ class Transcript(BaseModel):
     ended_at: float | None
     messages: list[TranscriptMessage]
     next_message: int | None
-    """The message that the next page begins with; null: these were the last."""
+    """Pass it as `from_message` to get the next page; null: this is the last."""
     calls: list[CallSummary]
     score: list[ScorePart]
     feedback: list[ScorePart]
 
 
 class Member(BaseModel):
-    """A run of a group, with its reward and what the judge said of it."""
+    """A trajectory of a group, with its reward and the judge's explanation."""
 
-    run: TrajectoryLine
+    trajectory: TrajectoryLine
     explanation: str | None
 
 
 class GroupPage(BaseModel):
-    """A group and a page of its members. `next` is what the following page begins before; null: there is none."""
+    """A group and a page of its members. `next`: pass it as `before` to get the next page; null: this is the last."""
 
     id: str
     members: list[Member]
@@ -120,7 +119,7 @@ class GroupPage(BaseModel):
 
 
 class ReviewPairs(BaseModel):
-    """Pairs of runs that wait for a person's choice, what matters most first.
+    """Pairs of trajectories that need a person's choice, the most important first.
 
     `disputed`: how many groups wait because judges disagree about them.
     """
@@ -130,7 +129,7 @@ class ReviewPairs(BaseModel):
 
 
 class VersionSummary(BaseModel):
-    """One version of an alias. `live` and `canary`: whether agents get it."""
+    """One version of an alias. `live`, `canary`: whether it serves agents."""
 
     name: str
     state: str
@@ -143,85 +142,89 @@ class VersionSummary(BaseModel):
 
 
 class VersionPage(BaseModel):
-    """Versions by number, newest first."""
+    """A page of versions, newest first. `next`: pass it as `offset`; null: this is the last page."""
 
     versions: list[VersionSummary]
     next: int | None
 
 
 class RecordedFeedback(BaseModel):
-    """Feedback that was written."""
+    """Stored feedback."""
 
     feedback_id: str
     trajectory_id: str
 
 
 class AliasMove(BaseModel):
-    """What is live now, and what was left."""
+    """The live version after a move, and the previous one."""
 
     alias: str
     live: str
-    left: str | None
+    previous: str | None
 
 
-def next_page(found: Sequence[Any], limit: int, offset: int) -> int | None:
-    """The offset of the page after this one, where one more than `limit` was asked for and came."""
-    return offset + limit if len(found) > limit else None
+def next_page(items: Sequence[Any], limit: int, offset: int) -> int | None:
+    """Return the offset of the next page, or None. `found` holds one more than `limit` where there is a next page."""
+    return offset + limit if len(items) > limit else None
 
 
 def build_transcript(view: TrajectoryView, score: StoredScore | None, first: int, max_chars: int) -> Transcript:
-    """A run from its message `first` on, until `max_chars` are full."""
-    messages, following = _said(view.messages, first, max_chars)
+    """Build a trajectory's transcript from the message `first` on, at most `max_chars` of text."""
+    messages, following = _message_page(view.messages, first, max_chars)
     parts = score.parts_of(view.id) if score else []
-    return _shown(
+    return _result_of(
         Transcript,
         view,
         messages=messages,
         next_message=following,
-        calls=[_asked(call) for call in view.calls[-MAX_PAGE:]],
+        calls=[_call_summary(call) for call in view.calls[-MAX_PAGE:]],
         score=[ScorePart(name=p.part, value=p.value, text=_cut(p.explanation)) for p in parts],
-        feedback=[_opinion(f) for f in view.feedback[-MAX_PAGE:]],
+        feedback=[_feedback_part(f) for f in view.feedback[-MAX_PAGE:]],
     )
 
 
-def build_group_page(group_id: str, found: Page[TrajectoryLine], score: StoredScore | None) -> GroupPage:
-    """A page of a group's members, with what the judge said of each."""
-    said = {p.trajectory_id: p.explanation for p in score.parts if p.explanation} if score else {}
-    members = [Member(run=line, explanation=_cut(said.get(line.id))) for line in found.lines]
+def build_group_page(group_id: str, page: Page[TrajectoryLine], score: StoredScore | None) -> GroupPage:
+    """Build a page of a group's members, each with the judge's explanation."""
+    explanations = {p.trajectory_id: p.explanation for p in score.parts if p.explanation} if score else {}
+    members = [Member(trajectory=line, explanation=_cut(explanations.get(line.id))) for line in page.lines]
     judge = score.judge_model if score else None
-    return GroupPage(id=group_id, members=members, next=found.next, judge_model=judge)
+    return GroupPage(id=group_id, members=members, next=page.next, judge_model=judge)
 
 
 def summarize_version(version: VersionView, live: str | None, canary: str | None) -> VersionSummary:
-    """A version of an alias whose live and canary versions have these ids."""
-    return _shown(VersionSummary, version, live=version.id == live, canary=version.id == canary)
+    """Summarize a version. `live`, `canary`: the ids of its alias's live and canary versions."""
+    return _result_of(VersionSummary, version, live=version.id == live, canary=version.id == canary)
 
 
 def describe_move(moved: MovedAlias) -> AliasMove:
-    """An alias that points elsewhere now."""
-    return AliasMove(alias=moved.live.alias_name, live=moved.live.name, left=moved.left)
+    """Describe the move of an alias."""
+    return AliasMove(alias=moved.live.alias_name, live=moved.live.name, previous=moved.previous)
 
 
-def _shown(model: type[M], source: object, **others: Any) -> M:
-    """An answer of the source's attributes that carry the names of its fields; `others` are given by hand."""
+def _result_of(model: type[M], source: object, **others: Any) -> M:
+    """Build a result from the attributes of `source` that have the names of its fields; `others` override them."""
     named = {name: getattr(source, name) for name in model.model_fields if name not in others}
     return model(**named, **others)
 
 
-def _said(messages: Sequence[Message], first: int, max_chars: int) -> tuple[list[TranscriptMessage], int | None]:
-    """Messages from `first` on, until `max_chars` are full, and the next one's index. One too long alone is cut."""
-    shown: list[TranscriptMessage] = []
+def _message_page(
+    messages: Sequence[Message], first: int, max_chars: int
+) -> tuple[list[TranscriptMessage], int | None]:
+    """Return the messages from `first` on, up to `max_chars`, and the index of the next. A longer first message
+    is cut.
+    """
+    page: list[TranscriptMessage] = []
     left = max_chars
     for index in range(first, len(messages)):
         text = _text(messages[index])
-        if shown and (len(text) > left or len(shown) == MAX_PAGE):
-            return shown, index
-        said = TranscriptMessage(
+        if page and (len(text) > left or len(page) == MAX_PAGE):
+            return page, index
+        message = TranscriptMessage(
             index=index, role=str(messages[index].get("role", "")), text=text[:left], cut=len(text) > left
         )
-        shown.append(said)
-        left -= len(said.text)
-    return shown, None
+        page.append(message)
+        left -= len(message.text)
+    return page, None
 
 
 def _text(message: Message) -> str:
@@ -238,9 +241,9 @@ def _json(value: object) -> str:
         return repr(value)
 
 
-def _asked(call: CallView) -> CallSummary:
+def _call_summary(call: CallView) -> CallSummary:
     first = call.choices[0] if call.choices else None
-    return _shown(
+    return _result_of(
         CallSummary,
         call,
         finish_reason=first.finish_reason if first else None,
@@ -249,9 +252,9 @@ def _asked(call: CallView) -> CallSummary:
     )
 
 
-def _opinion(said: FeedbackView) -> ScorePart:
-    value = _cut(said.value) if isinstance(said.value, str) else said.value
-    return ScorePart(name=said.name, value=value, text=_cut(said.comment))
+def _feedback_part(feedback: FeedbackView) -> ScorePart:
+    value = _cut(feedback.value) if isinstance(feedback.value, str) else feedback.value
+    return ScorePart(name=feedback.name, value=value, text=_cut(feedback.comment))
 
 
 def _cut(text: str | None) -> str | None:

@@ -1,9 +1,9 @@
-"""Hone's own MCP server, made when it is first asked for.
+"""Mount of Hone's own MCP server, which is built at its first request.
 
-Owns: when it is made, and its life. Refuses: what it does (`proxy.api.mcp_server`).
+Owns: when the server is built, and its lifetime. Refuses: what it does (`proxy.api.mcp_server`).
 
-The SDK takes half a second to import, and the tools' schemas a quarter more: a proxy that nobody steers this way starts
-without either, and one that is steered makes them in a thread, while other requests go on.
+Importing the SDK takes half a second and building the tools' schemas a quarter more. A proxy starts without both; the
+first request builds them in a thread, while other requests continue.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class McpMount:
-    """An ASGI app. `async with running():` around serving it."""
+    """An ASGI app. Serve it inside `async with running():`."""
 
     def __init__(self, hone: HoneActions) -> None:
         self._hone = hone
@@ -32,7 +32,7 @@ class McpMount:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Until the block ends, the server may be made; at its end it stops."""
+        """Allow building the server until the block ends, then stop it."""
         try:
             yield
         finally:
@@ -41,7 +41,7 @@ class McpMount:
                 await self._task
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Answer one request."""
         await (await self._made())(scope, receive, send)
 
     async def _made(self) -> HoneMcp:

@@ -1,7 +1,6 @@
-"""What every route of /hone/v1 is made with.
+"""What all routes of /hone/v1 share: dependencies, their responses in /schema, the caller, and JSON.
 
-Owns: how a handler is given what it works with, what it says of its answers in /schema, who is calling. Refuses: any
-single route.
+Refuses: any single route.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from proxy.api.bodies import Problem
 
 AnyRequest = Request[Any, Any, Any]
 Id = Annotated[str, PathParameter(description="Hone's own id (`traj_…`), or the id that the caller gave.")]
-CallId = Annotated[str, PathParameter(description="What an answer says in `x-hone-call`.")]
+CallId = Annotated[str, PathParameter(description="The id that an answer has in `x-hone-call`.")]
 Injected = NamedDependency[HoneActions]
 
 PROBLEMS: Final = {
@@ -38,7 +37,7 @@ PROBLEMS: Final = {
 
 @dataclass
 class BodyOptional(Operation):
-    """An operation whose body may be left out, which the framework does not see in a default."""
+    """An operation whose body is optional, which the framework does not infer from a default."""
 
     def __post_init__(self) -> None:
         if isinstance(self.request_body, RequestBody):
@@ -46,18 +45,18 @@ class BodyOptional(Operation):
 
 
 def response_spec(status: int, body: Any) -> dict[int, ResponseSpec]:
-    """What a route answers, for /schema."""
+    """Return the responses of a route, for /schema."""
     return PROBLEMS | {status: ResponseSpec(body, description=HTTPStatus(status).phrase, generate_examples=False)}
 
 
 def caller_of(request: AnyRequest) -> Caller:
-    """Who sent a request."""
+    """Return the caller of a request."""
     caller: Caller = request.scope["hone.caller"]  # type: ignore[typeddict-item]  # put there by the gate
     return caller
 
 
 def json_response(value: object) -> Response[bytes]:
-    """An answer that is a view of the store, or a list of them; ids and logprobs as lists of numbers."""
+    """Return a view of the store, or a list of them, as JSON; token ids and logprobs become lists of numbers."""
     return Response(orjson.dumps(value, default=_listed), media_type="application/json")
 
 

@@ -1,8 +1,7 @@
-"""Hone's own routes, `/hone/v1/…`, together: which there are, and which methods a path is served with.
+"""The list of all `/hone/v1` routes, and the methods of each path.
 
-Owns: the list, what /schema says of it, and what OPTIONS and a 405 tell. Refuses: what the routes do
-(`proxy.api.trajectories`, `groups`, `versions`, `training`); model traffic.
-(`proxy.api.trajectories`, `groups`, `versions`, `standing`); model traffic.
+Owns: the list, the OpenAPI document, and the answers to OPTIONS and for a 405. Refuses: the routes themselves
+(`proxy.api.trajectories`, `lists`, `groups`, `versions`, `status`).
 """
 
 from __future__ import annotations
@@ -45,28 +44,30 @@ HANDLERS: list[HTTPRouteHandler] = [
     status.show_settings,
     status.show_keys,
 ]
-# Read by clients' generators and by `scripts.pages.api`: the docstring of a handler is what its route does.
+# Client generators and `scripts.pages.api` read it: a handler's docstring describes its route.
 OPENAPI: Final = OpenAPIConfig(
     title="Hone", version="1", use_handler_docstrings=True, render_plugins=[JsonRenderPlugin()]
 )
 
 
 def methods_at(path: str) -> list[str]:
-    """The methods that a path of these routes is served with; what a 405 tells in `Allow`."""
+    """Return the methods that a path of these routes has, as a 405 names them in `Allow`."""
     parts = path.rstrip("/").split("/")
-    found = {"OPTIONS"}
+    methods = {"OPTIONS"}
     for handler in HANDLERS:
         for template in handler.paths:
-            wanted = template.split("/")
-            if wanted[-1].endswith(":path}"):  # a name that may hold slashes: all that is left
-                wanted += [wanted[-1]] * (len(parts) - len(wanted))
-            if len(wanted) == len(parts) and all(w == p or w[:1] == "{" for w, p in zip(wanted, parts, strict=True)):
-                found |= set(handler.http_methods)
-    return sorted(found)
+            segments = template.split("/")
+            if segments[-1].endswith(":path}"):  # a name that may hold slashes: all that is left
+                segments += [segments[-1]] * (len(parts) - len(segments))
+            if len(segments) == len(parts) and all(
+                w == p or w[:1] == "{" for w, p in zip(segments, parts, strict=True)
+            ):
+                methods |= set(handler.http_methods)
+    return sorted(methods)
 
 
 async def tell_options(request: AnyRequest) -> Response[None] | None:
-    """Before a request: what may be done at a path. The framework would name the methods of one handler alone."""
+    """Answer OPTIONS before a handler runs. The framework would name the methods of only one handler."""
     if request.method != "OPTIONS":
         return None
     return Response(None, status_code=204, headers={"allow": ", ".join(methods_at(request.url.path))})

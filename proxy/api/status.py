@@ -1,12 +1,8 @@
-"""Views of a whole store that take long on a large one: asked for once however many want them, the last one meanwhile.
+"""Status in /hone/v1: the project, the judge, tools, settings and keys. Read-only.
 
-Owns: when one is asked for anew, and how long anybody waits for it. Refuses: what is asked.
-
-How everything stands, over /hone/v1: status, the judge, tools, the settings in force, keys.
-
-Owns: these routes, and what a process knows of itself that the store does not (its settings, its MCP servers). Refuses:
-the questions (`recorder.views.status`), and changing anything: keys are made and revoked on the pages and the command
-line.
+Owns: these routes, what only this process knows (its settings, its MCP servers), and the cache of views that are slow
+on a large store: one query serves all callers, which get the previous view meanwhile. Refuses: the queries
+(`recorder.views.status`), and changing keys (pages and command line).
 """
 
 from __future__ import annotations
@@ -30,10 +26,10 @@ from recorder.views.status.tools import ToolUsage, load_tool_usage
 
 T = TypeVar("T")
 
-PATIENCE_S: Final = 0.1  # a page may take 150 ms; of 100,000 runs the whole status takes most of a second
-SLOW_S: Final = 0.5  # what takes longer is not asked for at once again
-RESTS: Final = 10.0  # but when it has rested for so many times as long, so that it takes a tenth of a core at most
-STALE_S: Final = 30.0  # what was found longer ago is shown to nobody
+PATIENCE_S: Final = 0.1  # a page may take 150 ms; with 100,000 trajectories the whole status takes most of a second
+SLOW_S: Final = 0.5  # a slower view is not loaded again at once
+RESTS: Final = 10.0  # but after a pause of this many times its duration: at most a tenth of a core
+STALE_S: Final = 30.0  # an older view is never returned
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +40,7 @@ class _CachedView(Generic[T]):
 
 
 class StaleWhileRevalidate(Generic[T]):
-    """One view."""
+    """Caches one view, and loads it again in the background when it is requested."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
         self._ask = ask
@@ -52,7 +48,7 @@ class StaleWhileRevalidate(Generic[T]):
         self._last: _CachedView[T] | None = None
 
     async def now(self) -> T:
-        """The view as it is, or where that takes long as it was shortly before. Raises what asking raises."""
+        """Return the current view, or the previous one where loading is slow. Raises what loading raises."""
         loop = asyncio.get_running_loop()
         last = self._last if self._last is not None and loop.time() - self._last.at < STALE_S else None
         if last is not None and last.took_s > SLOW_S and loop.time() - last.at < RESTS * last.took_s:
@@ -66,8 +62,8 @@ class StaleWhileRevalidate(Generic[T]):
 
     def _asked(self) -> asyncio.Task[_CachedView[T]]:
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._find(), name="a kept view")
-            self._asking.add_done_callback(_heard)
+            self._asking = asyncio.create_task(self._find(), name="a cached view")
+            self._asking.add_done_callback(_retrieve_error)
         return self._asking
 
     async def _find(self) -> _CachedView[T]:
@@ -78,15 +74,15 @@ class StaleWhileRevalidate(Generic[T]):
         return self._last
 
 
-def _heard(asked: asyncio.Task[_CachedView[T]]) -> None:
-    """An error is told to who waits; where nobody does, the next one asks again."""
-    if not asked.cancelled():
-        asked.exception()
+def _retrieve_error(task: asyncio.Task[_CachedView[T]]) -> None:
+    """Callers that wait receive the error; without any, the next caller loads again."""
+    if not task.cancelled():
+        task.exception()
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting in force, secrets masked; `origin`: where its value came from."""
+    """A setting in force, secrets masked. `origin`: where its value came from."""
 
     key: str
     value: Any
@@ -96,14 +92,14 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class ToolsView:
-    """The MCP servers that are configured, with where they are (secrets masked), and what became of tool calls."""
+    """The configured MCP servers by name, with their addresses (secrets masked), and the usage of their tools."""
 
     servers: Mapping[str, str]
-    used: ToolUsage
+    usage: ToolUsage
 
 
 class StatusService:
-    """How everything stands, as a process tells it. One a process."""
+    """The status views of a process, cached. One per process."""
 
     def __init__(
         self,
@@ -120,46 +116,46 @@ class StatusService:
         self._tooling = StaleWhileRevalidate(lambda: load_tool_usage(project))
 
     async def status(self) -> Status:
-        """Who is there, what is in service, how learning goes. Raises StoreError."""
+        """Load the project's status. Raises StoreError."""
         return await self._status.now()
 
     async def judging(self) -> JudgingView:
-        """What the judge does. Raises StoreError."""
+        """Load the judge's status. Raises StoreError."""
         return await self._judging.now()
 
     async def tools(self) -> ToolsView:
-        """Tools, and the servers that have them. Raises StoreError."""
+        """Load the MCP servers and the usage of their tools. Raises StoreError."""
         return ToolsView(self._servers, await self._tooling.now())
 
 
-ForStanding = NamedDependency[StatusService]
+ForStatusService = NamedDependency[StatusService]
 
 
 @get("/hone/v1/status", responses=response_spec(200, Status))
-async def show_status(stands: ForStanding) -> Response[bytes]:
-    """Engines and their health, aliases and what they serve, how learning goes, alarms."""
-    return json_response(await stands.status())
+async def show_status(status_service: ForStatusService) -> Response[bytes]:
+    """Return engines and their health, aliases and their versions, the progress of learning, and alarms."""
+    return json_response(await status_service.status())
 
 
 @get("/hone/v1/judge", responses=response_spec(200, JudgingView))
-async def show_judge(stands: ForStanding) -> Response[bytes]:
-    """Groups by what became of them, the judge's latency, tokens and money by day and model, agreement, what fails."""
-    return json_response(await stands.judging())
+async def show_judge(status_service: ForStatusService) -> Response[bytes]:
+    """Return groups by state, the judge's latency, tokens and cost by day and model, its agreement, and failures."""
+    return json_response(await status_service.judging())
 
 
 @get("/hone/v1/tools", responses=response_spec(200, ToolsView))
-async def show_tools(stands: ForStanding) -> Response[bytes]:
-    """MCP servers, and the newest tool calls by tool: how they ended, how long they took, the last errors."""
-    return json_response(await stands.tools())
+async def show_tools(status_service: ForStatusService) -> Response[bytes]:
+    """Return the MCP servers and, by tool, the newest tool calls: outcomes, latency, and the last errors."""
+    return json_response(await status_service.tools())
 
 
 @get("/hone/v1/settings", responses=response_spec(200, list[Setting]))
-async def show_settings(stands: ForStanding) -> Response[bytes]:
-    """The settings in force and where each value came from, secrets masked."""
-    return json_response(stands.settings)
+async def show_settings(status_service: ForStatusService) -> Response[bytes]:
+    """Return the settings in force and where each value came from, secrets masked."""
+    return json_response(status_service.settings)
 
 
 @get("/hone/v1/keys", responses=response_spec(200, list[KeyView]))
 async def show_keys(hone: Injected) -> Response[bytes]:
-    """The newest keys that were made for no single run, revoked ones too, without their secrets."""
+    """Return the newest keys that belong to no trajectory, revoked ones included, without their secrets."""
     return json_response(await keys.newest_keys(hone.project))

@@ -1,7 +1,7 @@
-"""Runs over /hone/v1: made, ended, judged by people, read back, deleted.
+"""Trajectories in /hone/v1: create, end, give feedback, read, delete.
 
-Owns: these routes. Every one that names a run also works behind an address (`/g/<group>/t/<id>/hone/v1/done`), with a
-key minted for the run, and with `x-hone-trajectory`. Refuses: whose run a caller may speak for (`proxy.api.actions`).
+Owns: these routes. Each one that names a trajectory also works behind its address (`/g/<group>/t/<id>/hone/v1/done`),
+with its key, and with `x-hone-trajectory`. Refuses: which trajectories a caller may change (`proxy.api.actions`).
 """
 
 from __future__ import annotations
@@ -47,23 +47,25 @@ from recorder.store.database import Store
 from recorder.views.trajectories.transcripts import find_owner, find_trajectory, load_trajectory, trajectory_of_call
 from recorder.views.trajectory_detail.loader import build_detail, detail_json
 
-_MERGE_S: Final = 5.0  # who deletes waits for the bytes to leave a large index no longer
+_MERGE_S: Final = 5.0  # a deletion waits no longer for the bytes to leave a large index
 
 
 @post("/hone/v1/trajectories", responses=PROBLEMS)
 async def create_trajectory(hone: Injected, request: AnyRequest, data: JSONBody[CreateTrajectory]) -> CreatedTrajectory:
-    """Make a run: its id, its address, and a key that stands for it. One that is there must be the caller's own."""
+    """Create a trajectory: return its id, its address and its key. An existing one must belong to the caller."""
     caller = caller_of(request)
     run = NamedTrajectory(
         check_external(data.trajectory or new_id("run"), "trajectory"),
         check_external(data.group, "group") if data.group is not None else None,
     )
     if caller.run is not None:
-        raise Forbidden("a key that was minted for a run can't make others.")
+        raise Forbidden("a trajectory's key cannot create trajectories: use a key of the project.")
     scopes = {scope for scope in (Scope.INFER, Scope.FEEDBACK) if caller.may(scope)}
     expires_at = await _now(hone.project.store) + data.expires_in_s if data.expires_in_s is not None else None
     family = await _family(hone, caller, run)
-    key, secret = await keys.create_key(hone.project, f"run {run}", scopes, str(run), expires_at, family, caller.key)
+    key, secret = await keys.create_key(
+        hone.project, f"trajectory {run}", scopes, str(run), expires_at, family, caller.key
+    )
     path = f"g/{run.group}/t/{run.trajectory}" if run.group else f"t/{run.trajectory}"
     return CreatedTrajectory(
         trajectory=str(run.trajectory),
@@ -78,7 +80,7 @@ async def create_trajectory(hone: Injected, request: AnyRequest, data: JSONBody[
 async def end_trajectory(
     hone: Injected, request: AnyRequest, trajectory: Id, data: JSONBody[EndRequest | None] = None
 ) -> EndedTrajectory:
-    """End a run. Ending it twice changes nothing."""
+    """End a trajectory. Ending it again changes nothing."""
     return await _end(hone, await _own(hone, request, trajectory), data)
 
 
@@ -86,7 +88,7 @@ async def end_trajectory(
 async def end_addressed_trajectory(
     hone: Injected, request: AnyRequest, data: JSONBody[EndRequest | None] = None
 ) -> EndedTrajectory:
-    """End the run that the path, the key or a header names."""
+    """End the trajectory that the path, the key or a header names."""
     return await _end(hone, await _addressed(hone, request), data)
 
 
@@ -94,13 +96,13 @@ async def end_addressed_trajectory(
 async def note_feedback(
     hone: Injected, request: AnyRequest, trajectory: Id, data: JSONBody[NewFeedback]
 ) -> RecordedFeedback:
-    """Say how a run, or one call of it, went."""
+    """Record feedback about a trajectory, or about one of its calls."""
     return await _note(hone, await _own(hone, request, trajectory), data)
 
 
 @post("/hone/v1/feedback", responses=PROBLEMS)
 async def note_addressed_feedback(hone: Injected, request: AnyRequest, data: JSONBody[NewFeedback]) -> RecordedFeedback:
-    """Say how the run that the body, the path, the key or a header names went."""
+    """Record feedback about the trajectory that the body, the path, the key or a header names."""
     call_id, named = data.call_id or data.inference_id, data.trajectory_id or data.episode_id
     if named is not None:
         return await _note(hone, await _own(hone, request, named), data)
@@ -108,7 +110,9 @@ async def note_addressed_feedback(hone: Injected, request: AnyRequest, data: JSO
         return await _note(hone, await _addressed(hone, request), data)
     of_call = await trajectory_of_call(hone.project, call_id)
     if of_call is None:
-        raise UnknownObject(f"no call {call_id[:200]!r}: it is what an answer says in x-hone-call.", param="call_id")
+        raise UnknownObject(
+            f"no call {call_id[:200]!r}: use the id that an answer has in x-hone-call.", param="call_id"
+        )
     return await _note(hone, await _own(hone, request, of_call), data)
 
 
@@ -116,26 +120,26 @@ async def note_addressed_feedback(hone: Injected, request: AnyRequest, data: JSO
 async def show_trajectory(
     hone: Injected, trajectory: Id, group: FromQuery[str | None] = None, tokens: FromQuery[bool] = False
 ) -> Response[bytes]:
-    """One run with its calls; `told` is its conversation turn by turn, `standing` what became of it, `timeline` when
-    models and tools worked. `tokens` adds the exact ids and logprobs."""
-    found = await find_trajectory(hone.project, trajectory, group)
-    view = await load_trajectory(hone.project.store, found, with_tokens=tokens)
+    """Return one trajectory with its calls, its `conversation` message by message, its `outcome` and its `timeline`.
+    `tokens` adds the exact ids and logprobs."""
+    trajectory_id = await find_trajectory(hone.project, trajectory, group)
+    view = await load_trajectory(hone.project.store, trajectory_id, with_tokens=tokens)
     return json_response(detail_json(await build_detail(hone.project.store, view)))
 
 
 @get("/hone/v1/calls/{call:str}", responses=response_spec(200, dict[str, Any]))
 async def show_call(hone: Injected, call: CallId, tokens: FromQuery[bool] = False) -> Response[bytes]:
-    """One call as it was asked and answered; `tokens` adds the exact ids and logprobs."""
+    """Return one call, its request and its answer. `tokens` adds the exact ids and logprobs."""
     home = await trajectory_of_call(hone.project, call)
     if home is None:
-        raise UnknownObject(f"no call {call[:200]!r}: it is what an answer says in x-hone-call.")
+        raise UnknownObject(f"no call {call[:200]!r}: use the id that an answer has in x-hone-call.")
     view = await load_trajectory(hone.project.store, home, with_tokens=tokens)
     return json_response(next(one for one in view.calls if one.id == call))
 
 
 @delete("/hone/v1/trajectories/{trajectory:str}", status_code=200, responses=PROBLEMS)
 async def delete_trajectory(hone: Injected, trajectory: Id, group: FromQuery[str | None] = None) -> DeletedTrajectories:
-    """Delete a run for good: its calls, messages, tokens, scores and feedback. It must have ended."""
+    """Delete a trajectory permanently: its calls, messages, tokens, scores and feedback. It must have ended."""
     ids = await deletion.trajectory_ids(hone.project, trajectory, group)
     try:
         gone = [await deletion.delete_trajectory(hone.project, id_) for id_ in ids]
@@ -151,11 +155,12 @@ async def _own(hone: HoneActions, request: AnyRequest, named: str) -> str:
 
 
 async def _addressed(hone: HoneActions, request: AnyRequest) -> str:
-    """The internal id of the run that path, key or header name."""
+    """Return the internal id of the trajectory that the path, the key or a header names."""
     address: Address = request.scope["hone.stated"].address  # type: ignore[typeddict-item]  # put there by the gate
     if address.trajectory is None:
         raise BadRequest(
-            "no run is named: use /t/<id>/hone/v1/…, /hone/v1/trajectories/<id>/…, x-hone-trajectory, or a run's key."
+            "no trajectory is named: use /t/<id>/hone/v1/…, /hone/v1/trajectories/<id>/…, x-hone-trajectory, or a "
+            "key of the trajectory."
         )
     return await trajectory_id_at(hone, NamedTrajectory(address.trajectory, address.group))
 
@@ -183,13 +188,13 @@ async def _note(hone: HoneActions, trajectory_id: str, data: NewFeedback) -> Rec
 
 
 async def _family(hone: HoneActions, caller: Caller, run: NamedTrajectory) -> str | None:
-    """The family of a key for a run: of whoever made that, else the caller's. Raises Forbidden for another's."""
+    """Return the owner of a trajectory's new key: the key that created it, else the caller's. Raises Forbidden."""
     try:
         made_by = await find_owner(hone.project.store, await trajectory_id_at(hone, run))
     except NotFound:
         made_by = ""
     if not caller.whose.may_name(made_by):
-        raise Forbidden(f"the run {run} was made with another key: name a run of your own.")
+        raise Forbidden(f"the trajectory {run} belongs to another key: use a trajectory of your own.")
     return made_by or caller.whose.key or None
 
 

@@ -1,5 +1,5 @@
-"""Whose call is this, as the proxy sees it: what a call lets on, and the order in which evidence is believed.
+"""Attribution, the proxy's part: which evidence a call carries, and in which order evidence is used.
 
-Refuses: what the record knows (`recorder.capture.resolver`, `recorder.capture.lookups`). Others import `attributor` and
-`hints`.
+Refuses: what the record knows (`recorder.capture.resolver`, `recorder.capture.lookups`). Others import `attributor`,
+`conversations` and `hints`.
 """

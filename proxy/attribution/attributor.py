@@ -1,28 +1,28 @@
-"""Whose call is this: the run it belongs to, how that is known, and the version that serves it.
+"""Attribution of a call: its trajectory, the evidence for that, and the version that serves it.
 
-Owns: the order of evidence, and that a run stays on its version. Refuses: guessing on a system and a user message
-alone: a group's first turns are identical by design.
+Owns: the order of evidence, and keeping a trajectory on its version. Refuses: guessing by a system and a user message
+only: the first turns of a group are identical by design.
 
-The order, strongest first. Each call records its source and how sure it is:
+The order, strongest first. Each call records its source and its confidence:
 
-    path, key, header   the caller named the run                                              stated
-    session_header      a vendor's header names the session (`proxy.attribution.hints`)                   stated
-    response_id         previous_response_id is one that we issued                            exact
-    tool_call_id        an id that we issued comes back in the history                        exact
-    metadata            the body names the session                                            stated
-    retry               an SDK sends again what was not answered                              exact, or ambiguous
-    prompt_cache_key    … or a name that is shared: it tells runs apart that are equal so far exact
-    lineage             the history ends in a turn that we sampled                            exact, or ambiguous
-    trace               no more than the trace is known                                       hint
-    new                 a conversation without a past                                         new
+   path, key, header   the caller named the trajectory                                           stated
+   session_header      a vendor's header names the session (`proxy.attribution.hints`)           stated
+   response_id         previous_response_id is an id that Hone issued                            exact
+   tool_call_id        the history holds an id that Hone issued                                  exact
+   metadata            the body names the session                                                stated
+   retry               an SDK repeats a request that was not answered                            exact, or ambiguous
+   prompt_cache_key    a shared name that distinguishes trajectories which are equal so far      exact
+   lineage             the history ends in an answer that Hone recorded                          exact, or ambiguous
+   trace               only the trace is known                                                   hint
+   new                 a conversation without a history                                          new
 
-Ids belong to a project: they correlate, and never authorise. Only own runs are found (`KeyAccess`: the runs of the
-caller's key and its family, and those that no key made); who states the address of another key's is refused. What is
-ambiguous, or a hint, is recorded and not trained. A named session may hold several runs: a call goes to the run of the
-session that it goes on from, and a conversation that goes on from none begins a new run there
-(`recorder.capture.lookups.client_sessions` has the exceptions). A session that is named is never left: a history that
-another session sampled does not bring a call there. A name that more runs share than anybody's conversation has tells
-no more than a prompt_cache_key.
+Ids belong to a project: they correlate, and never authorise. Only trajectories that the caller may use are found
+(`KeyAccess`: those of the caller's key and its family, and those made without a key); the address of another key's
+trajectory is refused. Ambiguous calls and hints are recorded and not trained on. A named session may hold several
+trajectories: a call joins the one that its history continues, and a conversation that continues none begins a new one
+(`recorder.capture.lookups.client_sessions` has the exceptions). A call never leaves its named session, even if another
+session sampled its history. A name that more trajectories share than a real conversation has counts as a
+prompt_cache_key.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from recorder.errors import NotOwner
 from recorder.messages.calls import Address, Attribution, KeyAccess, ParentCall, RecordedRequest, TrajectoryRef
 from recorder.states import CallKind, Confidence, Purpose
 
-Answered = tuple[ParentCall, TrajectoryRef]  # a sampled choice, and the run in which calls go on from it
+Answered = tuple[ParentCall, TrajectoryRef]  # a sampled choice, and the trajectory that continues it
 
 
 @dataclass(frozen=True, slots=True)
 class AttributedCall:
-    """A call with its run and its engine. `no_route`: why it has none now; a provider's model has neither."""
+    """A call with its trajectory and engine. `no_route`: why it has no engine now; a provider's model has neither."""
 
     attribution: Attribution
     route: Route | None
@@ -53,7 +53,7 @@ class AttributedCall:
 
 
 class Attributor:
-    """Places calls. One an app."""
+    """Attributes calls. One per app."""
 
     def __init__(self, project_id: str, recorder: Recorder, versions: ServiceRouter) -> None:
         self._project_id = project_id
@@ -63,9 +63,10 @@ class Attributor:
     async def place(
         self, target: Target | None, stated: StatedAddress, request: RecordedRequest, hints: AttributionHints = NO_HINTS
     ) -> AttributedCall:
-        """Find or open the run, and route the call to an engine; without a target to none. Raises StoreError.
+        """Find or create the call's trajectory, and choose its engine; no engine without a target.
 
-        NoReplica is raised for an alias that has no version at all, Forbidden for the address of another key's run.
+        Raises StoreError, NoReplica for an alias without any version, and Forbidden for the address of another key's
+        trajectory.
         """
         attribution = await self._attribute(target, stated, request, hints)
         if hints.sub_agent:
@@ -90,26 +91,28 @@ class Attributor:
         self, target: Target | None, stated: StatedAddress, request: RecordedRequest, hints: AttributionHints
     ) -> Attribution:
         address = stated.address
-        answered = await self._answered(request, address.whose)
+        previous = await self._answered(request, address.whose)
         if address.trajectory is not None and stated.source is not None:
             ref = await self._at(target, stated, request)
-            if answered is not None and answered[1].id == ref.id:
-                return Attribution(stated.source, Confidence.STATED, ref, answered[0])
+            if previous is not None and previous[1].id == ref.id:
+                return Attribution(stated.source, Confidence.STATED, ref, previous[0])
             parent = await self._recorder.find.parent_in(ref, request.messages)
             return Attribution(stated.source, Confidence.STATED, ref, parent)
-        found, session = await self._find(stated, request, hints, answered)
-        if found.trajectory is not None:
-            return Attribution(found.source, found.confidence, found.trajectory, found.parent)
+        resolution, session = await self._find(stated, request, hints, previous)
+        if resolution.trajectory is not None:
+            return Attribution(resolution.source, resolution.confidence, resolution.trajectory, resolution.parent)
         if address.group is not None and stated.source is not None:
             ref = await self._at(target, stated, request, session)
             return Attribution(stated.source, Confidence.STATED, ref)
         ref = self._recorder.new_trajectory(address, self._offer(target, str(random.random()), address), session)
-        # What looks like several runs at once is recorded in one of its own, and stays marked as what it is.
-        source, confidence = (found.source, found.confidence) if found.source != "none" else ("new", Confidence.NEW)
+        # An ambiguous call gets a trajectory of its own, and keeps its confidence.
+        source, confidence = (
+            (resolution.source, resolution.confidence) if resolution.source != "none" else ("new", Confidence.NEW)
+        )
         return Attribution(source, confidence, ref)
 
     async def _answered(self, request: RecordedRequest, whose: KeyAccess) -> Answered | None:
-        """The answer of ours that a request says it goes on from, and its run."""
+        """Return the recorded answer that a request names as its previous response, and its trajectory."""
         if request.previous_response_id is None:
             return None
         return await self._recorder.find.answered(self._project_id, request.previous_response_id, whose)
@@ -117,11 +120,11 @@ class Attributor:
     async def _find(
         self, stated: StatedAddress, request: RecordedRequest, hints: AttributionHints, answered: Answered | None
     ) -> tuple[Resolution, str | None]:
-        """The run that a call goes on with, and the session under which it is found, or a new one is made."""
+        """Return the trajectory that a call continues, and the session under which it is found or created."""
         if hints.found:
             return await self._find_hinted(stated, request, hints, answered)
         if answered is not None:
-            return _going_on(answered), None
+            return _continuation(answered), None
         whose = stated.address.whose
         return await self._recorder.find.run(self._project_id, request.messages, request, whose), None
 
@@ -136,11 +139,11 @@ class Attributor:
             if within is not None:
                 return within, str(named)
         if answered is not None:
-            return _going_on(answered), None
+            return _continuation(answered), None
         whose = stated.address.whose
-        found = await self._recorder.find.issued(self._project_id, request.messages, whose)
-        if found is not NOTHING_FOUND:
-            return found, None
+        resolution = await self._recorder.find.issued(self._project_id, request.messages, whose)
+        if resolution is not NOTHING_FOUND:
+            return resolution, None
         of_body = hints.session(of_header=False)
         if named is None and of_body is not None:
             within = await self._in_session(of_body, stated, request, hints)
@@ -151,20 +154,20 @@ class Attributor:
     async def _find_loosely(
         self, request: RecordedRequest, hints: AttributionHints, whose: KeyAccess, shared: list[Hint]
     ) -> tuple[Resolution, str | None]:
-        """By what is no proof of a run alone: a retry, the history, names that many runs may share, a trace."""
+        """Find by evidence that proves no trajectory by itself: a retry, the history, shared names, a trace."""
         names = {str(hint): hint.source for hint in (*shared, *hints.of(HintKind.LOOSE))}
         traces = [str(hint) for hint in hints.of(HintKind.TRACE)]
-        found = await self._recorder.find.retried(self._project_id, request, whose)
-        if found is NOTHING_FOUND:
-            found = await self._recorder.find.lineage(self._project_id, request.messages, names, traces, whose)
-        if found is NOTHING_FOUND:
-            found = await self._recorder.find.traced(self._project_id, traces, request.messages, whose)
-        return found, next(iter(names), None)
+        resolution = await self._recorder.find.retried(self._project_id, request, whose)
+        if resolution is NOTHING_FOUND:
+            resolution = await self._recorder.find.lineage(self._project_id, request.messages, names, traces, whose)
+        if resolution is NOTHING_FOUND:
+            resolution = await self._recorder.find.traced(self._project_id, traces, request.messages, whose)
+        return resolution, next(iter(names), None)
 
     async def _in_session(
         self, named: Hint, stated: StatedAddress, request: RecordedRequest, hints: AttributionHints
     ) -> Resolution | None:
-        found = await self._recorder.find.in_session(
+        resolution = await self._recorder.find.in_session(
             self._project_id,
             str(named),
             stated.address.group,
@@ -172,7 +175,11 @@ class Attributor:
             sub_agent=hints.sub_agent,
             whose=stated.address.whose,
         )
-        return replace(found, source=named.source) if found is not None and found.source == "session" else found
+        return (
+            replace(resolution, source=named.source)
+            if resolution is not None and resolution.source == "session"
+            else resolution
+        )
 
     async def _at(
         self, target: Target | None, stated: StatedAddress, request: RecordedRequest, session: str | None = None
@@ -191,7 +198,7 @@ class Attributor:
             return None
         if target.version is not None:
             return target.version.id
-        # who measures wants the live version, and only runs of this purpose are compared
+        # measurements need the live version, and only training trajectories are compared
         may_hold = address.group is None and address.purpose is Purpose.TRAIN
         return self._versions.offer(target.alias, key, may_hold=may_hold)
 
@@ -200,5 +207,5 @@ def _alias_id(target: Target | None) -> str | None:
     return target.alias.id if target is not None else None
 
 
-def _going_on(answered: Answered) -> Resolution:
+def _continuation(answered: Answered) -> Resolution:
     return Resolution("response_id", Confidence.EXACT, *answered)

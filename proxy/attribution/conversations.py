@@ -1,9 +1,9 @@
-"""Prompts without messages that go on from an earlier answer: recognised, and recorded as the conversation they are.
+"""Prompts without messages that continue an earlier answer: recognised, and recorded as the conversation they are.
 
-Owns: a short memory of what was prompted and answered at an address, and cutting a prompt that begins with exactly
-that (the same ids, or the same text) into what was recorded and what is new. So a call of an agent that renders its
-own prompts has its parent, and its history is stored once. Refuses: guessing: where it remembers nothing (another
-process, a restart, a prompt that differs in one token) the prompt stays one message, and the call has no parent.
+Owns: a short memory of prompts and answers by address, and splitting a prompt that begins with exactly such a pair (the
+same ids, or the same text) into the recorded part and the new part. This gives calls of agents that render their own
+prompts a parent, and stores their history once. Refuses: guessing: without a memory (another process, a restart, one
+different token) the prompt stays one message, and the call has no parent.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from recorder.base.lru import Lru
 from recorder.messages.calls import Address, Message
 from recorder.messages.tokens import ID_BYTES, pack_heard_ids, pack_ids
 
-RUNS = 2_000  # addresses remembered: at 20 KB of prompt each, 40 MB
-ENDS = 16  # answers remembered of each: the last ones
+RUNS = 2_000  # addresses in memory: 40 MB at 20 KB of prompt each
+ENDS = 16  # answers in memory for each: the latest
 
 _Key = tuple[str | None, str, type]  # group, trajectory, and whether ids or text
 
 
 @dataclass(frozen=True, slots=True)
 class _AnswerEnd:
-    """Where an answer ended: as many bytes of prompt and answer, what they hash to, and the messages they are."""
+    """The end of an answer: the length of prompt and answer in bytes, their hash, and their messages."""
 
     length: int
     digest: bytes
@@ -34,13 +34,13 @@ class _AnswerEnd:
 
 
 class ConversationMatcher:
-    """One a route. Touches no reading but those of completions, and no call without an address."""
+    """Matches the calls of one route. Ignores readers other than those of completions, and calls without an address."""
 
     def __init__(self) -> None:
         self._ends: Lru[_Key, tuple[_AnswerEnd, ...]] = Lru(RUNS)
 
     def recognise(self, address: Address, reading: CallReader) -> None:
-        """Cut the prompt of `reading` where it goes on from an answer at this address."""
+        """Split the prompt of `reading` if it continues an answer at this address."""
         if not isinstance(reading, CompletionsReader) or address.trajectory is None:
             return
         ends = self._ends.get((address.group, address.trajectory, type(reading.prompt)))
@@ -52,10 +52,10 @@ class ConversationMatcher:
                 return
 
     def note(self, address: Address, reading: CallReader, sampled: RecordableAnswer) -> None:
-        """Remember the answers to a prompt, by text and by ids: an agent may go on in either."""
+        """Remember the answers to a prompt, by text and by ids: an agent may continue in either form."""
         if not isinstance(reading, CompletionsReader) or address.trajectory is None:
             return
-        said = reading.prompt if isinstance(reading.prompt, str) else None
+        text = reading.prompt if isinstance(reading.prompt, str) else None
         for choice in sampled.choices:
             if choice.message is None or choice.finish_reason is None:
                 continue
@@ -64,8 +64,8 @@ class ConversationMatcher:
                 ids = pack_heard_ids([*sampled.prompt_token_ids, *choice.token_ids])
                 if ids is not None:
                     self._add((address.group, address.trajectory, list), ids, messages)
-            if said is not None:
-                whole = said + (choice.message.get("content") or "")
+            if text is not None:
+                whole = text + (choice.message.get("content") or "")
                 self._add((address.group, address.trajectory, str), whole.encode(), messages)
 
     def _add(self, key: _Key, whole: bytes, messages: Sequence[Message]) -> None:
@@ -82,6 +82,6 @@ def _digest(of: bytes) -> bytes:
 
 
 def _rest(prompt: Prompt, packed: bytes, length: int) -> list[Message]:
-    """What is new, as a message; none where nothing is."""
+    """The new part as a message; empty if there is none."""
     rest = packed[length:].decode() if isinstance(prompt, str) else prompt[length // ID_BYTES :]
     return [prompt_message(rest)] if rest else []

@@ -1,22 +1,22 @@
-"""What a call lets on about its run without naming it for Hone: vendors' session headers, body fields, traces.
+"""Evidence about a call's trajectory that is not addressed to Hone: vendors' session headers, body fields, traces.
 
-Owns: which headers and fields count, what kind of evidence each is, and values made harmless and bounded. Pure:
-headers and body in, hints out, the strongest first. Refuses: looking anything up, and deciding
-(`proxy.attribution.attributor`).
+Owns: which headers and fields count, the kind of evidence of each, and sanitized, bounded values. Pure: headers and
+body in, hints out, the strongest first. Refuses: looking anything up, and deciding (`proxy.attribution.attributor`).
 
-Four kinds, told apart by what people use them for:
+Four kinds, by their common use:
 
-- `SESSION`: a name made for one conversation or session (`X-Session-Id`, `metadata.thread_id` …). Calls of two
-  sessions are never one run. One session may hold several runs, one after the other.
-- `LOOSE`: a name that is often shared by many runs (`prompt_cache_key` of a whole application), or another one each
-  request (`x-litellm-trace-id`). It only tells apart runs whose conversations are equal.
-- `TRACE`: W3C trace context. A trace is often one request, or a whole batch: what is placed by it alone is not trained.
-- `SPAN`: one request of a trace. It says nothing of a model call that the trace does not say; a tool call that brings a
-  model call's own span was made for that very run.
+- `SESSION`: a name of one conversation or session (`X-Session-Id`, `metadata.thread_id` …). Calls of two sessions are
+ never one trajectory. One session may hold several trajectories, one after the other.
+- `LOOSE`: a name that many trajectories may share (`prompt_cache_key` of a whole application), or a different one for
+ each request (`x-litellm-trace-id`). It only distinguishes trajectories whose conversations are equal.
+- `TRACE`: W3C trace context. A trace may be one request, or a whole batch: calls attributed by it alone are not trained
+ on.
+- `SPAN`: one request of a trace. For a model call it adds nothing to the trace; a tool call with a model call's own
+ span was made for that trajectory.
 
-A value may be anything. It never becomes a file name or an external id: sessions have a place of their own in the
-store, under the name of what carried them, so that `X-Session-Id: x`, `metadata.thread_id: "x"` and the path `/t/x` are
-three different things. Long values and those that no terminal should see are kept as their hash.
+A value may be anything. It never becomes a file name or an external id: sessions are stored separately, under the name
+of their carrier, so that `X-Session-Id: x`, `metadata.thread_id: "x"` and the path `/t/x` stay three different things.
+Long values and unprintable ones are stored as their hash.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from typing import Any, Final
 
 import orjson
 
-MAX_SHOWN_CHARS: Final = 200  # a longer value is shown, and kept, as its hash
-MAX_READ_CHARS: Final = 16_384  # no session's name is longer: what is, says nothing
-AGENT_HEADERS: Final = (b"x-claude-code-agent-id", b"x-claude-code-parent-agent-id")  # sub-agents' requests alone
+MAX_SHOWN_CHARS: Final = 200  # a longer value is stored and shown as its hash
+MAX_READ_CHARS: Final = 16_384  # no session's name is longer: longer values are ignored
+AGENT_HEADERS: Final = (b"x-claude-code-agent-id", b"x-claude-code-parent-agent-id")  # sent by sub-agents only
 
 _SESSION_HEADERS: Final = (
     b"x-litellm-session-id",
@@ -40,19 +40,19 @@ _SESSION_HEADERS: Final = (
     b"x-claude-code-session-id",
     b"x-session-id",
 )
-_CODEX_HEADERS: Final = (b"session-id", b"session_id")  # too common a name to be believed of others
+_CODEX_HEADERS: Final = (b"session-id", b"session_id")  # too common a name to trust from other clients
 _CODEX_THREADS: Final = (b"thread-id", b"thread_id")
 _TRACEPARENT: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?"
 )
-# A product's name; behind a slash what is no number is part of it, as OpenAI's SDKs write it. Only what RFC 9110 allows
-# in a token, so that it may be printed.
+# A product's name; a part after a slash that is not a number belongs to it, as in OpenAI's SDKs. Only characters of a
+# token (RFC 9110), so that it can be printed.
 _PRODUCT: Final = re.compile(rb"\s{0,8}[A-Za-z0-9!#$%&'*+.^_`|~-]{1,48}(?:/[A-Za-z][A-Za-z0-9_-]{0,15}(?![^\s]))?")
 _METADATA: Final = ("session_id", "thread_id", "conversation_id")
 
 
 class HintKind(StrEnum):
-    """What a name is good for."""
+    """The kind of evidence of a name."""
 
     SESSION = "session"
     LOOSE = "loose"
@@ -62,7 +62,7 @@ class HintKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """One name that a call carries. `source` is what is recorded as the source of an attribution."""
+    """One name that a call carries. `source` is recorded as the source of an attribution."""
 
     kind: HintKind
     source: str  # session_header, metadata, prompt_cache_key, trace, traceparent
@@ -76,17 +76,17 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class AttributionHints:
-    """All that one call lets on, the strongest first. `sub_agent`: it says that a sub-agent makes it."""
+    """All evidence of one call, the strongest first. `sub_agent`: the client marks it as a sub-agent's."""
 
     found: tuple[Hint, ...] = ()
     sub_agent: bool = False
 
     def session(self, *, of_header: bool) -> Hint | None:
-        """The session that a header, or the body, names."""
+        """Return the session that a header, or the body, names."""
         return next((h for h in self.found if h.kind is HintKind.SESSION and h.of_header is of_header), None)
 
     def of(self, kind: HintKind) -> tuple[Hint, ...]:
-        """The hints of one kind."""
+        """Return the hints of one kind."""
         return tuple(h for h in self.found if h.kind is kind)
 
 
@@ -94,7 +94,7 @@ NO_HINTS: Final = AttributionHints()
 
 
 def read_hints(headers: Mapping[bytes, bytes], dialect: str, rest: Mapping[str, Any]) -> AttributionHints:
-    """What a request's headers (names in lower case) and body, without messages and tools, let on."""
+    """Return the hints in a request's headers (lower-case names) and body (without messages and tools)."""
     found = (*_of_headers(headers), *_of_body(dialect, rest), *_of_traces(headers))
     if not found:
         return NO_HINTS
@@ -102,7 +102,7 @@ def read_hints(headers: Mapping[bytes, bytes], dialect: str, rest: Mapping[str, 
 
 
 def client_of(headers: Mapping[bytes, bytes]) -> str | None:
-    """The product that the User-Agent names first, without its version: `codex_cli_rs`, `OpenAI/Python`."""
+    """Return the first product in the User-Agent, without its version: `codex_cli_rs`, `OpenAI/Python`."""
     match = _PRODUCT.match(headers.get(b"user-agent", b""))
     return match[0].strip().decode() if match is not None else None
 
@@ -139,9 +139,10 @@ def _of_traces(headers: Mapping[bytes, bytes]) -> Iterator[Hint]:
 
 
 def read_traceparent(value: object) -> tuple[Hint, ...]:
-    """What a `traceparent` says, of a model call or of a tool call: its span, then its trace. Nothing where it is none.
+    """Return the hints of a `traceparent`, of a model call or a tool call: its span, then its trace; empty if it is
+    invalid.
 
-    As W3C's Trace Context has it, and in capitals too: ids of zeros are none, later versions may say more at the end.
+    As in W3C's Trace Context, in upper case too: ids of zeros are invalid, later versions may append fields.
     """
     match = _TRACEPARENT.fullmatch(value.strip().lower()) if isinstance(value, str) else None
     if match is None:
@@ -172,10 +173,10 @@ def _claude_session(user_id: object) -> str | None:
         return None
     if user_id.startswith("{"):
         try:
-            told = orjson.loads(user_id)
+            fields = orjson.loads(user_id)
         except orjson.JSONDecodeError:
             return None
-        session = told.get("session_id") if isinstance(told, dict) else None
+        session = fields.get("session_id") if isinstance(fields, dict) else None
         return session if isinstance(session, str) else None
     _, marker, session = user_id.rpartition("_session_")
     return session if marker and user_id.startswith("user_") else None

@@ -1,4 +1,4 @@
-"""The roof: `hone up`, `serve`, `engine`, `status`, `versions`, `promote`, `rollback`, `config`. Flags and printing.
+"""The commands of the proxy: `hone up`, `serve`, `engine`, `status`, `versions`, `promote`, `rollback`, `config` …
 
-Refuses: the work behind them.
+Owns: flags and printing. Refuses: the work behind them (`proxy.supervision`, `proxy.doctor`, `recorder`).
 """

@@ -1,7 +1,6 @@
-"""`hone completion`: the shell's completion of Hone's commands, options, aliases and versions.
+"""`hone completion`: shell completion of Hone's commands, options, aliases and versions.
 
-Owns: the script that a shell reads, and which aliases and versions there are to complete. Refuses: how a shell is asked
-(click's own).
+Owns: the script for a shell, and the list of aliases and versions. Refuses: the protocol of a shell (click's own).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _VARIABLE: Final = "_HONE_COMPLETE"
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(click_context: click.Context, shell: str) -> None:
-    """Print what makes SHELL complete Hone's commands, options, aliases and versions.
+    """Print a script with which SHELL completes Hone's commands, options, aliases and versions.
 
     \b
     bash:  hone completion bash >> ~/.bashrc
@@ -37,17 +36,17 @@ def completion(click_context: click.Context, shell: str) -> None:
 
 
 def aliases(click_context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """The aliases that begin so."""
+    """The aliases that begin with `incomplete`."""
     return [name for name in _names(click_context)[0] if name.startswith(incomplete)]
 
 
 def versions(click_context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """The versions that begin so, newest first; with no `@` yet the aliases as well."""
+    """The versions that begin with `incomplete`, newest first; before an `@`, aliases too."""
     return [name for names in _names(click_context) for name in names if name.startswith(incomplete)]
 
 
 def _names(click_context: click.Context) -> tuple[list[str], list[str]]:
-    """Aliases and versions; none where there is no store, of which a half-written line is not told."""
+    """Aliases and versions; none without a store, because a half-typed line shows no errors."""
     from proxy.errors import ConfigError
     from recorder.errors import StoreError
 

@@ -1,4 +1,4 @@
-"""What commands share: `--config`, `--data`, `--json` and `--debug` on each of them, engines that flags name.
+"""Options that all commands share: `--config`, `--data`, `--json`, `--debug`, and flags that name engines.
 
 Refuses: what these options lead to (`recorder.commands.context`), and importing more than click: `hone --help` is
 instant.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def ensure_context(ctx: click.Context) -> Context:
-    """What all commands below `ctx` find in `ctx.obj`: made at the first call."""
+    """Return the context object of all commands below `ctx` (`ctx.obj`); the first call creates it."""
     if not isinstance(ctx.obj, Context):
         ctx.obj = Context(_load_settings)
     return ctx.obj
@@ -33,7 +33,7 @@ def _load_settings(config: Path | None, overrides: Mapping[str, object]) -> Load
 
 
 def override_engine(context: Context, engines: Sequence[str], models: Sequence[str]) -> None:
-    """Let `--engine` and `--model` decide which engines are used, and which of their models are served."""
+    """Apply `--engine` and `--model`: which engines are used, and which of their models are served."""
     context.override("engine.urls", list(engines) or None)
     context.override("aliases", {name: {"base_model": name} for name in models} or None)
 
@@ -76,7 +76,7 @@ def _shared_options() -> list[click.Option]:
             type=path,
             expose_value=False,
             callback=keep("data"),
-            help="Data folder [.hone beside the file].",
+            help="Data folder [.hone next to the file].",
         ),
         click.Option(["--json"], is_flag=True, expose_value=False, callback=keep("json"), help="Print JSON."),
         click.Option(

@@ -1,6 +1,6 @@
-"""`hone doctor`: everything that must be right, looked at now, and what to do about what is not.
+"""`hone doctor`: check everything that Hone needs, and print what to do about each fault.
 
-Owns: reading and printing. Refuses: the checks (`proxy.doctor.checkup`), and mending anything.
+Owns: reading arguments and printing. Refuses: the checks (`proxy.doctor.checkup`), and repairing anything.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _COLOURS: Final = {"fine": "green", "note": "yellow", "wrong": "red", "skipped":
 
 
 @click.command()
-@click.option("--engine", "engines", multiple=True, metavar="URL", help="An engine that runs already. Repeatable.")
+@click.option("--engine", "engines", multiple=True, metavar="URL", help="A running engine to use. Repeatable.")
 @click.option("--model", "models", multiple=True, metavar="NAME", help="A model of the engine to serve. Repeatable.")
 @click.pass_context
 def doctor(click_context: click.Context, engines: tuple[str, ...], models: tuple[str, ...]) -> None:
-    """Check all that Hone needs and say what to do. Exit status 1 if something is wrong."""
+    """Check everything that Hone needs, and show what to do. The exit status is 1 if something is wrong."""
     from proxy.doctor.checkup import check_all
     from proxy.settings.display import as_environment
     from proxy.supervision.run_file import read_run_file

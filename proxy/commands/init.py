@@ -1,7 +1,6 @@
 """`hone init`: a first hone.toml, written from what is found on this machine.
 
-Owns: the file and what is printed. Refuses: looking (`proxy.doctor.discovery`), and the choice
-(`proxy.doctor.discovery`).
+Owns: the file, and printing. Refuses: the search and the choice of settings (`proxy.doctor.discovery`).
 """
 
 from __future__ import annotations
@@ -28,23 +27,23 @@ def _name(_ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
     from proxy.settings.sections import MODEL_NAME
 
     if not re.fullmatch(MODEL_NAME, value):
-        raise click.BadParameter(f"{value!r}: a model's name has letters, digits and . _ : ~ / - alone")
+        raise click.BadParameter(f"{value!r}: a model's name contains only letters, digits and . _ : ~ / -")
     return value
 
 
 @click.command()
 @click.option(
-    "--base", help="The base model: a folder or a Hugging Face id [an engine's that runs, or the newest here]."
+    "--base", help="The base model: a folder or a Hugging Face id [a running engine's, or the newest on this machine]."
 )
 @click.option(
     "--alias", default="agent", show_default=True, callback=_name, help="The model name that your agent asks for."
 )
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 @click.pass_context
 def init(click_context: click.Context, base: str | None, alias: str, force: bool) -> None:
-    """Write a commented hone.toml from what is found: an engine that runs, models, a GPU, a judge's key.
+    """Write a commented hone.toml for this machine: its running engine, models, GPU and a judge's key.
 
-    Nothing is asked, and no key's value is written.
+    The command asks no questions, and writes the value of no key.
     """
     from proxy.doctor.discovery import HEAD, discover, first_settings
     from proxy.settings.loader import FILE_NAME
@@ -53,22 +52,22 @@ def init(click_context: click.Context, base: str | None, alias: str, force: bool
     context = ensure_context(click_context)
     file = context.config or Path(FILE_NAME)
     _refuse_to_replace(file, force)
-    found = asyncio.run(discover())
-    lines = first_settings(found, alias, _from_anywhere(base))
+    discovery = asyncio.run(discover())
+    lines = first_settings(discovery, alias, _from_anywhere(base))
     _write(file, as_toml(HEAD, lines))
     written = {".".join(line.path): line.value for line in lines if not line.off}
     if context.json:
-        write_json({"file": str(file), "settings": written, "found": found.as_json()})
+        write_json({"file": str(file), "settings": written, "found": discovery.as_json()})
         return
     echo(f"wrote {file}:")
     for line in lines:
-        echo(_told(line))
+        echo(_setting_line(line))
     where = f" --config {context.config}" if context.config else ""
     echo(f"Next: hone doctor{where}, then hone up{where}")
 
 
 def _from_anywhere(base: str | None) -> str | None:
-    """A folder by its whole path: the file may lie elsewhere, and paths in it are relative to it."""
+    """A folder by its absolute path: the file may be elsewhere, and paths in it are relative to it."""
     return str(Path(base).absolute()) if base and Path(base).is_dir() else base
 
 
@@ -76,11 +75,11 @@ def _refuse_to_replace(file: Path, force: bool) -> None:
     from proxy.errors import ConfigError
 
     if file.exists() and not force:
-        raise ConfigError(f"there is a {file} already. `hone config` shows what it says; --force replaces it.")
+        raise ConfigError(f"{file} exists already. `hone config` shows its settings; --force replaces it.")
 
 
 def _write(file: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Write the whole file or nothing."""
     from proxy.errors import ConfigError
 
     draft = file.with_name(f".{file.name}.{os.getpid()}")
@@ -90,11 +89,11 @@ def _write(file: Path, text: str) -> None:
     except OSError as e:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
-        where = "Go to a folder of yours, or name another file with --config."
+        where = "Change to a folder that you can write to, or name another file with --config."
         raise ConfigError(f"{file.absolute()} cannot be written: {e.strerror or e}. {where}") from e
 
 
-def _told(line: SettingLine) -> str:
+def _setting_line(line: SettingLine) -> str:
     key = ".".join(line.path)
     if line.off:
         return f"  {key} is not set: {line.found}"

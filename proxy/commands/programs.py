@@ -1,4 +1,4 @@
-"""`hone up`, `serve` and `engine`: the commands that stay and work.
+"""`hone up`, `serve` and `engine`: the commands that run until someone stops them.
 
 Owns: their flags, and logging to the terminal. Refuses: the work (`proxy.supervision.up`, `proxy.supervision.serve`,
 `proxy.supervision.supervisor`).
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from proxy.commands.context import override_engine
+from recorder.base.gc_pause import pause_gc
 from recorder.base.terminal import console, echo
 from recorder.commands.context import Context
 
@@ -32,16 +33,18 @@ def _log_to_terminal() -> None:
 
 
 _FLAGS = (
-    click.option("--engine", "engines", multiple=True, metavar="URL", help="An engine that runs already. Repeatable."),
-    click.option("--model", "models", multiple=True, metavar="NAME", help="A model of it to serve. Repeatable."),
+    click.option("--engine", "engines", multiple=True, metavar="URL", help="A running engine to use. Repeatable."),
+    click.option(
+        "--model", "models", multiple=True, metavar="NAME", help="A model of the engine to serve. Repeatable."
+    ),
     click.option("--host", help="Address of the proxy [127.0.0.1]."),
     click.option("--port", type=int, help="Port of the proxy [8700]; 0 takes a free one."),
-    click.option("--workers", type=int, help="Processes of the proxy, all on its port [1]."),
+    click.option("--workers", type=int, help="Processes of the proxy, all on one port [1]."),
 )
 
 
 def _of_the_proxy(command: Callable[..., None]) -> Callable[..., None]:
-    """The flags of whatever runs a proxy; they are laid over the settings before the command is called."""
+    """Add the flags of a command that runs a proxy. They override the settings before the command is called."""
 
     @click.pass_obj
     def with_flags(
@@ -69,9 +72,9 @@ def _of_the_proxy(command: Callable[..., None]) -> Callable[..., None]:
 @click.command()
 @_of_the_proxy
 @click.option("--mcp", "servers", multiple=True, metavar="NAME=URL", help="An MCP server for /mcp. Repeatable.")
-@click.option("--mcp-prefix", type=click.Choice(["server", "none"]), help="How its tools are called [server].")
-@click.option("--worker", type=int, hidden=True, help="Which of them this one is.")
-@click.option("--meet", type=click.Path(path_type=Path), hidden=True, help="The folder in which they meet.")
+@click.option("--mcp-prefix", type=click.Choice(["server", "none"]), help="Names of its tools [server].")
+@click.option("--worker", type=int, hidden=True, help="The number of this worker.")
+@click.option("--meet", type=click.Path(path_type=Path), hidden=True, help="The folder of the workers' sockets.")
 @click.pass_obj
 def serve(
     context: Context,
@@ -80,14 +83,15 @@ def serve(
     worker: int | None,
     meet: Path | None,
 ) -> None:
-    """Run the proxy before an engine: the one named with --engine, else the one of hone.toml."""
+    """Run the proxy for an engine: the one that --engine names, else the one of hone.toml."""
     context.override("mcp", dict(map(_server, servers)) or None)
     context.override("proxy.mcp_prefix", mcp_prefix)
     loaded = context.loaded()
     _log_to_terminal()
-    import uvloop
+    with pause_gc():
+        import uvloop
 
-    from proxy.supervision.serve import WorkerIdentity, run
+        from proxy.supervision.serve import WorkerIdentity, run
 
     if worker is not None and meet is not None:
         uvloop.run(run(loaded.settings, WorkerIdentity(worker, meet), origin=loaded.origin))
@@ -107,12 +111,12 @@ def _server(text: str) -> tuple[str, dict[str, str]]:
 
 
 @click.command()
-@click.option("--print", "only_print", is_flag=True, help="Show the command line instead of running it.")
+@click.option("--print", "only_print", is_flag=True, help="Print the command line instead of running it.")
 @click.option("--base", help="The base model: a folder or a Hugging Face id.")
 @click.option("--port", type=int, help="Port of the engine [8701].")
 @click.pass_obj
 def engine(context: Context, only_print: bool, base: str | None, port: int | None) -> None:
-    """Run the engine (vLLM) with the flags that Hone needs, and restart it when it dies.
+    """Run the engine (vLLM) with the flags that Hone needs, and restart it if it dies.
 
     Its log goes to logs/engine.log in the data folder.
     """
@@ -170,8 +174,8 @@ async def _until_stopped(supervisor: Supervisor, stop: asyncio.Event, up: str) -
 
 
 @click.command()
-@click.option("--no-learn", is_flag=True, help="Leave the learner out.")
-@click.option("--no-judge", is_flag=True, help="Leave the judge out.")
+@click.option("--no-learn", is_flag=True, help="Do not start the learner.")
+@click.option("--no-judge", is_flag=True, help="Do not start the judge.")
 @_of_the_proxy
 @click.pass_obj
 def up(
@@ -179,9 +183,9 @@ def up(
     no_learn: bool,
     no_judge: bool,
 ) -> None:
-    """Run engine, proxy, judge and learner together; Ctrl-C stops them all.
+    """Run engine, proxy, judge and learner together. Ctrl-C stops them all.
 
-    What dies is started again. Logs are in the data folder's logs/.
+    A process that dies is restarted. Logs are in logs/ of the data folder.
     """
     logging.basicConfig(level=logging.ERROR)  # restarts are shown as states
     from proxy.supervision.console import choose_output
@@ -192,7 +196,7 @@ def up(
         loaded.settings,
         config=loaded.file,
         flags=context.overrides,
-        telling=choose_output(console(soft_wrap=True), as_json=context.json),
+        output=choose_output(console(soft_wrap=True), as_json=context.json),
         with_judge=not no_judge,
         with_learner=not no_learn,
     )

@@ -1,7 +1,7 @@
-"""`hone status` and `hone config`: what runs and is in service, and the settings in force.
+"""`hone status` and `hone config`: running programs, versions in service, and the settings in force.
 
-Owns: printing. Refuses: changing anything, and reading the store (`proxy.commands.status_view`). Status works whether
-or not a proxy runs, because it asks the store.
+Owns: printing. Refuses: changing anything, and reading the store (`proxy.commands.status_view`). `hone status` works
+with and without a running proxy, because it reads the store.
 """
 
 from __future__ import annotations
@@ -60,50 +60,50 @@ Reading = Callable[["Project"], Coroutine[Any, Any, dict[str, Any]]]
 
 @click.command()
 @click.argument("key", required=False)
-@click.option("--preset", metavar="NAME", help="With the defaults of this recipe, as `hone train --preset NAME`.")
+@click.option("--preset", metavar="NAME", help="With the defaults of this preset, as `hone train --preset NAME`.")
 @click.pass_obj
 def config(context: Context, key: str | None, preset: str | None) -> None:
     """Show the settings in force and where each value came from. Secrets are masked.
 
-    With a KEY (`judge.model`) or a section (`judge`) only those, each with what it is.
+    With a KEY (`judge.model`) or a section (`judge`), show only those, each with its description.
     """
     context.override("campaign.preset", preset)
     loaded = context.loaded()
-    found = _settings(loaded, key)
+    settings = _settings(loaded, key)
     if context.json:
-        write_json({"file": str(loaded.file) if loaded.file else None, "settings": found})
+        write_json({"file": str(loaded.file) if loaded.file else None, "settings": settings})
         return
-    width = max(map(len, found))
-    for name, one in found.items():
-        shown = f"{name:<{width}}  {json.dumps(one['value'], ensure_ascii=False)}"
-        echo(shown, *([] if one["from"] == "default" else ["  ", (f"<- {one['from']}", "cyan")]))
+    width = max(map(len, settings))
+    for name, one in settings.items():
+        line = f"{name:<{width}}  {json.dumps(one['value'], ensure_ascii=False)}"
+        echo(line, *([] if one["from"] == "default" else ["  ", (f"<- {one['from']}", "cyan")]))
         if key is not None:
             echo(click.wrap_text(one["what"], initial_indent="    ", subsequent_indent="    "))
 
 
-def _settings(loaded: LoadedSettings, wanted: str | None) -> dict[str, dict[str, Any]]:
-    """The settings that are at a key or below it, or all. Raises ConfigError where there are none."""
+def _settings(loaded: LoadedSettings, prefix: str | None) -> dict[str, dict[str, Any]]:
+    """Return the settings at or below a key, or all. Raises ConfigError if there are none."""
     from proxy.settings.display import describe_leaves, display_value
 
-    found = {
+    matching = {
         key: {"value": display_value(key, value), "from": loaded.origin[key], "what": what}
         for key, value, what in describe_leaves(loaded.settings)
-        if wanted is None or f"{key}.".startswith(f"{wanted}.")
+        if prefix is None or f"{key}.".startswith(f"{prefix}.")
     }
-    if not found:
-        near = difflib.get_close_matches(wanted or "", loaded.origin, 1)
+    if not matching:
+        near = difflib.get_close_matches(prefix or "", loaded.origin, 1)
         hint = f"Did you mean {near[0]!r}?" if near else "`hone config` lists them."
-        raise ConfigError(f"there is no setting {wanted!r}. {hint}")
-    return found
+        raise ConfigError(f"there is no setting {prefix!r}. {hint}")
+    return matching
 
 
 @click.command()
-@click.option("--watch", is_flag=True, help="Go on showing it, anew whenever something changed, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Keep running, and show the status again at every change, until Ctrl-C.")
 @click.pass_obj
 def status(context: Context, watch: bool) -> None:
-    """Show what runs on this data folder, which versions are in service, how learning stands, and what is wrong.
+    """Show what runs on this data folder, which versions are in service, how learning goes, and what is wrong.
 
-    With --watch what matters of it, live; with --json too, a line of JSON at each change.
+    --watch shows the most important of it, live; with --json, as a line of JSON at each change.
     """
     settings = context.settings()
 
@@ -116,19 +116,18 @@ def status(context: Context, watch: bool) -> None:
     if watch:
         _watch(context, read)
         return
-    found = run(context, read)
+    view = run(context, read)
     if context.json:
-        write_json(found)
+        write_json(view)
         return
-    show(_table((*_running(found), *_learning(found), *_wrong(found))), folded=True)
+    show(_table((*_running(view), *_learning(view), *_wrong(view))), folded=True)
 
 
 def _watch(context: Context, read: Reading) -> None:
-    """Show it until Ctrl-C, which is how one ends it: no fault."""
-    pass
+    """Show the status until Ctrl-C, which is the normal end."""
 
-    def live(found: dict[str, Any]) -> Table:
-        return _table([row for row in (*_wrong(found), *_running(found), *_learning(found)) if row[0] in _WATCHED])
+    def live(view: dict[str, Any]) -> Table:
+        return _table([row for row in (*_wrong(view), *_running(view), *_learning(view)) if row[0] in _WATCHED])
 
     from proxy.commands.status_view import open_live_view, watch_view
 
@@ -137,38 +136,36 @@ def _watch(context: Context, read: Reading) -> None:
 
 
 def _table(rows: Iterable[Row]) -> Table:
-    def cells(what: str, told: tuple[str, ...]) -> list[Text]:
-        return [clean_line(what, "red" if what == "alarm" else ""), *map(clean_line, (*told, "")[:2])]
+    def cells(what: str, values: tuple[str, ...]) -> list[Text]:
+        return [clean_line(what, "red" if what == "alarm" else ""), *map(clean_line, (*values, "")[:2])]
 
     return build_table(("", "", ""), (cells(*row) for row in rows), headed=False)
 
 
 async def _read(project: Project, data: Path, settings: LoopSettings) -> dict[str, Any]:
-    pass
-
     from proxy.commands.status_view import status_json
 
     return await status_json(project, data, settings)
 
 
-def _running(found: dict[str, Any]) -> Iterator[Row]:
-    """Who is there, and which versions are in service."""
-    yield "data", (found["data"],)
-    yield "hone up", (_up(found),)
-    for one in found["engines"]:
-        heard = f" (not heard of for {format_duration(one['heard_s_ago'])})" if one["state"] == "unknown" else ""
-        yield "engine", (f"{one['url']} {one['state']}{heard}", one["detail"] or ", ".join(one["loaded"]))
-    for one in found["proxies"]:
+def _running(view: dict[str, Any]) -> Iterator[Row]:
+    """Yield the rows of programs and of versions in service."""
+    yield "data", (view["data"],)
+    yield "hone up", (_up(view),)
+    for one in view["engines"]:
+        since = f" (no report for {format_duration(one['last_seen_s'])})" if one["state"] == "unknown" else ""
+        yield "engine", (f"{one['url']} {one['state']}{since}", one["detail"] or ", ".join(one["loaded"]))
+    for one in view["proxies"]:
         there = (
             f"{one['in_flight']} in flight"
             if one["alive"]
-            else f"dead, heard of {format_duration(one['heard_s_ago'])} ago"
+            else f"dead, last seen {format_duration(one['last_seen_s'])} ago"
         )
         yield "proxy", (one["url"], there)
-    for one in found["workers"]:
-        there = "alive" if one["alive"] else f"dead, its lease runs out in {format_duration(one['lease_left_s'])}"
+    for one in view["workers"]:
+        there = "alive" if one["alive"] else f"dead, its lease ends in {format_duration(one['lease_left_s'])}"
         yield "worker", (one["name"], there)
-    for one in found["aliases"]:
+    for one in view["aliases"]:
         canary = f", canary {one['canary']} ({one['canary_share']:.0%})" if one["canary"] else ""
         since = "" if one["live_for_s"] is None else f" for {format_duration(one['live_for_s'])}"
         yield "alias", (one["name"], f"live {one['live']}{since}{canary}{_watched(one)}")
@@ -178,64 +175,68 @@ def _watched(alias: dict[str, Any]) -> str:
     if alias["watched_for_s"] is None:
         return ""
     watched = format_duration(alias["watched_for_s"])
-    return f", {alias['held_back_share']:.0%} on {alias['previous']}, compared for {watched}"
+    return f", {alias['holdback_share']:.0%} on {alias['previous']}, compared for {watched}"
 
 
-def _up(found: dict[str, Any]) -> str:
-    if found["run"]:
-        return f"runs (process {found['run']['pids']['up']}), {found['run']['proxy_url']}/v1"
-    return "does not run: it was killed" if found["killed"] else "does not run"
+def _up(view: dict[str, Any]) -> str:
+    if view["run"]:
+        return f"running (process {view['run']['pids']['up']}), {view['run']['proxy_url']}/v1"
+    return "not running: it was killed" if view["killed"] else "not running"
 
 
-def _learning(found: dict[str, Any]) -> Iterator[Row]:
-    """What becomes of what was recorded."""
-    yield "traffic", (f"{found['calls_per_s']:.2g} calls/s, {found['runs_open']} runs open",)
-    yield "groups", (_counts(found["groups"], ""),)
-    yield "waiting", (found["waiting"],)
-    for one in found["stages"]:
+def _learning(view: dict[str, Any]) -> Iterator[Row]:
+    """Yield the rows of recorded, scored and trained trajectories."""
+    yield "traffic", (f"{view['calls_per_s']:.2g} calls/s, {view['open_trajectories']} open trajectories",)
+    yield "groups", (_counts(view["groups"], ""),)
+    yield "waiting", (view["waiting"],)
+    for one in view["stages"]:
         yield one["stage"], (one["text"], one["alias"] or "")
-    yield "trained", (f"{found['trained']} runs", _counts(found["left_out"], "left out: "))
-    spent = found["spent_today"]
+    yield "trained", (f"{view['trained']} trajectories", _counts(view["excluded"], "excluded: "))
+    spent = view["spent_today"]
     cost = "price unknown" if spent["cost_usd"] is None else f"${spent['cost_usd']:.4f}"
     yield "judge today", (f"{spent['groups']} groups, {spent['tokens']} tokens, {cost}",)
-    for alias, trend in groupby(found["rewards"], key=itemgetter("alias")):
-        shown = [f"{one['version'].rpartition('@')[2]}: {format_number(one['mean'])}" for one in trend]
-        yield "reward", (f"{alias} by version", ", ".join(shown[-VERSIONS_SHOWN:]))
-    for one in found["shadow_answers"]:
+    for alias, trend in groupby(view["rewards"], key=itemgetter("alias")):
+        means = [f"{one['version'].rpartition('@')[2]}: {format_number(one['mean'])}" for one in trend]
+        yield "reward", (f"{alias} by version", ", ".join(means[-VERSIONS_SHOWN:]))
+    for one in view["shadow_answers"]:
         cost = f"{one['prompt_tokens']} tokens read and {one['sampled_tokens']} sampled in 24 h"
         yield "shadow answers", (f"{one['alias']}: {one['answers']}", cost)
-    for one in found["steps"]:
+    for one in view["steps"]:
         ago = "" if one["ended_s_ago"] is None else f" {format_duration(one['ended_s_ago'])} ago"
         made = one["version"] or one["reason"] or ""
         yield "last step", (f"{one['alias']} {one['number']} {one['state']}{ago}", made)
-    for one in found["campaigns"]:
+    for one in view["campaigns"]:
         most = "" if one["steps"] is None else f" of at most {one['steps']}"
         measured = _measure(one["measured"][-1]) if one["measured"] else "nothing measured yet"
         yield "campaign", (f"{one['name']} ({one['alias']}): {one['steps_done']}{most} steps", measured)
-    for one in found["gate"]:
+    for one in view["gate"]:
         scenarios = f", its scenarios: {one['attempts']}" if one["attempts"] else ""
         yield "gate", (one["version"], f"{one['state']} for {format_duration(one['for_s'])}{scenarios}")
 
 
 def _measure(newest: dict[str, Any]) -> str:
-    """What a campaign measured last: the mean, its 95 % interval, over how many attempts, and how many errored."""
+    """Return a campaign's newest measurement: mean, 95 % interval, number of attempts, and how many errored."""
     one = newest["measure"]
-    shown = format_number if one["kind"] == "reward" else percent
-    sure = f" ({shown(one['interval']['low'])} to {shown(one['interval']['high'])})" if one["interval"] else ""
+    format_value = format_number if one["kind"] == "reward" else percent
+    interval = (
+        f" ({format_value(one['interval']['low'])} to {format_value(one['interval']['high'])})"
+        if one["interval"]
+        else ""
+    )
     of = "comparisons" if one["kind"] == "win rate" else "attempts"
     errored = f", {one['errored']} errored" if one["errored"] else ""
-    return f"{one['kind']} {shown(one['value'])}{sure} of {one['of']} {of}{errored} by {newest['version']}"
+    return f"{one['kind']} {format_value(one['value'])}{interval} of {one['of']} {of}{errored} by {newest['version']}"
 
 
 def _counts(by: dict[str, int], what: str) -> str:
     return what + ", ".join(f"{count} {code}" for code, count in by.items()) if by else ""
 
 
-def _wrong(found: dict[str, Any]) -> Iterator[Row]:
-    for one in found["never_trained"]:
+def _wrong(view: dict[str, Any]) -> Iterator[Row]:
+    for one in view["never_trained"]:
         yield "never trained on", (f"{one['client']} ({one['alias']}): {one['why']}", one["advice"])
-    for one in found["attribution_missing"]:
-        told = f"{one['client']} ({one['alias']}): {one['calls']} calls, each a run"
-        yield "attribution missing", (told, one["advice"])
-    for alarm in found["alarms"]:
+    for one in view["attribution_missing"]:
+        what = f"{one['client']} ({one['alias']}): {one['calls']} calls, each a trajectory of its own"
+        yield "attribution missing", (what, one["advice"])
+    for alarm in view["alarms"]:
         yield "alarm", (alarm,)

@@ -1,7 +1,7 @@
-"""What `hone status` shows, as data, and a view of the store that is shown again whenever something changes.
+"""The data of `hone status`, and a live view of it.
 
-Owns: adding run.json to what the store says, and when and where a live view is drawn (at most twice a second). Refuses:
-what the store says (`recorder.views.status.project`), and how it looks (`proxy.commands.status`).
+Owns: adding run.json to the status of the store, and when a live view is drawn (at most twice a second). Refuses: the
+status of the store (`recorder.views.status.project`), and how it looks (`proxy.commands.status`).
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Json = dict[str, Any]
-_KILLED: Final = "`hone up` was killed: run.json is there and its process is not. Start it again."
+_KILLED: Final = "`hone up` was killed: run.json exists, but its process does not. Start it again."
 
 
 async def status_json(project: Project, data: Path, settings: LoopSettings) -> Json:
-    """All that `hone status --json` prints."""
-    found = asdict(await load_status(project, settings))
+    """Return the whole output of `hone status --json`."""
+    view = asdict(await load_status(project, settings))
     killed = find_stale_run(data)
     here = {"data": str(data), "run": read_run_file(data), "killed": killed}
-    return here | found | {"alarms": [*([_KILLED] if killed else []), *found["alarms"]]}
+    return here | view | {"alarms": [*([_KILLED] if killed else []), *view["alarms"]]}
 
 
-REST_S: Final = 0.5  # between two looks, however much changes
-ANYWAY_S: Final = 2.0  # figures by the second move though nothing is told of
+REST_S: Final = 0.5  # between two reads, however much changes
+ANYWAY_S: Final = 2.0  # figures per second change without any signal of a change
 
 Found = dict[str, Any]
 Show = Callable[[Found], None]
 
 
 async def watch_view(store: Store, read: Callable[[], Awaitable[Found]], show: Show) -> None:
-    """Show what is read, now and after every change, until cancelled."""
+    """Show what `read` returns, now and after every change, until cancelled."""
     with store.watch.on(*Topic) as news:
         while True:
             await news.wait(ANYWAY_S)
@@ -55,12 +55,12 @@ async def watch_view(store: Store, read: Callable[[], Awaitable[Found]], show: S
 
 @contextmanager
 def open_live_view(drawn: Callable[[Found], RenderableType] | None) -> Iterator[Show]:
-    """How each is shown while the block lasts. None: as a line of JSON."""
+    """Yield a function that shows one status. `drawn` None: it prints a line of JSON."""
     if drawn is None:
-        yield lambda found: write_json_line(found, compact=True)
+        yield lambda view: write_json_line(view, compact=True)
         return
     if not console().is_terminal:
-        yield lambda found: show(drawn(found))
+        yield lambda view: show(drawn(view))
         return
     with redrawn() as draw:
-        yield lambda found: draw(drawn(found))
+        yield lambda view: draw(drawn(view))

@@ -1,7 +1,7 @@
-"""`hone versions`, `promote`, `canary`, `rollback`: the versions of an alias, and moving it.
+"""`hone versions`, `promote`, `canary`, `rollback`: the versions of an alias, and decisions about them.
 
-Owns: reading arguments and printing. Refuses: the moves themselves (`recorder.registry.alias_moves` guards them). They
-work whether or not a proxy runs, because a running one follows the store.
+Owns: reading arguments and printing. Refuses: the decisions themselves (`recorder.registry.alias_moves` guards them).
+The commands work with and without a running proxy, because a proxy follows the store.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from recorder.registry.versions import VersionView
     from recorder.store.database import Project
 
-_METRICS = {"reward": "reward_mean", "kl": "kl_engine", "tokens": "tokens"}  # column → the trainer's name of it
+_METRICS = {"reward": "reward_mean", "kl": "kl_engine", "tokens": "tokens"}  # column → the trainer's name of the figure
 _PADDING = (0, 1)
 
 
 @click.command()
 @click.argument("alias", required=False, shell_complete=completion.aliases)
-@click.option("--moves", is_flag=True, help="What was decided about them instead: when, by whom, why, which figures.")
+@click.option("--moves", is_flag=True, help="Show decisions about versions instead: time, author, reason and figures.")
 @click.pass_obj
 def versions(context: Context, alias: str | None, moves: bool) -> None:
     """List the versions of ALIAS, or of every alias, newest first."""
     if moves:
-        _tell_moves(context, run(context, lambda project: _moves(project, alias)))
+        _print_moves(context, run(context, lambda project: _moves(project, alias)))
         return
-    found = run(context, lambda project: _versions(project, alias))
+    listed = run(context, lambda project: _versions(project, alias))
     if context.json:
-        write_json([_version_json(a, v) for a, vs in found for v in vs])
+        write_json([_version_json(a, v) for a, vs in listed for v in vs])
         return
-    for one, its_versions in found:
+    for one, its_versions in listed:
         columns = ("version", "state", "parent", "verified", "since", *_METRICS, "reason")
         names = {v.id: v.name for v in its_versions}
         show(build_table(columns, (_row(one, v, names) for v in its_versions), padding=_PADDING), folded=True)
@@ -72,12 +72,12 @@ async def _moves(project: Project, alias: str | None) -> list[VersionMove]:
     return await list_moves(project, alias=one.name if one else None)
 
 
-def _tell_moves(context: Context, found: list[VersionMove]) -> None:
+def _print_moves(context: Context, moves: list[VersionMove]) -> None:
     if context.json:
-        write_json([asdict(move) for move in found])
+        write_json([asdict(move) for move in moves])
         return
     columns = ("when", "version", "move", "who", "why", "figures")
-    show(build_table(columns, map(_move_row, found), padding=_PADDING), folded=True)
+    show(build_table(columns, map(_move_row, moves), padding=_PADDING), folded=True)
 
 
 def _move_row(move: VersionMove) -> list[Text]:
@@ -88,26 +88,26 @@ def _move_row(move: VersionMove) -> list[Text]:
 
 @click.command()
 @click.argument("version", shell_complete=completion.versions)
-@click.option("--alias", help="The alias, where there are several.", shell_complete=completion.aliases)
-@click.option("--why", help="Why, in your words: it is kept with the move.")
+@click.option("--alias", help="The alias, if there are several.", shell_complete=completion.aliases)
+@click.option("--why", help="The reason. It is stored with the decision.")
 @click.pass_obj
 def promote(context: Context, version: str, alias: str | None, why: str | None) -> None:
-    """Make VERSION live: its number, or its name (helpdesk@3)."""
+    """Make VERSION live: its number or name (helpdesk@3)."""
     from proxy.api import actions
 
-    _tell_move(context, run(context, lambda project: actions.promote_version(project, version, alias, why=why)))
+    _print_move(context, run(context, lambda project: actions.promote_version(project, version, alias, why=why)))
 
 
 @click.command()
 @click.argument("version", shell_complete=completion.versions)
 @click.argument("percent", type=click.FloatRange(0, 100))
-@click.option("--alias", help="The alias, where there are several.", shell_complete=completion.aliases)
-@click.option("--why", help="Why, in your words: it is kept with the move.")
+@click.option("--alias", help="The alias, if there are several.", shell_complete=completion.aliases)
+@click.option("--why", help="The reason. It is stored with the decision.")
 @click.pass_obj
 def canary(context: Context, version: str, percent: float, alias: str | None, why: str | None) -> None:
-    """Give VERSION (its number, or its name) PERCENT of new groups: it is the canary then.
+    """Give VERSION (its number or name) PERCENT of new groups, which makes it the canary.
 
-    `hone rollback` takes it away, `hone promote` makes it live.
+    `hone rollback` removes it, `hone promote` makes it live.
     """
     from proxy.api import actions
 
@@ -122,24 +122,24 @@ def canary(context: Context, version: str, percent: float, alias: str | None, wh
 
 @click.command()
 @click.argument("alias", required=False, shell_complete=completion.aliases)
-@click.option("--why", help="Why, in your words: it is kept with the move.")
+@click.option("--why", help="The reason. It is stored with the decision.")
 @click.pass_obj
 def rollback(context: Context, alias: str | None, why: str | None) -> None:
-    """Take the canary of ALIAS away; without a canary, go back to the version that was live before.
+    """Remove the canary of ALIAS; without a canary, return to the version that was live before.
 
     Running trajectories move at once.
     """
     from proxy.api import actions
 
-    _tell_move(context, run(context, lambda project: actions.roll_back_alias(project, alias, why=why)))
+    _print_move(context, run(context, lambda project: actions.roll_back_alias(project, alias, why=why)))
 
 
-def _tell_move(context: Context, moved: MovedAlias) -> None:
-    before, after = moved.left, moved.live
+def _print_move(context: Context, moved: MovedAlias) -> None:
+    before, after = moved.previous, moved.live
     if context.json:
-        write_json_line({"alias": after.alias_name, "live": after.name, "left": before})
+        write_json_line({"alias": after.alias_name, "live": after.name, "previous": before})
     else:
-        echo(f"{after.name} is live" + (f" ({before} left)" if before and before != after.name else ""))
+        echo(f"{after.name} is live" + (f" (replaces {before})" if before and before != after.name else ""))
 
 
 def _version_json(alias: AliasView, version: VersionView) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def _version_json(alias: AliasView, version: VersionView) -> dict[str, Any]:
 
 
 def _state(alias: AliasView, version: VersionView) -> tuple[str, str]:
-    """A version's state as it is shown, and its colour."""
+    """Return a version's state as text, and its colour."""
     colours = {"live": "bold green", "canary": "yellow", "rejected": "red", "abandoned": "dim", "retired": "dim"}
     shares = {alias.canary_version_id: alias.canary_share}
     if alias.watched_until is not None:

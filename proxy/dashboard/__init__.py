@@ -1,6 +1,7 @@
-"""Pages in the browser, at `/hone`: what was recorded, judged and trained, and forms by which a person steers it.
+"""The web pages at `/hone`: what Hone recorded, scored and trained, and the forms that change it.
 
-Owns: templates, the stylesheet and the small scripts, forms with their tokens, signing in, and the table of pages
-(`routes`). A page is a file in `pages/`, a template, and a line in that table. Refuses: queries (`recorder`'s views,
-which `/hone/v1` gives as JSON), and who may do what (`proxy.admission`).
+Owns: templates, stylesheets and scripts, forms with their tokens, sign-in, the list of pages (`routes`) and the
+redirects of old addresses. A page is a handler in `pages/`, a template, and a line in `routes.HANDLERS`. Refuses:
+queries (`recorder.views`, which `/hone/v1` returns as JSON) and scopes (`proxy.admission`). Others import `routes` and
+`page_context`.
 """

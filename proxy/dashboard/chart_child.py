@@ -1,11 +1,7 @@
-"""What the process that draws is asked, and what it answers.
+"""The process that draws charts, and its messages: a request holds a chart and a colour scheme, the reply an SVG.
 
-Owns: a question (a chart, light or dark) and an answer (a picture) as JSON. Refuses: either process.
-
-The process that draws: a chart a request, its picture as the reply.
-
-Owns: its priority. Refuses: everything else; it ends when the proxy asks no more. A chart that cannot be drawn ends the
-process, and what it says then is why.
+The process runs at low priority and ends when the proxy closes the connection. A chart that cannot be drawn ends the
+process; its error output has the reason.
 """
 
 from __future__ import annotations
@@ -23,32 +19,32 @@ _QUESTIONS: Final = TypeAdapter(tuple[bool, Chart])
 
 
 def encode_question(chart: Chart, *, dark: bool) -> dict[str, Any]:
-    """What asks for a chart."""
+    """The request for a chart."""
     return {"chart": _QUESTIONS.dump_json((dark, chart)).decode()}
 
 
 def decode_question(request: Mapping[str, Any]) -> tuple[bool, Chart]:
-    """Whether a dark drawing is wanted, and of which chart."""
+    """Whether the chart is dark, and the chart."""
     return _QUESTIONS.validate_json(request["chart"])
 
 
 def encode_picture(drawn: str) -> dict[str, Any]:
-    """What brings a picture."""
+    """The reply with a picture."""
     return {"svg": drawn}
 
 
 def picture(reply: Mapping[str, Any]) -> bytes:
-    """The picture in an answer, as SVG."""
+    """The SVG of a reply."""
     svg: str = reply["svg"]
     return svg.encode()
 
 
-_NICE: Final = 10  # calls come first
+_NICE: Final = 10  # the proxy's calls have priority
 
 
 def main() -> None:
-    """Draw until nobody asks any more."""
-    connection = connect("Draws charts for a proxy, which starts it; not to be called by hand.")
+    """Draw charts until the connection closes."""
+    connection = connect("Draws charts for a proxy, which starts this process itself.")
     os.nice(_NICE)
     serve_in_turn(connection.messages(), connection.send, lambda _: {"ready": {}}, _drawn)
 

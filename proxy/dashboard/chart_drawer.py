@@ -1,7 +1,7 @@
-"""The process that draws charts, as pages use it: one, with the pictures it drew kept by what they show.
+"""Draw charts in one child process, with a cache of pictures.
 
-Owns: which process it is, which pictures are kept, how many are waited for and how long. Refuses: the process's life
-(`recorder.processes.child_host`), drawing (`host.py` runs it), and what is shown where there is no picture in time
+Owns: the cache, the bounds on waiting requests, and the time limits. Refuses: the process's life
+(`recorder.processes.child_host`), drawing (`proxy.dashboard.chart_child`), and the replacement image
 (`proxy.dashboard.chart_images`).
 """
 
@@ -20,24 +20,24 @@ from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.processes.child_host import ChildError, ChildHost, ChildSpec, Output
 from recorder.stats.charts import Chart
 
-KEPT: Final = 64  # pictures
-MOST: Final = 64  # that are asked for at once
+CACHED: Final = 64  # pictures
+MAX_PENDING: Final = 64  # charts
 _ARGV: Final = (sys.executable, "-P", "-m", "proxy.dashboard.chart_child")
 
 log = logging.getLogger(__name__)
 
 
 class ChartFailed(Exception):
-    """There is no picture now. The message says why."""
+    """The chart cannot be drawn now. The message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrawLimits:
-    """How long things may take, in seconds."""
+    """Time limits, in seconds."""
 
-    waits_s: float = 20.0  # a page for its picture
+    waits_s: float = 20.0  # of a page for its picture
     draws_s: float = 15.0  # the start of a process, and each drawing
-    idle_s: float = 60.0  # the process without a chart
+    idle_s: float = 60.0  # of the process, after which it ends
 
 
 class ChartDrawer:
@@ -48,14 +48,14 @@ class ChartDrawer:
         self._host = ChildHost(
             ChildSpec(argv, start_limit_s=self._bounds.draws_s, idle_s=self._bounds.idle_s, output=Output.OURS)
         )
-        self._drawn: Lru[tuple[Chart, bool], bytes] = Lru(KEPT)
+        self._drawn: Lru[tuple[Chart, bool], bytes] = Lru(CACHED)
         self._drawing: dict[tuple[Chart, bool], asyncio.Task[bytes | None]] = {}
         self._failing = RateLimitedLog(log)
 
     async def svg(self, chart: Chart, *, dark: bool) -> bytes:
-        """A chart as SVG; the same bytes for the same chart. Raises NotDrawn.
+        """A chart as SVG; the same bytes for the same chart. Raises ChartFailed.
 
-        Who waits no longer leaves the drawing to go on: the next one who asks finds it.
+        A caller that gives up does not stop the drawing: the next request finds it.
         """
         drawn = self._drawn.get((chart, dark))
         if drawn is None:
@@ -63,13 +63,13 @@ class ChartDrawer:
                 async with asyncio.timeout(self._bounds.waits_s):
                     drawn = await asyncio.shield(self._begun(chart, dark=dark))
             except TimeoutError as e:
-                raise ChartFailed(f"the chart is not drawn within {self._bounds.waits_s:g} s") from e
+                raise ChartFailed(f"the chart was not drawn within {self._bounds.waits_s:g} s") from e
         if drawn is None:
-            raise ChartFailed("the process that draws charts failed: the proxy's log says how")
+            raise ChartFailed("the chart process failed: see the proxy's log")
         return drawn
 
     async def close(self) -> None:
-        """End the process, and what it draws."""
+        """Cancel all drawings and end the process."""
         begun = list(self._drawing.values())
         for task in begun:
             task.cancel()
@@ -79,18 +79,18 @@ class ChartDrawer:
     def _begun(self, chart: Chart, *, dark: bool) -> asyncio.Task[bytes | None]:
         key = (chart, dark)
         if (task := self._drawing.get(key)) is None:
-            if len(self._drawing) >= MOST:
-                raise ChartFailed(f"{MOST} charts are waited for already")
+            if len(self._drawing) >= MAX_PENDING:
+                raise ChartFailed(f"{MAX_PENDING} charts are pending already")
             task = self._drawing[key] = asyncio.create_task(self._draw(chart, dark=dark), name="draw a chart")
             task.add_done_callback(lambda _: self._drawing.pop(key))
         return task
 
     async def _draw(self, chart: Chart, *, dark: bool) -> bytes | None:
-        """The picture, or None: the log says why."""
+        """The picture, or None after a failure, which is logged."""
         try:
             drawn = picture(await self._host.request(encode_question(chart, dark=dark), self._bounds.draws_s))
         except (ChildError, OSError) as e:
-            self._failing(logging.WARNING, "a chart was not drawn, and its process is ended: %r", e)
+            self._failing(logging.WARNING, "a chart could not be drawn, and its process was ended: %r", e)
             return None
         self._drawn.put((chart, dark), drawn)
         return drawn

@@ -1,7 +1,7 @@
-"""Which figures are drawn, and the images of them.
+"""The charts of the pages Versions and Training, and the handler that serves them as images.
 
-Owns: the charts of versions and of training, made of the same views as their pages, and serving them. Refuses: drawing
-(`proxy.dashboard.chart_drawer`, `recorder.stats.charts`).
+The charts are built from the same views as their pages. Refuses: drawing (`proxy.dashboard.chart_drawer`,
+`recorder.stats.charts`).
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from recorder.views.versions.ancestry import AncestryVersion, list_ancestry
 from recorder.views.versions.steps import StepSummary, list_steps
 from recorder.views.versions.training_outcomes import OutcomeCounts, training_outcomes
 
-VERSIONS: Final = 50  # of an alias that are shown at a time
-REASONS: Final = 5  # of runs left out that are told apart
+VERSIONS: Final = 50  # of an alias, on one page
+REASONS: Final = 5  # of exclusion with a series of their of_kind
 TRAINED: Final = "trained"
-# In a picture's place; it is text, since drawing it is what failed. Its size is a chart's.
+# Served instead of a chart that could not be drawn, with the size of a chart.
 _NO_PICTURE: Final = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 648 202" font-family="sans-serif" font-size="16">'
-    '<text x="12" y="40" fill="{ink}">The chart could not be drawn. The table below has its figures.</text></svg>'
+    '<text x="12" y="40" fill="{ink}">The chart could not be drawn. The table below has its values.</text></svg>'
 )
 _INK: Final = {False: "#57606a", True: "#a3abb3"}
 
 
 def ancestry_chart(lines: Sequence[AncestryVersion]) -> Chart:
-    """What versions were measured at, oldest first."""
-    shown = [(one.number, one.measure) for one in reversed(lines) if one.measure is not None]
-    kinds = [kind for kind in ("success", "win rate", "reward") if any(measure.kind == kind for _, measure in shown)]
-    series = tuple(_measured(kind, [measure for _, measure in shown]) for kind in kinds)
+    """The measures of versions, oldest first."""
+    measures = [(one.number, one.measure) for one in reversed(lines) if one.measure is not None]
+    kinds = [kind for kind in ("success", "win rate", "reward") if any(measure.kind == kind for _, measure in measures)]
+    series = tuple(_measured(kind, [measure for _, measure in measures]) for kind in kinds)
     title = " and ".join(kinds).capitalize() + " of each version"
-    return Chart(title, tuple(f"@{number}" for number, _ in shown), series, share="reward" not in kinds)
+    return Chart(title, tuple(f"@{number}" for number, _ in measures), series, share="reward" not in kinds)
 
 
-def _measured(kind: str, shown: Sequence[Measure]) -> Series:
-    own = [measure if measure.kind == kind else None for measure in shown]
-    ends = [measure.interval if measure is not None else None for measure in own]
+def _measured(kind: str, measures: Sequence[Measure]) -> Series:
+    of_kind = [measure if measure.kind == kind else None for measure in measures]
+    ends = [measure.interval if measure is not None else None for measure in of_kind]
     return Series(
         kind,
-        tuple(measure.value if measure is not None else None for measure in own),
+        tuple(measure.value if measure is not None else None for measure in of_kind),
         tuple(end.low if end is not None else None for end in ends),
         tuple(end.high if end is not None else None for end in ends),
     )
@@ -67,60 +67,63 @@ _OF_STEPS: Final[Mapping[str, tuple[str, Callable[[StepSummary], float | None]]]
 
 
 def step_charts(steps: Sequence[StepSummary]) -> dict[str, Chart]:
-    """A chart of each figure, and one of the seconds by phase; oldest step first. By their names in addresses."""
-    shown = list(reversed(steps))
-    places = tuple(str(step.number) for step in shown)
+    """A chart of each metric, and one of the seconds by phase, by name; oldest step first."""
+    oldest_first = list(reversed(steps))
+    places = tuple(str(step.number) for step in oldest_first)
     drawn = {
-        name: Chart(title, places, (Series(title, tuple(value(step) for step in shown)),))
+        name: Chart(title, places, (Series(title, tuple(value(step) for step in oldest_first)),))
         for name, (title, value) in _OF_STEPS.items()
     }
-    phases = list(dict.fromkeys(phase for step in shown for phase in step.seconds))
-    spent = tuple(Series(phase, tuple(step.seconds.get(phase) for step in shown)) for phase in phases)
+    phases = list(dict.fromkeys(phase for step in oldest_first for phase in step.seconds))
+    spent = tuple(Series(phase, tuple(step.seconds.get(phase) for step in oldest_first)) for phase in phases)
     return drawn | {"seconds": Chart("Seconds by phase", places, spent, bars=True)}
 
 
-def outcome_chart(told: Sequence[OutcomeCounts]) -> Chart:
-    """Runs trained on and left out, by reason, over time."""
+def outcome_chart(intervals: Sequence[OutcomeCounts]) -> Chart:
+    """Trained and excluded trajectories over time, by reason."""
     total: Counter[str] = Counter()
-    for one in told:
-        total.update(one.runs)
+    for one in intervals:
+        total.update(one.trajectories)
     reasons = [code for code, _ in total.most_common() if code != TRAINED]
     first, others = reasons[:REASONS], reasons[REASONS:]
-    series = [Series(code, tuple(float(one.runs.get(code, 0)) for one in told)) for code in (TRAINED, *first)]
+    series = [
+        Series(code, tuple(float(one.trajectories.get(code, 0)) for one in intervals)) for code in (TRAINED, *first)
+    ]
     if others:
-        series.append(Series("other reasons", tuple(float(sum(one.runs.get(c, 0) for c in others)) for one in told)))
-    return Chart("Runs trained on and left out", tuple(_when(one) for one in told), tuple(series), bars=True)
+        rest = tuple(float(sum(one.trajectories.get(code, 0) for code in others)) for one in intervals)
+        series.append(Series("other reasons", rest))
+    return Chart("Trained and excluded trajectories", tuple(_when(one) for one in intervals), tuple(series), bars=True)
 
 
 def _when(one: OutcomeCounts) -> str:
-    """When a span began, as precisely as it is long."""
+    """The start of an interval: a date for days, else with hours and minutes."""
     return time.strftime("%b %d" if one.span_s >= 86400 else "%b %d %H:%M", time.localtime(one.since))
 
 
 @get("/charts/{name:str}", include_in_schema=False)
 async def chart_image(
-    shown: ForPages,
+    context: ForPages,
     name: FromPath[str],
     alias: FromQuery[str | None] = None,
     before: FromQuery[int | None] = None,
     dark: FromQuery[bool] = False,
 ) -> Response[bytes]:
-    """A chart as an image; in time, or an image that says so."""
-    chart = await _chart(shown, name.removesuffix(".svg"), alias, before)
+    """A chart as SVG; 503 with a replacement image if it cannot be drawn in time. Raises UnknownObject."""
+    chart = await _chart(context, name.removesuffix(".svg"), alias, before)
     try:
-        drawn, status = await shown.drawer.svg(chart, dark=dark), 200
+        drawn, status = await context.drawer.svg(chart, dark=dark), 200
     except ChartFailed:
         drawn, status = _NO_PICTURE.format(ink=_INK[dark]).encode(), 503
     return Response(drawn, status_code=status, headers=page_headers(), media_type="image/svg+xml")
 
 
-async def _chart(shown: ForPages, name: str, alias: str | None, before: int | None) -> Chart:
+async def _chart(context: ForPages, name: str, alias: str | None, before: int | None) -> Chart:
     if name == "versions":
-        one = await get_alias(shown.project, alias)
-        return ancestry_chart(await list_ancestry(shown.project.store, one, before=before, limit=VERSIONS))
-    if name == "lessons":
-        return outcome_chart(await training_outcomes(shown.project))
-    found = step_charts(await list_steps(shown.project, alias=alias, limit=STEPS))
-    if name not in found:
-        raise UnknownObject(f"no chart {name[:100]!r}: there is versions, lessons, {', '.join(found)}.")
-    return found[name]
+        one = await get_alias(context.project, alias)
+        return ancestry_chart(await list_ancestry(context.project.store, one, before=before, limit=VERSIONS))
+    if name == "outcomes":
+        return outcome_chart(await training_outcomes(context.project))
+    charts = step_charts(await list_steps(context.project, alias=alias, limit=STEPS))
+    if name not in charts:
+        raise UnknownObject(f"there is no chart {name[:100]!r}: use versions, outcomes, {', '.join(charts)}.")
+    return charts[name]

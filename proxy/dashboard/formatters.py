@@ -1,6 +1,6 @@
-"""Values as eyes read them: times, spans, numbers, ids. The filters of the templates.
+"""The filters of the templates: times, spans, numbers and texts as people read them.
 
-Owns: their look, the same on every page. Refuses: HTML: what these give is escaped like all else.
+Refuses: HTML. Their results are escaped like all other values.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ _ONE_LINE_CHARS = 80
 
 
 def visible(text: object) -> str:
-    """Text of somebody's: control and format characters shown, line ends kept."""
+    """A text with control and format characters made visible, and line ends kept."""
     return clean(text)
 
 
 def exact(at: float | None) -> str:
-    """A time (unix seconds) to the second, in this machine's zone."""
+    """A time (unix seconds) to the second, in this machine's time zone."""
     return _NONE if at is None else time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(at))
 
 
 def iso(at: float | None) -> str:
-    """A time as machines read it."""
+    """A time (unix seconds) in ISO 8601, UTC; "" for None."""
     return "" if at is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
 
 
 def ago(at: float | None) -> str:
-    """How long ago a time was, or how soon it comes."""
+    """A time (unix seconds) relative to now: `5 min ago`, `in 2 h`."""
     if at is None:
         return _NONE
     since = time.time() - at
@@ -42,7 +42,7 @@ def ago(at: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A span of time in its largest unit; below ten seconds with milliseconds' places."""
+    """Seconds in the largest unit that fits: `450 ms`, `2.5 s`, `3 h`."""
     if seconds is None:
         return _NONE
     if seconds < 1:
@@ -54,33 +54,33 @@ def span(seconds: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """A reward or a share, to three places that count."""
+    """A number to three significant digits."""
     return _NONE if value is None else f"{value:.3g}"
 
 
 def count(value: float | None) -> str:
-    """How many, with thin spaces between thousands."""
+    """A count, with thin spaces between thousands."""
     return _NONE if value is None else f"{value:,.0f}".replace(",", "\u202f")
 
 
 def money(value: float | None) -> str:
-    """Dollars; a dash where no price is known."""
+    """US dollars; a dash if the price is unknown."""
     return _NONE if value is None else f"${value:,.4f}" if value < 1 else f"${value:,.2f}"
 
 
 def percent(value: float | None) -> str:
-    """A share."""
+    """A share (0 to 1) in percent."""
     return _NONE if value is None else f"{value:.0%}"
 
 
 def short(text: str | None, chars: int = 80) -> str:
-    """The beginning of a text, on one line."""
+    """The beginning of a text on one line, of at most `chars` characters."""
     line = " ".join((text or "").split())
     return line if len(line) <= chars else line[: chars - 1] + "…"
 
 
 def split_matches(snippet: Snippet) -> list[tuple[str, bool]]:
-    """A snippet's text in pieces, and of each whether it was asked for."""
+    """A snippet's text in pieces, and for each whether it matches the search."""
     pieces, at = [], 0
     for begin, end in snippet.marks:
         pieces += [(snippet.text[at:begin], False), (snippet.text[begin:end], True)]
@@ -88,13 +88,18 @@ def split_matches(snippet: Snippet) -> list[tuple[str, bool]]:
     return [piece for piece in [*pieces, (snippet.text[at:], False)] if piece[0]]
 
 
+def state_label(state: str) -> str:
+    """A state as pages show it: the stored `left_out` is shown as "excluded"."""
+    return "excluded" if state == "left_out" else state
+
+
 def meaning(code: str) -> str:
-    """A reason's sentence; "" where the code has none."""
+    """The explanation of a reason code; "" if it has none."""
     return reasons.explain_reason(code) or ""
 
 
 def as_json(value: Any) -> str:
-    """A value as indented JSON; a string that holds JSON is read first. What is nested too deeply stays as it is."""
+    """A value as indented JSON. A string that contains JSON is parsed first; other strings stay as they are."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -103,17 +108,17 @@ def as_json(value: Any) -> str:
     try:
         return visible(json.dumps(value, indent=2, ensure_ascii=False, default=str))
     except RecursionError:
-        return "nested too deeply to be shown"
+        return "nested too deeply to show"
 
 
 def as_arguments(text: str) -> str:
-    """What a tool is called with: on one line where it is short, else as indented JSON."""
+    """The arguments of a tool call: on one line if they are short, else as indented JSON."""
     line = " ".join(text.split())
     return visible(line) if len(line) <= _ONE_LINE_CHARS else as_json(text)
 
 
 def pluralize(number: int, one: str, more: str | None = None) -> str:
-    """A count with its noun."""
+    """A count with its noun; `more` is the plural, by default with an s."""
     return f"{count(number)} {one if number == 1 else more or one + 's'}"
 
 
@@ -138,5 +143,6 @@ FILTERS = {
     "many": pluralize,
     "marked": split_matches,
     "meaning": meaning,
+    "state_label": state_label,
     "as_line": as_line,
 }

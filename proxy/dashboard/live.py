@@ -1,8 +1,9 @@
-"""Home as it moves: `/hone/live`, a stream of server-sent events, each the newest runs or the figures, whole, as HTML.
+"""Live updates of Home: `/hone/live` streams server-sent events with the newest trajectories or the figures as HTML.
 
-Owns: who listens (a bounded number), one look at the store for all of them, and ending with the client, the process, or
-after a while, so that a browser asks again and is admitted again. Refuses: how they look (`live_rows.html`,
-`live_figures.html`), which runs there are (`recorder.views.lists`), and counting (`recorder.views.status.project`).
+Owns: the listeners (a bounded number), one query loop for all of them, and the end of a stream: with the client, with
+the process, or after `LASTS_S`, so that the browser reconnects and is admitted again. Refuses: the HTML
+(`live_rows.html`, `live_figures.html`), the list (`recorder.views.lists`) and the figures
+(`recorder.views.status.project`).
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from recorder.views.lists.filters import TrajectoryFilter
 from recorder.views.lists.trajectories import TrajectoryLine, list_trajectories
 
 ROWS: Final = 20
-# A gate asks more runs of its own at one moment than the list has rows: an agent's are not to be pushed out by them.
+# A gate creates more shadow trajectories at once than the list has rows: they would hide the agents' own.
 OF_AGENTS: Final = TrajectoryFilter(origins=tuple(origin for origin in Origin if origin is not Origin.SHADOW))
-MOST_LISTENERS: Final = 32  # of one process
-LEAST_S: Final = 0.25  # between two events
-EVERY_S: Final = 1.0  # a call that is written wakes nobody (`recorder.store.statement`)
-FIGURES_S: Final = 2.0  # between two looks at the figures, which cost more than the list
-FIGURES: Final = "figures"  # the event's name; the list is an event without one
-LASTS_S: Final = 600.0  # then the browser comes again, with a key or a sign-in that may have ended
+MAX_LISTENERS: Final = 32  # of one process
+MIN_INTERVAL_S: Final = 0.25  # between two events
+EVERY_S: Final = 1.0  # between two queries: written calls send no signal (`recorder.store.statement`)
+FIGURES_S: Final = 2.0  # between two queries of the figures, which cost more than the list
+FIGURES: Final = "figures"  # the name of that event; the list's event has no name
+LASTS_S: Final = 600.0  # then the browser reconnects, and its key or sign-in is checked again
 AGAIN_MS: Final = 2000
 _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 
@@ -47,21 +48,21 @@ log = logging.getLogger(__name__)
 
 
 class TooManyListeners(Unavailable):
-    """One more would listen than may."""
+    """There are `MAX_LISTENERS` open streams already."""
 
     retry_after_s = 30
 
 
 class _Listener:
-    """One open page."""
+    """One open stream."""
 
     def __init__(self) -> None:
         self.news = asyncio.Event()
-        self.sent: dict[str, bytes] = {}  # by their names, what it was sent last
+        self.sent: dict[str, bytes] = {}  # the last event of each name
 
 
-class _RecentEvents:
-    """What was told of late."""
+class _LastPublished:
+    """What was published last."""
 
     def __init__(self) -> None:
         self.lines: Sequence[TrajectoryLine] | None = None
@@ -71,36 +72,36 @@ class _RecentEvents:
 class LiveStream:
     """The stream, as an ASGI app. One a process."""
 
-    def __init__(self, shown: PageContext, stop: Shutdown) -> None:
-        self._shown = shown
+    def __init__(self, context: PageContext, stop: Shutdown) -> None:
+        self._context = context
         self._stop = stop
         self._listeners: set[_Listener] = set()
         self._feeding: asyncio.Task[None] | None = None
-        self._news: ChangeSignal | None = None  # what the look waits for
-        self._events: dict[str, bytes] = {}  # by their names, the newest, as they are sent
+        self._news: ChangeSignal | None = None  # what the loop waits for
+        self._events: dict[str, bytes] = {}  # the newest event of each name, encoded
         self._failing = RateLimitedLog(log)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one page until it is gone."""
+        """Serve one stream until it ends."""
         if scope["method"] != "GET":
-            await send_error(send, scope["path"], WrongMethod(f"{scope['method']} does nothing here: use GET."))
-        elif len(self._listeners) >= MOST_LISTENERS:
-            many = f"{MOST_LISTENERS} pages listen already: reload this one to see what is new."
+            await send_error(send, scope["path"], WrongMethod(f"{scope['method']} is not allowed here: use GET."))
+        elif len(self._listeners) >= MAX_LISTENERS:
+            many = f"{MAX_LISTENERS} pages get live updates already: reload this page to see changes."
             await send_error(send, scope["path"], TooManyListeners(many))
         else:
             shutdown.mark_endless(scope)
             with contextlib.suppress(ClientDisconnected, ShuttingDown):
                 async with DisconnectWatch(receive, self._stop):
-                    await self._tell(send)
+                    await self._stream(send)
                     await send({"type": "http.response.body"})
 
-    async def _tell(self, send: Send) -> None:
+    async def _stream(self, send: Send) -> None:
         listener = _Listener()
         self._listeners.add(listener)
         if self._events:
             listener.news.set()
         if self._feeding is None or self._feeding.done():
-            self._feeding = asyncio.create_task(self._feed(), name="live runs")
+            self._feeding = asyncio.create_task(self._feed(), name="live updates")
         fed_by = self._feeding
         try:
             await begin_stream(send, [(name, value) for name, value in HEADERS if name != b"cache-control"])
@@ -117,51 +118,51 @@ class LiveStream:
         finally:
             self._listeners.discard(listener)
             if not self._listeners and self._news is not None:
-                self._news.tell()  # nobody listens any more
+                self._news.tell()  # wakes the loop, which ends
 
     async def _feed(self) -> None:
-        """Look while somebody listens, for all of them. If it fails, their streams end: browsers come again."""
-        told = _RecentEvents()
+        """Query the store while there are listeners. If this fails, their streams end, and browsers reconnect."""
+        published = _LastPublished()
         try:
-            with self._shown.hone.project.store.watch.on(Topic.RUNS) as news:
+            with self._context.hone.project.store.watch.on(Topic.RUNS) as news:
                 self._news = news
                 while self._listeners:
                     try:
-                        await self._look(told)
+                        await self._query(published)
                     except StoreError as e:
-                        self._failing(logging.WARNING, "the live page shows nothing new: %s", e)
-                    await asyncio.sleep(LEAST_S)
+                        self._failing(logging.WARNING, "live updates of Home failed: %s", e)
+                    await asyncio.sleep(MIN_INTERVAL_S)
                     if self._listeners:
                         await news.wait(EVERY_S)
         except Exception:
-            log.exception("the live page cannot be made: whoever has it open asks again")
+            log.exception("live updates of Home stopped: browsers reconnect")
         finally:
             self._news, self._events = None, {}
             for listener in self._listeners:
                 listener.news.set()
 
-    async def _look(self, told: _RecentEvents) -> None:
-        """What is new since what was told. Raises StoreError."""
-        lines = await newest_trajectories(self._shown)
-        if lines != told.lines:
-            told.lines = lines
+    async def _query(self, published: _LastPublished) -> None:
+        """Publish what changed since the last time. Raises StoreError."""
+        lines = await newest_trajectories(self._context)
+        if lines != published.lines:
+            published.lines = lines
             self._publish("", "live_rows.html", lines=lines)
-        if time.monotonic() - told.figures_at >= FIGURES_S:
-            told.figures_at = time.monotonic()
-            self._publish(FIGURES, "live_figures.html", stand=await self._shown.stands.status())
+        if time.monotonic() - published.figures_at >= FIGURES_S:
+            published.figures_at = time.monotonic()
+            self._publish(FIGURES, "live_figures.html", overview=await self._context.status_service.status())
 
-    def _publish(self, name: str, template: str, **shown: object) -> None:
-        self._events[name] = encode_event(template_environment().get_template(template).render(**shown), name)
+    def _publish(self, name: str, template: str, **values: object) -> None:
+        self._events[name] = encode_event(template_environment().get_template(template).render(**values), name)
         for listener in self._listeners:
             listener.news.set()
 
 
-async def newest_trajectories(shown: PageContext) -> list[TrajectoryLine]:
-    """The runs of the list. Raises StoreError."""
-    return list((await list_trajectories(shown.project, OF_AGENTS, limit=ROWS)).lines)
+async def newest_trajectories(context: PageContext) -> list[TrajectoryLine]:
+    """The trajectories on Home, newest first. Raises StoreError."""
+    return list((await list_trajectories(context.project, OF_AGENTS, limit=ROWS)).lines)
 
 
 def encode_event(html: str, name: str = "") -> bytes:
-    """A fragment as one event. Whatever ends a line begins a new one of data: no text of anybody's is a field."""
+    """An HTML fragment as one event. Each line gets a `data:` prefix, so that no recorded text becomes a field."""
     named = b"event: %s\n" % name.encode() if name else b""
     return named + b"".join(b"data: " + line + b"\n" for line in _LINE_END.split(html.strip().encode())) + b"\n"

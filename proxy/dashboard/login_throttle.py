@@ -1,7 +1,6 @@
-"""Tries to sign in with a key that is none: after some within a minute their sender has to wait.
+"""Limit failed sign-ins: after `ALLOWED` unknown keys within a minute, the sender has to wait.
 
-Owns: counting them by the address that they come from, in this process. Refuses: keys, and counting good ones. Behind
-a load balancer all senders are one.
+Failures are counted by the sender's address, in this process. Behind a load balancer all senders share one address.
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ REMEMBERED: Final = 1000  # senders
 
 
 class LoginThrottle:
-    """What went wrong lately. One a process."""
+    """The recent failed sign-ins. One a process."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._wrong: Lru[str, tuple[float, ...]] = Lru(REMEMBERED)
 
     def require_few(self, sender: str) -> None:
-        """Raise TooMany where a sender has to wait."""
+        """Raise TooMany if a sender has to wait."""
         lately = self._lately(sender)
         if len(lately) >= ALLOWED:
             wait_s = max(1, math.ceil(lately[0] + WITHIN_S - self._clock()))
             raise TooMany(
-                f"too many keys that are none were tried from {sender[:100]}: try again in {wait_s} s.",
+                f"too many unknown keys from {sender[:100]}: try again in {wait_s} s.",
                 retry_after_s=wait_s,
             )
 
     def failed(self, sender: str) -> None:
-        """Count one."""
+        """Count a failed sign-in."""
         self._wrong.put(sender, (*self._lately(sender), self._clock())[-ALLOWED:])
 
     def _lately(self, sender: str) -> tuple[float, ...]:

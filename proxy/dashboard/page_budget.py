@@ -1,11 +1,7 @@
-"""Long things made short for a page: texts folded, conversations shown a part at a time, a page held to its size.
+"""Keep pages small: fold long texts, show conversations in windows, and limit the rows and texts of a comparison.
 
-Owns: how much of a text is seen, unfolded and left to another page, and which turns a page of a run has. Refuses: HTML.
-
-How much of a comparison is on a page: so many rows, so many bytes of each text.
-
-Owns: the estimate of what mark-up takes, and cutting. Refuses: what is compared, and how it looks (the templates, whose
-mark-up these figures are of: a test holds a page of the worst to 300 kB).
+Owns: how much of a text is visible, folded or cut, which messages a page shows, and the estimate of a page's size.
+Refuses: HTML. The byte counts of markup belong to the templates; a test holds the largest page below 300 kB.
 """
 
 from __future__ import annotations
@@ -26,16 +22,16 @@ from recorder.views.trajectory_detail.conversation import ConversationMessage
 T = TypeVar("T")
 SEEN_LINES: Final = 40
 SEEN_CHARS: Final = 4_000
-UNFOLDED_CHARS: Final = 12_000  # behind those seen; the rest is on the call's own page
-PAGE_BYTES: Final = 150_000  # of texts: with what stands around them a page stays below 300 kB
-_AROUND_BYTES: Final = 900  # what stands around a turn
+UNFOLDED_CHARS: Final = 12_000  # in the fold; the rest is on the page of the call
+PAGE_BYTES: Final = 150_000  # of texts: with its markup a page stays below 300 kB
+_AROUND_BYTES: Final = 900  # markup of a message
 _AROUND_TEXT_BYTES: Final = 150
-_LEAST_BYTES: Final = 60  # of a text that found no room
+_LEAST_BYTES: Final = 60  # of a text, even without room
 
 
 @dataclass(frozen=True, slots=True)
 class FoldedText:
-    """A text: what is seen, what is behind a fold, and how many characters are left out. Both are made visible."""
+    """A text: its visible part, its folded part, and how many characters are cut. Control characters are visible."""
 
     seen: str
     folded: str
@@ -44,13 +40,13 @@ class FoldedText:
 
 
 class ByteBudget:
-    """What a page may still spend on texts, in bytes of HTML."""
+    """The bytes of HTML that a page may still spend on texts."""
 
     def __init__(self, held: int = PAGE_BYTES) -> None:
         self._held = held
 
     def fold(self, text: str, chars: int = SEEN_CHARS, more: int = UNFOLDED_CHARS) -> FoldedText:
-        """A text, as much of it as there is room for."""
+        """As much of a text as there is room for; its size is taken from the budget."""
         seen, rest = _seen(text, min(chars, max(_LEAST_BYTES, self._held)))
         folded = rest[: max(0, min(more, self._held - len(seen)))]
         made = FoldedText(clean(seen), clean(folded), folded.count("\n") + bool(folded), len(rest) - len(folded))
@@ -58,7 +54,7 @@ class ByteBudget:
         return made
 
     def some(self, things: Sequence[T], most: int) -> Sequence[T]:
-        """Those of some turns or branches, at most so many, whose mark-up there is room for."""
+        """The first messages or branches, at most `most`, for which there is room; taken from the budget."""
         count = min(len(things), most, max(0, self._held // _AROUND_BYTES))
         self._held -= count * _AROUND_BYTES
         return things[:count]
@@ -66,16 +62,16 @@ class ByteBudget:
 
 @dataclass(frozen=True, slots=True)
 class TurnRun:
-    """Some turns that stand together."""
+    """Consecutive messages."""
 
     turns: tuple[ConversationMessage, ...]
-    skipped: int  # turns between these and the part before
-    first_skipped: int | None = None  # where those begin
+    skipped: int  # messages between these and the part before
+    first_skipped: int | None = None  # the index of the first of those
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The turns that a page shows; `before`, `after`: where the neighbouring pages begin."""
+    """The messages that a page shows. `before`, `after`: the first message of the neighbouring pages."""
 
     parts: tuple[TurnRun, ...]
     whole: bool
@@ -83,13 +79,13 @@ class Window:
     after: int | None = None
 
 
-def html_size(shown: str) -> int:
-    """How many bytes a text has as HTML."""
-    return len(str(markupsafe.escape(shown)).encode("utf-8", "replace"))
+def html_size(text: str) -> int:
+    """The size of a text as HTML, in bytes."""
+    return len(str(markupsafe.escape(text)).encode("utf-8", "replace"))
 
 
 def turn_window(turns: Sequence[ConversationMessage], start: int | None = None, held: int = PAGE_BYTES) -> Window:
-    """The turns from the one at `start`; without one the first few and the last, with the middle left out."""
+    """The messages from `start` on; without it the first and the last ones, with the middle skipped."""
     costs = [_cost(turn) for turn in turns]
     if start is None and sum(costs) <= held:
         return Window((TurnRun(tuple(turns), 0),), whole=True)
@@ -116,7 +112,7 @@ def _ends(turns: Sequence[ConversationMessage], costs: Sequence[int], held: int)
 
 
 def _fit(costs: Sequence[int], held: int) -> int:
-    """How many of the first there is room for, at least one."""
+    """How many of the first there is room for; at least one."""
     spent = 0
     for count, cost in enumerate(costs):
         spent += cost
@@ -126,17 +122,17 @@ def _fit(costs: Sequence[int], held: int) -> int:
 
 
 def _cost(turn: ConversationMessage) -> int:
-    """About how many bytes a turn takes."""
-    texts = [*turn.texts, turn.thinking or "", *(one.arguments for one in turn.asked)]
-    inner = [one.result for one in turn.asked if one.result is not None]
-    inner += [*turn.others, *(told for branch in turn.branches for told in branch.turns)]
+    """The estimated size of a message, in bytes."""
+    texts = [*turn.texts, turn.thinking or "", *(one.arguments for one in turn.tool_calls)]
+    inner = [one.result for one in turn.tool_calls if one.result is not None]
+    inner += [*turn.unselected_choices, *(message for branch in turn.branches for message in branch.messages)]
     own = sum(min(len(text), SEEN_CHARS + UNFOLDED_CHARS) for text in texts)
-    around = _AROUND_BYTES + _AROUND_TEXT_BYTES * (len(texts) + len(turn.media) + len(turn.work))
+    around = _AROUND_BYTES + _AROUND_TEXT_BYTES * (len(texts) + len(turn.media) + len(turn.gateway_calls))
     return around + own * 11 // 10 + sum(map(_cost, inner))
 
 
 def _seen(text: str, chars: int) -> tuple[str, str]:
-    """The beginning of a text, and the rest: cut at a line's end where one is near."""
+    """The beginning of a text and the rest, cut at a line end if one is near."""
     at, lines = 0, 0
     while lines < SEEN_LINES and at != -1:
         at, lines = text.find("\n", at + 1), lines + 1
@@ -147,13 +143,13 @@ def _seen(text: str, chars: int) -> tuple[str, str]:
 
 
 def without_media(value: Any) -> Any:
-    """A message for people: long strings that are no text are named by their length, never shown."""
+    """A message with its media (long strings that are not text) replaced by their length."""
     if isinstance(value, list):
         return [without_media(one) for one in value]
     if not isinstance(value, dict):
         return value
-    kept = value.get("type") in (None, "text", "function") or "role" in value
-    return {key: without_media(one) if kept else _named(one) for key, one in value.items()}
+    is_plain = value.get("type") in (None, "text", "function") or "role" in value
+    return {key: without_media(one) if is_plain else _named(one) for key, one in value.items()}
 
 
 def _named(value: Any) -> Any:
@@ -164,9 +160,9 @@ def _named(value: Any) -> Any:
     return value
 
 
-ROOM_BYTES: Final = 245_000  # for all that is compared; the rest of the page takes up to 50,000
-FOLDED: Final = 180  # a text of more bytes may be folded: its summary takes some too
-READABLE: Final = 1_000  # bytes of a text that somebody is to choose by
+ROOM_BYTES: Final = 245_000  # of a comparison; the rest of the page takes up to 50,000
+FOLDED: Final = 180  # bytes of a text above which it may be folded: the summary takes some too
+READABLE: Final = 1_000  # bytes of a text that a person needs to choose
 ARGUMENTS: Final = 6  # of a tool call
 CALLS: Final = 8  # of a turn
 _MARKUP: Final = (150_000, 45_000)  # of the first comparison, and of a second
@@ -177,7 +173,7 @@ _MOST: Final = 4_000
 
 @dataclass(frozen=True, slots=True)
 class PageFit:
-    """What fits. `turns` and `rows`: of the beginning and after it, for each comparison; `chars`: bytes of a text."""
+    """What fits on a page: shared turns and rows after them for each comparison, and bytes of one text (`chars`)."""
 
     turns: tuple[int, ...]
     rows: tuple[int, ...]
@@ -185,20 +181,20 @@ class PageFit:
 
     @property
     def folds(self) -> bool:
-        """Whether texts are so long that they are folded."""
+        """Whether texts are long enough to be folded."""
         return self.chars > FOLDED
 
     def cut(self, text: str) -> str:
-        """The beginning of a text, harmless; it ends in … where that is not all."""
-        shown = visible(text[: self.chars])
+        """The beginning of a text, with control characters visible; a cut text ends in …."""
+        visible_text = visible(text[: self.chars])
         whole = len(text) <= self.chars
-        while (size := len(html.escape(shown).encode("utf-8", "replace"))) > self.chars:
-            shown, whole = shown[: len(shown) * self.chars // size], False
-        return shown if whole else f"{shown}…"
+        while (size := len(html.escape(visible_text).encode("utf-8", "replace"))) > self.chars:
+            visible_text, whole = visible_text[: len(visible_text) * self.chars // size], False
+        return visible_text if whole else f"{visible_text}…"
 
 
 def fit_comparison(compared: Sequence[Comparison]) -> PageFit:
-    """How much of one comparison, or two, a page holds."""
+    """How much of one or two comparisons fits on a page."""
     turns, rows = [], []
     markup = texts = 0
     for one, room in zip(compared, _MARKUP, strict=False):
@@ -207,15 +203,15 @@ def fit_comparison(compared: Sequence[Comparison]) -> PageFit:
         turns.append(_prefix([[cell] for cell in one.beginning], room // 3))
         used += sum(map(_size, one.beginning[: turns[-1]]))
         rows.append(_prefix(one.rows, room - used))
-        shown = [*one.beginning[: turns[-1]], *(cell for row in one.rows[: rows[-1]] for cell in row)]
-        markup += used + sum(map(_size, shown[turns[-1] :]))
-        texts += sum(map(_texts, shown))
+        cells = [*one.beginning[: turns[-1]], *(cell for row in one.rows[: rows[-1]] for cell in row)]
+        markup += used + sum(map(_size, cells[turns[-1] :]))
+        texts += sum(map(_texts, cells))
     return PageFit(tuple(turns), tuple(rows), _chars(markup, texts))
 
 
 def fit_pair(beginning: Sequence[ComparisonCell], rows: Sequence[Sequence[ComparisonCell]]) -> PageFit:
-    """How much of two runs a page holds that shows nothing else of them: rather fewer rows than texts cut short, since
-    whoever reads them is to choose, and nothing leads to the whole."""
+    """How much of a blind pair fits on a page. It prefers fewer rows to shorter texts: a person chooses by these texts,
+    and the page has no links to the full ones."""
     room = _MARKUP[0]
     turns = _prefix([[cell] for cell in beginning], room // 3)
     held = _prefix(rows, room - sum(map(_size, beginning[:turns])))
@@ -225,8 +221,8 @@ def fit_pair(beginning: Sequence[ComparisonCell], rows: Sequence[Sequence[Compar
 
 
 def _chars_of(beginning: Sequence[ComparisonCell], rows: Sequence[Sequence[ComparisonCell]]) -> int:
-    shown = [*beginning, *(cell for row in rows for cell in row)]
-    return _chars(sum(map(_size, shown)), sum(map(_texts, shown)))
+    cells = [*beginning, *(cell for row in rows for cell in row)]
+    return _chars(sum(map(_size, cells)), sum(map(_texts, cells)))
 
 
 def _chars(markup: int, texts: int) -> int:
@@ -245,8 +241,8 @@ def _prefix(rows: Sequence[Sequence[ComparisonCell]], room: int) -> int:
 def _size(cell: ComparisonCell) -> int:
     if cell.state == "missing" or cell.role is None:
         return _MISSING
-    words = sum(_named_part(word, 48) for word in cell.words[:4])
-    return _CELL + words + _TEXT * _texts(cell) + sum(map(_call_size, cell.calls[:CALLS]))
+    names = sum(_named_part(name, 48) for name in cell.differences[:4])
+    return _CELL + names + _TEXT * _texts(cell) + sum(map(_call_size, cell.calls[:CALLS]))
 
 
 def _call_size(call: ComparedCall) -> int:
@@ -260,6 +256,6 @@ def _named_part(name: str, chars: int) -> int:
 
 
 def _texts(cell: ComparisonCell) -> int:
-    said = bool(cell.text) + bool(cell.thinking)
+    fields = bool(cell.text) + bool(cell.thinking)
     calls = cell.calls[:CALLS]
-    return said + sum(min(len(call.arguments), ARGUMENTS) + (call.result is not None) for call in calls)
+    return fields + sum(min(len(call.arguments), ARGUMENTS) + (call.result is not None) for call in calls)

@@ -1,7 +1,4 @@
-"""What pages are made with.
-
-Owns: the parts that every page is given, and how a handler asks for them. Refuses: pages.
-"""
+"""The parts that every page handler gets, and the dependency by which a handler requests them."""
 
 from __future__ import annotations
 
@@ -18,13 +15,13 @@ from recorder.store.database import Project
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """What pages work with."""
+    """What page handlers work with."""
 
-    hone: HoneActions  # what a change goes through
-    project: Project  # by connections of the pages' own, whose queries have a time limit: only read
-    stands: StatusService  # how everything stands, and what this process knows of itself
-    drawer: ChartDrawer  # of charts; who makes this ends it
-    tries: LoginThrottle = field(default_factory=LoginThrottle)  # to sign in
+    hone: HoneActions  # changes go through it
+    project: Project  # read-only connections of the pages, with a query time limit
+    status_service: StatusService  # status of the project and of this process
+    drawer: ChartDrawer  # its creator closes it
+    tries: LoginThrottle = field(default_factory=LoginThrottle)
 
 
 ForPages = NamedDependency[PageContext]

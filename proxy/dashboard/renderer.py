@@ -1,11 +1,7 @@
-"""A template filled, as an answer.
+"""Rendering templates, the headers of a page, and serving the stylesheets and scripts.
 
-Owns: Jinja's environment (autoescape, and an unknown name is an error), what every template is given, the headers of
-a page. Refuses: what a page shows.
-
-The stylesheet and the scripts: a few files, read once.
-
-Owns: serving them, with a tag by which a browser asks whether its copy is current. Refuses: any other path.
+Owns: Jinja's environment (autoescape; an unknown name is an error), the values that every template gets, and the ETags
+of static files. Refuses: the content of a page.
 """
 
 from __future__ import annotations
@@ -27,10 +23,10 @@ from proxy.errors import UnknownObject
 from recorder.registry.keys import Scope
 
 HERE: Final = Path(__file__).parent
-# The navigation: path, name, the key that opens it after `g`.
+# The navigation: path, name, and the key that opens the page after `g`.
 NAVIGATION: Final = (
     ("/hone/", "Home", "h"),
-    ("/hone/runs", "Runs", "r"),
+    ("/hone/trajectories", "Trajectories", "r"),
     ("/hone/groups", "Groups", "g"),
     ("/hone/versions", "Versions", "v"),
     ("/hone/training", "Training", "t"),
@@ -42,7 +38,7 @@ NAVIGATION: Final = (
 
 @functools.cache
 def template_environment() -> jinja2.Environment:
-    """The templates. Everything is escaped, and `|safe` is used nowhere: a test reads them all."""
+    """The environment of the templates. Everything is escaped; a test asserts that no template uses `|safe`."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE / "templates"),
         autoescape=True,
@@ -56,16 +52,16 @@ def template_environment() -> jinja2.Environment:
     return made
 
 
-def render_page(request: AnyRequest, template: str, *, status: int = 200, **shown: Any) -> Response[str]:
-    """A page. Every template knows besides: `here` (the path), `may` (a scope's name → whether the caller has it),
-    `signed_in`, `csrf` (the token that each form sends), `base_url` (of this proxy, for lines to copy)."""
+def render_page(request: AnyRequest, template: str, *, status: int = 200, **values: Any) -> Response[str]:
+    """A page of a template and its values. Every template also gets `here` (the path), `query`, `may` (scope → whether
+    the caller has it), `signed_in`, `csrf` (the token of its forms) and `base_url` (of this proxy)."""
     caller = caller_of(request)
     token, cookie = forms.token_for(request)
     text = (
         template_environment()
         .get_template(template)
         .render(
-            **shown,
+            **values,
             here=request.url.path,
             query=request.url.query,
             may=lambda scope: caller.may(Scope(scope)),
@@ -85,7 +81,7 @@ def page_headers() -> dict[str, str]:
 
 
 def add_page_headers(answer: Response[Any]) -> Response[Any]:
-    """An answer of any handler (a way back, a file, a stream) with what of a page's headers it does not say itself."""
+    """Add the headers of a page to any answer (redirect, file, stream); its own headers win."""
     for name, value in page_headers().items():
         answer.headers.setdefault(name, value)
     return answer
@@ -97,21 +93,21 @@ _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/sv
 @functools.cache
 def _files() -> dict[str, tuple[bytes, str, str]]:
     """Name → content, its type, its tag."""
-    found = {}
+    files = {}
     for path in sorted((HERE / "static").iterdir()):
         if path.suffix in _TYPES:
             content = path.read_bytes()
-            found[path.name] = (content, _TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:16]}"')
-    return found
+            files[path.name] = (content, _TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:16]}"')
+    return files
 
 
 @get("/static/{name:str}", include_in_schema=False)
 async def static_file(request: AnyRequest, name: FromPath[str]) -> Response[bytes]:
-    """One file."""
+    """A stylesheet, script or icon. Raises UnknownObject."""
     if name not in _files():
-        raise UnknownObject(f"no file {name[:100]!r} belongs to the pages.")
+        raise UnknownObject(f"there is no static file {name[:100]!r}.")
     content, kind, tag = _files()[name]
-    told = page_headers() | {"etag": tag, "cache-control": "no-cache"}
+    headers = page_headers() | {"etag": tag, "cache-control": "no-cache"}
     if request.headers.get("if-none-match") == tag:
-        return Response(b"", status_code=304, headers=told, media_type=kind)
-    return Response(content, headers=told, media_type=kind)
+        return Response(b"", status_code=304, headers=headers, media_type=kind)
+    return Response(content, headers=headers, media_type=kind)

@@ -1,6 +1,6 @@
-"""Signing in with a key, and out.
+"""Sign-in with a key, and sign-out.
 
-Owns: these pages and the cookie. Refuses: what the key may do afterwards (`proxy.admission`).
+Owns: these pages and the cookie. Refuses: what the key allows afterwards (`proxy.admission`).
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from recorder.registry.keys import Scope
 
 @get("/sign-in", include_in_schema=False)
 async def sign_in_page(request: AnyRequest, onward: FromQuery[str] = "/hone/") -> Response[str]:
-    """Where a key is asked for."""
+    """The form for a key. `onward`: the page to open afterwards."""
     return render_page(request, "sign_in.html", onward=forms.local_path(onward), wrong=None)
 
 
 @post("/sign-in", include_in_schema=False)
-async def sign_in(shown: ForPages, request: AnyRequest) -> Response[str] | Response[None]:
-    """Take a key, and give a cookie for it."""
-    told = await forms.read_fields(request)
-    onward = forms.local_path(forms.field_text(told, "onward"))
+async def sign_in(context: ForPages, request: AnyRequest) -> Response[str] | Response[None]:
+    """Check a key, and set a cookie for it. Raises TooMany after too many unknown keys."""
+    form = await forms.read_fields(request)
+    onward = forms.local_path(forms.field_text(form, "onward"))
     sender = request.client.host if request.client is not None else "an unknown peer"
-    shown.tries.require_few(sender)
-    key = await keys.verify_secret(shown.hone.project.store, forms.field_text(told, "key"))
-    wrong = _wrong(key, shown.project.id)
+    context.tries.require_few(sender)
+    key = await keys.verify_secret(context.hone.project.store, forms.field_text(form, "key"))
+    wrong = _wrong(key, context.project.id)
     if key is None or wrong is not None:
-        shown.tries.failed(sender)
+        context.tries.failed(sender)
         return render_page(request, "sign_in.html", status=403, onward=onward, wrong=wrong)
-    token = await keys.sign_in(shown.hone.project.store, key)
+    token = await keys.sign_in(context.hone.project.store, key)
     answer = forms.back_to(onward)
     answer.set_cookie(forms.set_cookie(request, COOKIE, token, int(keys.LASTS_S)))
     return answer
@@ -43,18 +43,18 @@ async def sign_in(shown: ForPages, request: AnyRequest) -> Response[str] | Respo
 
 def _wrong(key: keys.KeyView | None, project_id: str) -> str | None:
     if key is None or key.project_id != project_id:
-        return "This key is unknown, revoked or past its time."
+        return "This key is unknown, revoked or expired."
     if key.trajectory_id is not None:
-        return "This key was minted for a run: it opens no pages."
-    return None if key.may(Scope.READ) else "This key has not the scope 'read'."
+        return "This key is for one trajectory: it cannot open pages."
+    return None if key.may(Scope.READ) else "This key does not have the scope 'read'."
 
 
 @post("/sign-out", include_in_schema=False)
-async def sign_out(shown: ForPages, request: AnyRequest) -> Response[None]:
-    """End the sign-in."""
+async def sign_out(context: ForPages, request: AnyRequest) -> Response[None]:
+    """End the sign-in and delete the cookie."""
     token = sign_in_token(request.scope["hone.headers"])  # type: ignore[typeddict-item]  # put there by the gate
     if token is not None:
-        await keys.sign_out(shown.hone.project.store, token)
+        await keys.sign_out(context.hone.project.store, token)
     answer = forms.back_to("/hone/sign-in")
     answer.delete_cookie(COOKIE, path="/hone")
     return answer

@@ -1,7 +1,7 @@
-"""Wire formats, by the route that clients call: the registry. A new one is one file and one line here.
+"""The registry of wire formats, by the route that clients call. A new format is one module and one line here.
 
-Refuses: what a call is (`proxy.serving`), whose it is, what is recorded of it. Others import `DIALECTS`, `format_of`,
-the seam in `base`, and a format by its own name where they serve that one alone.
+Refuses: the steps of a call (`proxy.serving`), attribution, and what is recorded. Others import `DIALECTS`,
+`format_of`, the interface in `base`, and a format's module where they serve only that format.
 """
 
 from __future__ import annotations
@@ -21,5 +21,5 @@ _FALLBACK: Dialect = DIALECTS[ChatDialect.path]
 
 
 def format_of(path: str) -> Dialect:
-    """The dialect of a path, or of the route below which it lies; where there is none, OpenAI's for its errors."""
+    """Return the dialect of a path, or of the route above it; otherwise chat's, with OpenAI's errors."""
     return next((d for route, d in DIALECTS.items() if path == route or path.startswith(route + "/")), _FALLBACK)

@@ -1,11 +1,11 @@
-"""What a wire format is to the rest of the proxy: a class that reads requests, and an object a call that reads answers.
+"""The interface of a wire format: a class that reads requests, and one object for each call that reads its answer.
 
-Owns: the seam. Refuses: any format. A dialect never knows about versions, groups, keys or rewards; the serving path
-never knows what is inside a body.
+Refuses: any format. A dialect does not know versions, groups, keys or rewards; the serving path does not know what a
+body holds.
 
-For a call: `Dialect.read(body)` gives a `CallReader` (the recorder's `RecordedRequest`, and the body for the engine);
-`CallReader.answer()` gives an `Answer`, which is fed what the engine sends, gives back what the client gets, and in the
-end holds the parts of the recorder's `Turn`.
+For each call `Dialect.read(body)` returns a `CallReader`, which holds the recorder's `RecordedRequest` and builds the
+engine's body. `CallReader.answer()` returns an `Answer`: it takes what the engine sends, returns what the client gets,
+and finally yields the parts of the recorder's `RecordedCall`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from recorder.messages.calls import RecordedRequest, SampledChoice
 
 @dataclass(frozen=True, slots=True)
 class DialectRules:
-    """What of the settings a dialect needs to know."""
+    """The settings that a dialect needs."""
 
     defaults: Literal["neutral", "engine"] = "neutral"
     media_hosts: frozenset[str] = frozenset()
@@ -31,7 +31,7 @@ class DialectRules:
 
 @dataclass(frozen=True, slots=True)
 class RecordableAnswer:
-    """What the engine answered, in the recorder's form."""
+    """The engine's answer in the recorder's form."""
 
     prompt_token_ids: Sequence[int] | None = None
     choices: Sequence[SampledChoice] = ()
@@ -44,71 +44,71 @@ NOTHING_SAMPLED = RecordableAnswer()
 
 
 class Answer(Protocol):
-    """One call's answer as it comes."""
+    """One call's answer while it arrives."""
 
-    finished: bool  # the engine finished every choice
-    over: bool  # the engine said that nothing more follows
+    finished: bool  # every choice is finished
+    over: bool  # the engine has marked the end
     begun: bool  # something was sampled
-    error: str | None  # what the engine said was wrong, inside its answer: not passed on, the serving path tells it
+    error: str | None  # an error inside the engine's answer; the serving path sends it, not this object
 
     def body(self, data: bytes) -> bytes:
-        """A whole answer without streaming: what the client gets. Raises EngineBroke for what is no answer."""
+        """Return the client's form of a whole answer. Raises EngineFailed if `data` is not an answer."""
 
     def event(self, data: bytes) -> bytes:
-        """One event of a stream: the bytes that the client gets for it now, perhaps none. Raises EngineBroke.
+        """Return the client's bytes for one event of a stream, perhaps none. Raises EngineFailed.
 
-        The event that carries the last finish, and all that follow, are kept back for `tail`.
+        The event with the last finish, and all that follow, are held back for `tail`.
         """
 
     def tail(self) -> bytes:
-        """What was kept back, to be sent when the turn is committed."""
+        """Return the bytes that `event` held back, to be sent after the commit."""
 
     def sampled(self) -> RecordableAnswer:
-        """The parts of the turn, also of an answer that broke off."""
+        """Return the recordable parts, also of an answer that broke off."""
 
 
 class CallReader(Protocol):
-    """One call's request as it was read."""
+    """One call's request."""
 
     request: RecordedRequest
-    replaced: Mapping[str, float]  # sampling values that the engine is given in place of the client's
+    replaced: Mapping[str, float]  # sampling values that replace the client's
 
     @property
-    def plainly(self) -> tuple[str, ...]:
-        """What the client would have the engine hold the model to, and the engine is not told."""
+    def unenforced(self) -> tuple[str, ...]:
+        """The features that the client wants enforced, and that the engine does not enforce."""
 
     def override(self, values: Mapping[str, float]) -> None:
-        """Let the engine sample with these values in place of the client's, which stay in the request's fields."""
+        """Replace sampling values for the engine; the client's stay in the request's fields."""
 
-    def as_asked(self) -> None:
-        """Offer nothing plainly and replace nothing: whoever answers now is not learned from."""
+    def undo_changes(self) -> None:
+        """Restore the client's features and values: the answer to this request is not trained on."""
 
     @property
     def chat(self) -> Mapping[str, Any] | None:
-        """The request in the fields of chat completions; None where the engine is asked in others."""
+        """The request in the fields of chat completions; None if the engine gets another form."""
 
     def engine_body(self, engine_model: str, prompt_ids: Sequence[int] | None = None) -> bytes:
-        """The body for the engine; with `prompt_ids`, these are the prompt (only where there are chat fields)."""
+        """Return the body for the engine; `prompt_ids`, if given, are its prompt (only with chat fields)."""
 
     def answer(self) -> Answer:
-        """An empty answer."""
+        """Return an empty answer."""
 
 
 class Dialect(Protocol):
     """A wire format."""
 
     name: ClassVar[str]
-    path: ClassVar[str]  # what clients call
-    engine_path: ClassVar[str]  # what the engine is asked
+    path: ClassVar[str]  # the clients' route
+    engine_path: ClassVar[str]  # the engine's route
 
     def read(self, body: bytes, headers: Mapping[bytes, bytes], rules: DialectRules) -> CallReader:
         """Read a request. Raises BadRequest."""
 
     def error_body(self, error: CallerError) -> bytes:
-        """An error as a body."""
+        """Return an error as a body."""
 
     def error_events(self, error: CallerError) -> bytes:
-        """An error as the end of a stream."""
+        """Return an error as the end of a stream."""
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class Choice:
     reasoning: list[str] = field(default_factory=list)
     refusal: list[str] = field(default_factory=list)
     tool_calls: dict[int, ToolCallBuilder] = field(default_factory=dict)
-    function_call: ToolCallBuilder | None = None  # as tool calls were told before there were several
+    function_call: ToolCallBuilder | None = None  # the older form of a single tool call
     extras: dict[str, Any] = field(default_factory=dict)
     finish_reason: str | None = None
     stop_reason: int | str | None = None

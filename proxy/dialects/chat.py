@@ -1,12 +1,8 @@
-"""A request in the fields of chat completions: checked, and made ready for the engine.
+"""OpenAI's chat completions, as vLLM serves them: `POST /v1/chat/completions`; and what dialects built on chat share.
 
-Owns: what every dialect shares whose engine is asked for chat completions, from checked fields to the engine's body.
-Refuses: other formats' fields (their dialects turn them into these first), and answers.
-
-OpenAI's chat completions, as vLLM speaks them: `POST /v1/chat/completions`.
-
-Owns: this format's requests and answers. The engine is asked for token ids and logprobs whether or not the
-client wants them; the client gets what it asked for. Refuses: attribution, versions, storage.
+Owns: this format's requests and answers; and, for every dialect that sends chat completions to the engine, the steps
+from checked fields to the engine's body. The engine always returns token ids and logprobs; the client gets only what it
+asked for. Refuses: fields of other formats (their dialects translate them first), attribution, versions, storage.
 """
 
 from __future__ import annotations
@@ -30,18 +26,18 @@ BLOBS = frozenset({"messages", "tools", "response_format"})  # recorded apart fr
 
 
 class ParsedChatRequest(ParsedRequest):
-    """A request as it was read, for which the engine is asked in chat's fields. What it answers is each dialect's."""
+    """A request for which the engine gets chat's fields. Its answer is each dialect's own."""
 
     __slots__ = ()
 
     @property
     def chat(self) -> Body:
         """The request in the fields of chat completions."""
-        return self._asked
+        return self._request_fields
 
     def engine_body(self, engine_model: str, prompt_ids: Sequence[int] | None = None) -> bytes:
-        """The body for the engine."""
-        fields = {**self._asked, **self.replaced}
+        """Return the body for the engine."""
+        fields = {**self._request_fields, **self.replaced}
         return engine_fields.dump_body(build_engine_body(fields, engine_model, self._rules, prompt_ids))
 
 
@@ -55,7 +51,7 @@ def recorded_request(
     dialect: str,
     endpoint: str,
 ) -> RecordedRequest:
-    """The recorder's request for checked fields. `rest` is the client's own body without what `BLOBS` holds of it."""
+    """Return the recorder's request for checked fields. `rest`: the client's own body without the fields in `BLOBS`."""
     retries = headers.get(b"x-stainless-retry-count", b"0")
     return RecordedRequest(
         dialect=dialect,
@@ -75,10 +71,9 @@ def recorded_request(
 def build_engine_body(
     fields: Body, engine_model: str, rules: DialectRules, prompt_ids: Sequence[int] | None = None
 ) -> Body:
-    """What the engine is asked: the fields, neutral sampling values, and what Hone wants to know.
+    """Return the engine's body: the fields, neutral sampling values, and the values that Hone records.
 
-    `prompt_ids` are the prompt in place of what the template makes of the messages; tools and answers are parsed the
-    same.
+    `prompt_ids` replace the prompt that the template would render; tools and answers are parsed as before.
     """
     body = {**fields, **parsed_request.relax_request(fields, rules)}
     engine_fields.add_neutral(body, rules)
@@ -132,21 +127,21 @@ class ChatDialect(OpenAIErrors):
     engine_path: ClassVar[str] = "/v1/chat/completions"
 
     def read(self, body: bytes, headers: Mapping[bytes, bytes], rules: DialectRules) -> ChatReader:
-        """Read a request. Raises BadRequest."""
+        """Return a reader of the request. Raises BadRequest."""
         fields = engine_fields.load_body(body)
         try:
             check_request(fields, rules)
-            asked = in_chat.translate_request(fields)
+            translated = in_chat.translate_request(fields)
         except RecursionError as e:
             raise engine_fields.too_deep_error() from e
         rest = {name: value for name, value in fields.items() if name not in BLOBS}
-        chat = asked.fields
+        chat = translated.fields
         request = recorded_request(chat, rest, body, headers, rules, dialect=self.name, endpoint=self.path)
-        return ChatReader(replace(request, left_out_tools=asked.left_out), chat, rules, asked.custom)
+        return ChatReader(replace(request, left_out_tools=translated.dropped), chat, rules, translated.custom)
 
 
 class ChatReader(ParsedChatRequest):
-    """One request as it was read."""
+    """One request of chat completions."""
 
     __slots__ = ("_custom",)
 
@@ -155,12 +150,12 @@ class ChatReader(ParsedChatRequest):
         self._custom = custom
 
     def answer(self) -> ChatAnswer:
-        """An empty answer."""
+        """Return an empty answer."""
         return ChatAnswer(self.chat, self.request, self._custom)
 
 
 class ChatAnswer(FilteredAnswer):
-    """One call's answer as it comes: what the client gets of it, and what is recorded."""
+    """One call's answer while it arrives: what the client gets, and what is recorded."""
 
     __slots__ = ("_custom", "_hide_reasoning", "_want_logprobs")
 
@@ -168,34 +163,34 @@ class ChatAnswer(FilteredAnswer):
         super().__init__(fields, request)
         self._custom = in_chat.ToolCallBuffer(custom)
         self._hide_reasoning = fields.get("include_reasoning") is False
-        # As the engine does: ids and logprobs would show the hidden reasoning.
+        # As in the engine: ids and logprobs would reveal the hidden reasoning.
         self._want_ids = self._want_ids and not self._hide_reasoning
         self._want_logprobs = bool(fields.get("logprobs")) and not self._hide_reasoning
 
     def _whole_choice(self, given: Body) -> None:
-        said = given["message"]
-        self._keeps_choice(given, said)
-        if said.get("tool_calls"):
-            said["tool_calls"] = [self._custom.shown(call) for call in said["tool_calls"]]
+        message = given["message"]
+        self._keeps_choice(given, message)
+        if message.get("tool_calls"):
+            message["tool_calls"] = [self._custom.client_form(call) for call in message["tool_calls"]]
 
     def _keeps_choices(self, chunk: Body, choices: list[Body]) -> bool:
         if not self._want_usage:
             chunk.pop("usage", None)
-        kept = [given for given in choices if self._keeps_choice(given, given["delta"])]
-        if len(kept) < len(choices):
-            chunk["choices"] = kept
-        return bool(kept)
+        kept_choices = [given for given in choices if self._keeps_choice(given, given["delta"])]
+        if len(kept_choices) < len(choices):
+            chunk["choices"] = kept_choices
+        return bool(kept_choices)
 
-    def _keeps_choice(self, given: Body, said: Body) -> bool:
-        """Record one choice's part of the answer and strip it for the client; whether the client gets it."""
-        self.take(given, said)
+    def _keeps_choice(self, given: Body, message: Body) -> bool:
+        """Record one choice's part of the answer and filter it. Return whether anything is left for the client."""
+        self.take(given, message)
         if self._custom.names and "delta" in given:
-            self._custom.pass_on(given["index"], said, given.get("finish_reason") is not None)
+            self._custom.pass_on(given["index"], message, given.get("finish_reason") is not None)
         if not self._want_ids:
             given.pop("token_ids", None)
         if not self._want_logprobs and given.get("logprobs"):
             given["logprobs"] = None
         if self._hide_reasoning:
-            said.pop("reasoning", None)
-            said.pop("reasoning_content", None)
-        return given.get("finish_reason") is not None or self._want_ids or self._want_logprobs or any(said.values())
+            message.pop("reasoning", None)
+            message.pop("reasoning_content", None)
+        return given.get("finish_reason") is not None or self._want_ids or self._want_logprobs or any(message.values())

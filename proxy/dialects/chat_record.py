@@ -1,14 +1,10 @@
-"""What an engine says it counted.
+"""The recordable parts of an engine's chat completion, whole or chunk by chunk.
 
-Owns: what of it is believed. Refuses: how a format shows it, and counting.
+Owns: choices as they grow (ids, logprobs, message, finish), the prompt's ids, valid counts of usage, and errors that
+the engine puts into a stream. Every dialect that sends chat completions to the engine builds its answer on this.
+Refuses: what clients get, and counting.
 
-Usage is beside the answer: whatever an engine writes there costs nobody an answer that is finished.
-
-What is recorded of the engine's answer to a chat completion, whole or chunk by chunk.
-
-Owns: choices as they grow (ids, logprobs, message, finish), the prompt's ids, usage, and the errors that the engine
-puts inside a stream. Every dialect whose engine is asked for chat completions builds its answer on this. Refuses: what
-any client gets.
+Usage is optional: an invalid value never fails a finished answer.
 """
 
 from __future__ import annotations
@@ -26,7 +22,7 @@ from recorder.messages.calls import Message, SampledChoice
 
 Body = dict[str, Any]
 
-MOST: Final = 2**53  # beyond it a number is no count, and no JSON reader keeps it
+MOST: Final = 2**53  # JSON readers lose precision above it, so a larger number is not a valid count
 _COUNTS: Final = ("prompt_tokens", "completion_tokens", "total_tokens")
 _DETAILS: Final = {
     "prompt_tokens_details": ("cached_tokens", "created_cache_tokens"),
@@ -35,18 +31,20 @@ _DETAILS: Final = {
 
 
 def clean_usage(usage: object) -> Body | None:
-    """The usage without what are no counts; fields that are not read here stay as they are, and so do details that
-    are not counted (null). None: it is no usage."""
+    """Return the usage without invalid counts; None if it is not an object.
+
+    Fields that are not read here stay unchanged, and so do details that are null.
+    """
     if not isinstance(usage, dict):
         return None
-    kept = {said: n for said, n in usage.items() if said not in _COUNTS or _is_count(n)}
+    valid = {key: n for key, n in usage.items() if key not in _COUNTS or _is_count(n)}
     for name, counts in _DETAILS.items():
-        details = kept.get(name)
+        details = valid.get(name)
         if isinstance(details, dict):
-            kept[name] = {said: n for said, n in details.items() if said not in counts or n is None or _is_count(n)}
-        elif name in kept:
-            kept[name] = None
-    return kept
+            valid[name] = {key: n for key, n in details.items() if key not in counts or n is None or _is_count(n)}
+        elif name in valid:
+            valid[name] = None
+    return valid
 
 
 def _is_count(value: object) -> bool:
@@ -57,14 +55,14 @@ MALFORMED = (KeyError, TypeError, AttributeError, ValueError)
 
 
 class ChatRecord:
-    """One call's answer as the recorder wants it. `finished`, `over`, `begun` and `error` are those of `Answer`."""
+    """One call's answer in the recorder's form. `finished`, `over`, `begun` and `error` are those of `Answer`."""
 
     __slots__ = (
-        "_asked",
         "_choices",
         "_finished_before",
         "_meta",
         "_prompt_ids",
+        "_requested",
         "_taken",
         "_unfinished",
         "_usage",
@@ -76,7 +74,7 @@ class ChatRecord:
 
     def __init__(self, choices: int) -> None:
         self._choices: dict[int, Choice] = {}
-        self._asked = self._unfinished = choices
+        self._requested = self._unfinished = choices
         self._taken = 0
         self._prompt_ids: list[int] | None = None
         self._usage: Body | None = None
@@ -87,7 +85,7 @@ class ChatRecord:
         self.error: str | None = None
 
     def note_head(self, chunk: Body) -> None:
-        """What a chunk, or a whole answer, says beside its choices: what is told first. Its usage is made sound."""
+        """Record all fields of a chunk or a whole answer but its choices, and clean its usage. Call this first."""
         self._finished_before = self.finished
         self.note_prompt(chunk.get("prompt_token_ids"))
         if "usage" in chunk:
@@ -96,25 +94,25 @@ class ChatRecord:
             self._meta |= {k: chunk[k] for k in ("id", "created", "system_fingerprint") if chunk.get(k) is not None}
 
     def note_prompt(self, ids: object) -> None:
-        """The prompt's ids, where they are told."""
+        """Record the prompt's ids, if given."""
         if ids is not None and self._prompt_ids is None:
             self._prompt_ids = _listed(ids)
 
     def note_usage(self, usage: Body | None) -> None:
-        """What the engine counted, made sound by `note_head`."""
+        """Record the usage, which `note_head` has cleaned."""
         self._usage = usage or self._usage
 
     def note_error(self, fault: object) -> None:
-        """An error in the middle of a stream; None is none."""
+        """Record an error inside a stream; does nothing for None."""
         if fault is not None:
             self.error = str(fault.get("message") if isinstance(fault, dict) else fault)
 
-    def take(self, given: Body, said: Body) -> Choice:
-        """One choice's part of the answer: `given` is the choice, `said` its message or delta."""
+    def take(self, given: Body, delta: Body) -> Choice:
+        """Add one choice's part of the answer: `given` is the choice, `delta` its message or delta."""
         index = given["index"]
         choice = self._choices.get(index)
         if choice is None:
-            choice = self._choices[index] = Choice(_index(index, self._asked))
+            choice = self._choices[index] = Choice(_index(index, self._requested))
         self._taken += 1
         ids = given.get("token_ids")
         if ids:
@@ -123,8 +121,8 @@ class ChatRecord:
         logprobs = given.get("logprobs")
         if logprobs:
             choice.logprobs += _logprobs(logprobs)
-        _hear(choice, said)
-        if not self.begun:  # an answer of text alone
+        _add_delta(choice, delta)
+        if not self.begun:  # an answer without ids
             self.begun = _says_something(choice)
         finish = given.get("finish_reason")
         if finish:
@@ -139,23 +137,23 @@ class ChatRecord:
         choice.stop_reason = given.get("stop_reason")
 
     def require_finished(self) -> None:
-        """A whole answer has all its choices, and each once. Raises EngineBroke."""
-        if not self.finished or self._taken != self._asked:
+        """Check that a whole answer has all its choices, each once. Raises EngineFailed."""
+        if not self.finished or self._taken != self._requested:
             self.finished = False
             finished = sum(choice.finish_reason is not None for choice in self._choices.values())
             raise EngineFailed(
-                f"the engine's answer has {self._taken} choices, {finished} of them finished, and {self._asked} were "
-                "asked for"
+                f"the engine's answer has {self._taken} choices, {finished} of them finished, but {self._requested} "
+                "were requested"
             )
         self.over = True
 
     def unreadable(self, data: bytes, why: Exception) -> EngineFailed:
-        """What is told of an answer that is none, or of an event. Nothing is finished by it."""
+        """Return the error for an unreadable answer or event, which finishes nothing."""
         self.finished = self._finished_before
         return _no_completion(data, why)
 
     def sampled(self) -> RecordableAnswer:
-        """The parts of the turn, also of an answer that broke off."""
+        """Return the recordable parts, also of an answer that broke off."""
         choices = [self._choices[index] for index in sorted(self._choices)]
         stops = {str(c.index): c.stop_reason for c in choices if c.stop_reason is not None}
         return RecordableAnswer(
@@ -172,7 +170,7 @@ class ChatRecord:
         )
 
     def _counted(self, choices: list[Choice]) -> Body | None:
-        """The usage of an answer that broke off before the engine told it."""
+        """The usage of an answer that broke off before the engine reported it."""
         if self._prompt_ids is None:
             return None
         prompt, sampled = len(self._prompt_ids), sum(len(choice.token_ids) for choice in choices)
@@ -180,7 +178,7 @@ class ChatRecord:
 
 
 def parse_answer(data: bytes) -> Body:
-    """The engine's JSON object, which can be written again. Raises EngineBroke."""
+    """Return the engine's JSON object, which can be encoded again. Raises EngineFailed."""
     try:
         parsed = orjson.loads(data)
     except orjson.JSONDecodeError as e:
@@ -193,65 +191,65 @@ def parse_answer(data: bytes) -> Body:
 
 
 def _no_completion(data: bytes, why: Exception) -> EngineFailed:
-    shown = data[:200].decode(errors="replace")
+    excerpt = data[:200].decode(errors="replace")
     return EngineFailed(
-        f"the engine sent something that is no chat completion ({type(why).__name__}: {why}): {shown!r}"
+        f"the engine sent something that is not a chat completion ({type(why).__name__}: {why}): {excerpt!r}"
     )
 
 
-def _hear(choice: Choice, said: Body) -> None:
-    """Add what a delta, or a whole message, says. Several parts of a tool call in it become one."""
-    for name, value in said.items():
+def _add_delta(choice: Choice, delta: Body) -> None:
+    """Add a delta, or a whole message. Several parts of one tool call in it are merged."""
+    for name, value in delta.items():
         if not value:
             continue
         if name == "content":
             choice.content.append(_text(value))
         elif name == "tool_calls":
-            said[name] = add_deltas(choice.tool_calls, value)
+            delta[name] = add_deltas(choice.tool_calls, value)
         elif name in ("reasoning", "reasoning_content"):
             choice.reasoning.append(_text(value))
         elif name == "refusal":
             choice.refusal.append(_text(value))
         elif name == "function_call":
             choice.function_call = choice.function_call or ToolCallBuilder()
-            choice.function_call.hear_function(value)
+            choice.function_call.add_function(value)
         elif name != "role":
             choice.extras[name] = value
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.60} is no text")
+        raise TypeError(f"{value!r:.60} is not a text")
     return value
 
 
-def _index(said: object, asked: int) -> int:
-    if type(said) is not int or not 0 <= said < asked:
-        raise ValueError(f"{said!r:.60} is no index of the {asked} choices that were asked for")
-    return said
+def _index(value: object, requested: int) -> int:
+    if type(value) is not int or not 0 <= value < requested:
+        raise ValueError(f"{value!r:.60} is not an index of the {requested} requested choices")
+    return value
 
 
 def _listed(ids: object) -> list[Any]:
-    """Token ids as they were said. Hone asked for them itself: the recorder finds what is wrong with them."""
+    """Token ids as received; the recorder checks them."""
     return ids if isinstance(ids, list) else [None]
 
 
-def _logprobs(said: Any) -> list[Any]:
-    """The sampled tokens' logprobs, in chat's form or in that of completions; one that is none where they are none."""
+def _logprobs(given: Any) -> list[Any]:
+    """The sampled tokens' logprobs, in the form of chat or of completions; one invalid value if they are malformed."""
     try:
-        tokens = said.get("token_logprobs")
-        return [entry["logprob"] for entry in said.get("content") or ()] if tokens is None else list(tokens)
+        tokens = given.get("token_logprobs")
+        return [entry["logprob"] for entry in given.get("content") or ()] if tokens is None else list(tokens)
     except MALFORMED:
         return [None]
 
 
 def _sampled(choice: Choice) -> SampledChoice:
-    sound_ones = set(map(type, choice.logprobs)) <= {float, int}
+    are_numbers = set(map(type, choice.logprobs)) <= {float, int}
     return SampledChoice(
         index=choice.index,
         message=_message(choice),
         token_ids=choice.token_ids or None,
-        logprobs=(choice.logprobs if sound_ones else [_number(p) for p in choice.logprobs]) or None,
+        logprobs=(choice.logprobs if are_numbers else [_number(p) for p in choice.logprobs]) or None,
         finish_reason=choice.finish_reason,
     )
 
@@ -282,5 +280,7 @@ def _says_something(choice: Choice) -> bool:
 
 
 def _is_unique(tool_call_id: str) -> bool:
-    """Whether an id can only be ours: some models count (`functions.find:0`) where others draw at random."""
+    """Whether an id is certainly unique: some models number their calls (`functions.find:0`), others draw
+    random ids.
+    """
     return len(tool_call_id) >= 9 and not tool_call_id.startswith("functions.")

@@ -1,8 +1,8 @@
-"""OpenAI's completions, as vLLM speaks them: `POST /v1/completions`, by text or by token ids.
+"""OpenAI's completions, as vLLM serves them: `POST /v1/completions`, by text or by token ids.
 
-Owns: this format's requests and answers, for one prompt a call (`proxy.serving.prompt_lists` takes a list of them
-apart). The recorder's form of a prompt is one user message: its text, or its ids as a JSON list. Refuses: attribution,
-versions, storage.
+Owns: this format's requests and answers, for one prompt per call (`proxy.serving.prompt_lists` splits lists of
+prompts). A prompt is recorded as one user message: its text, or its ids as a JSON list. Refuses: attribution, versions,
+storage.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from recorder.messages.calls import Message, RecordedRequest
 Body = dict[str, Any]
 Prompt = str | list[int]
 
-DEFAULT_MAX_TOKENS: Final = 16  # OpenAI's, and the engine's
+DEFAULT_MAX_TOKENS: Final = 16  # the default of OpenAI and of the engine
 _BLOBS: Final = frozenset({"prompt", "response_format"})  # recorded apart from the rest of the body
 
 
@@ -35,28 +35,30 @@ class CompletionsDialect(OpenAIErrors):
     engine_path: ClassVar[str] = "/v1/completions"
 
     def read(self, body: bytes, headers: Mapping[bytes, bytes], rules: DialectRules) -> CompletionsReader:
-        """Read a request. Raises BadRequest."""
+        """Return a reader of the request. Raises BadRequest."""
         fields = engine_fields.load_body(body)
         _check(fields)
         prompt = _prompt(fields.get("prompt"))
         rest = {name: value for name, value in fields.items() if name not in _BLOBS}
         if fields.get("max_tokens") is None:
             fields["max_tokens"] = DEFAULT_MAX_TOKENS
-        told = fields | {"messages": [prompt_message(prompt)]}
-        request = chat_fields.recorded_request(told, rest, body, headers, rules, dialect=self.name, endpoint=self.path)
+        recorded = fields | {"messages": [prompt_message(prompt)]}
+        request = chat_fields.recorded_request(
+            recorded, rest, body, headers, rules, dialect=self.name, endpoint=self.path
+        )
         return CompletionsReader(request, fields, prompt, rules)
 
 
 def prompt_message(prompt: Prompt) -> Message:
-    """A prompt, or the rest of one, as the recorder keeps it."""
+    """Return the message that records a prompt, or the rest of one."""
     return {"role": "user", "content": prompt if isinstance(prompt, str) else orjson.dumps(prompt).decode()}
 
 
 def split_prompts(prompt: object) -> list[Any] | None:
-    """The prompts of a request that has several; None where it has one, or what is none. Raises BadRequest."""
+    """Return the prompts of a request with several; None for a single or an invalid one. Raises BadRequest."""
     if not isinstance(prompt, list) or len(prompt) < 2 or isinstance(prompt[0], int):
         return None
-    for one in prompt:  # before any of them is sampled from
+    for one in prompt:  # check all before any of them is sampled
         _prompt(one)
     return prompt
 
@@ -74,7 +76,7 @@ def _check(fields: Body) -> None:
 
 
 def _prompt(prompt: object) -> Prompt:
-    """The one prompt of a request. Raises BadRequest."""
+    """Return the single prompt of a request. Raises BadRequest."""
     if isinstance(prompt, list) and len(prompt) == 1 and not isinstance(prompt[0], int):
         prompt = prompt[0]
     if isinstance(prompt, str) and prompt:
@@ -82,7 +84,7 @@ def _prompt(prompt: object) -> Prompt:
     if isinstance(prompt, list) and prompt and all(_is_id(token) for token in prompt):
         return prompt
     raise BadRequest(
-        "the field 'prompt' must be a text, a list of token ids, or a list of either, and none of them empty.",
+        "the field 'prompt' must be a text, a list of token ids, or a list of either, none of them empty.",
         param="prompt",
     )
 
@@ -92,7 +94,7 @@ def _is_id(token: object) -> bool:
 
 
 class CompletionsReader(ParsedRequest):
-    """One request as it was read."""
+    """One request of completions."""
 
     __slots__ = ("prompt",)
 
@@ -102,24 +104,24 @@ class CompletionsReader(ParsedRequest):
 
     @property
     def chat(self) -> None:
-        """None: the engine is asked for a completion."""
+        """Return None: the engine gets a completion."""
         return
 
     def engine_body(self, engine_model: str, prompt_ids: Sequence[int] | None = None) -> bytes:
-        """The body for the engine; `prompt_ids` are never given, since the caller gave its prompt."""
-        body = {**self._asked, **self.replaced}
+        """Return the body for the engine; `prompt_ids` is never given, since the caller sent its prompt."""
+        body = {**self._request_fields, **self.replaced}
         engine_fields.add_neutral(body, self._rules)
         body |= {"model": engine_model, "return_token_ids": True, "logprobs": body.get("logprobs") or 0}
         engine_fields.request_usage(body)
         return engine_fields.dump_body(body)
 
     def answer(self) -> CompletionsAnswer:
-        """An empty answer."""
-        return CompletionsAnswer(self._asked, self.request)
+        """Return an empty answer."""
+        return CompletionsAnswer(self._request_fields, self.request)
 
 
 class CompletionsAnswer(FilteredAnswer):
-    """One call's answer as it comes: what the client gets of it, and what is recorded."""
+    """One call's answer while it arrives: what the client gets, and what is recorded."""
 
     __slots__ = ("_every_usage", "_want_logprobs")
 
@@ -134,10 +136,10 @@ class CompletionsAnswer(FilteredAnswer):
             chunk.pop("usage", None)
         for given in choices:
             self._whole_choice(given)
-        return True  # also one that shows nothing: the engine sends as many whether or not ids are asked for
+        return True  # even an empty one: the engine sends it whether or not ids are requested
 
     def _whole_choice(self, given: Body) -> None:
-        """Record one choice, or what an event has of it, and strip it for the client."""
+        """Record one choice, or an event's part of it, and filter it for the client."""
         self.note_prompt(given.get("prompt_token_ids"))
         self.take(given, {"content": given["text"]})
         if not self._want_ids:

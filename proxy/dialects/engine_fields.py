@@ -1,14 +1,11 @@
-"""How deeply JSON may be nested that is read, so that it can be written again.
+"""The fields of vLLM's generating requests that every dialect handles: which are refused, bounded, added or distort
+sampling.
 
-Owns: that question. Refuses: what is told where it may not.
+Owns: which fields never reach the engine, which ones distort the sampled distribution, and how deeply a body may be
+nested. Bodies are in vLLM's own fields. Refuses: messages and answers (the dialects), and anything about other engines.
 
-orjson reads 1,024 levels and writes 254. A body that was read is sent on, recorded and shown, each time inside a few
-levels more: what cannot bear that is refused where it is read.
-
-The fields of vLLM's generating requests that every dialect must know: refused, bounded, forced, distorting.
-
-Owns: what never reaches the engine, and what bends the distribution it samples from, for bodies in vLLM's own
-fields. Refuses: messages and answers (the dialects), and anything about other engines.
+orjson reads 1,024 levels of nesting and writes 254. Hone sends, records and shows a body inside a few further levels,
+so it refuses a body that it could not write again.
 """
 
 from __future__ import annotations
@@ -23,12 +20,12 @@ from proxy.dialects.base import DialectRules
 from proxy.errors import BadRequest
 from recorder.messages.calls import SamplingParameters
 
-AROUND: Final = 32  # levels that a body may come to be inside of
-SHALLOW: Final = 200  # brackets: with fewer nothing is nested too deeply
+AROUND: Final = 32  # further levels that may surround a body
+SHALLOW: Final = 200  # number of brackets below which nothing is nested too deeply
 
 
 def is_writable(parsed: object, data: bytes) -> bool:
-    """Whether what was parsed from `data` can be written again, with something around it. Mostly two counts."""
+    """Whether the value parsed from `data` can be encoded again inside further levels. Usually two counts decide."""
     if data.count(b"[") + data.count(b"{") <= SHALLOW:
         return True
     for _ in range(AROUND):
@@ -42,25 +39,25 @@ def is_writable(parsed: object, data: bytes) -> bool:
 
 Body = dict[str, Any]
 
-# Field → why no client may send it.
+# Field → why it is refused.
 REFUSED: Final[Mapping[str, str]] = {
-    "kv_transfer_params": "it replaces the prompt behind the recorder's back",
+    "kv_transfer_params": "it replaces the prompt without the recorder seeing it",
     "ec_transfer_params": "it reaches the engine's caches",
-    "truncate_prompt_tokens": "it cuts the prompt behind the recorder's back",
-    "truncation_side": "it cuts the prompt behind the recorder's back",
+    "truncate_prompt_tokens": "it cuts the prompt without the recorder seeing it",
+    "truncation_side": "it cuts the prompt without the recorder seeing it",
     "cache_salt": "Hone owns the engine's prefix cache",
     "priority": "Hone owns the engine's queue",
-    "vllm_xargs": "it reaches the engine's insides",
+    "vllm_xargs": "it reaches the engine's internals",
     "prompt_logprobs": "two such requests at once stop an engine that serves adapters",
     "prompt_logprob_token_ids": "two such requests at once stop an engine that serves adapters",
     "echo": "with logprobs it asks for prompt_logprobs, two of which at once stop an engine that serves adapters",
-    "use_beam_search": "its tokens are not sampled, so that they cannot be recorded with their logprobs",
+    "use_beam_search": "its tokens are not sampled, so they have no logprobs to record",
     "prompt_embeds": "the engine would load it as a serialized tensor",
 }
-# Where SDKs and gateways nest fields that they pass on: a refused field is refused there too.
+# Fields in which SDKs and gateways nest others: a refused field is refused there too.
 NESTED: Final = ("extra_body", "extra_args", "sampling_params", "nvext", "provider_options", "vllm")
 
-# The engine's own bounds, or tighter where the engine would accept what it cannot bear.
+# The engine's own bounds, or tighter ones where the engine would accept values that crash it.
 MAX_CHOICES: Final = 128
 MAX_TOP_LOGPROBS: Final = 20
 MAX_TOKENS: Final = 2**31 - 1
@@ -74,7 +71,7 @@ NEUTRAL: Final[Mapping[str, float | int]] = {
     "frequency_penalty": 0.0,
     "repetition_penalty": 1.0,
 }
-# What bends the distribution when it is there and says something, in a way that the logprobs do not show.
+# Fields that, if set, distort the sampled distribution in a way that the logprobs do not show.
 _BENDING: Final = frozenset(
     {
         "logit_bias",
@@ -118,7 +115,7 @@ _EMBEDDED_MEDIA: Final = ("image_embeds", "audio_embeds", "prompt_embeds", "vide
 
 
 def load_body(body: bytes) -> Body:
-    """A request's body as an object. Raises BadRequest."""
+    """Return a request's body as an object. Raises BadRequest."""
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError as e:
@@ -131,7 +128,7 @@ def load_body(body: bytes) -> Body:
 
 
 def dump_body(body: Body) -> bytes:
-    """A body for the engine. Raises BadRequest for one that is nested deeper than can be written."""
+    """Return an encoded body for the engine. Raises BadRequest for a body that is nested too deeply."""
     try:
         return orjson.dumps(body)
     except orjson.JSONEncodeError as e:
@@ -139,24 +136,26 @@ def dump_body(body: Body) -> bytes:
 
 
 def too_deep_error() -> BadRequest:
-    """What a caller is told whose body is nested deeper than we follow."""
-    return BadRequest("the body is nested too deeply: at most some 200 lists and objects inside each other are read.")
+    """Return the error for a body that is nested too deeply."""
+    return BadRequest("the body is nested too deeply: the limit is some 200 levels of lists and objects.")
 
 
 def check_fields(body: Body, own_types: Collection[str] = ()) -> None:
-    """Raise BadRequest, naming the field, for what no generating request may say.
+    """Raise BadRequest, naming the field, for invalid fields of a generating request.
 
-    `own_types` are fields that have another type in this format than in chat's: it looks at them itself.
+    `own_types`: fields with another type in this format than in chat's, which the format checks itself.
     """
     if not isinstance(body.get("model"), str):
-        raise BadRequest("the field 'model' is missing or no string: `GET /v1/models` lists the names.", param="model")
+        raise BadRequest(
+            "the field 'model' is missing or not a string: `GET /v1/models` lists the names.", param="model"
+        )
     refuse_fields(body)
     check_types({name: value for name, value in body.items() if name not in own_types} if own_types else body)
     check_bounds(body)
 
 
 def refuse_fields(body: Body) -> None:
-    """Raise BadRequest, naming the field, for what must not reach the engine, also one level down."""
+    """Raise BadRequest, naming the field, for fields that must not reach the engine, also one level down."""
     for name, value in body.items():
         if name in REFUSED:
             _refuse_field(name, value, "")
@@ -168,26 +167,26 @@ def refuse_fields(body: Body) -> None:
 def _refuse_field(name: str, value: object, where: str) -> None:
     if value is not None and value is not False:
         raise BadRequest(
-            f"the field '{where}{name}' is not accepted: {REFUSED[name]}. Leave it out.",
+            f"the field '{where}{name}' is not accepted: {REFUSED[name]}. Remove it.",
             param=where + name,
             code="unsupported_parameter",
         )
 
 
 def check_types(body: Body) -> None:
-    """Raise BadRequest for a field that we read and that has another type than it must."""
+    """Raise BadRequest for a field of a wrong type, if Hone reads it."""
     for name, value in body.items():
         allowed = _TYPES.get(name)
         if allowed is not None and value is not None and not isinstance(value, allowed):
-            wanted = " or ".join(_TYPE_NAMES[t] for t in allowed)
-            raise BadRequest(f"the field {name!r} is {value!r:.60}: give {wanted}.", param=name, code="invalid_type")
+            expected = " or ".join(_TYPE_NAMES[t] for t in allowed)
+            raise BadRequest(f"the field {name!r} is {value!r:.60}: give {expected}.", param=name, code="invalid_type")
     for at, tool in enumerate(body.get("tools") or ()):
         if not isinstance(tool, dict):
             raise BadRequest(f"tools[{at}] is {tool!r:.60}: give an object.", param=f"tools[{at}]", code="invalid_type")
 
 
 def check_bounds(body: Body) -> None:
-    """Raise BadRequest for numbers that are none, or that the engine could not bear."""
+    """Raise BadRequest for values that are not numbers or out of bounds."""
     for name, value in body.items():
         if value is None:
             continue
@@ -207,7 +206,7 @@ def check_bounds(body: Body) -> None:
 
 
 def add_neutral(body: Body, rules: DialectRules) -> None:
-    """Write neutral values where the client left sampling fields out, so that no default of the model acts."""
+    """Write neutral values for missing sampling fields, so that no default of the model applies."""
     if rules.defaults == "neutral":
         for name, value in NEUTRAL.items():
             if body.get(name) is None:
@@ -215,13 +214,13 @@ def add_neutral(body: Body, rules: DialectRules) -> None:
 
 
 def request_usage(body: Body) -> None:
-    """Let a stream end with its usage, whether or not the client wants that."""
+    """Request usage at the end of a stream, whether or not the client did."""
     if body.get("stream"):
         body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
 
 
 def effective_sampling(body: Body, rules: DialectRules, forced: tuple[str, ...] = ()) -> SamplingParameters:
-    """The parameters in force for a checked body. `forced` are further names that bend the distribution."""
+    """Return the effective parameters of a checked body. `forced`: further features that distort the distribution."""
     in_force = {**NEUTRAL, "n": 1} | {name: value for name, value in body.items() if value is not None}
     stop = in_force.get("stop", ())
     return SamplingParameters(
@@ -244,12 +243,12 @@ def _distorting(body: Body, rules: DialectRules) -> list[str]:
         if value and (name in _BENDING or (name in _PENALTIES and value != NEUTRAL[name]))
     ]
     if rules.defaults == "engine" and any(body.get(name) is None for name in NEUTRAL):
-        bends.append("engine_defaults")  # whatever they are: nobody told us
+        bends.append("engine_defaults")  # the model's defaults are unknown
     return bends
 
 
 def check_media(content: object, rules: DialectRules, where: str) -> None:
-    """Raise BadRequest where a message's content names media that the engine must not fetch or load."""
+    """Raise BadRequest for media in a message's content that the engine may not fetch or load."""
     if not isinstance(content, list):
         return
     for at, part in enumerate(content):
@@ -289,7 +288,7 @@ def _check_url(url: object, rules: DialectRules, where: str) -> None:
 
 
 def _host(url: str) -> str | None:
-    """The host of a plain http(s) URL; None for anything that two parsers could read differently."""
+    """The host of a plain http(s) URL; None for any URL that two parsers could read differently."""
     if any(c in url for c in "\\@") or any(c <= " " or c == "\x7f" for c in url):
         return None
     try:

@@ -1,12 +1,8 @@
-"""An answer that the client gets in the engine's own objects, less what it did not ask for: chat's and completions'.
+"""Answers in the engine's own objects, filtered to what the client asked for; and OpenAI's error object.
 
-Owns: what the two share: how such an answer is taken apart and written again, the events that are kept back for its
-end, and the usage that a client may not have asked for. Refuses: what is recorded (`proxy.dialects.chat_record`), and
-what a choice looks like: each format says what of it is left for the client.
-
-OpenAI's error object, for the formats that are OpenAI's.
-
-Owns: an error as a body, and as the end of a stream. Refuses: deciding what is an error.
+Owns: what chat and completions share: decoding and encoding such an answer, events that are held back until the commit,
+usage that the client did not request, and errors as a body or as the end of a stream. Refuses: what is recorded
+(`proxy.dialects.chat_record`), and what a choice looks like: each format filters it.
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ Body = dict[str, Any]
 
 
 class FilteredAnswer(ChatRecord):
-    """One call's answer as it comes: what the client gets of it, and what is recorded."""
+    """One call's answer while it arrives: what the client gets, and what is recorded."""
 
     __slots__ = ("_kept_back", "_model", "_want_ids", "_want_usage")
 
@@ -33,13 +29,13 @@ class FilteredAnswer(ChatRecord):
         options = fields.get("stream_options") or {}
         self._model = request.model
         self._want_ids = bool(fields.get("return_token_ids"))
-        self._want_usage = bool(options.get("include_usage"))  # in a stream; a whole answer always tells it
+        self._want_usage = bool(options.get("include_usage"))  # in a stream; a whole answer always has it
         self._kept_back: list[Body] = []
 
     # --- without streaming
 
     def body(self, data: bytes) -> bytes:
-        """A whole answer: what the client gets. Raises EngineBroke."""
+        """Return the client's form of a whole answer. Raises EngineFailed."""
         answer = parse_answer(data)
         try:
             self._head(answer)
@@ -52,13 +48,13 @@ class FilteredAnswer(ChatRecord):
         return orjson.dumps(answer)
 
     def _whole_choice(self, given: Body) -> None:
-        """Record one choice, and strip it for the client."""
+        """Record one choice, and filter it for the client."""
         raise NotImplementedError
 
     # --- streaming
 
     def event(self, data: bytes) -> bytes:
-        """One event: the bytes that the client gets for it now, perhaps none. Raises EngineBroke."""
+        """Return the client's bytes for one event, perhaps none. Raises EngineFailed."""
         if data == sse.DONE:
             self.over = True
             return b""
@@ -74,14 +70,14 @@ class FilteredAnswer(ChatRecord):
         return b""
 
     def tail(self) -> bytes:
-        """The event with the last finish and what followed it."""
+        """Return the event with the last finish and those after it."""
         events = [sse.encode_event(orjson.dumps(chunk)) for chunk in self._kept_back]
         if self.finished or self.over:
             events.append(sse.encode_event(sse.DONE))
         return b"".join(events)
 
     def _keeps(self, chunk: Body) -> bool:
-        """Take from a chunk what is recorded and what the client did not ask for; whether anything is left for it."""
+        """Record a chunk and filter it. Return whether anything is left for the client."""
         self._head(chunk)
         choices = chunk.get("choices")
         return self._keeps_choices(chunk, choices) if choices else self._keeps_without_choices(chunk)
@@ -91,7 +87,7 @@ class FilteredAnswer(ChatRecord):
         raise NotImplementedError
 
     def _keeps_without_choices(self, chunk: Body) -> bool:
-        """The usage chunk, or an error in the middle of the stream."""
+        """The same, for the usage chunk or an error in the middle of the stream."""
         if "error" in chunk:
             self.note_error(chunk["error"])
             return False
@@ -99,14 +95,14 @@ class FilteredAnswer(ChatRecord):
         if self._want_usage:
             return True
         fingerprint = chunk.get("system_fingerprint")
-        if fingerprint and self._kept_back:  # it rides on the last event, which this one would have been
+        if fingerprint and self._kept_back:  # it belongs to the last event, which this one would have been
             self._kept_back[-1]["system_fingerprint"] = fingerprint
         return False
 
     # --- both
 
     def _head(self, answer: Body) -> None:
-        """Record what stands beside the choices, and strip it for the client."""
+        """Record all fields but the choices, and filter them for the client."""
         self.note_head(answer)
         if not self._want_ids:
             answer.pop("prompt_token_ids", None)
@@ -117,13 +113,13 @@ class FilteredAnswer(ChatRecord):
 
 
 class OpenAIErrors:
-    """What a dialect of OpenAI's says when something is wrong."""
+    """Errors in OpenAI's format, for OpenAI's dialects."""
 
     def error_body(self, error: CallerError) -> bytes:
-        """An error as OpenAI's error object."""
-        shown = {"message": str(error), "type": error.kind, "param": error.param, "code": error.code}
-        return orjson.dumps({"error": shown})
+        """Return an error as OpenAI's error object."""
+        fault = {"message": str(error), "type": error.kind, "param": error.param, "code": error.code}
+        return orjson.dumps({"error": fault})
 
     def error_events(self, error: CallerError) -> bytes:
-        """An error as the last event of a stream, and the end of it."""
+        """Return an error as the last event of a stream, and its end."""
         return sse.encode_event(self.error_body(error)) + sse.encode_event(sse.DONE)

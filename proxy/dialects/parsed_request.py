@@ -1,12 +1,8 @@
-"""What of a request has the engine's grammar pick tokens, and offering the same without it.
+"""A parsed request: the client's fields, the features that force tokens, and values that Hone replaces.
 
-Owns: tool choice, strict tools and formats of answers, in chat's fields: which of them force, and the body that does
-not. Refuses: whether a request is offered plainly (`proxy.strict_tools`, `proxy.forced_tools`).
-
-A request as it was read: what the client asked, and where the engine is asked something else on purpose.
-
-Owns: the values that stand in for the client's (`override`), what is offered without a grammar, and the sampling that
-is in force with both. Refuses: whether they should (the settings and `proxy.serving`), and any format's body.
+Owns: which tool choice, strict tools and answer formats force tokens, the body without them, replaced sampling values
+(`override`), and the effective sampling. Refuses: whether features are relaxed or values replaced (settings and
+`proxy.serving`), and any format's body.
 """
 
 from __future__ import annotations
@@ -23,29 +19,29 @@ Body = dict[str, Any]
 
 
 def forced_features(fields: Body, rules: DialectRules) -> tuple[str, ...]:
-    """What of tools and formats lets the engine's grammar pick tokens, where plain sampling would not."""
+    """Return the features of tools and answer formats for which the engine's grammar forces tokens."""
     form = fields.get("response_format")
     bends = [name for name in _of_tools(fields) if not _is_plain(name, rules)]
     return (*bends, "response_format") if form and form.get("type") != "text" else tuple(bends)
 
 
 def relaxed_features(fields: Body, rules: DialectRules) -> tuple[str, ...]:
-    """What of the tools would force, and is offered without."""
+    """Return the features of tools that would force tokens and that the settings relax."""
     return tuple(name for name in _of_tools(fields) if _is_plain(name, rules))
 
 
 def relax_request(fields: Body, rules: DialectRules) -> Body:
-    """What stands in the body in place of forced and strict tools, as far as these are offered plainly."""
-    instead: Body = {}
+    """Return the fields that replace forced and strict tools, as far as these are relaxed."""
+    changes: Body = {}
     if rules.strict_tools == "plain" and fields.get("tools"):
-        instead["tools"] = [_unforced(tool) for tool in fields["tools"]]
+        changes["tools"] = [_unforced(tool) for tool in fields["tools"]]
     if rules.forced_tools == "plain" and _forces(fields):
-        instead["tool_choice"] = "auto"
-    return instead
+        changes["tool_choice"] = "auto"
+    return changes
 
 
 def _of_tools(fields: Body) -> Iterator[str]:
-    # a forced choice hides what is strict, unless it is taken away: then the tools' own strictness would force
+    # without a forced choice, strict tools would force tokens themselves
     if _forces(fields):
         yield "tool_choice"
     if fields.get("tool_choice") != "none" and any(map(_is_strict, fields.get("tools") or ())):
@@ -73,37 +69,41 @@ def _unforced(tool: Body) -> Body:
 
 
 class ParsedRequest:
-    """A request whose fields are the engine's own. What it answers is each dialect's."""
+    """A request in the engine's own fields. Its answer is each dialect's own."""
 
-    __slots__ = ("_asked", "_rules", "replaced", "request")
+    __slots__ = ("_request_fields", "_rules", "replaced", "request")
 
-    def __init__(self, request: RecordedRequest, asked: Body, rules: DialectRules) -> None:
+    def __init__(self, request: RecordedRequest, fields: Body, rules: DialectRules) -> None:
         self.request = request
         self.replaced: Mapping[str, float] = {}
-        self._asked = asked
+        self._request_fields = fields
         self._rules = rules
 
     @property
-    def plainly(self) -> tuple[str, ...]:
-        """What the client would have the engine hold the model to, and the engine is not told."""
-        return relaxed_features(self._asked, self._rules)
+    def unenforced(self) -> tuple[str, ...]:
+        """The features that the client wants enforced, and that the engine does not enforce."""
+        return relaxed_features(self._request_fields, self._rules)
 
     def override(self, values: Mapping[str, float]) -> None:
-        """Let the engine sample with these values in place of the client's, which stay in the request's fields."""
-        asked = self._asked if self._rules.defaults == "engine" else {**engine_fields.NEUTRAL, **self._said()}
-        self.replaced = {name: value for name, value in values.items() if asked.get(name) != value}
-        self._in_force()
+        """Replace sampling values for the engine; the client's stay in the request's fields."""
+        current = (
+            self._request_fields
+            if self._rules.defaults == "engine"
+            else {**engine_fields.NEUTRAL, **self._set_fields()}
+        )
+        self.replaced = {name: value for name, value in values.items() if current.get(name) != value}
+        self._update_sampling()
 
-    def as_asked(self) -> None:
-        """Offer nothing plainly and replace nothing: whoever answers now is not learned from."""
+    def undo_changes(self) -> None:
+        """Restore the client's features and values: the answer to this request is not trained on."""
         self._rules = replace(self._rules, strict_tools="engine", forced_tools="engine")
         self.replaced = {}
-        self._in_force()
+        self._update_sampling()
 
-    def _said(self) -> Body:
-        return {name: value for name, value in self._asked.items() if value is not None}
+    def _set_fields(self) -> Body:
+        return {name: value for name, value in self._request_fields.items() if value is not None}
 
-    def _in_force(self) -> None:
-        fields = {**self._asked, **self.replaced}
+    def _update_sampling(self) -> None:
+        fields = {**self._request_fields, **self.replaced}
         sampling = engine_fields.effective_sampling(fields, self._rules, forced_features(fields, self._rules))
         self.request = replace(self.request, sampling=sampling)

@@ -1,5 +1,5 @@
-"""What must be right before Hone can record, judge and learn: one list of checks, for `hone up` and `hone doctor`.
+"""Checks of what Hone needs to record, judge and train: one list for `hone up` and `hone doctor`.
 
-Refuses: mending anything, and printing. Others import `checkup`; `hone demo` imports `environment`, `hone init` imports
-`found` and `first_settings`.
+Refuses: fixing anything, and printing. Others import `checkup`, `machine` and `stored_bases`; `hone demo` imports
+`environment`, `hone init` imports `discovery`.
 """

@@ -1,11 +1,7 @@
-"""What judge and learner say of themselves: their own checks, run by `hone judge --check` in a process of its own.
+"""The list of checks in the order of the output: some before anything starts, some once an engine should be up.
 
-Owns: asking that process. Refuses: the checks (`judge.scoring.checks`, `trainer.runtime.examiner`): the proxy imports
-nothing of theirs.
-
-The list of checks, in the order in which they are told.
-
-Owns: what is looked at before anything starts, and what once an engine should be there. Refuses: any single check.
+The judge and the learner check themselves in child processes (`hone judge --check`, `hone learn --check`), since the
+proxy imports neither. Refuses: any single check (`machine`, `engines`, `environment`, `stored_bases`).
 """
 
 from __future__ import annotations
@@ -32,13 +28,13 @@ LIMIT_S = 90.0  # importing a user's functions may take a minute (judge.function
 
 
 async def run_check(stage: str, command: Sequence[str], env: Mapping[str, str]) -> list[Finding]:
-    """What `command` (`hone judge --check --json` with this Hone's settings, or the learner's) prints."""
+    """The findings that a check command (`hone judge --check --json`, `hone learn --check --json`) prints."""
     process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE, env={**os.environ, **env})
     try:
         async with asyncio.timeout(LIMIT_S):
             out, err = await process.communicate()
     except TimeoutError:
-        return [Finding(stage, FindingLevel.WRONG, f"its checks took longer than {LIMIT_S:.0f} s.")]
+        return [Finding(stage, FindingLevel.WRONG, f"the checks took longer than {LIMIT_S:.0f} s.")]
     finally:
         if process.returncode is None:
             process.kill()
@@ -46,14 +42,12 @@ async def run_check(stage: str, command: Sequence[str], env: Mapping[str, str]) 
     try:
         return [parse_finding(one) for one in json.loads(out)]
     except (ValueError, KeyError, TypeError):
-        said = (err or out).decode(errors="replace").strip().splitlines()
-        return [
-            Finding(stage, FindingLevel.WRONG, f"it cannot check itself: {said[-1] if said else 'it said nothing'}")
-        ]
+        output = (err or out).decode(errors="replace").strip().splitlines()
+        return [Finding(stage, FindingLevel.WRONG, f"its checks failed: {output[-1] if output else 'no output'}")]
 
 
 def takes_engine(settings: HoneSettings) -> bool:
-    """Whether `hone engine` runs for this data folder: it is used, wherever it listens, and stays when we end."""
+    """Whether `hone engine` runs for this data folder. Then `settings` get its address."""
     engine = settings.engine
     there = running_engine(settings.data)
     if engine.urls or there is None or there.base != engine.base:
@@ -63,21 +57,21 @@ def takes_engine(settings: HoneSettings) -> bool:
 
 
 def starts_engine(settings: HoneSettings) -> bool:
-    """Whether `hone up` starts an engine. With models of other providers alone none is needed."""
+    """Whether `hone up` starts an engine. With models of other providers only, none is needed."""
     engine = settings.engine
-    wanted = not engine.urls and (engine.base is not None or not settings.proxy.models)
-    return wanted and not takes_engine(settings)
+    needs_engine = not engine.urls and (engine.base is not None or not settings.proxy.models)
+    return needs_engine and not takes_engine(settings)
 
 
 def hone_argv(command: str, settings: HoneSettings, config: Path | None) -> list[str]:
-    """The command line of another command of this Hone on the same data folder and settings file."""
-    # -P: no module of the working directory
+    """The command line of another `hone` command with the same data folder and settings file."""
+    # -P: imports nothing from the working directory
     argv = [sys.executable, "-P", "-m", "proxy.cli", command, "--data", str(settings.data)]
     return [*argv, "--config", str(config)] if config is not None else argv
 
 
 def check_before_start(settings: HoneSettings, run: Mapping[str, object] | None, *, starting: bool) -> list[Finding]:
-    """What can be told before anything runs. `run`: run.json of a Hone that runs on the folder."""
+    """The checks that need nothing running. `run`: run.json of a `hone up` on the same data folder."""
     return [
         machine.check_other_hone(settings.data, run, starting=starting),
         machine.check_data_folder(settings.data),
@@ -86,12 +80,12 @@ def check_before_start(settings: HoneSettings, run: Mapping[str, object] | None,
         machine.check_base(settings),
         *machine.check_precision(settings, detect_device(settings.engine)),
         *machine.check_trackers(settings),
-        *([machine.check_trainer(settings)] if starting else []),  # `check_environments` tells more, and takes longer
+        *([machine.check_trainer(settings)] if starting else []),  # faster than `check_environments`, with less detail
     ]
 
 
 def _needs(settings: HoneSettings) -> dict[str, EnvironmentNeeds]:
-    """What each Python that this machine runs is there for."""
+    """What each Python on this machine has to do, by its path."""
     ours = sys.executable
     engines = str(settings.engine.python or ours)
     served = {engines: EnvironmentNeeds(engine=True)} if starts_engine(settings) else {}
@@ -101,21 +95,21 @@ def _needs(settings: HoneSettings) -> dict[str, EnvironmentNeeds]:
 
 
 async def check_environments(settings: HoneSettings) -> list[Finding]:
-    """Whether what serves and trains here is installed and fits together."""
-    wanted = {python: needs for python, needs in _needs(settings).items() if needs != EnvironmentNeeds()}
-    if not wanted:
-        return [Finding(CHECK, FindingLevel.SKIPPED, "no model is served or trained by this machine.")]
-    found = await asyncio.gather(*(probe_python(python, needs) for python, needs in wanted.items()))
-    return list(chain.from_iterable(found))
+    """Whether the packages that serve and train on this machine are installed and fit together."""
+    needs_by_python = {python: needs for python, needs in _needs(settings).items() if needs != EnvironmentNeeds()}
+    if not needs_by_python:
+        return [Finding(CHECK, FindingLevel.SKIPPED, "this machine serves and trains no model.")]
+    findings = await asyncio.gather(*(probe_python(python, needs) for python, needs in needs_by_python.items()))
+    return list(chain.from_iterable(findings))
 
 
 async def check_all_engines(settings: HoneSettings) -> list[Finding]:
-    """What engines say."""
+    """The checks of all engines."""
     return await check_engines(engine_urls(settings.engine), _key(settings), settings)
 
 
 def _key(settings: HoneSettings) -> str | None:
-    """The key as it is; unlike `engine_key` this makes none."""
+    """The engine's key; None if there is none. Unlike `engine_key`, this creates none."""
     if settings.engine.api_key is not None:
         return settings.engine.api_key.get_secret_value()
     path = settings.data / KEY_FILE
@@ -123,12 +117,12 @@ def _key(settings: HoneSettings) -> str | None:
 
 
 async def check_judge(settings: HoneSettings, config: Path | None, env: Mapping[str, str]) -> list[Finding]:
-    """What the judge says. `env`: variables that stand for this command's flags."""
+    """The judge's own checks. `env`: this command's flags as variables."""
     return await run_check("judge", [*hone_argv("judge", settings, config), "--check", "--json"], env)
 
 
 async def check_learner(settings: HoneSettings, config: Path | None, env: Mapping[str, str]) -> list[Finding]:
-    """What the learner says of the scenarios that versions are held to, where any are."""
+    """The learner's checks of gate scenarios; none if no alias has any."""
     if all(alias.gate.scenarios is None for alias in settings.aliases.values()):
         return []
     return await run_check("learner", [*hone_argv("learn", settings, config), "--check", "--json"], env)
@@ -137,12 +131,12 @@ async def check_learner(settings: HoneSettings, config: Path | None, env: Mappin
 async def check_all(
     settings: HoneSettings, run: Mapping[str, object] | None, config: Path | None, env: Mapping[str, str]
 ) -> Sequence[Finding]:
-    """The whole list, as `hone doctor` tells it. An engine that `hone up` will start is not asked before it runs."""
+    """All checks of `hone doctor`. An engine that `hone up` will start is skipped until it runs."""
     local = check_before_start(settings, run, starting=False)
-    asked = check_all_engines(settings) if run is not None or not starts_engine(settings) else _later(settings)
+    engine_checks = check_all_engines(settings) if run is not None or not starts_engine(settings) else _later(settings)
     stored = bases_on_disk(settings)
     stages = (check_judge(settings, config, env), check_learner(settings, config, env))
-    later = await asyncio.gather(stored, check_environments(settings), _of_gpus(settings), asked, *stages)
+    later = await asyncio.gather(stored, check_environments(settings), _of_gpus(settings), engine_checks, *stages)
     return [*local, *chain.from_iterable(later)]
 
 
@@ -151,4 +145,4 @@ async def _of_gpus(settings: HoneSettings) -> list[Finding]:
 
 
 async def _later(settings: HoneSettings) -> list[Finding]:
-    return [Finding("engine", FindingLevel.SKIPPED, f"`hone up` will start {settings.engine.base} and look then.")]
+    return [Finding("engine", FindingLevel.SKIPPED, f"`hone up` starts {settings.engine.base} and checks it then.")]

@@ -1,11 +1,7 @@
-"""What there is to start with, for `hone init`: an engine that runs, models on the disk, GPUs, a key for a judge.
+"""Find what `hone init` can use on this machine, and choose the lines of a first hone.toml.
 
-Owns: looking, on this machine alone. Refuses: values of keys (a name is all that is kept), and writing.
-
-What a first hone.toml says, out of what was found.
-
-Owns: that choice, as lines; pure. Refuses: looking (`proxy.doctor.discovery`), and TOML
-(`proxy.settings.toml_writer`).
+It finds a running engine, cached models, GPUs and the name of a judge's API key (never its value). The choice of lines
+is a pure function. Refuses: writing TOML (`proxy.settings.toml_writer`).
 """
 
 from __future__ import annotations
@@ -21,14 +17,14 @@ from typing import Final
 
 import httpx
 
-from proxy.doctor.machine import list_gpus, share_beside_a_trainer
+from proxy.doctor.machine import list_gpus, share_next_to_trainer
 from proxy.engine.command import Device, detect_device, hub_cache
 from proxy.settings.sections import MODEL_NAME, EngineSettings
 from proxy.settings.toml_writer import SettingLine
 
-# vLLM's own port and its neighbours; not 8700 and 8701, which are Hone's.
+# vLLM's default port and common others; not 8700 and 8701, which Hone uses.
 USUAL_PORTS: Final = (8000, 8001, 8002, 8080)
-# The variable that LiteLLM reads a key from → a small model behind it.
+# The variable from which LiteLLM reads a key → a small model of that provider.
 JUDGES: Final = {
     "OPENAI_API_KEY": "openai/gpt-5-mini",
     "ANTHROPIC_API_KEY": "anthropic/claude-haiku-4-5",
@@ -36,13 +32,13 @@ JUDGES: Final = {
     "MISTRAL_API_KEY": "mistral/mistral-small-latest",
     "DEEPSEEK_API_KEY": "deepseek/deepseek-chat",
 }
-_TIMEOUT_S: Final = 2.0  # for all of an answer
-_MOST_BYTES: Final = 2**20  # a list of models has a few thousand; whoever listens there may send anything
+_TIMEOUT_S: Final = 2.0  # of a whole answer
+_MAX_BYTES: Final = 2**20  # a list of models has a few thousand; another program may send anything
 
 
 @dataclass(frozen=True, slots=True)
 class RunningEngine:
-    """A vLLM that answers. `model`: what it serves, None where it wants a key; `root`: what it was loaded from."""
+    """A running vLLM. `model`: its base model, None if it requires a key; `root`: where its weights are from."""
 
     url: str
     model: str | None
@@ -51,7 +47,7 @@ class RunningEngine:
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """All of it. `model`: the newest in Hugging Face's cache; `judge_key`: a variable's name; `list_gpus`: GiB each."""
+    """What was found. `model`: the newest in the Hugging Face cache; `gpus`: GiB; `judge_key`: a variable's name."""
 
     engine: RunningEngine | None
     model: str | None
@@ -60,14 +56,14 @@ class Discovery:
     judge_key: str | None
 
     def as_json(self) -> dict[str, object]:
-        """For a program."""
+        """The finding as JSON, for `hone init --json`."""
         engine = {"url": self.engine.url, "model": self.engine.model} if self.engine else None
         gib = [round(one, 1) for one in self.gpus]
         return {"engine": engine, "model": self.model, "device": self.device, "gpus_gib": gib, "judge": self.judge_key}
 
 
 async def discover(env: Mapping[str, str] = os.environ, ports: tuple[int, ...] = USUAL_PORTS) -> Discovery:
-    """Look. Nothing is sent anywhere but to loopback, and no key with it."""
+    """Search this machine. Requests go to loopback only, without keys."""
     answers, there = await asyncio.gather(_engines(ports), asyncio.to_thread(list_gpus))
     return Discovery(
         engine=next((one for one in answers if one is not None), None),
@@ -90,23 +86,23 @@ async def _engine(client: httpx.AsyncClient, url: str) -> RunningEngine | None:
     except (httpx.HTTPError, TimeoutError, ValueError, RecursionError):
         return None
     if answer.status_code == httpx.codes.UNAUTHORIZED:
-        # vLLM alone says this so, and its /health needs no key
+        # this body is specific to vLLM
         return RunningEngine(url, None, None) if body == {"error": "Unauthorized"} else None
     return read_models(url, body) if answer.is_success else None
 
 
 async def _whole(answer: httpx.Response) -> bytes:
-    """Raises ValueError where there is too much of it."""
+    """The body of an answer. Raises ValueError above `_MAX_BYTES`."""
     body = b""
     async for chunk in answer.aiter_bytes():
         body += chunk
-        if len(body) > _MOST_BYTES:
-            raise ValueError("no list of models")
+        if len(body) > _MAX_BYTES:
+            raise ValueError("the answer is too long for a list of models")
     return body
 
 
 def read_models(url: str, body: object) -> RunningEngine | None:
-    """The engine behind an answer of /v1/models; None if it is no vLLM, or serves no base that Hone could name."""
+    """The engine of a `/v1/models` answer; None if it is not vLLM or serves no base model with a usable name."""
     cards = body.get("data") if isinstance(body, dict) else None
     for card in cards if isinstance(cards, list) else []:
         if not isinstance(card, dict) or card.get("owned_by") != "vllm" or card.get("parent"):
@@ -118,7 +114,7 @@ def read_models(url: str, body: object) -> RunningEngine | None:
 
 
 def _usable(root: str) -> bool:
-    """Whether weights of that name are to be had here: a folder of this disk, or a hub id."""
+    """Whether the weights can be loaded here: a local folder, or a Hugging Face id."""
     return _is_hub_id(root) or (root.startswith("/") and root.isprintable() and Path(root).is_dir())
 
 
@@ -127,7 +123,7 @@ def _is_hub_id(name: str) -> bool:
 
 
 def newest_model(cache: Path) -> str | None:
-    """The language model that came into Hugging Face's cache last."""
+    """The language model added last to the Hugging Face cache; None if there is none."""
     return max(_models(cache), default=(0.0, None))[1]
 
 
@@ -141,10 +137,10 @@ def _models(cache: Path) -> Iterator[tuple[float, str]]:
             if generates and _is_hub_id(name):
                 yield config.stat().st_mtime, name
         except (OSError, ValueError, AttributeError, TypeError):
-            continue  # a download that was cut short
+            continue  # an incomplete download
 
 
-# Small, free, and one of the two whose training was measured (docs/gpu.md).
+# Small, free, and one of the two models with training measurements (docs/gpu.md).
 SMALL_MODEL: Final = "Qwen/Qwen3-0.6B"
 # On a CPU the default cache, 128 MiB, holds a few hundred tokens of a real model, and vLLM does not start where the
 # longest context does not fit. 4,096 tokens take 1.2 GiB in float32 for 36 layers of 8 heads of 128, as an 8B has.
@@ -152,18 +148,18 @@ CPU_CACHE_BYTES: Final = 2 * 2**30
 CPU_CONTEXT: Final = 4096
 
 HEAD: Final = (
-    "Settings of Hone, written by `hone init` from what it found on this machine. Above each one is what it means; a "
-    "line behind a # is not in force. `hone config` shows all settings, with those that are not here."
+    "Settings of Hone, written by `hone init` for this machine. The comment above each setting explains it; a line "
+    "that starts with # is not active. `hone config` shows all settings and their defaults."
 )
 
 
-def first_settings(found: Discovery, alias: str, base: str | None) -> list[SettingLine]:
-    """The lines. `alias`: the model name that agents will ask for. `base`: as given, where nothing is to be chosen."""
-    if found.engine is not None and base is None:
-        lines = [*_named(alias, found.engine), *_of_engine(found.engine)]
+def first_settings(discovery: Discovery, alias: str, base: str | None) -> list[SettingLine]:
+    """The lines of hone.toml. `alias`: the model name that agents request; `base`: a given base model, else None."""
+    if discovery.engine is not None and base is None:
+        lines = [*_named(alias, discovery.engine), *_of_engine(discovery.engine)]
     else:
-        lines = [*_named(alias, None), *_own_engine(found, base)]
-    return [*lines, *_judge(found)]
+        lines = [*_named(alias, None), *_own_engine(discovery, base)]
+    return [*lines, *_judge(discovery)]
 
 
 def _named(alias: str, engine: RunningEngine | None) -> Iterator[SettingLine]:
@@ -174,54 +170,60 @@ def _named(alias: str, engine: RunningEngine | None) -> Iterator[SettingLine]:
 
 def _of_engine(engine: RunningEngine) -> Iterator[SettingLine]:
     if engine.model is None:
-        key = "a vLLM answers there and wants its key: set HONE_ENGINE__API_KEY, so that it stands in no file."
+        key = "a running vLLM that requires a key: set HONE_ENGINE__API_KEY, so that the key is in no file."
         yield SettingLine(("engine", "urls"), [engine.url], key)
         yield SettingLine(
-            ("engine", "base"), SMALL_MODEL, "name the weights that it serves, or nothing is trained.", off=True
+            ("engine", "base"),
+            SMALL_MODEL,
+            "name the weights that it serves; without them Hone cannot train.",
+            off=True,
         )
         return
-    yield SettingLine(
-        ("engine", "urls"), [engine.url], "a vLLM answers there (`hone doctor` asks it all that Hone needs)."
-    )
+    yield SettingLine(("engine", "urls"), [engine.url], "a running vLLM (`hone doctor` checks it).")
     if engine.root is not None:
-        yield SettingLine(
-            ("engine", "base"), engine.root, "it says that it serves these weights. The trainer reads them."
-        )
+        yield SettingLine(("engine", "base"), engine.root, "the weights that it serves; the trainer loads them.")
     else:
         yield SettingLine(
-            ("engine", "base"), SMALL_MODEL, "name the weights that it serves, or nothing is trained.", off=True
+            ("engine", "base"),
+            SMALL_MODEL,
+            "name the weights that it serves; without them Hone cannot train.",
+            off=True,
         )
 
 
-def _own_engine(found: Discovery, base: str | None) -> Iterator[SettingLine]:
-    why = "the newest in Hugging Face's cache." if found.model else "no model on this disk; this one is small and free."
-    yield SettingLine(("engine", "base"), base or found.model or SMALL_MODEL, "" if base else why)
-    if found.device == "cpu":
-        yield SettingLine(("engine", "device"), "cpu", "no GPU that the installed vLLM could use.")
+def _own_engine(discovery: Discovery, base: str | None) -> Iterator[SettingLine]:
+    why = (
+        "the newest model in the Hugging Face cache."
+        if discovery.model
+        else "the Hugging Face cache has no model; this one is small and free."
+    )
+    yield SettingLine(("engine", "base"), base or discovery.model or SMALL_MODEL, "" if base else why)
+    if discovery.device == "cpu":
+        yield SettingLine(("engine", "device"), "cpu", "the installed vLLM can use no GPU of this machine.")
         yield SettingLine(("engine", "max_model_len"), CPU_CONTEXT)
         yield SettingLine(
-            ("engine", "kv_cache_bytes"), CPU_CACHE_BYTES, "a CPU; 128 MiB hold too little of a real model."
+            ("engine", "kv_cache_bytes"), CPU_CACHE_BYTES, "on a CPU the default of 128 MiB is too small."
         )
-    yield SettingLine(("engine", "tool_call_parser"), "hermes", "it fits Qwen's models.")
-    if found.device == "cuda":
-        yield from _on_gpus(found.gpus)  # last: a table of variables may end it
+    yield SettingLine(("engine", "tool_call_parser"), "hermes", "for Qwen models.")
+    if discovery.device == "cuda":
+        yield from _on_gpus(discovery.gpus)  # last, since it may end with a table
 
 
 def _on_gpus(gpus: tuple[float, ...]) -> Iterator[SettingLine]:
-    yield SettingLine(("engine", "device"), "cuda", f"{len(gpus) or 'at least one'} GPU, with a driver.")
+    yield SettingLine(("engine", "device"), "cuda", f"{len(gpus) or 'at least one'} GPU with a driver.")
     if len(gpus) == 1:
-        why = f"one GPU of {gpus[0]:.0f} GiB, and the trainer needs room on it (docs/gpu.md)."
-        yield SettingLine(("engine", "gpu_memory_utilization"), share_beside_a_trainer(gpus[0]), why)
+        why = f"one GPU of {gpus[0]:.0f} GiB, which engine and trainer share (docs/gpu.md)."
+        yield SettingLine(("engine", "gpu_memory_utilization"), share_next_to_trainer(gpus[0]), why)
     elif gpus:
         yield SettingLine(
-            ("engine", "env", "CUDA_VISIBLE_DEVICES"), str(len(gpus) - 1), "the trainer takes the first GPU."
+            ("engine", "env", "CUDA_VISIBLE_DEVICES"), str(len(gpus) - 1), "the trainer uses the first GPU."
         )
 
 
-def _judge(found: Discovery) -> Iterator[SettingLine]:
-    if found.judge_key is None:
-        nobody = "no key of a provider in the environment. Without a judge, runs are recorded and nothing is learned."
-        yield SettingLine(("judge", "model"), JUDGES["OPENAI_API_KEY"], nobody, off=True)
+def _judge(discovery: Discovery) -> Iterator[SettingLine]:
+    if discovery.judge_key is None:
+        why = "no provider key in the environment. Without a judge, Hone records but does not train."
+        yield SettingLine(("judge", "model"), JUDGES["OPENAI_API_KEY"], why, off=True)
     else:
-        kept = f"{found.judge_key} is set. Its value is not written here: keep it set."
-        yield SettingLine(("judge", "model"), JUDGES[found.judge_key], kept)
+        why = f"{discovery.judge_key} is set. Keep it set: its value is not written here."
+        yield SettingLine(("judge", "model"), JUDGES[discovery.judge_key], why)

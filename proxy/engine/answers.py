@@ -1,4 +1,4 @@
-"""What the controller asks a model to answer, and what came back, in vLLM's chat form with ids and logprobs.
+"""The controller's own questions to a model, and its answers, in vLLM's chat form with ids and logprobs.
 
 Owns: the request's body and reading the replies. Refuses: sending (`proxy.engine.replica`), agents' calls
 (`proxy.dialects`).
@@ -14,23 +14,25 @@ from typing import Any, Final
 
 from proxy.errors import EngineError
 
-ANSWER_TOKENS: Final = 512  # at most: what decides whether a version is sane shows in the first page
-_MISSING: Final = -9999.0  # how vLLM writes a logprob that it does not have
-# What begins a tool call in the words of a model whose engine could not parse it: the parsers' own marks.
+ANSWER_TOKENS: Final = 512  # at most: the first page shows whether a version is sane
+_MISSING: Final = -9999.0  # vLLM's value for a missing logprob
+# What begins a tool call in text that the engine could not parse: the marks of the parsers.
 _MARKS: Final = ("<tool_call>", "<|tool_call", "[TOOL_CALLS]", "<|python_tag|>", "<function=", "<｜tool▁calls▁begin｜>")
 
 
 @dataclass(frozen=True, slots=True)
 class EngineQuestion:
-    """A conversation that waits for the model, in the chat form."""
+    """A conversation to be answered, in the chat form."""
 
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Mapping[str, Any]] | None = None
     max_tokens: int | None = None
 
     def body(self, model: str) -> dict[str, Any]:
-        """The request: plain sampling, whatever the recorded call asked for, so that logprobs are the model's own."""
-        asked: dict[str, Any] = {
+        """Return the request. It samples plainly, whatever the recorded call used, so that logprobs are the model's
+        own.
+        """
+        request: dict[str, Any] = {
             "model": model,
             "messages": list(self.messages),
             "max_tokens": min(self.max_tokens or ANSWER_TOKENS, ANSWER_TOKENS),
@@ -39,14 +41,14 @@ class EngineQuestion:
             "logprobs": True,
             "top_logprobs": 0,
             "return_token_ids": True,
-            "include_reasoning": True,  # without it the engine tells neither ids nor logprobs
+            "include_reasoning": True,  # without it the engine returns neither ids nor logprobs
         }
-        return asked | ({"tools": list(self.tools)} if self.tools else {})
+        return request | ({"tools": list(self.tools)} if self.tools else {})
 
 
 @dataclass(frozen=True, slots=True)
 class EngineAnswer:
-    """One sampled answer. `logprobs` are as many as `token_ids`, NaN where the engine had none."""
+    """One sampled answer. `logprobs` has the length of `token_ids`, NaN where the engine had none."""
 
     message: Mapping[str, Any]
     prompt_ids: Sequence[int]
@@ -56,9 +58,9 @@ class EngineAnswer:
 
     @property
     def begins_call(self) -> bool:
-        """Whether it calls a tool, or says what begins a call that could not be parsed."""
-        said = self.message.get("content")
-        return bool(self.message.get("tool_calls")) or (isinstance(said, str) and any(m in said for m in _MARKS))
+        """Whether it calls a tool, or its text begins a call that could not be parsed."""
+        content = self.message.get("content")
+        return bool(self.message.get("tool_calls")) or (isinstance(content, str) and any(m in content for m in _MARKS))
 
     @property
     def has_parsed_calls(self) -> bool:
@@ -79,22 +81,23 @@ def read_answer(url: str, body: Mapping[str, Any]) -> EngineAnswer:
     try:
         choice = body["choices"][0]
         ids = [int(token) for token in choice["token_ids"]]
-        said = [_number(entry["logprob"]) for entry in (choice.get("logprobs") or {}).get("content") or ()]
-        logprobs = said if len(said) == len(ids) else [math.nan] * len(ids)
+        logprobs = [_number(entry["logprob"]) for entry in (choice.get("logprobs") or {}).get("content") or ()]
+        if len(logprobs) != len(ids):
+            logprobs = [math.nan] * len(ids)
         prompt = [int(token) for token in body["prompt_token_ids"]]
         return EngineAnswer(choice["message"], prompt, ids, logprobs, choice.get("finish_reason"))
     except (KeyError, IndexError, TypeError, ValueError) as e:
-        raise EngineError(f"the engine {url} answered without the token ids it was asked for: {str(body)[:300]}") from e
+        raise EngineError(f"the engine {url} answered without the requested token ids: {str(body)[:300]}") from e
 
 
 def read_prompt_logprobs(url: str, body: Mapping[str, Any], token_ids: Sequence[int]) -> list[float]:
-    """The logprob of each token of the prompt but the first. Raises EngineError where there are not as many."""
+    """Return the logprob of each token of the prompt but the first. Raises EngineError where the number differs."""
     try:
         rows = body["choices"][0]["prompt_logprobs"][1:]
-        found = [_number(row[str(token)]["logprob"]) for row, token in zip(rows, token_ids[1:], strict=True)]
+        logprobs = [_number(row[str(token)]["logprob"]) for row, token in zip(rows, token_ids[1:], strict=True)]
     except (KeyError, IndexError, TypeError, ValueError) as e:
-        raise EngineError(f"the engine {url} told no logprobs of a prompt: {str(body)[:300]}") from e
-    return found
+        raise EngineError(f"the engine {url} returned no logprobs of a prompt: {str(body)[:300]}") from e
+    return logprobs
 
 
 def _number(logprob: object) -> float:

@@ -1,19 +1,13 @@
-"""Waiting for the next bytes of an answer's body, with a bound of ours.
+"""Requests to engines over aiohttp, the fastest client that also aborts a request on demand.
 
-Owns: how long an engine may be silent inside a body, and noticing that its connection is gone. Refuses: the head of an
-answer, and what is told of a body that came to a bad end (`proxy.engine.client`).
+Owns: connections to engines, retries on stale ones, the limits of silence and size of an answer, and aborting an answer
+that is not read to its end at the engine. Refuses: which engine, and what a body means.
 
-aiohttp's own read timeout is not enough: where its parser dislikes the framing of chunks, it closes the connection,
-takes the timeout down with it and tells nobody, so that whoever reads the body waits for ever.
+Chosen by measurement (benchmarks/upstream.py): pyreqwest needs half the CPU time per request, but does not abort a
+request that is cancelled before its answer begins, so that an engine would continue to work for a client that is gone.
 
-Requests to engines, through aiohttp's own API: the fastest client that also gives up what it is told to give up.
-
-Owns: connections to engines, what is done about stale ones, and that an answer which is not read to its end is aborted
-at the engine; how large one may be, and what is told of one that came to a bad end. Refuses: which engine, and what a
-body means.
-
-Chosen by measurement (benchmarks/upstream.py): pyreqwest needs half the CPU time a request, but goes on with one that
-was cancelled before its answer began, so that an engine would work on for a client that is gone.
+aiohttp's own read timeout is not enough: when its parser rejects the framing of chunks, it closes the connection and
+drops the timeout without an error, so that the reader of the body would wait for ever. `BodyReader` adds a limit.
 """
 
 from __future__ import annotations
@@ -28,14 +22,14 @@ from yarl import URL
 
 from proxy.errors import EngineError, EngineFailed, EngineUnreachable
 
-LOOK_S = 1.0  # how often a wait is looked at: so long may a connection be gone before its reader is told
+LOOK_S = 1.0  # between two checks: a lost connection is noticed within this time
 
 
 class BodyReader:
-    """One body while it is read. `close()` it.
+    """Reads one body. `close()` it.
 
-    A stream is hundreds of waits, and a timeout for each would cost 4 µs. Here each says only until when it may last,
-    which costs a tenth of that, and one timer for all of them looks.
+    A stream has hundreds of waits, and a timeout for each would cost 4 µs. Here each wait only sets a deadline, which
+    costs a tenth of that, and one timer checks them.
     """
 
     __slots__ = ("_content", "_limit_s", "_loop", "_protocol", "_timer", "_until")
@@ -44,26 +38,26 @@ class BodyReader:
         self._content = response.content
         self._protocol = response.connection.protocol if response.connection is not None else None
         self._limit_s = limit_s
-        self._until = math.inf  # when the wait that lasts now is over; without end: nobody waits
+        self._until = math.inf  # deadline of the current wait; infinite: nothing waits
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(min(limit_s, LOOK_S), self._look)
 
     async def chunk(self) -> bytes:
-        """The next bytes as they come; b"" at the end. Raises TimeoutError, OSError, aiohttp.ClientError."""
+        """Return the next bytes as they come; b"" at the end. Raises TimeoutError, OSError, aiohttp.ClientError."""
         self._until = self._loop.time() + self._limit_s
         try:
             return await self._content.readany()
-        except RuntimeError as e:  # the connection was gone before anybody waited
+        except RuntimeError as e:  # the connection was lost before the wait
             raise _gone() from e
         finally:
             self._until = math.inf
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Stop the timer."""
         self._timer.cancel()
 
     def _look(self) -> None:
-        """End the wait that lasts too long, or that nothing can end; come again."""
+        """End a wait that is past its deadline or has lost its connection; set the timer for the next check."""
         left_s = self._until - self._loop.time()
         if left_s <= 0:
             self._content.set_exception(TimeoutError())
@@ -73,7 +67,7 @@ class BodyReader:
             self._timer = self._loop.call_later(min(left_s, self._limit_s, LOOK_S), self._look)
 
     def _is_lost(self) -> bool:
-        """Whether the connection is gone, and the body did not end with it."""
+        """Whether the connection is lost before the end of the body."""
         return self._protocol is not None and not self._protocol.connected and not self._content.is_eof()
 
 
@@ -81,57 +75,59 @@ def _gone() -> aiohttp.ClientPayloadError:
     return aiohttp.ClientPayloadError("the connection was closed in the middle of a body")
 
 
-IDLE_S = 4.0  # engines (uvicorn) close an idle connection after 5 s: ours is given up before
-READ_BUFFER_BYTES = 256 * 1024  # unread answer at which the engine is made to wait
-# The largest whole answer. The largest that an engine has reason to give are 2,048 embeddings of 4,096 numbers (170 MB)
-# and 128 choices of 16,000 tokens with their logprobs (220 MB); one in a stream is bounded by its events.
+IDLE_S = 4.0  # engines (uvicorn) close an idle connection after 5 s: ours is closed before
+READ_BUFFER_BYTES = 256 * 1024  # unread bytes at which the engine has to wait
+# The limit of a whole answer. The largest that an engine has reason to send are 2,048 embeddings of 4,096 numbers
+# (170 MB) and 128 choices of 16,000 tokens with their logprobs (220 MB); a stream is bounded by its events.
 MAX_BODY_BYTES = 256 * 1024 * 1024
 
 
 class EngineReply:
-    """An answer whose head is there. `async with` it: what is not read to the end is aborted."""
+    """An answer of which the headers have arrived. `async with` it: an answer that is not read to its end is
+    aborted.
+    """
 
-    __slots__ = ("_response", "_told", "_waiting", "headers", "status")
+    __slots__ = ("_error_mapper", "_response", "_waiting", "headers", "status")
 
-    def __init__(self, response: aiohttp.ClientResponse, told: EngineErrorMapper) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, error_mapper: EngineErrorMapper) -> None:
         self._response = response
-        self._told = told
+        self._error_mapper = error_mapper
         self._waiting: BodyReader
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
 
     async def __aenter__(self) -> EngineReply:
-        self._waiting = BodyReader(self._response, self._told.read_timeout_s)
+        self._waiting = BodyReader(self._response, self._error_mapper.read_timeout_s)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._waiting.close()
-        if self._response.connection is not None:  # it was not read to its end, or left HTTP
+        if self._response.connection is not None:  # it was not read to its end, or violated HTTP
             self._response.close()
 
     async def chunk(self) -> bytes:
-        """The next bytes of the body as they come; b"" at its end. Raises EngineBroke."""
+        """Return the next bytes of the body as they come; b"" at its end. Raises EngineFailed."""
         try:
             return await self._waiting.chunk()
         except (TimeoutError, aiohttp.ClientError, OSError) as e:
-            raise self._told.broke(e) from e
+            raise self._error_mapper.broke(e) from e
 
     async def body(self) -> bytes:
-        """The whole body. Raises EngineBroke, also for one of more than MAX_BODY_BYTES."""
+        """Return the whole body. Raises EngineFailed, also for more than MAX_BODY_BYTES."""
         parts: list[bytes] = []
         read_bytes = 0
         while chunk := await self.chunk():
             parts.append(chunk)
             read_bytes += len(chunk)
             if read_bytes > MAX_BODY_BYTES:
-                raise self._told.too_large(MAX_BODY_BYTES)
+                raise self._error_mapper.too_large(MAX_BODY_BYTES)
         return b"".join(parts)
 
 
 class EngineErrorMapper:
-    """aiohttp's errors about one engine, told as ours."""
+    """Translates aiohttp's errors about one engine into ours."""
 
     __slots__ = ("_url", "read_timeout_s")
 
@@ -140,60 +136,61 @@ class EngineErrorMapper:
         self.read_timeout_s = read_timeout_s
 
     def broke(self, error: Exception) -> EngineFailed:
-        """An answer that had begun came to a bad end."""
+        """Return the error for an answer that broke off."""
         if isinstance(error, TimeoutError):
             return EngineFailed(f"the engine at {self._url} sent nothing for {self.read_timeout_s:g} s")
         return EngineFailed(f"the engine at {self._url} broke off in the middle of its answer")
 
     def too_large(self, most_bytes: int) -> EngineFailed:
-        """An answer that is larger than any that an engine has reason to give."""
+        """Return the error for an answer beyond the limit."""
         return EngineFailed(f"the engine at {self._url} sent an answer of more than {most_bytes} bytes")
 
     def failed(self, error: Exception) -> EngineError:
-        """No answer began."""
+        """Return the error for a request without an answer."""
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.InvalidURL):
             return EngineUnreachable(f"the engine at {self._url} cannot be reached: {error}")
         if isinstance(error, TimeoutError):
             return self.broke(error)
         if isinstance(error, aiohttp.ServerDisconnectedError | OSError):
             return EngineFailed(f"the engine at {self._url} closed the connection without an answer")
-        return EngineFailed(f"the engine at {self._url} sent what is no HTTP answer: {error}")
+        return EngineFailed(f"the engine at {self._url} sent an answer that is not valid HTTP: {error}")
 
 
 class Client:
-    """Sends requests to engines. One a process; `close()` it."""
+    """Sends requests to engines. One per process; `close()` it."""
 
     def __init__(self, *, connect_timeout_s: float, read_timeout_s: float, idle_s: float = IDLE_S) -> None:
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s, sock_read=read_timeout_s)
         self._read_timeout_s = read_timeout_s
-        self._head_timeout_s = connect_timeout_s + read_timeout_s  # of ours, whatever aiohttp's own come to
+        self._head_timeout_s = connect_timeout_s + read_timeout_s  # our own limit in addition to aiohttp's
         self._idle_s = idle_s
         self._session: aiohttp.ClientSession | None = None
         self._urls: dict[tuple[str, str], URL] = {}
-        self._told: dict[str, EngineErrorMapper] = {}
+        self._error_mappers: dict[str, EngineErrorMapper] = {}
 
     async def send(
         self, url: str, path: str, body: bytes | None = None, *, key: str | None = None, method: str = "POST"
     ) -> EngineReply:
-        """Send JSON (`body` as bytes) to `path` of the server at `url`; returns when the head of the answer is there.
+        """Send JSON (`body` as bytes) to `path` of the server at `url`; return when the headers of the answer have
+        arrived.
 
-        A connection that breaks before a byte of the answer came costs one more try: it was mostly a kept one that the
-        server had just closed, and sampling twice changes nothing. Raises EngineUnreachable, EngineBroke.
+        If the connection breaks before the first byte of the answer, the request is retried once: mostly the server had
+        just closed an idle connection, and sampling twice is harmless. Raises EngineUnreachable, EngineFailed.
         """
         headers = {"content-type": "application/json", "accept-encoding": "identity"}
         if key is not None:
             headers["authorization"] = f"Bearer {key}"
-        told = self._told.setdefault(url, EngineErrorMapper(url, self._read_timeout_s))
+        error_mapper = self._error_mappers.setdefault(url, EngineErrorMapper(url, self._read_timeout_s))
         where = self._url(url, path)
         try:
             try:
-                return EngineReply(await self._request(method, where, body, headers), told)
+                return EngineReply(await self._request(method, where, body, headers), error_mapper)
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as e:
-                if isinstance(e, aiohttp.ClientConnectorError):  # there was no connection: nobody is there
+                if isinstance(e, aiohttp.ClientConnectorError):  # no connection was made: the engine is unreachable
                     raise
-                return EngineReply(await self._request(method, where, body, headers), told)
+                return EngineReply(await self._request(method, where, body, headers), error_mapper)
         except (TimeoutError, aiohttp.ClientError, OSError) as e:
-            raise told.failed(e) from e
+            raise error_mapper.failed(e) from e
 
     async def _request(
         self, method: str, url: URL, body: bytes | None, headers: Mapping[str, str]
@@ -219,7 +216,7 @@ class Client:
         return self._session
 
     async def close(self) -> None:
-        """Close the connections that wait."""
+        """Close the idle connections."""
         if self._session is not None:
             await self._session.close()
-            await asyncio.sleep(0)  # a transport closes its socket in the loop's next turn
+            await asyncio.sleep(0)  # a transport closes its socket in the loop's next iteration

@@ -1,12 +1,8 @@
-"""The engine that Hone starts: vLLM's command line and environment, its key, its health.
+"""The engine that Hone starts: vLLM's command line and environment, its key, its health, and engine.json.
 
-Owns: which flags vLLM needs so that tokens are exact and adapters can be swapped, on a CPU and on a GPU.
-Refuses: importing vLLM (it runs in a process of its own), and what is loaded into it (the controller does).
-
-engine.json: where the engine of a running `hone engine` listens, for a `hone up` of the same data folder to use it.
-
-Owns: its name, its fields, and not believing one whose writer is gone. Refuses: whether that engine is well: the
-proxy's controller asks it.
+Owns: which flags vLLM needs for exact tokens and swappable adapters, on a CPU and on a GPU; and engine.json, by which a
+`hone up` finds the `hone engine` of the same data folder, unless its writer is gone. Refuses: importing vLLM (it runs
+in its own process), and what is loaded into it (the controller does that).
 """
 
 from __future__ import annotations
@@ -44,7 +40,7 @@ _CPU_ENV = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "OMP_WAIT_POLICY": "PASSIVE",
 }
-# It overrides --kv-cache-memory-bytes, and a value left over from elsewhere would take all memory.
+# It overrides --kv-cache-memory-bytes, and an inherited value could take all memory.
 _CPU_UNSET = frozenset({"VLLM_CPU_KVCACHE_SPACE"})
 
 Device = Literal["cpu", "cuda"]
@@ -52,7 +48,9 @@ Device = Literal["cpu", "cuda"]
 
 @dataclass(frozen=True, slots=True)
 class EngineCommand:
-    """How to start the engine: arguments, variables to set (the key among them) and to unset, where it will listen."""
+    """How to start the engine: arguments, variables to set (the key among them) and to unset, the address it will
+    listen on.
+    """
 
     argv: tuple[str, ...]
     env: dict[str, str]
@@ -61,7 +59,7 @@ class EngineCommand:
     key: str | None
 
     def shown(self, key_file: Path | None) -> str:
-        """The command for a shell; the key is read from its file, or left out, but never shown."""
+        """Return the command for a shell. The key is read from its file, or omitted, but never shown."""
         variables = [f"{name}={shlex.quote(value)}" for name, value in self.env.items() if name != "VLLM_API_KEY"]
         if self.key is not None and key_file is not None:
             variables.append(f'VLLM_API_KEY="$(cat {shlex.quote(str(key_file))})"')
@@ -71,11 +69,11 @@ class EngineCommand:
 
 
 def _lines(argv: Sequence[str]) -> list[str]:
-    """The command, then one option with its values a word."""
+    """The command, then one line for each option with its values."""
     lines: list[str] = []
-    for word in argv:
-        quoted = shlex.quote(word)
-        if not lines or word.startswith("--"):
+    for argument in argv:
+        quoted = shlex.quote(argument)
+        if not lines or argument.startswith("--"):
             lines.append(quoted)
         else:
             lines[-1] += " " + quoted
@@ -85,14 +83,14 @@ def _lines(argv: Sequence[str]) -> list[str]:
 def engine_command(
     engine: EngineSettings, *, key: str | None, served_names: Sequence[str] = (), device: Device | None = None
 ) -> EngineCommand:
-    """The command that starts vLLM for these settings.
+    """Return the command that starts vLLM for these settings.
 
-    `served_names`: further names for the base (aliases' `base_model`). Raises ConfigError when no base is named.
+    `served_names`: further names for the base (aliases' `base_model`). Raises ConfigError if no base is set.
     """
     if engine.base is None:
         raise ConfigError(
             "no base model is named: set `base` in [engine] of hone.toml (a folder or a Hugging Face id), "
-            "or give the URL of an engine that runs already with --engine."
+            "or give the URL of a running engine with --engine."
         )
     device = device or detect_device(engine)
     python = str(engine.python) if engine.python else sys.executable
@@ -124,13 +122,13 @@ def engine_command(
 
 
 def _server(device: Device) -> list[str]:
-    """vLLM's API server; on a CPU by way of the script that mends what would answer for the base with an adapter."""
+    """vLLM's API server; on a CPU through the script that fixes answers for the base while adapters are loaded."""
     return [str(Path(cpu_server.__file__).absolute())] if device == "cpu" else ["-m", cpu_server.SERVER]
 
 
 def _exact() -> list[str]:
-    """Logprobs of the distribution that was sampled from, no sampling defaults that the request does not show, and a
-    usage that says what came from the cache: the Responses API tells it, and a chat completion only with the flag.
+    """Flags for logprobs of the sampled distribution, for no sampling defaults but the request's, and for a usage with
+    cached tokens, which the Responses API reports.
     """
     return ["--logprobs-mode", "processed_logprobs", "--generation-config", "vllm", "--enable-prompt-tokens-details"]
 
@@ -148,28 +146,28 @@ def _lora(engine: EngineSettings) -> list[str]:
 
 
 def _optional(engine: EngineSettings) -> list[str]:
-    words: list[str] = []
+    parts: list[str] = []
     if engine.tool_call_parser:
-        words += ["--enable-auto-tool-choice", "--tool-call-parser", engine.tool_call_parser]
+        parts += ["--enable-auto-tool-choice", "--tool-call-parser", engine.tool_call_parser]
     if engine.reasoning_parser:
-        words += ["--reasoning-parser", engine.reasoning_parser]
+        parts += ["--reasoning-parser", engine.reasoning_parser]
     if engine.chat_template:
-        words += ["--chat-template", str(engine.chat_template)]
+        parts += ["--chat-template", str(engine.chat_template)]
     if engine.max_model_len:
-        words += ["--max-model-len", str(engine.max_model_len)]
-    return words
+        parts += ["--max-model-len", str(engine.max_model_len)]
+    return parts
 
 
 def _cache(engine: EngineSettings, device: Device) -> list[str]:
     size = engine.kv_cache_bytes or (CPU_KV_CACHE_BYTES if device == "cpu" else None)
-    words = ["--kv-cache-memory-bytes", str(size)] if size else []
+    parts = ["--kv-cache-memory-bytes", str(size)] if size else []
     if device == "cuda" and engine.gpu_memory_utilization is not None:
-        words += ["--gpu-memory-utilization", str(engine.gpu_memory_utilization)]
-    return words
+        parts += ["--gpu-memory-utilization", str(engine.gpu_memory_utilization)]
+    return parts
 
 
 def detect_device(engine: EngineSettings) -> Device:
-    """What the engine will run on: as set, else a GPU where there is one and this vLLM is not the CPU's build."""
+    """Return the engine's device: as set, else a GPU if there is one and this vLLM is not the CPU build."""
     if engine.device != "auto":
         return engine.device
     if engine.python is None and _has_cpu_build():
@@ -191,16 +189,16 @@ def _has_cpu_build() -> bool:
 
 
 def dtype_of(engine: EngineSettings, device: Device | None = None) -> str:
-    """The precision the engine serves in."""
+    """Return the precision in which the engine serves."""
     if engine.dtype != "auto":
         return engine.dtype
     return "float32" if (device or detect_device(engine)) == "cpu" else "bfloat16"
 
 
 def base_folder(engine: EngineSettings) -> Path | None:
-    """The base's folder on this machine: as given, or in Hugging Face's cache, once all weights are there.
+    """Return the base's folder on this machine: as given, or in Hugging Face's cache, once all weights are there.
 
-    None: only the engine knows.
+    None: only the engine knows its base.
     """
     if engine.base is None:
         return None
@@ -209,7 +207,7 @@ def base_folder(engine: EngineSettings) -> Path | None:
 
 
 def hub_cache() -> Path:
-    """The folder in which Hugging Face's programs keep what they download."""
+    """Return the folder of Hugging Face's downloads."""
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     return Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
 
@@ -225,9 +223,9 @@ def _cached_snapshot(hub_id: str) -> Path | None:
 
 
 def engine_key(engine: EngineSettings, data: Path) -> str | None:
-    """The engine's key: as set, else the random one that is kept in the data folder (0600).
+    """Return the engine's key: as set, else the random one in the data folder (mode 0600).
 
-    It is made for an engine that Hone starts; for engines given by URL without a key it is None.
+    It is created for an engine that Hone starts; it is None for engines given by URL without a key.
     """
     if engine.api_key is not None:
         return engine.api_key.get_secret_value()
@@ -238,7 +236,7 @@ def engine_key(engine: EngineSettings, data: Path) -> str | None:
 
 
 def _make_key(path: Path) -> None:
-    """Make the key unless there is one; a second process that does so at the same moment sees a whole one."""
+    """Create the key unless it exists; atomic, so that a concurrent process never reads a part of it."""
     if path.exists():
         return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -251,17 +249,17 @@ def _make_key(path: Path) -> None:
 
 
 def engine_urls(engine: EngineSettings) -> list[str]:
-    """Where the engines are: those given, else the one that Hone starts."""
+    """Return the URLs of the engines: those given, else that of the engine that Hone starts."""
     return engine.urls or [f"http://{url_host(engine.host)}:{engine.port}"]
 
 
 def url_host(host: str) -> str:
-    """An address as a URL names it."""
+    """Return an address as a URL needs it: IPv6 in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def require_free(host: str, port: int, setting: str) -> None:
-    """Raise PortInUse if somebody listens on the port. `setting` is what to change."""
+    """Raise PortInUse if a program listens on the port. `setting` is the setting to change."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -269,12 +267,12 @@ def require_free(host: str, port: int, setting: str) -> None:
             probe.bind((host, port))
         except OSError as e:
             raise PortInUse(
-                f"cannot listen on {host}:{port}: {e.strerror}. End the program that uses the port, or set {setting}."
+                f"cannot listen on {host}:{port}: {e.strerror}. Stop the program that uses the port, or set {setting}."
             ) from e
 
 
 def health_check(url: str, path: str = "/health") -> Callable[[], Awaitable[bool]]:
-    """A question whether the server at `url` is healthy: whether it answers `path` with 200."""
+    """Return a check whether the server at `url` is healthy: it answers `path` with 200."""
 
     tls = tls_for(url)
 
@@ -293,7 +291,7 @@ ENGINE_FILE = "engine.json"
 
 @dataclass(frozen=True, slots=True)
 class EngineAddress:
-    """An engine that somebody keeps running: the process `pid`."""
+    """A running engine, kept by the process `pid`."""
 
     host: str
     port: int
@@ -303,7 +301,7 @@ class EngineAddress:
 
 @contextmanager
 def write_engine_address(data: Path, engine: EngineSettings) -> Iterator[None]:
-    """Say where the engine is for as long as the block runs; who reads meanwhile sees nothing or all of it."""
+    """Keep engine.json in the data folder until the block ends; it is written atomically."""
     file_modes.make_folder(data)
     path = data / ENGINE_FILE
     draft = path.with_suffix(".new")
@@ -318,10 +316,10 @@ def write_engine_address(data: Path, engine: EngineSettings) -> Iterator[None]:
 
 
 def running_engine(data: Path) -> EngineAddress | None:
-    """What `hone engine` of this data folder wrote while it runs; None where none runs."""
+    """Return the address in engine.json; None if no `hone engine` of this data folder runs."""
     try:
-        found = EngineAddress(**json.loads((data / ENGINE_FILE).read_text()))
-        os.kill(found.pid, 0)
+        address = EngineAddress(**json.loads((data / ENGINE_FILE).read_text()))
+        os.kill(address.pid, 0)
     except (OSError, ValueError, TypeError):
         return None
-    return found
+    return address

@@ -1,10 +1,10 @@
-"""What another provider is asked, and its answer in the engine's shape: pure, on plain data.
+"""A provider's request, and its answer in the engine's form: pure, on plain data.
 
-Owns: which fields of a chat completion go to LiteLLM, and how its chunks become the chat completions that every dialect
-reads. Refuses: sending, keys, errors of providers.
+Owns: which fields of a chat completion go to LiteLLM, and translating its chunks into the chat completions that every
+dialect reads. Refuses: sending, keys, errors of providers.
 
-LiteLLM takes its own switches (`api_base`, `mock_response`, callbacks …) as arguments beside the request's fields, so
-nothing of a client's body is an argument unless it is named here.
+LiteLLM takes its own options (`api_base`, `mock_response`, callbacks …) as arguments next to the request's fields, so a
+field of a client's body is passed only if it is listed here.
 """
 
 from __future__ import annotations
@@ -53,27 +53,27 @@ PASSED: Final = frozenset(
         "prompt_cache_key",
         "prompt_cache_retention",
         "store",
-        # not OpenAI's, but known to several providers by these names
+        # not OpenAI's, but several providers use these names
         "top_k",
         "min_p",
         "repetition_penalty",
     }
 )
-# What a client says to Hone, and what has no meaning for an answer of text. `metadata` is an argument of LiteLLM's own.
-_NOT_ASKED: Final = frozenset({"model", "stream", "stream_options", "metadata", "include_reasoning"})
+# Fields for Hone, and fields without effect on an answer of text. `metadata` is an argument of LiteLLM itself.
+_NOT_SENT: Final = frozenset({"model", "stream", "stream_options", "metadata", "include_reasoning"})
 
 
 def provider_arguments(body: Body, request: RecordedRequest, *, drop: bool) -> Body:
-    """LiteLLM's arguments for a body that was made for the engine.
+    """Return LiteLLM's arguments for a body that was made for the engine.
 
-    What Hone wrote into that body (neutral values, ids, logprobs) is not in it: only what the client sent counts. A
-    field that no provider takes is refused, or with `drop` left out. Raises BadRequest.
+    Fields that Hone wrote into that body (neutral values, ids, logprobs) are not passed, only the client's. A field
+    that no provider takes is refused, or dropped with `drop`. Raises BadRequest.
     """
     sent = request.rest
     if not drop:
         _check(body, request)
     if request.stream and request.sampling.n > 1:  # LiteLLM merges streamed choices into one
-        raise BadRequest(f"{request.model!r} streams one choice at a time: leave `n` or `stream` out.", param="n")
+        raise BadRequest(f"{request.model!r} streams only one choice: remove `n` or `stream`.", param="n")
     arguments = {
         name: value
         for name, value in body.items()
@@ -86,11 +86,11 @@ def provider_arguments(body: Body, request: RecordedRequest, *, drop: bool) -> B
 
 
 def _check(body: Body, request: RecordedRequest) -> None:
-    """Raise BadRequest, naming the field, for what the client asks of the engine that no provider is sent."""
+    """Raise BadRequest, naming the field, for a client's field that no provider takes."""
     for name, value in request.rest.items():
-        if value is not None and value is not False and name in body and name not in PASSED | _NOT_ASKED:
+        if value is not None and value is not False and name in body and name not in PASSED | _NOT_SENT:
             raise BadRequest(
-                f"the field {name!r} cannot be sent to {request.model!r}, another provider's model: leave it out, or "
+                f"the field {name!r} cannot be sent to {request.model!r}, another provider's model: remove it, or "
                 "set `drop_params = true` in its [[proxy.models]].",
                 param=name,
                 code="unsupported_parameter",
@@ -98,28 +98,28 @@ def _check(body: Body, request: RecordedRequest) -> None:
 
 
 def _is_ours(name: str, value: object, sent: Mapping[str, Any]) -> bool:
-    """Whether Hone wrote the field and not the client: engines are told neutral values, and asked for logprobs."""
+    """Whether Hone wrote the field, not the client: engines get neutral values and a request for logprobs."""
     if name in ("logprobs", "top_logprobs"):
         return not _wants_logprobs(sent) or (name == "top_logprobs" and not value)
     return name in NEUTRAL and sent.get(name) is None
 
 
 def _wants_logprobs(sent: Mapping[str, Any]) -> bool:
-    """Whether the client asked for logprobs: chat's field, or the `include` of responses."""
+    """Whether the client requested logprobs: chat's field, or the `include` of responses."""
     return bool(sent.get("logprobs")) or any("logprobs" in str(part) for part in sent.get("include") or ())
 
 
 def _message(message: Body) -> Body:
-    """A message without what an engine's own answers carry and other providers may refuse."""
-    kept = {name: value for name, value in message.items() if value is not None and name != "reasoning"}
-    return kept if "content" in kept else kept | {"content": None}
+    """A message without fields of engines' own answers that other providers may refuse."""
+    plain_fields = {name: value for name, value in message.items() if value is not None and name != "reasoning"}
+    return plain_fields if "content" in plain_fields else plain_fields | {"content": None}
 
 
 # --- the answer
 
 
 def to_completion(answer: Body) -> Body:
-    """A whole answer of LiteLLM's as a chat completion, with nothing of LiteLLM's own."""
+    """Return a whole answer of LiteLLM as a chat completion, without LiteLLM's own fields."""
     choices = [_choice(choice, choice["message"]) for choice in answer["choices"]]
     for choice in choices:
         choice["message"] = {"content": None} | choice["message"]
@@ -127,7 +127,7 @@ def to_completion(answer: Body) -> Body:
 
 
 def to_chunk(event: Body) -> Body:
-    """One chunk of LiteLLM's stream as OpenAI streams it: usage alone comes without choices."""
+    """Return one chunk of LiteLLM's stream as OpenAI streams it: usage comes without choices."""
     choices = [_choice(choice, choice["delta"]) for choice in event["choices"]]
     usage = _usage(event.get("usage"))
     if usage is None:
@@ -136,11 +136,11 @@ def to_chunk(event: Body) -> Body:
     return event | {"choices": says, "usage": usage}
 
 
-def _choice(choice: Body, said: Body) -> Body:
+def _choice(choice: Body, content: Body) -> Body:
     name = "message" if "message" in choice else "delta"
-    kept = {key: value for key, value in choice.items() if key != "provider_specific_fields"}
-    plain = {key: value for key, value in said.items() if key != "provider_specific_fields"}
-    return {"finish_reason": None, "logprobs": None} | kept | {name: plain}
+    plain_fields = {key: value for key, value in choice.items() if key != "provider_specific_fields"}
+    plain = {key: value for key, value in content.items() if key != "provider_specific_fields"}
+    return {"finish_reason": None, "logprobs": None} | plain_fields | {name: plain}
 
 
 def _usage(usage: Body | None) -> Body | None:

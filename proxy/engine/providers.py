@@ -1,10 +1,10 @@
-"""Models of other providers, through LiteLLM: `[[proxy.models]]`, presented to the serving path like an engine.
+"""Models of other providers, through LiteLLM: `[[proxy.models]]`, with the interface of an engine.
 
-Owns: sending a request to a provider and giving it up, its answer as a chat completion or its events, what went wrong
-in the caller's words, and what is recorded of it beside the answer. Refuses: wire formats, attribution, and when an
-engine's place is taken (`proxy.serving.model_requests`).
+Owns: sending a request to a provider and aborting it, its answer as a chat completion or its events, its errors for the
+caller, and what is recorded along with the answer. Refuses: wire formats, attribution, and when an engine is replaced
+(`proxy.serving.model_requests`).
 
-Such an answer has no token ids: it is judged and exported, and never trained on. No key of ours stands in any message.
+Such an answer has no token ids: it is judged and exported, and never trained on. No message holds a key.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from recorder.llm.litellm_edge import NO_KEY, mask_secrets
 from recorder.messages.calls import RecordedRequest
 
 MAX_ERROR_CHARS = 500
-_ITS_OWN_WORDS: Final = re.compile(r"^(?:litellm\.)?\w+(?:Error|Timeout): (?:\w+Error: )?(?:\w+Exception - )?")
-_SETTINGS_ADVICE: Final = re.compile(r"\. To drop these.*", re.DOTALL)  # how LiteLLM's own proxy would be set up
+_ERROR_PREFIX: Final = re.compile(r"^(?:litellm\.)?\w+(?:Error|Timeout): (?:\w+Error: )?(?:\w+Exception - )?")
+_SETTINGS_ADVICE: Final = re.compile(r"\. To drop these.*", re.DOTALL)  # advice on LiteLLM's own proxy
 
 
 class Providers:
-    """The models of the settings. `start()` imports LiteLLM where there are any; `stop()` closes its connections."""
+    """The models in the settings. `start()` imports LiteLLM if there are any; `stop()` closes its connections."""
 
     def __init__(self, models: Sequence[ModelSettings], fallbacks: Mapping[str, str] | None = None) -> None:
         self._models = {settings.name: Provider(settings) for settings in models}
         self._fallbacks = dict(fallbacks or {})
 
     async def start(self) -> None:
-        """Import LiteLLM, which takes seconds, before the first call. Raises ConfigError for a key that is not set."""
+        """Import LiteLLM, which takes seconds, before the first call. Raises ConfigError for a missing key."""
         if self._models:
             for model in self._models.values():
                 model.key()
             await asyncio.to_thread(litellm_edge.load_litellm)
 
     async def stop(self) -> None:
-        """Close what LiteLLM holds open."""
+        """Close LiteLLM's connections."""
         if self._models:
             await litellm_edge.close_litellm()
 
     def named(self, name: str) -> Provider | None:
-        """The model that clients call by this name."""
+        """Return the model that clients call by this name."""
         return self._models.get(name)
 
     def in_place_of(self, alias: str) -> Provider | None:
-        """The model that answers for an alias while no engine can."""
+        """Return the model that answers for an alias while no engine can."""
         return self._models.get(self._fallbacks.get(alias, ""))
 
 
@@ -67,34 +67,34 @@ class Provider:
 
     @property
     def name(self) -> str:
-        """What clients call it."""
+        """The name for clients."""
         return self._settings.name
 
     @property
     def model(self) -> str:
-        """What LiteLLM calls it."""
+        """The name for LiteLLM."""
         return self._settings.model
 
     def key(self) -> str | None:
-        """The key that is sent; None: LiteLLM finds the provider's own variable. Raises ConfigError."""
+        """Return the key to send; None: LiteLLM reads the provider's own variable. Raises ConfigError."""
         settings = self._settings
         if settings.api_key_env is not None:
-            found = os.environ.get(settings.api_key_env)
-            if not found:
+            key = os.environ.get(settings.api_key_env)
+            if not key:
                 raise ConfigError(
                     f"the environment variable {settings.api_key_env}, `api_key_env` of the model {self.name!r} in "
-                    "[[proxy.models]], is not set or empty."
+                    "[[proxy.models]], is missing or empty."
                 )
-            return found
+            return key
         key = settings.api_key.get_secret_value() if settings.api_key else ""
         return key or (NO_KEY if settings.api_base else None)
 
     def meta(self) -> dict[str, Any]:
-        """What is recorded of a call that was sent to it."""
+        """Return what is recorded of a call that was sent to it."""
         return {"provider_model": self.model}
 
     async def send(self, body: bytes, request: RecordedRequest) -> ProviderReply:
-        """Send a body that was made for the engine; returns when an answer began. Raises CallerError, EngineBroke."""
+        """Send a body that was made for the engine; return when an answer begins. Raises CallerError, EngineFailed."""
         litellm = await asyncio.to_thread(litellm_edge.load_litellm)
         arguments = provider_fields.provider_arguments(orjson.loads(body), request, drop=self._settings.drop_params)
         try:
@@ -104,7 +104,7 @@ class Provider:
                 api_base=self._settings.api_base,
                 api_key=self.key(),
                 timeout=self._settings.timeout_s,
-                num_retries=0,  # whoever calls us tries again
+                num_retries=0,  # the client retries
                 max_retries=0,
                 drop_params=self._settings.drop_params,
             )
@@ -113,34 +113,36 @@ class Provider:
         return ProviderReply(self, answer, litellm)
 
     def failure(self, litellm: Any, error: Exception) -> CallerError | EngineFailed:
-        """What an exception of LiteLLM means, in words without any key. Its own text and cause stay behind."""
+        """Return the error for an exception of LiteLLM, with a message without keys. Its own text and cause are
+        dropped.
+        """
         if isinstance(error, litellm.Timeout | TimeoutError):
-            return EngineFailed(self._told(f"sent nothing for {self._settings.timeout_s:g} s"))
-        words, status = self._words(error), getattr(error, "status_code", None)
+            return EngineFailed(self._message(f"sent nothing for {self._settings.timeout_s:g} s"))
+        detail, status = self._detail(error), getattr(error, "status_code", None)
         if isinstance(error, litellm.UnsupportedParamsError):
-            advice = "Leave it out, or set `drop_params = true` in its [[proxy.models]]."
-            return _said(error, self._told(f"refused the request: {words}. {advice}"), 400)
+            advice = "Remove the field, or set `drop_params = true` in its [[proxy.models]]."
+            return _refusal(error, self._message(f"refused the request: {detail}. {advice}"), 400)
         if not isinstance(status, int) or status < 400 or getattr(error, "litellm_response_headers", None) is None:
-            return BadGateway(self._told(f"could not be asked: {words}"), code="provider_error")
-        return _said(error, self._told(f"answered {status}: {words}"), status)
+            return BadGateway(self._message(f"could not be called: {detail}"), code="provider_error")
+        return _refusal(error, self._message(f"answered {status}: {detail}"), status)
 
     def broke(self, error: Exception | None = None) -> EngineFailed:
-        """An answer that had begun came to a bad end."""
+        """Return the error for an answer that broke off."""
         return EngineFailed(
-            self._told("broke off in the middle of its answer" + (f": {self._words(error)}" if error else ""))
+            self._message("broke off in the middle of its answer" + (f": {self._detail(error)}" if error else ""))
         )
 
-    def _words(self, error: Exception) -> str:
+    def _detail(self, error: Exception) -> str:
         original = getattr(error, "original_exception", None) or error
-        text = _SETTINGS_ADVICE.sub("", _ITS_OWN_WORDS.sub("", str(original)))
+        text = _SETTINGS_ADVICE.sub("", _ERROR_PREFIX.sub("", str(original)))
         return mask_secrets(text, self.key())[:MAX_ERROR_CHARS].strip() or type(error).__name__
 
-    def _told(self, what: str) -> str:
+    def _message(self, what: str) -> str:
         return f"the provider of {self.name!r} ({self.model}) {what}"
 
 
 class ProviderReply:
-    """A provider's answer that has begun, as `proxy.engine.client.EngineReply` gives an engine's. `async with` it."""
+    """A provider's answer that has begun, with the interface of `proxy.engine.client.EngineReply`. `async with` it."""
 
     def __init__(self, provider: Provider, answer: Any, litellm: Any) -> None:
         self._provider = provider
@@ -159,12 +161,12 @@ class ProviderReply:
             await self._answer.aclose()
 
     async def body(self) -> bytes:
-        """The whole answer of a request that does not stream, as a chat completion."""
+        """Return the whole answer of a request that is not streamed, as a chat completion."""
         self._cost_usd = _number((getattr(self._answer, "_hidden_params", None) or {}).get("response_cost"))
         return orjson.dumps(provider_fields.to_completion(self._answer.model_dump(exclude_none=True)))
 
     async def chunk(self) -> bytes:
-        """The next event, framed as an engine frames it; b"" at the end. Raises CallerError, EngineBroke."""
+        """Return the next event, framed as an engine frames it; b"" at the end. Raises CallerError, EngineFailed."""
         if self._over:
             return b""
         try:
@@ -179,34 +181,34 @@ class ProviderReply:
         return sse.encode_event(orjson.dumps(provider_fields.to_chunk(event)))
 
     def _require_real_end(self, event: dict[str, Any]) -> None:
-        """Raise EngineBroke for an end that LiteLLM made up: it calls a stream that was cut off finished."""
+        """Raise EngineFailed for an end that LiteLLM invented: it reports a stream that broke off as finished."""
         ended = any(choice.get("finish_reason") for choice in event["choices"])
         heard = ("received_finish_reason", "intermittent_finish_reason")
         if ended and all(getattr(self._answer, name, "") is None for name in heard):
             raise self._provider.broke()
 
     def meta(self) -> dict[str, Any]:
-        """What is recorded of the provider beside its answer; `cost_usd` where LiteLLM knows a price."""
+        """Return what is recorded of the provider along with its answer; `cost_usd` if LiteLLM knows a price."""
         known = self._litellm.get_llm_provider(self._provider.model)[1]
         cost = {} if self._cost_usd is None else {"cost_usd": self._cost_usd}
         return {"provider": known, **cost}
 
 
-def _said(error: Exception, message: str, status: int) -> EngineRefused:
-    """A provider's refusal: its status, what it says is at fault, and when to come again."""
+def _refusal(error: Exception, message: str, status: int) -> EngineRefused:
+    """A provider's refusal: its status, the field at fault, and when to retry."""
     body = getattr(error, "body", None)
     fault: Mapping[str, Any] = body if isinstance(body, dict) else {}
     param, code = fault.get("param"), fault.get("code")
-    said = EngineRefused(
+    refused = EngineRefused(
         message,
         status=status,
         kind=str(fault.get("type") or ("invalid_request_error" if status < 500 else "server_error")),
         param=param if isinstance(param, str) else None,
         code=code if isinstance(code, str) else "provider_error",
     )
-    again = (getattr(error, "litellm_response_headers", None) or {}).get("retry-after", "")
-    said.retry_after_s = int(again) if again.isdecimal() else None
-    return said
+    retry_after = (getattr(error, "litellm_response_headers", None) or {}).get("retry-after", "")
+    refused.retry_after_s = int(retry_after) if retry_after.isdecimal() else None
+    return refused
 
 
 def _number(value: object) -> float | None:

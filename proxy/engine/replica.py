@@ -1,6 +1,6 @@
-"""One engine as the controller talks to it: what it serves, loading and unloading adapters, logprobs, plain answers.
+"""One engine as the controller uses it: served models, loading and unloading adapters, logprobs, plain answers.
 
-Owns: these requests to vLLM and what their refusals mean. Refuses: agents' requests (`proxy.engine.client` sends
+Owns: these requests to vLLM and the meaning of its refusals. Refuses: agents' requests (`proxy.engine.client` sends
 those).
 """
 
@@ -20,15 +20,15 @@ import httpx
 from proxy.engine.answers import EngineAnswer, EngineQuestion, read_answer, read_prompt_logprobs
 from proxy.errors import AdapterError, EngineError, EngineUnreachable
 
-# An engine on a busy CPU answers late, and the first load of an adapter compiles what it needs.
+# An engine on a busy CPU answers late, and the first load of an adapter compiles kernels.
 ANSWER_TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 2.0
-_TOKEN_ID = "token_id:"  # noqa: S105 - how vLLM writes a token id in place of its text
+_TOKEN_ID = "token_id:"  # noqa: S105 - vLLM's form of a token id in place of its text
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModels:
-    """What an engine says that it serves: id → root, for the base's names and for adapters."""
+    """The models that an engine lists: id → root, for the base's names and for adapters."""
 
     bases: Mapping[str, str]  # name → folder or hub id
     adapters: Mapping[str, str]  # engine name → folder
@@ -36,13 +36,13 @@ class ServedModels:
 
 
 class Replica:
-    """One engine at `url` (without /v1). Close it with `close()`."""
+    """One engine at `url` (without /v1). `close()` it."""
 
     def __init__(self, url: str, key: str | None) -> None:
         self.url = url
         headers = {"authorization": f"Bearer {key}"} if key else {}
         timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
-        # connections are not kept: an engine that restarts would leave dead ones behind, and calls here are rare
+        # connections are not kept: a restarting engine would leave dead ones, and requests here are rare
         limits = httpx.Limits(max_keepalive_connections=0)
         self._http = httpx.AsyncClient(
             base_url=url, headers=headers, timeout=timeout, limits=limits, trust_env=False, verify=tls_for(url)
@@ -53,7 +53,7 @@ class Replica:
         await self._http.aclose()
 
     async def served(self) -> ServedModels:
-        """The base's names and the adapters that are loaded. Raises EngineUnreachable, EngineError."""
+        """Return the base's names and the loaded adapters. Raises EngineUnreachable, EngineError."""
         body = await self._json("GET", "/v1/models")
         bases: dict[str, str] = {}
         adapters: dict[str, str] = {}
@@ -68,46 +68,49 @@ class Replica:
         return ServedModels(bases, adapters, min(lengths, default=None))
 
     async def load(self, name: str, path: str) -> None:
-        """Load an adapter. It counts as loaded only if the engine then shows it under this very path.
+        """Load an adapter. It counts as loaded only if the engine then lists it with exactly this path.
 
-        Raises EngineUnreachable (try again), AdapterError (the engine refuses this adapter).
+        Raises EngineUnreachable (retry), AdapterError (the engine refuses this adapter).
         """
         answer = await self._send("POST", "/v1/load_lora_adapter", json={"lora_name": name, "lora_path": path})
-        shown = (await self.served()).adapters.get(name)
-        if shown == path:
+        root = (await self.served()).adapters.get(name)
+        if root == path:
             return
-        if shown is not None:
+        if root is not None:
             raise AdapterError(
                 "name_taken",
-                f"the engine {self.url} serves {name} from another folder ({shown}): it outlived its data folder. "
+                f"the engine {self.url} serves {name} from another folder ({root}): it belongs to another data folder. "
                 "Restart it.",
             )
         if answer.status_code == httpx.codes.NOT_FOUND and "error" not in answer.text:
             raise AdapterError(
                 "no_runtime_lora",
-                f"the engine {self.url} loads no adapters while it runs: start it with --enable-lora and "
+                f"the engine {self.url} cannot load adapters while it runs: start it with --enable-lora and "
                 "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True (`hone engine --print` shows the whole command).",
             )
         raise AdapterError(
-            "load_refused", f"the engine {self.url} refused to load {path} ({answer.status_code}): {_said(answer)}"
+            "load_refused",
+            f"the engine {self.url} refused to load {path} ({answer.status_code}): {_error_message(answer)}",
         )
 
     async def answer_to_load(self, name: str, path: str) -> tuple[int, str]:
-        """The status and words with which the engine answers a load that cannot succeed (`proxy.doctor.engines`).
+        """Return status and message of the engine's answer to a load that cannot succeed (`proxy.doctor.engines`).
 
         Raises EngineUnreachable, EngineError.
         """
         answer = await self._send("POST", "/v1/load_lora_adapter", json={"lora_name": name, "lora_path": path})
-        return answer.status_code, _said(answer)
+        return answer.status_code, _error_message(answer)
 
     async def unload(self, name: str) -> None:
-        """Unload an adapter; one that is not loaded is fine. Raises EngineUnreachable, EngineError."""
+        """Unload an adapter, if it is loaded. Raises EngineUnreachable, EngineError."""
         answer = await self._send("POST", "/v1/unload_lora_adapter", json={"lora_name": name})
         if answer.is_error and answer.status_code != httpx.codes.NOT_FOUND:
-            raise EngineError(f"the engine {self.url} did not unload {name} ({answer.status_code}): {_said(answer)}")
+            raise EngineError(
+                f"the engine {self.url} did not unload {name} ({answer.status_code}): {_error_message(answer)}"
+            )
 
     async def logprobs(self, model: str, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> list[float]:
-        """Log-probabilities at temperature 1 of the named tokens as the next one after the prompt.
+        """Return the logprobs at temperature 1 of the named tokens as the next token after the prompt.
 
         Raises EngineUnreachable, EngineError.
         """
@@ -126,29 +129,29 @@ class Replica:
             },
         )
         try:
-            found = body["choices"][0]["logprobs"]["top_logprobs"][0]
-            return [float(found[f"{_TOKEN_ID}{token}"]) for token in token_ids]
+            top_logprobs = body["choices"][0]["logprobs"]["top_logprobs"][0]
+            return [float(top_logprobs[f"{_TOKEN_ID}{token}"]) for token in token_ids]
         except (KeyError, IndexError, TypeError, ValueError) as e:
             raise EngineError(
-                f"the engine {self.url} answered a probe without the logprobs it was asked for: {str(body)[:300]}"
+                f"the engine {self.url} answered a probe without the requested logprobs: {str(body)[:300]}"
             ) from e
 
     async def answer(self, model: str, question: EngineQuestion) -> EngineAnswer:
-        """One answer, sampled plainly at temperature 1. Raises EngineUnreachable, EngineError."""
+        """Return one answer, sampled plainly at temperature 1. Raises EngineUnreachable, EngineError."""
         body = await self._json("POST", "/v1/chat/completions", json=question.body(model))
         return read_answer(self.url, body)
 
     async def logprobs_of(self, model: str, token_ids: Sequence[int]) -> list[float]:
-        """Log-probabilities at temperature 1 of every token after the first; NaN where the engine has none.
+        """Return the logprobs at temperature 1 of every token after the first; NaN where the engine has none.
 
-        One such request at a time: two kill an engine that serves adapters (vLLM 0.32 on a CPU). Raises
+        Send one such request at a time: two crash an engine that serves adapters (vLLM 0.32 on a CPU). Raises
         EngineUnreachable, EngineError.
         """
         body = {"model": model, "prompt": list(token_ids), "max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
         return read_prompt_logprobs(self.url, await self._json("POST", "/v1/completions", json=body), token_ids)
 
     async def text_of(self, model: str, token_ids: Sequence[int]) -> str:
-        """The text of some token ids, special ones with it. Raises EngineUnreachable, EngineError."""
+        """Return the text of token ids, including special tokens. Raises EngineUnreachable, EngineError."""
         body = await self._json("POST", "/detokenize", json={"model": model, "tokens": list(token_ids)})
         text = body.get("prompt")
         if not isinstance(text, str):
@@ -156,19 +159,20 @@ class Replica:
         return text
 
     async def spelled(self, model: str, text: str) -> tuple[list[int], list[str]]:
-        """A text's token ids, and how the tokenizer spells each. Raises EngineUnreachable, EngineError."""
-        asked = {"model": model, "prompt": text, "add_special_tokens": False, "return_token_strs": True}
-        body = await self._json("POST", "/tokenize", json=asked)
+        """Return a text's token ids, and the tokenizer's spelling of each. Raises EngineUnreachable, EngineError."""
+        request = {"model": model, "prompt": text, "add_special_tokens": False, "return_token_strs": True}
+        body = await self._json("POST", "/tokenize", json=request)
         ids, spelled = body.get("tokens"), body.get("token_strs")
         if not isinstance(ids, list) or not isinstance(spelled, list):
             raise EngineError(f"the engine {self.url} answered /tokenize without its tokens: is it vLLM?")
         return [int(one) for one in ids], [str(one) for one in spelled]
 
     async def fingerprint(self) -> str:
-        """What can be known of a base served elsewhere: its path, its length, the engine's version.
+        """Return a fingerprint of a base that is served elsewhere: from its path, its length, the engine's version.
 
-        It begins with `engine-`, because it does not prove the weights: only a local base's fingerprint does. Behind a
-        router that knows no `/version` it begins with `engine-unversioned-`: an engine's update is not seen in it.
+        It begins with `engine-`, because it does not prove the weights, as the fingerprint of a local base does. Behind
+        a router without `/version` it begins with `engine-unversioned-`: it then does not change with an update of the
+        engine.
         """
         served, version = await self.served(), await self._version()
         facts = {"roots": sorted(set(served.bases.values())), "len": served.max_model_len, "version": version}
@@ -176,10 +180,12 @@ class Replica:
         return kind + hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     async def _version(self) -> str | None:
-        """The engine's version; None behind a router that passes only `/v1`. An engine in trouble is no such router."""
+        """The engine's version; None behind a router that only passes `/v1`. A failing engine raises EngineError."""
         answer = await self._http_answer("GET", "/version")
         if answer.is_server_error and answer.status_code != httpx.codes.NOT_IMPLEMENTED:
-            raise EngineError(f"the engine {self.url} answered /version with {answer.status_code}: {_said(answer)}")
+            raise EngineError(
+                f"the engine {self.url} answered /version with {answer.status_code}: {_error_message(answer)}"
+            )
         try:
             body = answer.json() if answer.is_success else None
         except (ValueError, RecursionError):
@@ -190,11 +196,13 @@ class Replica:
     async def _json(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
         answer = await self._send(method, path, **arguments)
         if answer.is_error:
-            raise EngineError(f"the engine {self.url} answered {path} with {answer.status_code}: {_said(answer)}")
+            raise EngineError(
+                f"the engine {self.url} answered {path} with {answer.status_code}: {_error_message(answer)}"
+            )
         try:
             body = answer.json()
         except (ValueError, RecursionError) as e:
-            raise EngineError(f"{self.url}{path} answered with something that is no JSON: is it vLLM?") from e
+            raise EngineError(f"{self.url}{path} answered with something that is not JSON: is it vLLM?") from e
         if not isinstance(body, dict):
             raise EngineError(f"{self.url}{path} answered with a {type(body).__name__}: is it vLLM?")
         return body
@@ -202,14 +210,12 @@ class Replica:
     async def _send(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         answer = await self._http_answer(method, path, **arguments)
         if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
-            raise EngineError(f"the engine {self.url} refuses our key: set engine.api_key (HONE_ENGINE__API_KEY).")
+            raise EngineError(f"the engine {self.url} refuses Hone's key: set engine.api_key (HONE_ENGINE__API_KEY).")
         return answer
 
     async def _http_answer(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         try:
-            async with asyncio.timeout(
-                ANSWER_TIMEOUT_S
-            ):  # httpx's is for each piece: an answer in drops would never end
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):  # httpx limits each read only, not the whole answer
                 return await self._http.request(method, path, **arguments)
         except TimeoutError as e:
             raise EngineUnreachable(f"the engine {self.url} did not end its answer in {ANSWER_TIMEOUT_S:.0f} s") from e
@@ -218,12 +224,14 @@ class Replica:
 
 
 def same_weights(one: str, other: str) -> bool:
-    """Whether two names may mean one model: equal, one folder, or folders of one name on two machines."""
+    """Whether two roots may be one model: equal names, one folder, or folders of one name on two machines."""
     return one == other or Path(one).absolute() == Path(other).absolute() or Path(one).name == Path(other).name
 
 
 def differing_bases(one: ServedModels, other: ServedModels) -> tuple[str, str, str] | None:
-    """A base that two engines both serve, but not from the same weights: its name, and from where either has it."""
+    """Return a base that two engines serve from different weights: its name, and the root in each; None if there is
+    none.
+    """
     return next(
         (
             (name, one.bases[name], other.bases[name])
@@ -235,11 +243,11 @@ def differing_bases(one: ServedModels, other: ServedModels) -> tuple[str, str, s
 
 
 def tls_for(url: str) -> ssl.SSLContext:
-    """A TLS context for httpx: reading all certificates takes longer than any answer, so only where they are needed."""
+    """Return a TLS context for httpx; certificates are only read for https, since that takes longer than an answer."""
     return ssl.create_default_context() if url.startswith("https://") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-def _said(answer: httpx.Response) -> str:
+def _error_message(answer: httpx.Response) -> str:
     """The message in an engine's error, shortened."""
     try:
         body = answer.json()

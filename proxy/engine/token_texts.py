@@ -1,7 +1,7 @@
-"""The text of each token, as an engine's tokenizer has it.
+"""The text of each token, from an engine's tokenizer.
 
-Owns: asking an engine for it, and reading its tokenizer's two spellings (bytes as letters, `▁` as a blank). Refuses:
-guessing: the pieces together must be the text, and the text's tokens the ids, else there are none.
+Owns: asking an engine, and decoding the two spellings of tokenizers (bytes as letters, `▁` as a blank). Refuses:
+guessing: the pieces must join to the text, and the text's tokens must be the ids; otherwise there are none.
 """
 
 from __future__ import annotations
@@ -16,43 +16,45 @@ _BLANK: Final = "\u2581"
 
 
 async def token_texts(replica: Replica, model: str, ids: Sequence[int]) -> list[str] | None:
-    """The text of each of some ids; None where it cannot be told. Raises EngineUnreachable, EngineError."""
+    """Return the text of each id; None if it cannot be determined. Raises EngineUnreachable, EngineError."""
     text = await replica.text_of(model, ids)
     tokens, spelled = await replica.spelled(model, text)
     return read_pieces(text, spelled) if tokens == list(ids) else None
 
 
 def read_pieces(text: str, spelled: Sequence[str]) -> list[str] | None:
-    """The pieces of a text, given how its tokens are spelled; None where they do not add up to it."""
+    """Return the pieces of a text from its tokens' spellings; None if they do not join to it."""
     for reading in (_letters_as_bytes, _blanks):
-        found = reading(spelled)
-        if "".join(found) == text:
-            return found
+        pieces = reading(spelled)
+        if "".join(pieces) == text:
+            return pieces
     return None
 
 
 def _letters_as_bytes(spelled: Sequence[str]) -> list[str]:
-    """Byte-level BPE: each letter stands for a byte. Of a character in several tokens the last has it."""
+    """Decode byte-level BPE, in which each letter represents a byte. The last token of a character has its text."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    found = []
+    pieces = []
     for token in spelled:
         if all(letter in _BYTES for letter in token):
-            found.append(decoder.decode(bytes(_BYTES[letter] for letter in token)))
+            pieces.append(decoder.decode(bytes(_BYTES[letter] for letter in token)))
         else:
-            found.append(decoder.decode(b"", final=True) + token)  # a special token is spelled as it is
+            pieces.append(decoder.decode(b"", final=True) + token)  # a special token is spelled as its text
             decoder.reset()
-    if found:
-        found[-1] += decoder.decode(b"", final=True)
-    return found
+    if pieces:
+        pieces[-1] += decoder.decode(b"", final=True)
+    return pieces
 
 
 def _blanks(spelled: Sequence[str]) -> list[str]:
-    """SentencePiece: a mark for a blank."""
+    """Decode SentencePiece, in which a mark represents a blank."""
     return [token.replace(_BLANK, " ") for token in spelled]
 
 
 def _letters() -> dict[str, int]:
-    """GPT-2's table: printable bytes stand for themselves, the others for letters from 256 on."""
+    """Return GPT-2's table, letter → byte: printable bytes are their own letter, the others have letters from
+    256 on.
+    """
     plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(256 + at): byte for at, byte in enumerate(others)}

@@ -1,4 +1,5 @@
-"""The gate: what a loaded version is held to before any user meets it, and what its users' runs say of it afterwards.
+"""The gate: what a loaded version must pass before users meet it, and how its trajectories are compared afterwards.
 
-Refuses: loading, and moving an alias (`proxy.versions.controller` does what is said here).
+Refuses: loading, and moving an alias (`proxy.versions.controller` does both). Others import `examination`, `behaviour`,
+`canary` and `sanity`.
 """

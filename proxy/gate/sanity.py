@@ -1,16 +1,12 @@
-"""Is a version still the model that it was? Its answers to recorded prompts, by figures, beside the live version's.
+"""Test whether a version is sane, by figures of its answers to recorded first turns and of the live version's.
 
-Owns: which figures are looked at, their bounds, and the code of the first that is out of them. Refuses: asking an
-engine, and whether the answers are good.
+Owns: how many first turns are asked and in which order, the figures, their bounds, the code of the first violation, and
+what an engine's refusal means. Refuses: choosing first turns (`recorder.views.trajectories.first_turns`), how good the
+answers are (`proxy.gate.behaviour`), and moving versions.
 
-One step moves a model little; what fails here is broken: it repeats a token, rambles, breaks its tool calls or no
-longer makes them, or went far from where it began. Few answers say little, so below `ENOUGH` only what no chance makes
-is looked at: numbers that are none, and the distance.
-
-What the gate asks an engine: openings answered by a version and by the live one, and how far apart the two are.
-
-Owns: how many are asked, in which order, and what a refusal means. Refuses: choosing openings
-(`recorder.views.trajectories.first_turns`), what is out of bounds (`proxy.gate.sanity`), and moving versions.
+One training step moves a model little; a version that fails here is broken: it repeats a token, rambles, breaks its
+tool calls or stops making them, or is far from where it started. Few answers carry little information, so below
+`ENOUGH` only certain faults are checked: missing or non-finite logprobs, and the distance.
 """
 
 from __future__ import annotations
@@ -29,20 +25,20 @@ from proxy.engine.replica import Replica
 from proxy.errors import EngineError, EngineUnreachable
 from recorder.stats.sequential_tests import test_mean
 
-ENOUGH: Final = 8  # answers a side
-ALPHA: Final = 0.05  # of each test
-LESS_OFTEN: Final = 0.1  # of tool calls: by how much fewer may be parsable
-CALLS_LOST: Final = 0.5  # of answers: how many may stop to call a tool where the live version calls one
-ENTROPY_TIMES: Final = 4.0  # how many times as sure, or as unsure, of its words a version may be …
-ENTROPY_SLACK: Final = 0.1  # … and nats a token in which that is not told apart
-PAIRS: Final = 16  # as many as are asked; of so many all 65,536 ways are looked at
+ENOUGH: Final = 8  # answers per arm
+ALPHA: Final = 0.05  # per test
+LESS_OFTEN: Final = 0.1  # tolerated drop in the share of parsable tool calls
+CALLS_LOST: Final = 0.5  # share of answers that may lose the tool call that the live version makes
+ENTROPY_TIMES: Final = 4.0  # the tolerated ratio of entropies …
+ENTROPY_SLACK: Final = 0.1  # … and the slack in nats per token
+PAIRS: Final = 16  # as many as are sampled; all 65,536 sign patterns are enumerated
 
 
 @dataclass(frozen=True, slots=True)
 class SampledAnswer:
-    """One sampled answer. `logprobs` are its own tokens', NaN where the engine had none.
+    """One sampled answer. `logprobs`: of its tokens, NaN where the engine gave none.
 
-    `begun`: it begins a tool call, `parsed`: the engine made calls of it whose arguments are JSON.
+    `begun`: it begins a tool call; `parsed`: the engine parsed its calls, and their arguments are JSON.
     """
 
     logprobs: Sequence[float]
@@ -57,7 +53,7 @@ class SampledAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SanityBounds:
-    """What a version's owner sets: nats a token, and times as long or as short."""
+    """The bounds in the settings: KL in nats per token, and the ratio of lengths."""
 
     kl_max: float
     length_times: float
@@ -65,7 +61,7 @@ class SanityBounds:
 
 @dataclass(frozen=True, slots=True)
 class SanityResult:
-    """The figures, and the code and the words for what is wrong; None: nothing is."""
+    """The figures, and code and text of the fault; None: no fault."""
 
     figures: dict[str, float] = field(default_factory=dict)
     fault: tuple[str, str] | None = None
@@ -74,7 +70,7 @@ class SanityResult:
 def judge_answers(
     candidate: Sequence[SampledAnswer], live: Sequence[SampledAnswer], kl: dict[str, float], bounds: SanityBounds
 ) -> SanityResult:
-    """Judge answers to the same prompts in one order. `mean_kl`: nats a token from each named model that was asked."""
+    """Check the answers to the same prompts, in one order. `kl`: KL from each named model, in nats per token."""
     broken = [answer for answer in candidate if not answer.finite]
     if broken:
         return SanityResult(
@@ -89,7 +85,9 @@ def judge_answers(
 
 
 def mean_kl(own: Sequence[Sequence[float]], others: Sequence[Sequence[float]]) -> float:
-    """KL from another model, nats a token, over answers that the first sampled; infinite where a number is missing."""
+    """Return the KL from another model in nats per token, on answers sampled by the first; infinite if a number is
+    missing.
+    """
     gaps = [a - b for a, b in zip(chain(*own), chain(*others), strict=True)]
     return sum(gaps) / len(gaps) if all(map(math.isfinite, gaps)) else math.inf
 
@@ -106,19 +104,19 @@ def _compared(candidate: Sequence[SampledAnswer], live: Sequence[SampledAnswer])
 
 
 def _entropy(answer: SampledAnswer) -> float:
-    """Nats a token: what was sampled says how unsure the sampler was."""
+    """Nats per token: the logprobs of the sampled tokens estimate the entropy."""
     return -sum(answer.logprobs) / len(answer.logprobs)
 
 
 def _mean(each: Sequence[float]) -> float:
-    """Every answer counts the same: where most are a word, one that rambles has more tokens than all others."""
+    """The mean in which every answer counts the same, so that one long rambling answer does not dominate."""
     return sum(each) / len(each) if each else math.nan
 
 
 def _far(kl: dict[str, float], bounds: SanityBounds) -> tuple[str, str] | None:
     for name, value in kl.items():
         if not value <= bounds.kl_max:
-            return "kl", f"{value:.3g} nats a token from {name}, at most {bounds.kl_max:g} (gate.kl_max)"
+            return "kl", f"KL of {value:.3g} nats per token from {name}, above {bounds.kl_max:g} (gate.kl_max)"
     return None
 
 
@@ -132,7 +130,7 @@ def _length(figures: dict[str, float], bounds: SanityBounds) -> tuple[str, str] 
 def _unsure(
     candidate: Sequence[SampledAnswer], live: Sequence[SampledAnswer], figures: dict[str, float]
 ) -> tuple[str, str] | None:
-    """Whether it is much more, or much less, sure of its words, and not by chance."""
+    """A fault if its entropy is much higher or lower, and not by chance."""
     entropy, before = figures.get("entropy", math.nan), figures.get("entropy_live", math.nan)
     if math.isnan(entropy) or math.isnan(before):
         return None
@@ -142,31 +140,30 @@ def _unsure(
     gaps = [_entropy(a) - _entropy(b) for a, b in zip(candidate, live, strict=True) if b.finite]
     if _chance_of_such(gaps if more else [-gap for gap in gaps]) >= ALPHA:
         return None
-    return "entropy", f"{entropy:.3g} nats a token, the live version has {before:.3g}"
+    return "entropy", f"entropy of {entropy:.3g} nats per token, the live version has {before:.3g}"
 
 
 def _chance_of_such(gaps: Sequence[float]) -> float:
-    """The probability of a sum so large, were both versions one model: each gap could as well be the other way round.
+    """The probability of a sum this large if both versions were one model: an exact sign-flip test.
 
-    An exact test. Where answers are a few sure words, one that goes astray is most of a mean, and whether there is one
-    among so few is chance.
+    With short, certain answers a single long one dominates a mean, and whether a small sample holds one is chance.
     """
     signed = np.zeros(1)
     for gap in gaps[:PAIRS]:
         signed = np.concatenate((signed + gap, signed - gap))
-    return float(np.mean(signed >= signed[0] - 1e-9))  # the first has every sign as it was
+    return float(np.mean(signed >= signed[0] - 1e-9))  # the first has the observed signs
 
 
 def _chance_of_so_few(good: int, of: int, claim: float) -> float:
-    """The probability of at most so many `good`, were each with a probability of `claim`: the exact binomial test.
+    """The probability of at most `good` successes if each has the probability `claim`: the exact binomial test.
 
-    All answers are there when it is asked. Betting looks after each, and would refute by which of them came first.
+    All answers exist when this is called. A sequential test would depend on their order.
     """
     return sum(math.comb(of, n) * claim**n * (1 - claim) ** (of - n) for n in range(good + 1))
 
 
 def _calls(candidate: Sequence[SampledAnswer], live: Sequence[SampledAnswer]) -> tuple[str, str] | None:
-    """Whether fewer of the tool calls that it begins can be parsed, or it no longer begins any."""
+    """A fault if fewer of its tool calls can be parsed, or if it no longer makes them."""
     begun, before = [a for a in candidate if a.begun], [a for a in live if a.begun]
     as_before = sum(a.parsed for a in before) / len(before) if before else 1.0
     claim = min(max(as_before - LESS_OFTEN, 0.05), 0.95)
@@ -174,10 +171,10 @@ def _calls(candidate: Sequence[SampledAnswer], live: Sequence[SampledAnswer]) ->
     if _chance_of_so_few(good, len(begun), claim) < ALPHA:
         return (
             "tool_calls_broken",
-            f"{good} of {len(begun)} tool calls can be parsed, of the live version's {as_before:.0%}",
+            f"{good} of {len(begun)} tool calls can be parsed; the live version has {as_before:.0%}",
         )
-    kept = [(1.0 + a.begun - b.begun) / 2 for a, b in zip(candidate, live, strict=True)]
-    if test_mean(kept, at_least=(1 - CALLS_LOST) / 2, alpha=ALPHA).shown_worse:
+    shares = [(1.0 + a.begun - b.begun) / 2 for a, b in zip(candidate, live, strict=True)]
+    if test_mean(shares, at_least=(1 - CALLS_LOST) / 2, alpha=ALPHA).shown_worse:
         return (
             "tool_calls_lost",
             f"it calls a tool in {len(begun)} of {len(candidate)} answers, the live version in {len(before)}",
@@ -185,26 +182,27 @@ def _calls(candidate: Sequence[SampledAnswer], live: Sequence[SampledAnswer]) ->
     return None
 
 
-QUESTIONS: Final = 16  # openings: enough for figures that chance moves little, and seconds of a small engine
-# Answers: two cores and a small model give so many in half the time that 4 at a time take, and what agents ask
-# meanwhile waits for no more prompts than these.
+QUESTIONS: Final = 16  # first turns: enough for stable figures, and seconds on a small engine
+# Answers at a time: twice as fast as 4 at a time on two cores with a small model, and agents' calls
+# wait for no more prompts than these.
 AT_ONCE: Final = 16
-DISTANCES: Final = 8  # answers on which the distance is measured, one request at a time
+DISTANCES: Final = 8  # answers on which the distance is measured, one request each
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerPair:
-    """One opening, answered twice."""
+    """One first turn, answered by both versions."""
 
     question: EngineQuestion
-    candidate: EngineAnswer | None  # None: the engine could not answer as this version
+    candidate: EngineAnswer | None  # None: the engine could not answer with this version
     live: EngineAnswer
 
 
 async def ask_both(
     replica: Replica, questions: Sequence[EngineQuestion], candidate: str, live: str
 ) -> list[AnswerPair]:
-    """Ask every question as both versions, by their engine names; one that the live version can't answer says nothing.
+    """Ask every question of both versions, by their engine names. Questions that the live version cannot answer are
+    dropped.
 
     Raises EngineUnreachable.
     """
@@ -219,26 +217,26 @@ async def ask_both(
             except EngineError:
                 return None
 
-    asked = [asyncio.create_task(ask(name, q)) for q in questions for name in (candidate, live)]
+    tasks = [asyncio.create_task(ask(name, q)) for q in questions for name in (candidate, live)]
     try:
-        said = await asyncio.gather(*asked)
+        answer = await asyncio.gather(*tasks)
     finally:
-        for task in asked:
+        for task in tasks:
             task.cancel()
-    both = zip(questions, said[::2], said[1::2], strict=True)
+    both = zip(questions, answer[::2], answer[1::2], strict=True)
     return [AnswerPair(q, new, old) for q, new, old in both if old is not None and _answer(old).finite]
 
 
 async def check_sanity(
     replica: Replica, pairs: Sequence[AnswerPair], against: Mapping[str, str], bounds: SanityBounds
 ) -> SanityResult:
-    """Whether a version's answers are sane. `against`: engine names by what they are, from which the distance is asked
-    where that is bounded.
+    """Check a version's answers. `against`: models by name → engine name, from which the KL is measured if it is
+    bounded.
 
     Raises EngineUnreachable.
     """
-    asked = against if math.isfinite(bounds.kl_max) else {}
-    kl = {name: await _distance(replica, pairs, engine_name) for name, engine_name in asked.items()}
+    models = against if math.isfinite(bounds.kl_max) else {}
+    kl = {name: await _distance(replica, pairs, engine_name) for name, engine_name in models.items()}
     known = {name: value for name, value in kl.items() if value is not None}
     return judge_answers([_answer(p.candidate) for p in pairs], [_answer(p.live) for p in pairs], known, bounds)
 
@@ -250,15 +248,15 @@ def _answer(answered: EngineAnswer | None) -> SampledAnswer:
 
 
 async def _distance(replica: Replica, pairs: Sequence[AnswerPair], name: str) -> float | None:
-    """KL of the candidate's answers from the model `name`; None where the engine told none."""
+    """KL of the candidate's answers from the model `name`; None if the engine gave no logprobs."""
     own, others = [], []
-    for said in [p.candidate for p in pairs if p.candidate is not None and p.candidate.token_ids][:DISTANCES]:
+    for answer in [p.candidate for p in pairs if p.candidate is not None and p.candidate.token_ids][:DISTANCES]:
         try:
-            known = await replica.logprobs_of(name, [*said.prompt_ids, *said.token_ids])
+            known = await replica.logprobs_of(name, [*answer.prompt_ids, *answer.token_ids])
         except EngineUnreachable:
             raise
-        except EngineError:  # longer than the engine takes once a token is to follow, say: the others tell
+        except EngineError:  # for example too long for the engine with one more token: the others suffice
             continue
-        own.append(said.logprobs)
-        others.append(known[len(said.prompt_ids) - 1 :])
+        own.append(answer.logprobs)
+        others.append(known[len(answer.prompt_ids) - 1 :])
     return mean_kl(own, others) if own else None

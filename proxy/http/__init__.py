@@ -1,1 +1,4 @@
-"""HTTP in small pieces: raw ASGI, server-sent events, keep-alive comments. Knows nothing of Hone."""
+"""HTTP building blocks: raw ASGI, server-sent events with keep-alive comments, and shutdown of running calls.
+
+Refuses: knowledge of what is served. Others import `asgi`, `sse` and `shutdown`.
+"""

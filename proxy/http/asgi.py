@@ -1,6 +1,6 @@
-"""Raw ASGI in small pieces: reading a body, answering, noticing that the client hung up.
+"""Raw ASGI helpers: read a body, send an answer, notice that the client hung up.
 
-Owns: the ASGI messages. Refuses: knowing what is served.
+Refuses: knowledge of what is served.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ EVENT_STREAM = b"text/event-stream; charset=utf-8"
 
 
 async def read_body(headers: dict[bytes, bytes], receive: Receive, limit_bytes: int) -> bytes:
-    """The whole request body. Raises TooLarge, and ClientGone where the client left while sending."""
+    """Return the whole request body.
+
+    Raises BadRequest for an invalid content-length, TooLarge, and ClientDisconnected where the client hung up while
+    sending.
+    """
     declared = headers.get(b"content-length", b"0")
     if not declared.isdigit():
         raise BadRequest("the header content-length is not a number")
@@ -43,7 +47,7 @@ async def read_body(headers: dict[bytes, bytes], receive: Receive, limit_bytes: 
         if size > limit_bytes:
             raise _too_large(size, limit_bytes)
     if message["type"] == "http.disconnect":
-        raise ClientDisconnected("the client hung up while it sent its request")
+        raise ClientDisconnected("the client hung up while sending its request")
     return b"".join(parts)
 
 
@@ -55,7 +59,7 @@ def _bounded(body: bytes, limit_bytes: int) -> bytes:
 
 def _too_large(size: int, limit_bytes: int) -> TooLarge:
     return TooLarge(
-        f"the body has {size} bytes or more, at most {limit_bytes} are read: shorten the conversation, or raise "
+        f"the body has {size} bytes or more; the limit is {limit_bytes}: shorten the conversation, or raise "
         "`max_body_bytes` in the [proxy] section of hone.toml."
     )
 
@@ -63,23 +67,23 @@ def _too_large(size: int, limit_bytes: int) -> TooLarge:
 async def respond(
     send: Send, status: int, body: bytes, content_type: bytes = JSON, headers: Iterable[tuple[bytes, bytes]] = ()
 ) -> None:
-    """Send a whole answer."""
+    """Send a complete answer."""
     raw = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *headers]
     await send({"type": "http.response.start", "status": status, "headers": raw})
     await send({"type": "http.response.body", "body": body})
 
 
 async def begin_stream(send: Send, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
-    """Send the head of an event stream."""
+    """Send status 200 and the headers of an event stream."""
     raw = [(b"content-type", EVENT_STREAM), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"), *headers]
     await send({"type": "http.response.start", "status": 200, "headers": raw})
 
 
 class DisconnectWatch:
-    """`async with Connected(receive, stop):` cancels the block when the client hangs up; ClientGone is raised after it.
+    """Cancel a block when the client hangs up: `async with DisconnectWatch(receive, stop):`.
 
-    So it does with Stopping when this process has no more time. The cancellation is taken back, so that what follows
-    the block (recording what was sampled) runs undisturbed.
+    Raises ClientDisconnected after the block, or ShuttingDown where this process stops. The cancellation is taken back,
+    so that the code after the block, which records the sampled tokens, runs undisturbed.
     """
 
     def __init__(self, receive: Receive, stop: Shutdown) -> None:
@@ -97,10 +101,14 @@ class DisconnectWatch:
     async def _until_gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self._end(ClientDisconnected("the client hung up before its answer was whole"))
+        self._end(ClientDisconnected("the client hung up before its answer was complete"))
 
     def _cut(self) -> None:
-        self._end(ShuttingDown("this proxy is stopping, and the call was cut before its answer was whole: ask again."))
+        self._end(
+            ShuttingDown(
+                "this proxy is stopping and ended the call before its answer was complete: send the request again."
+            )
+        )
 
     def _end(self, why: ClientDisconnected | ShuttingDown) -> None:
         if self._why is None:
@@ -114,12 +122,12 @@ class DisconnectWatch:
         self._stop.forget(self._cut)
         if self._why is None:
             return
-        # Ours, unless somebody else asked for it too (the server stops): then it stays cancelled.
+        # If something else cancelled the task too (the server stops), it stays cancelled.
         if self._task.uncancel() == 0 and (kind is None or issubclass(kind, asyncio.CancelledError)):
             raise self._why from None
 
 
 async def discard_body(receive: Receive) -> None:
-    """Read a request body to its end and drop it, so that the connection can be used again."""
+    """Read a request body to its end and drop it, so that the connection can be reused."""
     while (await receive()).get("more_body"):
         pass

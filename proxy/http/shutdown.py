@@ -1,8 +1,8 @@
-"""The end of this process as running calls hear of it.
+"""Shutdown of this process, as running calls see it.
 
-Owns: which calls wait for somebody else right now, telling all of them at once that there is no more time, and which
-requests have no end of their own. Refuses: deciding when (`proxy.supervision.draining`), and what a call then tells its
-client (`proxy.serving.calls`).
+Owns: which calls wait on another party now, ending all of them at once, and which requests have no end of their own.
+Refuses: when to shut down (`proxy.supervision.draining`), and what a call then sends to its client
+(`proxy.serving.calls`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ REQUEST: Final = "hone.request"  # the scope's key of its `RunningRequest`
 
 
 class ShuttingDown(Unavailable):
-    """This process ends. Whoever asks again finds the next one."""
+    """This process is stopping. A retry reaches its successor."""
 
     code = "stopping"
     retry_after_s = 5
@@ -25,36 +25,36 @@ class ShuttingDown(Unavailable):
 
 @dataclass(eq=False, slots=True)
 class RunningRequest:
-    """A request that runs."""
+    """A request that is being served."""
 
-    listens: bool = False  # its answer is news of whatever happens: a stop ends it as soon as no other runs
+    listens: bool = False  # its answer is a stream of notifications: a stop ends it as soon as no other request runs
 
 
 def mark_endless(scope: Mapping[str, Any]) -> None:
-    """Say of a request that its answer has no end of its own."""
+    """Mark a request with an answer that does not end by itself."""
     if (request := scope.get(REQUEST)) is not None:
         request.listens = True
 
 
 class Shutdown:
-    """What running calls are cut by. One a process."""
+    """Ends the waiting calls of this process. One per process."""
 
     def __init__(self) -> None:
         self.over = False
         self._waiting: set[Callable[[], None]] = set()
 
     def wait_with(self, cut: Callable[[], None]) -> None:
-        """Call `cut` when there is no more time; at once where that is so already."""
+        """Register `cut`, which is called at shutdown; at once if the shutdown has begun."""
         self._waiting.add(cut)
         if self.over:
             cut()
 
     def forget(self, cut: Callable[[], None]) -> None:
-        """It waits no more."""
+        """Unregister `cut`."""
         self._waiting.discard(cut)
 
     def cut(self) -> None:
-        """There is no more time: every waiting call ends now."""
+        """End every waiting call now."""
         self.over = True
         for cut in list(self._waiting):
             cut()

@@ -1,11 +1,7 @@
-"""Server-sent events: bytes in whatever pieces they come, whole events out; and events as bytes.
+"""Server-sent events: parse a byte stream into events, encode events, and keep a silent stream alive.
 
-Owns: the framing (HTML Living Standard, 9.2.6), for streams whose events are told apart by their data. Refuses: what
-the data means. Event names are not kept: every API we speak repeats them inside the data.
-
-Comments on a silent event stream, so that nothing between engine and agent takes it for dead.
-
-Owns: one timer a stream. Refuses: what is streamed.
+Owns: the framing (HTML Living Standard, 9.2.6) and one keep-alive timer per stream. Refuses: what the data means. Event
+names are not kept: every API that Hone speaks repeats them inside the data.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ from types import TracebackType
 from proxy.errors import EngineFailed
 from proxy.http.asgi import Send
 
-# Twice what a request may have by default (`proxy.max_body_bytes`): the largest event that an engine has reason to send
+# Twice the default limit of a request (`proxy.max_body_bytes`): the largest event that an engine has reason to send
 # is a stream's first, which repeats the prompt as token ids.
 MAX_EVENT_BYTES = 64 * 1024 * 1024
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -25,20 +21,24 @@ _MARK = b"\xef\xbb\xbf"
 
 
 class Parser:
-    """Give it the bytes as they come; it gives back the data of each event that became whole.
+    """Turns chunks of bytes into the data of complete events.
 
-    What came is looked at once: an event costs its bytes, in however many pieces it comes.
+    Each byte is scanned once: the cost of an event is its length, however many chunks it arrives in.
     """
 
     __slots__ = ("_began", "_held", "_rest")
 
     def __init__(self) -> None:
         self._began = False
-        self._rest = bytearray()  # of an event that is not whole
-        self._held = b""  # what ended the last chunk and may be half of a line break, an event's end or the mark
+        self._rest = bytearray()  # of an incomplete event
+        self._held = (
+            b""  # the end of the last chunk: perhaps half of a line break, of an event's end or of the byte order mark
+        )
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The data of the events that `chunk` completes. Raises EngineBroke for an event beyond MAX_EVENT_BYTES."""
+        """Return the data of the events that `chunk` completes. Raises EngineFailed for an event beyond
+        MAX_EVENT_BYTES.
+        """
         if self._held:
             chunk, self._held = self._held + chunk, b""
         if not self._began:
@@ -55,14 +55,14 @@ class Parser:
         for block in whole:
             if len(block) > MAX_EVENT_BYTES:
                 raise _too_large()
-            # the usual event is one line; any other is taken apart
+            # fast path: the usual event is one line
             data = block[6:] if block.startswith(b"data: ") and b"\n" not in block else _data(block)
             if data is not None:
                 events.append(data)
         return events
 
     def _keep(self, rest: bytes) -> None:
-        """The begin of an event, or more of it. A line break at its end may be half of the event's end."""
+        """Keep the beginning of an event, or more of it. A line break at its end may be half of the event's end."""
         if rest.endswith(b"\n"):
             rest, self._held = rest[:-1], b"\n" + self._held
         self._rest += rest
@@ -70,7 +70,7 @@ class Parser:
             raise _too_large()
 
     def _without_mark(self, chunk: bytes) -> bytes:
-        """A byte order mark at the start of the stream is not part of it."""
+        """Drop a byte order mark at the start of the stream."""
         if len(chunk) < len(_MARK) and _MARK.startswith(chunk):  # it may still become one
             self._held = chunk
             return b""
@@ -78,14 +78,14 @@ class Parser:
         return chunk.removeprefix(_MARK)
 
     def _normalised(self, chunk: bytes) -> bytes:
-        """CR LF and CR as LF. A CR at the very end waits for what follows."""
+        """Replace CR LF and CR by LF. A CR at the very end waits for the next chunk."""
         if chunk.endswith(b"\r"):
             chunk, self._held = chunk[:-1], b"\r"
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
 def _data(block: bytes) -> bytes | None:
-    """The data lines of an event, joined; None where it has none (a comment, an id, a lone name)."""
+    """The data lines of an event, joined; None if it has none (a comment, an id, a name only)."""
     lines = []
     for line in block.split(b"\n"):
         if line.startswith(b"data:"):
@@ -101,7 +101,7 @@ def _too_large() -> EngineFailed:
 
 
 def encode_event(data: bytes) -> bytes:
-    """One event with one line of data."""
+    """Return one event with one line of data."""
     return b"data: " + data + b"\n\n"
 
 
@@ -109,7 +109,11 @@ EVERY_S = 15.0
 
 
 class KeepAliveStream:
-    """`with Pulse(send) as pulse: await pulse.send(events)`: a comment follows every `every_s` without one."""
+    """Sends events, and a comment after every `every_s` seconds of silence.
+
+    `with KeepAliveStream(send) as stream: await stream.send(events)`. The comments keep intermediaries from closing a
+    stream while the engine is still computing.
+    """
 
     __slots__ = ("_beating", "_busy", "_every_s", "_loop", "_send", "_sent_at", "_timer")
 
@@ -133,14 +137,14 @@ class KeepAliveStream:
             self._beating.cancel()
 
     async def send(self, events: bytes) -> None:
-        """Send events; a slow reader makes this wait, and the engine with it."""
+        """Send events. A slow reader makes this wait, and with it the engine."""
         self._busy = True
         await self._send({"type": "http.response.body", "body": events, "more_body": True})
         self._busy = False
         self._sent_at = self._loop.time()
 
     def _look(self) -> None:
-        """Come again when the silence could be long enough; say something where it is."""
+        """Send a comment if the stream was silent long enough, and set the timer for the next check."""
         left_s = self._sent_at + self._every_s - self._loop.time()
         if left_s <= 0.001:
             if not self._busy:

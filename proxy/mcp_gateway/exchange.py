@@ -1,26 +1,17 @@
-"""Who a caller is to a server that remembers something: whose state is whose.
+"""A caller and its request: its identity, the way back to it, and results in the form of its era.
 
-Owns: telling callers apart. Refuses: admission (`proxy.admission`), and which run a call belongs to, which is found out
-with more evidence and may change (`proxy.mcp_gateway.tool_calls`).
+Owns: identifying callers for servers that keep state; questions of a server to the caller (elicitation, sampling,
+roots), progress and log messages; what is added to and removed from a result, and refusing results that the caller
+could not read. Refuses: admission (`proxy.admission`), attribution of calls (`proxy.mcp_gateway.tool_calls`), and
+servers.
 
-A caller of the handshake era has a session: that is it. The current era has none, and a connection means nothing in it:
-clients open several at once, and close them between two requests. What lasts there is the run that the caller stated
-(its address, in path, key or header), for a run is what must not meet another's browser or shell. A caller that stated
-none is its key. Those without either cannot be told apart, and share.
+Identity: a caller of the handshake era is its session. The current era has no sessions, and clients open and close
+several connections at will, so a caller is the trajectory that it stated (in path, key or header), because the browser
+or shell of one trajectory must never serve another; without a stated trajectory it is its key. Callers without either
+cannot be distinguished, and share.
 
-One request of a caller while it runs: what the caller can do, and the way back to it.
-
-Owns: questions of a server to the caller (elicitation, sampling, roots), progress and log messages, in the way of the
-caller's era. Refuses: upstreams.
-
-In the handshake era a server asks by a request of its own, on the stream of the call that it works on. Since 2026-07-28
-it ends the call with what it needs to know, and the caller comes again with the answers
-(`proxy.mcp_gateway.pending_requests`).
-
-A server's result as the caller's era wants it.
-
-Owns: what is added and taken away on the way back, the words for what is not there, and refusing what a caller could
-not read. Refuses: asking for it.
+Questions: in the handshake era a server sends a request of its own on the stream of the call. Since 2026-07-28 it ends
+the call with its questions, and the caller retries with the answers (`proxy.mcp_gateway.pending_requests`).
 """
 
 from __future__ import annotations
@@ -46,7 +37,7 @@ from proxy.admission.auth import Caller
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryAddress:
-    """A run's address."""
+    """The address of a trajectory."""
 
     group: str
     trajectory: str
@@ -54,7 +45,7 @@ class TrajectoryAddress:
 
 @dataclass(frozen=True, slots=True)
 class CallerIdentity:
-    """A caller. At most one of these is not None."""
+    """A caller. At most one field is not None."""
 
     session: str | None = None  # of the handshake era
     run: TrajectoryAddress | None = None
@@ -62,7 +53,7 @@ class CallerIdentity:
 
 
 def identify_caller(ctx: ServerRequestContext[Any, Any]) -> CallerIdentity:
-    """The caller of a request."""
+    """Return the identity of a request's caller."""
     if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         return CallerIdentity(session=session_connection(ctx).session_id)
     scope = ctx.request.scope if ctx.request is not None else {}
@@ -74,7 +65,7 @@ def identify_caller(ctx: ServerRequestContext[Any, Any]) -> CallerIdentity:
 
 
 def session_connection(ctx: ServerRequestContext[Any, Any]) -> Connection:
-    """What lives as long as a session of the handshake era."""
+    """Return the SDK's object that lives as long as a session of the handshake era."""
     connection: Connection = ctx.session._connection  # the SDK has no public name for it
     return connection
 
@@ -89,7 +80,7 @@ NEEDS: Final[Mapping[str, str]] = {
 }
 LEVELS: Final[tuple[str, ...]] = get_args(types.LoggingLevel)  # by severity
 
-# The request that a task works for: messages of a server arrive in the context of the request that they belong to.
+# The request that a task works for: a server's messages arrive in the context of their request.
 CURRENT: ContextVar[CallerRequest | None] = ContextVar("hone_mcp_exchange", default=None)
 
 
@@ -98,7 +89,7 @@ class _Answer(BaseModel):
 
 
 class CallerRequest:
-    """A caller's request."""
+    """A caller's request while it runs."""
 
     def __init__(self, ctx: Context, log_level: str | None = None) -> None:
         self.ctx = ctx
@@ -109,34 +100,34 @@ class CallerRequest:
             log_level if not self.modern else _known_level((ctx.meta or {}).get(types.LOG_LEVEL_META_KEY))
         )
         self.over = False
-        self.questions: dict[str, _Question] = {}  # of a caller that is to come again
-        self.asked = asyncio.Event()
+        self.questions: dict[str, _Question] = {}  # for a caller that will retry with answers
+        self.question_event = asyncio.Event()
 
     @property
     def log_level(self) -> str | None:
-        """The least level of log messages that the caller wants; None: none."""
+        """The lowest level of log messages that the caller wants; None: none."""
         if self.stated_level is None and not self.modern:
-            return LEVELS[0]  # as servers of that era do it: everything, until the caller says less
+            return LEVELS[0]  # as servers of that era do: all messages until the caller sets a level
         return self.stated_level
 
     def standing(self) -> CallerRequest:
-        """The way to the same caller when this request is over. Of the handshake era."""
+        """Return a way to the same caller that outlives this request. Handshake era only."""
         way = CallerRequest(self.ctx, self.stated_level)
         way.over = True
         return way
 
     def back_channel(self) -> dict[str, Any]:
-        """The capabilities by which a server may ask this caller something."""
+        """Return the capabilities that a server may use to question this caller."""
         return {name: self.capabilities[name] for name in NEEDS.values() if name in self.capabilities}
 
     async def ask(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Put a server's question to the caller, and wait for its answer. Raises MCPError."""
+        """Send a server's question to the caller, and return its answer. Raises MCPError."""
         if NEEDS.get(method) not in self.capabilities:
-            raise MCPError(types.METHOD_NOT_FOUND, f"the caller did not say that it can answer {method}")
+            raise MCPError(types.METHOD_NOT_FOUND, f"the caller has not declared that it can answer {method}")
         if self.modern:
             question = _Question(method, params)
             self.questions[f"q{len(self.questions) + 1}"] = question
-            self.asked.set()
+            self.question_event.set()
             return await question.answer
         try:
             request = methods.parse_server_request(method, LATEST_HANDSHAKE_VERSION, params)
@@ -147,16 +138,18 @@ class CallerRequest:
         return answer.model_dump(mode="json", by_alias=True)
 
     async def let_go(self) -> None:
-        """The server closed its stream and works on: the caller's is closed too, if it will come back for the rest."""
+        """Close the caller's stream, if the caller will return for the rest: the server closed its own and continues to
+        work.
+        """
         if self.ctx.close_sse_stream is not None:
             await self.ctx.close_sse_stream()
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Tell the caller how far its request is, if it asked."""
+        """Send the progress of its request to the caller, if it asked for it."""
         await self.ctx.session.report_progress(progress, total, message)
 
     async def log(self, params: Mapping[str, Any]) -> None:
-        """Pass a log message on, if the caller wants its level."""
+        """Relay a log message, if the caller wants its level."""
         level = params.get("level")
         if self.log_level is None or level not in LEVELS or LEVELS.index(level) < LEVELS.index(self.log_level):
             return
@@ -165,12 +158,12 @@ class CallerRequest:
 
     @property
     def _stream(self) -> types.RequestId | None:
-        """The request whose stream a message goes on; None: that of the session."""
+        """Return the request that a message's stream belongs to; None: the session's stream."""
         return None if self.over else self.ctx.request_id
 
 
 class _Question:
-    """A question of a server, for a caller that answers by coming again."""
+    """A server's question for a caller that answers by a retry."""
 
     def __init__(self, method: str, params: Mapping[str, Any] | None) -> None:
         self.method = method
@@ -205,51 +198,51 @@ _CACHED: Final = frozenset(
 
 
 def is_modern(ctx: Context) -> bool:
-    """Whether the caller lives in the current era: since 2026-07-28, without sessions."""
+    """Whether the caller uses the current era: since 2026-07-28, without sessions."""
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
 def resource_not_found(uri: str, *, modern: bool) -> MCPError:
-    """What a caller of either era is told of a resource that nobody has."""
+    """Return the error of either era for an unknown resource."""
     code = types.INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
     return MCPError(code, f"Resource not found: {uri[:200]}", {"uri": uri})
 
 
-def says_not_found(error: MCPError) -> bool:
-    """Whether a server's refusal, of either era, is that it has no such resource."""
+def is_not_found(error: MCPError) -> bool:
+    """Whether a server's refusal, of either era, means that it has no such resource."""
     data = error.error.data
     return error.error.code == RESOURCE_NOT_FOUND or (isinstance(data, Mapping) and "uri" in data)
 
 
 def strip_server_name(result: dict[str, Any]) -> dict[str, Any]:
-    """A server's result without its name: the caller's server is Hone."""
+    """Return a server's result without its name: for the caller, the server is Hone."""
     meta = result.get("_meta")
     if not isinstance(meta, Mapping) or types.SERVER_INFO_META_KEY not in meta:
         return result
-    kept = {k: v for k, v in meta.items() if k != types.SERVER_INFO_META_KEY}
-    return {**{k: v for k, v in result.items() if k != "_meta"}, **({"_meta": kept} if kept else {})}
+    other_fields = {k: v for k, v in meta.items() if k != types.SERVER_INFO_META_KEY}
+    return {**{k: v for k, v in result.items() if k != "_meta"}, **({"_meta": other_fields} if other_fields else {})}
 
 
 def shape_for_era(ctx: Context, result: dict[str, Any]) -> dict[str, Any]:
-    """What the caller's era requires of every result, where the server's did not know it."""
+    """Return the result with the fields that the caller's era requires, if the server's era has none."""
     if not is_modern(ctx):
         return result
-    kept = {"ttlMs": 0, "cacheScope": "private"} if ctx.method in _CACHED else {}
+    other_fields = {"ttlMs": 0, "cacheScope": "private"} if ctx.method in _CACHED else {}
     if result.get("resultType") == "input_required":
         return result
-    return {"resultType": "complete", **kept, **result}
+    return {"resultType": "complete", **other_fields, **result}
 
 
 def check_result(ctx: Context, server: str, result: dict[str, Any]) -> dict[str, Any]:
-    """The result, unless its caller could not read it. Raises MCPError."""
+    """Return the result, unless its caller could not read it. Raises MCPError."""
     try:
         methods.validate_server_result(ctx.method, ctx.protocol_version, result)
-        # the SDK takes any complete result of today's era for one that asks for nothing
+        # the SDK accepts any complete result of the current era, even without a body
         body = result[_BODIES[ctx.method]] if result.get("resultType") == "complete" and ctx.method in _BODIES else []
         if not isinstance(body, Sequence):
             raise KeyError(ctx.method)
     except (ValidationError, KeyError) as e:
         raise MCPError(
-            types.INTERNAL_ERROR, f"the MCP server {server!r} answered {ctx.method} with what is no result of it"
+            types.INTERNAL_ERROR, f"the MCP server {server!r} answered {ctx.method} with an invalid result"
         ) from e
     return result

@@ -1,6 +1,6 @@
 """The SDK's server that callers of both eras talk to.
 
-Owns: what a caller is told of the gateway when it comes. Refuses: answering (`proxy.mcp_gateway.gateway`).
+Owns: what the gateway declares to a new caller. Refuses: answering (`proxy.mcp_gateway.gateway`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from proxy.mcp_gateway.pool import Pool
 from proxy.mcp_gateway.servers.handshake import SUBSCRIBE, Ability
 from proxy.mcp_gateway.servers.transport import CLIENT_INFO
 
-# A dict is a result too, and stays as it is; the SDK's own models would drop what they do not know.
+# A dict is a valid result, and stays unchanged; the SDK's models would drop unknown fields.
 Answer = Callable[[Context, Any], Awaitable[dict[str, Any]]]
 
 _PARAMS: Final[Mapping[str, type[BaseModel]]] = {
@@ -38,9 +38,9 @@ _PARAMS: Final[Mapping[str, type[BaseModel]]] = {
 
 
 class SdkServer(Server[Any]):
-    """The SDK's server, with everything that a server behind it may have; offered is what they have now.
+    """The SDK's server, prepared for every method; it declares only what the servers offer now.
 
-    `answers`: by method.
+    `answers`: handlers by method.
     """
 
     def __init__(self, answers: Mapping[str, Answer], pool: Pool) -> None:
@@ -54,13 +54,13 @@ class SdkServer(Server[Any]):
         self.add_notification_handler("notifications/roots/list_changed", types.NotificationParams, self._moved)
 
     async def _known(self, ctx: Context, params: Any) -> None:
-        self._pool.news.session(ctx)  # it hears of changes from now on
+        self._pool.news.session(ctx)  # it receives notifications from now on
 
     async def _moved(self, ctx: Context, params: Any) -> None:
         await self._pool.roots_changed(identify_caller(ctx))
 
     async def _discover(self, ctx: Context, params: Any) -> types.DiscoverResult:
-        """What a caller of the current era is told."""
+        """Answer a new caller of the current era."""
         return types.DiscoverResult(
             supported_versions=list(MODERN_PROTOCOL_VERSIONS),
             capabilities=offered_capabilities(self._pool.abilities(modern=True)),
@@ -68,19 +68,19 @@ class SdkServer(Server[Any]):
         )
 
     def create_initialization_options(self, *args: Any, **kwargs: Any) -> InitializationOptions:
-        """What a caller of the handshake era is told."""
+        """Return the answer for a new caller of the handshake era."""
         options = super().create_initialization_options()
-        told = {
+        update = {
             "capabilities": offered_capabilities(self._pool.abilities(modern=False)),
             "instructions": self._pool.instructions,
         }
-        return options.model_copy(update=told)
+        return options.model_copy(update=update)
 
 
 def offered_capabilities(abilities: Collection[Ability | None]) -> types.ServerCapabilities:
-    """What servers can together. None: what one can is not known, so that anything may be hoped for.
+    """Return the capabilities of all servers together. None: a server's are unknown yet, so any are possible.
 
-    That lists change is told of all of them: they do when a server comes or goes.
+    Changes of lists are always declared: lists change when a server comes or goes.
     """
 
     def some(name: str) -> bool:

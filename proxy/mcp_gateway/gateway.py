@@ -1,7 +1,7 @@
-"""The gateway as callers see it: an MCP server of both eras at `/mcp`, made of the servers behind it.
+"""The gateway as callers see it: an MCP server of both eras at `/mcp`, composed of several servers.
 
-Owns: the methods of the protocol, and which server each goes to. Results are passed on as they are; what belongs to
-one connection alone (who the server is, the state of a session) is not. Refuses: connections
+Owns: the methods of the protocol, and which server each request goes to. Results are passed on unchanged, except for
+what belongs to one connection (the server's name, the state of a session). Refuses: connections
 (`proxy.mcp_gateway.servers.link`), and recording (`proxy.mcp_gateway.tool_calls`).
 """
 
@@ -32,8 +32,8 @@ from proxy.mcp_gateway.exchange import (
     check_result,
     identify_caller,
     is_modern,
+    is_not_found,
     resource_not_found,
-    says_not_found,
     shape_for_era,
     strip_server_name,
 )
@@ -49,7 +49,7 @@ from proxy.mcp_gateway.write_protection import WriteProtection, is_read_only, un
 from proxy.metrics import Metrics
 from proxy.settings.mcp import McpServerSettings
 
-RETRY_MS: Final = 1000  # how long a caller is to wait before it comes back to a stream that broke; as the SDKs do
+RETRY_MS: Final = 1000  # how long a caller waits before it resumes a broken stream; as in the SDKs
 _NOT_FOUND: Final = frozenset({RESOURCE_NOT_FOUND, types.INVALID_PARAMS})
 _LISTED: Final[Mapping[str, tuple[str, str]]] = {  # method → kind of list, field of the result
     "tools/list": ("tools", "tools"),
@@ -107,7 +107,7 @@ class Gateway:
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request. Who the caller is, and whether it may, the gate has found out."""
+        """Serve one HTTP request, which admission has checked."""
         caller: Caller = scope["hone.caller"]
         if caller.key is not None:  # a session belongs to the key that opened it
             scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=caller.key, scopes=[]))
@@ -120,11 +120,11 @@ class Gateway:
     # --- lists
 
     async def list(self, ctx: Context, params: Any) -> dict[str, Any]:
-        """One of the four lists."""
+        """Answer one of the four lists."""
         kind, field = _LISTED[ctx.method]
         items, hints = await self.pool.merged(kind, identify_caller(ctx))
         if kind == "tools" and (offered := await self._writes.offered(ctx, items)) is not items:
-            items, hints = list(offered), hints | {"cacheScope": "private"}  # others are offered more
+            items, hints = list(offered), hints | {"cacheScope": "private"}  # other callers are offered more
         try:
             page, following = names.list_page(items, (ctx.params or {}).get("cursor"))
         except ValueError as e:
@@ -132,32 +132,32 @@ class Gateway:
         result = {field: list(page)} | ({"nextCursor": following} if following is not None else {})
         return shape_for_era(ctx, result | hints)
 
-    # --- what goes to one server
+    # --- requests to one server
 
     async def call_tool(self, ctx: Context, params: Any) -> dict[str, Any]:
-        """`tools/call`, recorded."""
+        """Answer `tools/call`, and record it."""
         sent = ctx.params or {}
         name, arguments = str(sent.get("name")), sent.get("arguments") or {}
-        found = self.pool.tool(name, identify_caller(ctx))
-        if found is None:
+        target = self.pool.tool(name, identify_caller(ctx))
+        if target is None:
             called = RunningToolCall(None, name, name, arguments, None)
             return await self._calling.call(ctx, called, partial(self._unknown_tool, name), _nothing_refused)
-        upstream, own, known = found
+        upstream, own, known = target
         called = RunningToolCall(upstream.name, name, own, arguments, _mapping(known.get("annotations")))
         forward = partial(self._forward, ctx, upstream, {**sent, "name": own}, schema=self.pool.schema(name))
         refused = partial(self._refused, ctx, called, upstream)
         return shape_for_era(ctx, await self._calling.call(ctx, called, forward, refused))
 
     async def _refused(self, ctx: Context, called: RunningToolCall, upstream: Upstream) -> str | None:
-        """Why a tool must not be called for an attempt of a campaign, if so."""
+        """Return why an attempt of a campaign may not call a tool; None if it may."""
         if is_read_only({"annotations": called.annotations}):
             return None
         campaign = await self._writes.barred(ctx, called.joined.trajectory_id)
         if campaign is None:
             return None
-        if called.annotations is None:  # it may be that its server has not told yet
+        if called.annotations is None:  # its server may not have listed it yet
             listed = (await upstream.listing("tools", identify_caller(ctx))).items.get(called.tool)
-            if listed is None:  # a name that a model made up, most often: it was never there to be left out
+            if listed is None:  # mostly a name that a model invented: no such tool was withheld
                 return unlisted_refusal(called.name)
             if is_read_only(listed):
                 return None
@@ -168,28 +168,28 @@ class Gateway:
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name[:200]}")
 
     async def get_prompt(self, ctx: Context, params: Any) -> dict[str, Any]:
-        """`prompts/get`."""
+        """Answer `prompts/get`."""
         sent = ctx.params or {}
         upstream, own = self._prompt(str(sent.get("name")))
-        return await self._told(self._forward(ctx, upstream, {**sent, "name": own}))
+        return await self._raise_as_mcp(self._forward(ctx, upstream, {**sent, "name": own}))
 
     async def read_resource(self, ctx: Context, params: Any) -> dict[str, Any]:
-        """`resources/read`: of the server that has it; where nobody says so, of the first that knows it."""
+        """Answer `resources/read` from the server that lists the resource; else from the first that knows it."""
         sent = ctx.params or {}
         uri = str(sent.get("uri"))
         refusal: MCPError = resource_not_found(uri, modern=is_modern(ctx))
         for upstream, own in await self.pool.of_uri(uri, identify_caller(ctx)):
             try:
-                return await self._told(self._forward(ctx, upstream, {**sent, "uri": own}))
+                return await self._raise_as_mcp(self._forward(ctx, upstream, {**sent, "uri": own}))
             except MCPError as e:
                 if e.error.code not in _NOT_FOUND:
                     raise
-                # each era has a code of its own for it
-                refusal = resource_not_found(uri, modern=is_modern(ctx)) if says_not_found(e) else e
+                # each era has its own code for it
+                refusal = resource_not_found(uri, modern=is_modern(ctx)) if is_not_found(e) else e
         raise refusal
 
     async def complete(self, ctx: Context, params: Any) -> dict[str, Any]:
-        """`completion/complete`."""
+        """Answer `completion/complete`."""
         sent = ctx.params or {}
         ref = dict(sent.get("ref") or {})
         if ref.get("type") == "ref/prompt":
@@ -202,16 +202,16 @@ class Gateway:
             upstream, ref["uri"] = candidates[0]
         ability = upstream.ability(modern=is_modern(ctx))
         if ability is not None and "completions" not in ability:
-            return shape_for_era(ctx, {"completion": {"values": []}})  # it is another server that can
-        return await self._told(self._forward(ctx, upstream, {**sent, "ref": ref}))
+            return shape_for_era(ctx, {"completion": {"values": []}})  # only another server can
+        return await self._raise_as_mcp(self._forward(ctx, upstream, {**sent, "ref": ref}))
 
     def _prompt(self, name: str) -> tuple[Upstream, str]:
-        found = self.pool.tool(name)
-        if found is None:
+        target = self.pool.tool(name)
+        if target is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {name[:200]}")
-        return found[0], found[1]
+        return target[0], target[1]
 
-    async def _told(self, answer: Awaitable[T]) -> T:
+    async def _raise_as_mcp(self, answer: Awaitable[T]) -> T:
         try:
             return await answer
         except UpstreamDown as e:
@@ -220,10 +220,10 @@ class Gateway:
     async def _forward(
         self, ctx: Context, upstream: Upstream, params: Params, *, schema: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """A request to its server, and what comes of it, whichever era each of the two lives in."""
+        """Send a request to its server, and return the result, whichever eras the two use."""
         level = None if is_modern(ctx) else self.pool.news.session(ctx).log_level
         exchange = CallerRequest(ctx, level)
-        async with upstream.lent(exchange) as link:
+        async with upstream.lend(exchange) as link:
             modern = (await link.ready()).modern
             send = partial(self._send, link, ctx.method, exchange, schema)
             if modern and not exchange.modern:
@@ -239,39 +239,39 @@ class Gateway:
     async def _send(
         link: Link, method: str, exchange: CallerRequest, schema: Mapping[str, Any] | None, params: Params
     ) -> dict[str, Any]:
-        with link.working(exchange):  # a request that is parked goes on when its caller's is over
+        with link.working(exchange):  # a pending request outlives its caller's request
             return await link.request(method, params, exchange, schema=schema)
 
     # --- changes and logs
 
     async def subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> dict[str, Any]:
-        """`resources/subscribe` of the handshake era."""
-        await self._told(self.pool.news.subscribe(ctx, str(params.uri)))
+        """Answer `resources/subscribe` of the handshake era."""
+        await self._raise_as_mcp(self.pool.news.subscribe(ctx, str(params.uri)))
         return {}
 
     async def unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> dict[str, Any]:
-        """`resources/unsubscribe` of the handshake era."""
-        await self._told(self.pool.news.unsubscribe(ctx, str(params.uri)))
+        """Answer `resources/unsubscribe` of the handshake era."""
+        await self._raise_as_mcp(self.pool.news.unsubscribe(ctx, str(params.uri)))
         return {}
 
     async def set_level(self, ctx: Context, params: types.SetLevelRequestParams) -> dict[str, Any]:
-        """`logging/setLevel` of the handshake era: for this session."""
+        """Answer `logging/setLevel` of the handshake era: for this session."""
         self.pool.news.session(ctx).log_level = params.level
         exchange = CallerRequest(ctx, params.level)
         for upstream in self.pool.upstreams.values():
-            await self._told(upstream.at_level(exchange))
+            await self._raise_as_mcp(upstream.at_level(exchange))
         return {}
 
 
 class _Manager(StreamableHTTPSessionManager):
-    """The SDK's, with a store of events for each session.
+    """The SDK's manager, with a separate store of events for each session.
 
-    The SDK would have one for all, in which a request's number is that of other sessions' requests too.
+    The SDK would use one store for all sessions, in which request numbers collide.
     """
 
     _replay: EventReplay | None = None
 
-    @property  # where the SDK has a plain attribute, which it reads when it opens a session
+    @property  # a plain attribute in the SDK, which it reads when it opens a session
     def event_store(self) -> EventStore:
         if self._replay is None:
             self._replay = EventReplay()
@@ -283,13 +283,13 @@ class _Manager(StreamableHTTPSessionManager):
 
 
 def is_endless(scope: Scope) -> bool:
-    """Whether a request is a stream of what happens, in either era."""
+    """Whether a request is a stream of notifications, in either era."""
     headers: Mapping[bytes, bytes] = scope["hone.headers"]
     return scope["method"] == "GET" or headers.get(b"mcp-method") == b"subscriptions/listen"
 
 
 def _asks_what_there_is(scope: Scope) -> bool:
-    """Whether it is the first request of a caller: it is told once what it may use."""
+    """Whether it is a caller's first request. The answer declares the capabilities."""
     headers: Mapping[bytes, bytes] = scope["hone.headers"]
     if headers.get(b"mcp-protocol-version", b"").decode("latin-1") in MODERN_PROTOCOL_VERSIONS:
         return headers.get(b"mcp-method") == b"server/discover"
@@ -297,7 +297,7 @@ def _asks_what_there_is(scope: Scope) -> bool:
 
 
 async def _nothing_refused() -> str | None:
-    """Of a tool that is nobody's."""
+    """For a tool that no server has."""
     return None
 
 

@@ -1,7 +1,7 @@
-"""What changed, for those who want to hear of it: lists and resources, in the way of each era.
+"""Notifications of changed lists and resources to the callers that want them, in the form of each era.
 
-Owns: the sessions of the handshake era, the streams of the current one, and which resource each of them wants to hear
-of. Refuses: deciding what changed, and where a resource is.
+Owns: the sessions of the handshake era, the streams of the current one, and the subscriptions of each. Refuses:
+deciding what changed, and where a resource is.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 EVERY_LIST: Final = (ToolsListChanged(), PromptsListChanged(), ResourcesListChanged())
 MOST_STREAMS: Final = 1024
 
-Place = tuple[Link, str]  # which connection tells of a resource, and its URI there
+Place = tuple[Link, str]  # the connection that notifies of a resource, and its URI there
 Where = Callable[
     [CallerRequest, str], Awaitable[Sequence[tuple[Upstream, str]]]
 ]  # the likeliest first; raises MCPError
@@ -44,11 +44,11 @@ Where = Callable[
 
 @dataclass(eq=False)
 class Subscriber:
-    """Somebody who is told of changes."""
+    """A receiver of notifications."""
 
     who: CallerIdentity
     tell: Callable[[ServerEvent], Awaitable[None]]
-    wanted: dict[str, Place] = field(default_factory=dict)  # by URI, as it is called here
+    resources: dict[str, Place] = field(default_factory=dict)  # by the callers' URI
 
 
 class CallerSession(Subscriber):
@@ -57,7 +57,7 @@ class CallerSession(Subscriber):
     def __init__(self, ctx: Context) -> None:
         super().__init__(identify_caller(ctx), self._send)
         self._session = ctx.session
-        self.log_level: str | None = None  # None: it has not said
+        self.log_level: str | None = None  # None: not set
 
     async def _send(self, event: ServerEvent) -> None:
         if isinstance(event, ToolsListChanged):
@@ -71,19 +71,19 @@ class CallerSession(Subscriber):
 
 
 class Notifications:
-    """Tells callers of changes. `left` hears when a session of the handshake era has ended."""
+    """Sends notifications to callers. `left` is called when a session of the handshake era has ended."""
 
     def __init__(self, where: Where, left: Callable[[CallerIdentity], None]) -> None:
         self._where = where
         self._left_to = left
         self._sessions: dict[Connection, CallerSession] = {}
         self._streams: dict[Subscriber, ListenHandler] = {}
-        self._wanted: defaultdict[Place, dict[Subscriber, str]] = defaultdict(dict)
+        self._subscriptions: defaultdict[Place, dict[Subscriber, str]] = defaultdict(dict)
         self._telling: set[asyncio.Task[None]] = set()
-        self._untold = RateLimitedLog(log)
+        self._undelivered = RateLimitedLog(log)
 
     def session(self, ctx: Context) -> CallerSession:
-        """What is known of the session of a request of the handshake era."""
+        """Return the state of the session of a request of the handshake era."""
         connection = session_connection(ctx)
         known = self._sessions.get(connection)
         if known is None:
@@ -94,81 +94,86 @@ class Notifications:
     def tell(
         self, event: ServerEvent, link: Link | None = None, concerns: Callable[[CallerIdentity], bool] | None = None
     ) -> None:
-        """Something changed: tell who wants to know.
+        """Send an event to the callers that it concerns.
 
-        `link`: whose resource it is. `concerns`: whose lists; without it, everybody's.
+        `link`: the connection of a changed resource. `concerns`: whether a caller's lists changed; None: all did.
         """
         if isinstance(event, ResourceUpdated):
-            wanted = self._wanted.get((link, event.uri), {}) if link is not None else {}
-            told = [hearer.tell(ResourceUpdated(uri)) for hearer, uri in wanted.items()]
+            uris = self._subscriptions.get((link, event.uri), {}) if link is not None else {}
+            sends = [subscriber.tell(ResourceUpdated(uri)) for subscriber, uri in uris.items()]
         else:
-            hearers = (*self._sessions.values(), *self._streams)
-            told = [hearer.tell(event) for hearer in hearers if concerns is None or concerns(hearer.who)]
-        for one in told:
+            subscribers = (*self._sessions.values(), *self._streams)
+            sends = [
+                subscriber.tell(event) for subscriber in subscribers if concerns is None or concerns(subscriber.who)
+            ]
+        for one in sends:
             self.soon(one)
 
     async def subscribe(self, ctx: Context, uri: str) -> None:
-        """A session wants to hear of a resource. Raises UpstreamDown, MCPError: it will not."""
-        await self._want(self.session(ctx), ctx, uri)
+        """Subscribe a session to a resource. Raises UpstreamDown, MCPError if that fails."""
+        await self._subscribe(self.session(ctx), ctx, uri)
 
     async def unsubscribe(self, ctx: Context, uri: str) -> None:
-        """A session has heard enough."""
-        await self._enough(self.session(ctx), uri)
+        """End a session's subscription."""
+        await self._unsubscribe(self.session(ctx), uri)
 
     async def listen(self, ctx: Context, params: types.SubscriptionsListenRequestParams) -> Any:
-        """The stream of changes of a caller of the current era: of all that can be heard of what it asks for.
+        """Serve the stream of notifications of a caller of the current era, for all requested notifications that can be
+        delivered.
 
-        Raises MCPError where that is nothing.
+        Raises MCPError if nothing can.
         """
         if len(self._streams) >= MOST_STREAMS:
-            raise MCPError(types.INTERNAL_ERROR, f"{MOST_STREAMS} callers listen already: try again later")
+            raise MCPError(
+                types.INTERNAL_ERROR, f"the limit of {MOST_STREAMS} listening callers is reached: retry later"
+            )
         bus = InMemorySubscriptionBus()
-        hearer = Subscriber(identify_caller(ctx), bus.publish)
-        asked = params.notifications
+        subscriber = Subscriber(identify_caller(ctx), bus.publish)
+        requested = params.notifications
         try:
-            refusals = [await self._refusal(hearer, ctx, uri) for uri in asked.resource_subscriptions or ()]
-            heard = asked.model_copy(update={"resource_subscriptions": list(hearer.wanted) or None})
-            if any(refusals) and not any(heard.model_dump(exclude_none=True).values()):
+            refusals = [await self._refusal(subscriber, ctx, uri) for uri in requested.resource_subscriptions or ()]
+            accepted = requested.model_copy(update={"resource_subscriptions": list(subscriber.resources) or None})
+            if any(refusals) and not any(accepted.model_dump(exclude_none=True).values()):
                 raise MCPError(types.INVALID_PARAMS, "; ".join(filter(None, refusals)))
-            self._streams[hearer] = handler = ListenHandler(bus)
-            return await handler(ctx, params.model_copy(update={"notifications": heard}))
+            self._streams[subscriber] = handler = ListenHandler(bus)
+            return await handler(ctx, params.model_copy(update={"notifications": accepted}))
         finally:
-            self._streams.pop(hearer, None)
-            self._left(hearer)
+            self._streams.pop(subscriber, None)
+            self._left(subscriber)
 
     def soon(self, work: Coroutine[Any, Any, None] | Awaitable[None]) -> None:
-        """Do something that nobody waits for."""
+        """Run something in the background."""
         task = asyncio.ensure_future(self._quietly(work))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
     async def close(self) -> None:
-        """End the streams, and tell nobody of anything any more."""
+        """End the streams, and stop all notifications."""
         for handler in self._streams.values():
             handler.close()
         for task in self._telling:
             task.cancel()
         await asyncio.gather(*self._telling, return_exceptions=True)
 
-    async def _refusal(self, hearer: Subscriber, ctx: Context, uri: str) -> str | None:
+    async def _refusal(self, subscriber: Subscriber, ctx: Context, uri: str) -> str | None:
         try:
-            await self._want(hearer, ctx, uri)
+            await self._subscribe(subscriber, ctx, uri)
         except (UpstreamDown, MCPError) as e:
             return str(e)
         return None
 
-    async def _want(self, hearer: Subscriber, ctx: Context, uri: str) -> None:
-        if uri in hearer.wanted:
+    async def _subscribe(self, subscriber: Subscriber, ctx: Context, uri: str) -> None:
+        if uri in subscriber.resources:
             return
-        place = link, own = await self._heard(ctx, uri)
-        if uri in hearer.wanted:  # it asked twice at once
+        place = link, own = await self._find_notifier(ctx, uri)
+        if uri in subscriber.resources:  # two concurrent requests for the same URI
             await link.listening.drop(own)
             return
-        hearer.wanted[uri] = place
-        self._wanted[place][hearer] = uri
+        subscriber.resources[uri] = place
+        self._subscriptions[place][subscriber] = uri
 
-    async def _heard(self, ctx: Context, uri: str) -> Place:
-        """The first that tells of a resource. Raises the first refusal where nobody does."""
+    async def _find_notifier(self, ctx: Context, uri: str) -> Place:
+        """The first connection that notifies of a resource. Raises the first refusal if there is none."""
         refusals: list[UpstreamDown | MCPError] = []
         exchange = CallerRequest(ctx)
         for upstream, own in await self._where(exchange, uri):
@@ -178,19 +183,19 @@ class Notifications:
                 refusals.append(e)
         raise refusals[0]
 
-    async def _enough(self, hearer: Subscriber, uri: str) -> None:
-        place = hearer.wanted.pop(uri, None)
+    async def _unsubscribe(self, subscriber: Subscriber, uri: str) -> None:
+        place = subscriber.resources.pop(uri, None)
         if place is None:
             return
-        self._wanted[place].pop(hearer)
-        if not self._wanted[place]:
-            del self._wanted[place]
+        self._subscriptions[place].pop(subscriber)
+        if not self._subscriptions[place]:
+            del self._subscriptions[place]
         link, own = place
         await link.listening.drop(own)
 
-    def _left(self, hearer: Subscriber) -> None:
-        for uri in list(hearer.wanted):
-            self.soon(self._enough(hearer, uri))
+    def _left(self, subscriber: Subscriber) -> None:
+        for uri in list(subscriber.resources):
+            self.soon(self._unsubscribe(subscriber, uri))
 
     async def _ended(self, connection: Connection) -> None:
         known = self._sessions.pop(connection, None)
@@ -201,5 +206,5 @@ class Notifications:
     async def _quietly(self, work: Awaitable[None]) -> None:
         try:
             await work
-        except (MCPError, UpstreamDown) as e:  # the next change of that server's state brings it up again
-            self._untold(logging.WARNING, "changes of MCP servers are not passed on: %s", e or type(e).__name__)
+        except (MCPError, UpstreamDown) as e:  # the next change of that server's state repeats it
+            self._undelivered(logging.WARNING, "changes of MCP servers cannot be passed on: %s", e or type(e).__name__)

@@ -1,7 +1,7 @@
-"""Questions between the eras: a server asks in one way, its caller is asked in the other.
+"""Questions of servers to callers, translated from one era of the protocol to the other.
 
-Owns: coming back to the caller until the server has its answers, and requests that wait while their caller is away.
-Refuses: the questions themselves.
+Owns: asking the caller until the server has its answers, and requests that wait for their caller's retry. Refuses: the
+questions themselves.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ from mcp.shared.exceptions import MCPError
 
 from proxy.mcp_gateway.exchange import CallerRequest
 
-MOST_ROUNDS: Final = 10  # as the SDKs have it
+MOST_ROUNDS: Final = 10  # as in the SDKs
 MOST_PARKED: Final = 1024
-PARKED_FOR_S: Final = 600.0  # how long a caller may take to come again with its answers
-_PAUSE_S: Final = 0.05  # before asking again where the server only wants to be asked again
+PARKED_FOR_S: Final = 600.0  # how long a caller may take to retry with its answers
+_PAUSE_S: Final = 0.05  # before a retry that needs no answers
 
 Params = Mapping[str, Any]
 Send = Callable[[Params], Awaitable[dict[str, Any]]]
 
 
 async def drive_questions(exchange: CallerRequest, params: Params, send: Send) -> dict[str, Any]:
-    """Ask a server until it needs to know no more: its questions go to a caller of the handshake era one by one."""
+    """Retry a request until the server has no further questions, which a caller of the handshake era answers one by
+    one.
+    """
     sent = dict(params)
     for _ in range(MOST_ROUNDS):
         result = await send(sent)
@@ -35,7 +37,7 @@ async def drive_questions(exchange: CallerRequest, params: Params, send: Send) -
             return result
         questions = result.get("inputRequests") or {}
         if not isinstance(questions, Mapping) or not all(map(_is_question, questions.values())):
-            raise MCPError(types.INTERNAL_ERROR, "the server asked for input in a way that the protocol does not know")
+            raise MCPError(types.INTERNAL_ERROR, "the server asked for input in an invalid form")
         if questions:
             answers = await _answers(exchange, questions)
         else:
@@ -46,7 +48,7 @@ async def drive_questions(exchange: CallerRequest, params: Params, send: Send) -
             sent["inputResponses"] = answers
         if sent["requestState"] is None:
             del sent["requestState"]
-    raise MCPError(types.INTERNAL_ERROR, f"the server asked its caller {MOST_ROUNDS} times and did not answer")
+    raise MCPError(types.INTERNAL_ERROR, f"the server asked its caller {MOST_ROUNDS} times without answering")
 
 
 def _is_question(value: object) -> bool:
@@ -60,13 +62,13 @@ def _is_question(value: object) -> bool:
 async def _answers(exchange: CallerRequest, questions: Mapping[str, Any]) -> dict[str, Any]:
     try:
         async with asyncio.TaskGroup() as group:
-            asked = {
+            tasks = {
                 key: group.create_task(exchange.ask(question["method"], question.get("params")))
                 for key, question in questions.items()
             }
     except* MCPError as e:
         raise _first(e) from None
-    return {key: task.result() for key, task in asked.items()}
+    return {key: task.result() for key, task in tasks.items()}
 
 
 def _first(group: BaseExceptionGroup[Any]) -> BaseException:
@@ -86,7 +88,7 @@ class _PendingRequest:
 
 
 class PendingRequests:
-    """Requests to servers of the handshake era whose callers have to come again. One a gateway."""
+    """Requests to servers of the handshake era that wait for their callers' retries. One per gateway."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, _PendingRequest] = {}
@@ -94,55 +96,55 @@ class PendingRequests:
     async def run(
         self, exchange: CallerRequest, owner: str | None, method: str, params: Params, send: Send
     ) -> dict[str, Any]:
-        """A request, or its continuation: the result, or what the server wants to know. Raises MCPError."""
+        """Run a request, or its continuation: return the result, or the server's questions. Raises MCPError."""
         state = params.get("requestState")
         if state is None:
             task = asyncio.ensure_future(send(params))
             return await self._until_asked(_PendingRequest(owner, method, exchange, task))
-        parked = self._waiting.pop(state, None) if isinstance(state, str) else None
-        if parked is None or (parked.owner, parked.method) != (owner, method):
-            raise MCPError(types.INVALID_PARAMS, "this requestState is unknown, or its time has passed: begin anew")
-        assert parked.expiry is not None
-        parked.expiry.cancel()
-        parked.exchange.ctx = exchange.ctx  # progress and logs go where the caller listens now
+        pending = self._waiting.pop(state, None) if isinstance(state, str) else None
+        if pending is None or (pending.owner, pending.method) != (owner, method):
+            raise MCPError(types.INVALID_PARAMS, "this requestState is unknown or has expired: start the request again")
+        assert pending.expiry is not None
+        pending.expiry.cancel()
+        pending.exchange.ctx = exchange.ctx  # progress and logs go to the caller's present request
         for key, answer in (params.get("inputResponses") or {}).items():
-            question = parked.exchange.questions.pop(key, None)
+            question = pending.exchange.questions.pop(key, None)
             if question is not None and not question.answer.done():
                 question.answer.set_result(answer)
-        return await self._until_asked(parked)
+        return await self._until_asked(pending)
 
     def close(self) -> None:
-        """Give up what waits."""
-        for parked in self._waiting.values():
-            parked.task.cancel()
+        """Cancel all waiting requests."""
+        for pending in self._waiting.values():
+            pending.task.cancel()
         self._waiting.clear()
 
-    async def _until_asked(self, parked: _PendingRequest) -> dict[str, Any]:
-        asked = parked.exchange.asked
-        if not parked.exchange.questions:
-            asked.clear()
-        question = asyncio.ensure_future(asked.wait())
+    async def _until_asked(self, pending: _PendingRequest) -> dict[str, Any]:
+        event = pending.exchange.question_event
+        if not pending.exchange.questions:
+            event.clear()
+        question = asyncio.ensure_future(event.wait())
         try:
-            await asyncio.wait({parked.task, question}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({pending.task, question}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            parked.task.cancel()
+            pending.task.cancel()
             raise
         finally:
             question.cancel()
-        if parked.task.done():
-            return parked.task.result()
-        return self._parked(parked)
+        if pending.task.done():
+            return pending.task.result()
+        return self._wait_for_retry(pending)
 
-    def _parked(self, parked: _PendingRequest) -> dict[str, Any]:
+    def _wait_for_retry(self, pending: _PendingRequest) -> dict[str, Any]:
         if len(self._waiting) >= MOST_PARKED:
             self._drop(next(iter(self._waiting)))
         state = secrets.token_urlsafe(24)
-        self._waiting[state] = parked
-        parked.expiry = asyncio.get_running_loop().call_later(PARKED_FOR_S, self._drop, state)
-        questions = {key: question.shown() for key, question in parked.exchange.questions.items()}
+        self._waiting[state] = pending
+        pending.expiry = asyncio.get_running_loop().call_later(PARKED_FOR_S, self._drop, state)
+        questions = {key: question.shown() for key, question in pending.exchange.questions.items()}
         return {"resultType": "input_required", "inputRequests": questions, "requestState": state}
 
     def _drop(self, state: str) -> None:
-        parked = self._waiting.pop(state, None)
-        if parked is not None:
-            parked.task.cancel()
+        pending = self._waiting.pop(state, None)
+        if pending is not None:
+            pending.task.cancel()

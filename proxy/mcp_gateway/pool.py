@@ -1,6 +1,6 @@
-"""The servers behind the gateway as one: merged lists, who a name or a URI belongs to, what changed.
+"""The servers behind the gateway as one: merged lists, routing by name or URI, and changes.
 
-Owns: the upstreams and their lives, routing. Refuses: the protocol towards callers (`proxy.mcp_gateway.gateway`).
+Owns: the upstreams and their lifetime, and routing. Refuses: the protocol for callers (`proxy.mcp_gateway.gateway`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from proxy.settings.mcp import McpServerSettings
 
 
 class Pool:
-    """All upstreams. `async with pool.running():`."""
+    """All upstreams. `async with pool.running():` around their use."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Pool:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Connect to every server in the background, and close the connections in the end."""
+        """Connect to every server in the background, and close the connections at the end."""
         for upstream in self.upstreams.values():
             self._metrics.mcp_server(upstream.name, up=False)
             upstream.start()
@@ -58,19 +58,19 @@ class Pool:
 
     @property
     def instructions(self) -> str | None:
-        """What the servers say about their use."""
-        said = {name: u.link.speaks.instructions for name, u in self.upstreams.items() if u.link.speaks is not None}
-        told = {name: text for name, text in said.items() if text}
+        """The servers' instructions for their use."""
+        texts = {name: u.link.speaks.instructions for name, u in self.upstreams.items() if u.link.speaks is not None}
+        texts = {name: text for name, text in texts.items() if text}
         if self.naming.only is not None:
-            return told.get(self.naming.only)
-        return "\n\n".join(f"{name}: {text}" for name, text in told.items()) or None
+            return texts.get(self.naming.only)
+        return "\n\n".join(f"{name}: {text}" for name, text in texts.items()) or None
 
     def abilities(self, *, modern: bool) -> list[Ability | None]:
-        """What each server can for callers of an era; None where it has not answered yet."""
+        """Return each server's capabilities for callers of an era; None for one that has not answered yet."""
         return [upstream.ability(modern=modern) for upstream in self.upstreams.values()]
 
     async def settled(self) -> None:
-        """Wait until it is known what the servers can, as far as they tell within `LIST_TIMEOUT_S`."""
+        """Wait until the servers' capabilities are known, at most `LIST_TIMEOUT_S`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LIST_TIMEOUT_S):
                 await asyncio.gather(*(upstream.settled() for upstream in self.upstreams.values()))
@@ -78,40 +78,40 @@ class Pool:
     # --- lists
 
     async def merged(self, kind: str, who: CallerIdentity) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """A list of all servers that answer, as a caller has them, and how long it may be kept."""
+        """Return a list of all servers that answer, for a caller, and its cache hints."""
         upstreams = list(self.upstreams.values())
         listings = await asyncio.gather(*(u.listing(kind, who) for u in upstreams))
         items: dict[str, dict[str, Any]] = {}
         _, _, _, key = LISTS[kind]
         for upstream, listing in zip(upstreams, listings, strict=True):
             for own, item in listing.items.items():
-                shown = self._shown(kind, upstream.name, own, taken=own in items)
-                items[shown] = {**item, key: shown}
+                public_name = self._shown(kind, upstream.name, own, taken=own in items)
+                items[public_name] = {**item, key: public_name}
         return list(items.values()), cache_hints([listing.hints for listing in listings if listing.at])
 
     def _shown(self, kind: str, server: str, own: str, *, taken: bool) -> str:
         if kind in ("tools", "prompts"):
-            return self.naming.shown(server, own)
+            return self.naming.public_name(server, own)
         return gateway_uri(server, own) if taken else own
 
     def tool(self, name: str, who: CallerIdentity | None = None) -> tuple[Upstream, str, Mapping[str, Any]] | None:
-        """The server of a tool or prompt, its own name there, and the tool as it was last seen (empty: it was not)."""
-        parts = self.naming.taken_apart(name)
+        """Return the server of a tool or prompt, its own name there, and the tool as last seen (empty: never)."""
+        parts = self.naming.split_name(name)
         upstream = self.upstreams.get(parts[0]) if parts is not None else None
         if parts is None or upstream is None or not upstream.filter.admits(parts[1]):
             return None
         return upstream, parts[1], upstream.known("tools", who).get(parts[1], {})
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
-        """The input schema of a tool, as far as it is known."""
-        found = self.tool(name)
-        schema = found[2].get("inputSchema") if found is not None else None
+        """Return the input schema of a tool, if known."""
+        target = self.tool(name)
+        schema = target[2].get("inputSchema") if target is not None else None
         return schema if isinstance(schema, Mapping) else None
 
     # --- resources
 
     async def of_uri(self, uri: str, who: CallerIdentity) -> list[tuple[Upstream, str]]:
-        """The servers that may have a resource, the likeliest first, with the URI as each has it."""
+        """Return the servers that may have a resource, the likeliest first, with the URI in each one's form."""
         for upstream in self.upstreams.values():
             prefix = gateway_uri(upstream.name, "")
             if uri.startswith(prefix):
@@ -126,24 +126,24 @@ class Pool:
         able = [(u, uri) for u in upstreams if _has_resources(u)]
         return self._admitted(matching or able)
 
-    def _admitted(self, found: list[tuple[Upstream, str]]) -> list[tuple[Upstream, str]]:
-        return [(upstream, uri) for upstream, uri in found if upstream.filter.admits(uri)]
+    def _admitted(self, places: list[tuple[Upstream, str]]) -> list[tuple[Upstream, str]]:
+        return [(upstream, uri) for upstream, uri in places if upstream.filter.admits(uri)]
 
     async def _places(self, exchange: CallerRequest, uri: str) -> list[tuple[Upstream, str]]:
-        found = await self.of_uri(uri, exchange.who)
-        if not found:
+        places = await self.of_uri(uri, exchange.who)
+        if not places:
             raise resource_not_found(uri, modern=exchange.modern)
-        return found
+        return places
 
     async def roots_changed(self, who: CallerIdentity) -> None:
-        """A caller of the handshake era works in other folders now."""
+        """Relay that a caller of the handshake era has changed its roots."""
         for upstream in self.upstreams.values():
             await upstream.roots_changed(who)
 
-    # --- what the links hear
+    # --- notifications of the links
 
     def changed(self, link: Link, event: ServerEvent) -> None:
-        """A list or a resource of a server changed. Who has a session there hears it from that one."""
+        """A list or a resource of a server changed. A caller with a session there is notified by that session only."""
         upstream = self.upstreams[link.name]
         upstream.outdated(link)
         self.news.tell(event, link, lambda who: link in upstream.links_of(who))
@@ -162,7 +162,7 @@ class Pool:
             self.news.soon(self._learn(upstream))
 
     async def _learn(self, upstream: Upstream) -> None:
-        """A server is back: its tools are to be known, for their annotations are recorded."""
+        """Fetch the tools of a server that is back: their annotations are recorded."""
         await upstream.listing("tools")
 
     def _left(self, who: CallerIdentity) -> None:

@@ -1,9 +1,9 @@
-"""What was sent to callers of the handshake era, kept for those whose connection breaks before they have read it.
+"""Events sent to callers of the handshake era, kept for callers that lose their connection before they have read them.
 
-Owns: the events of all sessions, bounded together, the oldest given up first. Refuses: streams, which are the SDK's,
-and lasting: a caller who comes back after a restart begins anew.
+Owns: the events of all sessions, within one limit; the oldest are dropped first. Refuses: streams, which are the SDK's,
+and persistence: a caller starts again after a restart.
 
-An event's id holds its stream beside its number: a caller whose last event was given up still gets what came after it.
+An event's id holds its stream and its number: a caller still gets the later ones if its last event was dropped.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Final
 from mcp.server.streamable_http import EventCallback, EventId, EventMessage, EventStore, StreamId
 from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
 
-MOST_BYTES: Final = 32 * 1024 * 1024  # of all sessions together
-_EVENT_BYTES: Final = 512  # of one event beside its message, roughly
+MOST_BYTES: Final = 32 * 1024 * 1024  # for all sessions together
+_EVENT_BYTES: Final = 512  # estimate for an event without its message
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class _Event:
 
 
 class EventReplay:
-    """The events of all sessions. `session()` is what the SDK's transport of one session stores them in."""
+    """The events of all sessions. `session()` returns the store of one session."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -45,11 +45,11 @@ class EventReplay:
         self._kept: deque[tuple[_Events, _Event]] = deque()
 
     def session(self) -> EventStore:
-        """A store for one session: requests are numbered anew in each, and what was sent is its caller's alone."""
+        """Return a store for one session: request numbers restart in each, and its events are its caller's only."""
         return _Events(self)
 
     def add(self, events: _Events, stream: StreamId, message: bytes | None) -> _Event:
-        """Keep an event, and give up old ones for it."""
+        """Keep an event, and drop old ones beyond the limit."""
         self._numbers += 1
         event = _Event(self._numbers, stream, message)
         self._kept.append((events, event))
@@ -57,25 +57,25 @@ class EventReplay:
         self._bytes += event.bytes
         while self._bytes > self._most_bytes:
             owner, oldest = self._kept.popleft()
-            owner.kept.popleft()  # each session's events are in the order of all
+            owner.kept.popleft()  # each session's events are in the global order
             self._bytes -= oldest.bytes
         return event
 
 
 class _Events(EventStore):
-    """One session's events."""
+    """The events of one session."""
 
     def __init__(self, replay: EventReplay) -> None:
         self.kept: deque[_Event] = deque()
         self._replay = replay
 
     async def store_event(self, stream_id: StreamId, message: JSONRPCMessage | None) -> EventId:
-        """Keep a message (None: a mark at the beginning of a stream); its id."""
+        """Keep a message (None: the mark at the start of a stream); return its id."""
         body = None if message is None else message.model_dump_json(by_alias=True, exclude_unset=True).encode()
         return self._replay.add(self, stream_id, body).id
 
     async def replay_events_after(self, last_event_id: EventId, send_callback: EventCallback) -> StreamId | None:
-        """Send again what came after an event on its stream. None where the id is none of ours."""
+        """Send the events after the given one on its stream again. None for an unknown id."""
         number, _, encoded = last_event_id.partition(".")
         try:
             last, stream = int(number), base64.b64decode(encoded.encode(), altchars=b"-_", validate=True).decode()

@@ -1,8 +1,8 @@
-"""A tool call: to its server and back, and into the store with the run that it belongs to.
+"""A tool call: to its server and back, and into the store with its trajectory.
 
-Owns: how a call's run is known (address, key, header; a trace; the model's request for it), what is recorded of it, and
-that its caller waits for the commit, but no longer than `recorder.commit_timeout_s`. Refuses: which server a tool is
-of (`proxy.mcp_gateway.gateway`). Recording never breaks a call.
+Owns: attribution of a tool call (address, key, header; a trace; the model's call of the tool), what is recorded, and
+waiting for the commit, at most `recorder.commit_timeout_s`. Refuses: which server a tool belongs to
+(`proxy.mcp_gateway.gateway`). Recording never breaks a call.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RunningToolCall:
     """A tool call while it runs."""
 
     server: str | None
-    name: str  # as the caller has it
+    name: str  # the callers' name
     tool: str
     arguments: Any
     annotations: Mapping[str, Any] | None
@@ -54,15 +54,15 @@ class RunningToolCall:
 
 
 class ToolCaller:
-    """Calls tools and records it. One a gateway."""
+    """Calls tools and records the calls. One per gateway."""
 
     def __init__(self, project_id: str, recorder: Recorder, metrics: Metrics, commit_timeout_s: float) -> None:
         self._project_id = project_id
         self._recorder = recorder
         self._metrics = metrics
         self._commit_timeout_s = commit_timeout_s
-        self._late: set[asyncio.Task[None]] = set()  # commits that nobody waits for
-        self._unrecorded, self._untold = RateLimitedLog(log), RateLimitedLog(log)
+        self._late: set[asyncio.Task[None]] = set()  # commits after their caller has gone
+        self._unrecorded, self._store_failing = RateLimitedLog(log), RateLimitedLog(log)
 
     async def call(
         self,
@@ -71,11 +71,11 @@ class ToolCaller:
         answer: Callable[[], Awaitable[dict[str, Any]]],
         refused: Callable[[], Awaitable[str | None]],
     ) -> dict[str, Any]:
-        """Have a tool called, recorded, and its result given back. Raises MCPError with the server's own refusal.
+        """Call a tool, record it, and return its result. Raises MCPError with the server's own refusal.
 
-        A server that is away is told as a failed tool: a model can read that, and its agent goes on. Whoever names the
-        run of another key is refused, and no tool is called. `refused` says, once the call's run is known, why the
-        tool is not called, if so; that is told as a failed tool too.
+        A server that is away yields a failed tool result: the model can read it, and its agent continues. A caller that
+        names another key's trajectory is refused, and no tool is called. `refused` is called once the trajectory is
+        known; if it returns a reason, that yields a failed tool result too.
         """
         called.joined = await self._join(ctx, called)
         if (why := await refused()) is not None:
@@ -101,21 +101,22 @@ class ToolCaller:
         await self._end(called)
         return result
 
-    async def ended(self, runs: Collection[TrajectoryAddress]) -> Collection[TrajectoryAddress]:
-        """Those of these runs that have ended; none, where the store cannot tell now."""
-        addresses = [(run.group, run.trajectory) for run in runs]
+    async def ended(self, addresses: Collection[TrajectoryAddress]) -> Collection[TrajectoryAddress]:
+        """Return those of these trajectories that have ended; none if the store cannot answer now."""
+        pairs = [(one.group, one.trajectory) for one in addresses]
         try:
             async with asyncio.timeout(self._commit_timeout_s):
                 return [
-                    TrajectoryAddress(*address)
-                    for address in await self._recorder.tools.ended(self._project_id, addresses)
+                    TrajectoryAddress(*address) for address in await self._recorder.tools.ended(self._project_id, pairs)
                 ]
         except (RecorderError, TimeoutError) as e:
-            self._untold(logging.WARNING, "which runs have ended cannot be told now: %s", e or type(e).__name__)
+            self._store_failing(
+                logging.WARNING, "the store cannot say now which trajectories have ended: %s", e or type(e).__name__
+            )
             return ()
 
     async def close(self) -> None:
-        """Wait for what is still being written."""
+        """Wait for pending writes."""
         await asyncio.gather(*self._late, return_exceptions=True)
 
     async def _join(self, ctx: Context, called: RunningToolCall) -> ToolCallAttribution:
@@ -124,7 +125,7 @@ class ToolCaller:
                 return await self._joined(ctx, called)
         except NotOwner as e:
             raise MCPError(INVALID_REQUEST, str(e)) from e
-        except Exception as e:  # noqa: BLE001 - whatever is wrong with recording must not reach the agent
+        except Exception as e:  # noqa: BLE001 - a fault in recording must not reach the agent
             self._alarm(called, "attribution", e)
             return UNJOINED
 
@@ -152,11 +153,11 @@ class ToolCaller:
         return await tools.join(self._project_id, called.name, called.arguments, whose=whose)
 
     async def _end(self, called: RunningToolCall) -> None:
-        """Count and commit; the caller waits for that, if it does not take too long."""
+        """Count and commit; the caller waits for that within the time limit."""
         try:
             async with asyncio.timeout(self._commit_timeout_s):
                 await self._commit(called)
-        except Exception as e:  # noqa: BLE001 - whatever is wrong with recording must not reach the agent
+        except Exception as e:  # noqa: BLE001 - a fault in recording must not reach the agent
             self._alarm(called, "timeout" if isinstance(e, TimeoutError) else "store", e)
 
     def _in_background(self, called: RunningToolCall) -> None:
@@ -201,4 +202,4 @@ def _outcome(result: Mapping[str, Any]) -> tuple[ToolOutcome, str | None]:
         return ToolOutcome.INPUT_REQUIRED, None
     if not result.get("isError"):
         return ToolOutcome.COMPLETE, None
-    return ToolOutcome.FAILED, next((text[:2000] for text in text_parts(result)), "the tool said that it failed")
+    return ToolOutcome.FAILED, next((text[:2000] for text in text_parts(result)), "the tool reported a failure")

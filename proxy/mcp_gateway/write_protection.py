@@ -1,10 +1,10 @@
-"""What attempts of campaigns are not offered: tools that their server does not mark read-only.
+"""Write protection of campaigns: their attempts are not offered tools that are not marked read-only.
 
-Owns: which tools those are, leaving them out of lists, the words of a refusal, noting each once. Refuses: whose attempt
-a caller is (`recorder.registry.tool_permissions`), and any opinion on callers who attempt nothing: live agents use what
-there is.
+Owns: which tools those are, withholding them from lists, the text of a refusal, and noting each tool once. Refuses:
+which campaign a caller's attempt belongs to (`recorder.registry.tool_permissions`), and other callers: live agents may
+use every tool.
 
-Where the store cannot say, a caller that named a group, as attempts do, is taken for one that may not write.
+If the store cannot answer, a caller that named a group, as attempts do, is treated as one that may not write.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from recorder.store.database import Project
 
 log = logging.getLogger(__name__)
 
-UNKNOWN: Final = ""  # in the place of a campaign: the store did not say which
+UNKNOWN: Final = ""  # instead of a campaign: the store could not name it
 
 Item = dict[str, Any]
 
 
 def is_read_only(tool: Mapping[str, Any]) -> bool:
-    """Whether a server says of a tool that it changes nothing."""
+    """Whether a server marks a tool as read-only."""
     hints = tool.get("annotations")
     return isinstance(hints, Mapping) and hints.get("readOnlyHint") is True
 
 
 def write_refusal(name: str) -> str:
-    """What the model of an attempt is told."""
+    """Return the refusal for the model of an attempt."""
     return (
         f"{REFUSED}: {name[:200]} is not marked read-only, and this campaign does not allow writes "
         "(hone train --allow-writes, or campaign.allow_writes)"
@@ -44,21 +44,23 @@ def write_refusal(name: str) -> str:
 
 
 def unlisted_refusal(name: str) -> str:
-    """The same of a tool of which nobody can say whether it writes."""
+    """Return the refusal for a tool that no list describes, so that it may write."""
     return f"Unknown tool: {name[:200]} is not called for an attempt of a campaign, because its server does not list it"
 
 
 class WriteProtection:
-    """The rule, for one gateway."""
+    """The rule for one gateway."""
 
     def __init__(self, project: Project, timeout_s: float) -> None:
         self._project = project
         self._timeout_s = timeout_s
         self._noted: set[tuple[str, str]] = set()
-        self._untold = RateLimitedLog(log)
+        self._store_failing = RateLimitedLog(log)
 
     async def barred(self, ctx: Context, trajectory_id: str | None = None) -> str | None:
-        """The campaign whose attempt a caller is and that allows no writes; `UNKNOWN`; None: it may write."""
+        """Return the campaign of a caller's attempt if it allows no writes, or `UNKNOWN`; None if the caller
+        may write.
+        """
         stated: StatedAddress = ctx.request.scope.get("hone.stated", NOWHERE) if ctx.request is not None else NOWHERE
         group, family = stated.address.group, stated.address.whose.key
         if group is None and trajectory_id is None and not family:
@@ -69,20 +71,24 @@ class WriteProtection:
                     self._project, group=group, trajectory_id=trajectory_id, family=family
                 )
         except (RecorderError, TimeoutError) as e:
-            self._untold(logging.WARNING, "who may use tools that write cannot be told now: %s", e or type(e).__name__)
+            self._store_failing(
+                logging.WARNING,
+                "the store cannot say now which callers may use tools that write: %s",
+                e or type(e).__name__,
+            )
             return UNKNOWN if group is not None else None
 
     async def offered(self, ctx: Context, tools: Sequence[Item]) -> Sequence[Item]:
-        """The tools that a caller is offered; the very same list where nothing is left out."""
-        left_out = [str(tool["name"]) for tool in tools if not is_read_only(tool)]
-        campaign = await self.barred(ctx) if left_out else None
+        """Return the tools that a caller is offered; the same list object if none is withheld."""
+        withheld = [str(tool["name"]) for tool in tools if not is_read_only(tool)]
+        campaign = await self.barred(ctx) if withheld else None
         if campaign is None:
             return tools
-        await self.note(campaign, left_out)
+        await self.note(campaign, withheld)
         return [tool for tool in tools if is_read_only(tool)]
 
     async def note(self, campaign: str, tools: Collection[str]) -> None:
-        """Write down, once, that tools were kept from a campaign; its program tells."""
+        """Note, once, that tools were withheld from a campaign; its program reports it."""
         new = [tool for tool in tools if campaign != UNKNOWN and (campaign, tool) not in self._noted]
         if not new:
             return
@@ -92,4 +98,4 @@ class WriteProtection:
                 await tool_permissions.note_withheld_tools(self._project, campaign, new)
         except (RecorderError, TimeoutError) as e:
             self._noted.difference_update((campaign, tool) for tool in new)
-            self._untold(logging.WARNING, "tools left out are not written down now: %s", e or type(e).__name__)
+            self._store_failing(logging.WARNING, "withheld tools cannot be noted now: %s", e or type(e).__name__)

@@ -1,4 +1,4 @@
-"""What the Responses API needs beside a call: earlier answers, conversations, background, reading and deleting.
+"""The Responses API beyond a single call: earlier answers, conversations, background calls, reading and deleting.
 
-Refuses: the format itself (`proxy.dialects.responses`).
+Refuses: the format itself (`proxy.dialects.responses`). Others import `calls`, `routes` and `stored_responses`.
 """

@@ -1,21 +1,8 @@
-"""Responses that run without their client: `background: true`.
+"""Calls of the Responses API: what they need beyond other calls.
 
-Owns: which of them run in this process, and ending them before their time. Refuses: what they do
-(`proxy.serving.calls`), and those that ended: the record has them.
-
-How long a prompt and its answer may be together, by engine: what an answer's `max_output_tokens` is reckoned from.
-
-Owns: asking each engine once in a while. Refuses: failing a call over it.
-
-Asking engines for a response, in chat's words.
-
-Owns: what an answer must know of the engine that gives it, and an engine's refusal with the fields called as the
-client calls them. Refuses: which engine is asked, and taking its answer (`proxy.serving.model_requests`).
-
-Calls of the Responses API: what they need beside the way of every call.
-
-Owns: finding the answers that a request refers to before it is placed, and serving `background: true` without the
-client. Refuses: the way itself (`proxy.serving.calls`), asking engines (`proxy.responses_api.calls`), the format
+Owns: loading the answers that a request refers to, background responses (`background: true`), the context lengths of
+engines, from which an answer's `max_output_tokens` follows, and engine errors with the client's field names. Refuses:
+the steps of a call (`proxy.serving.calls`), asking engines (`proxy.serving.model_requests`), the format
 (`proxy.dialects.responses.dialect`).
 """
 
@@ -38,7 +25,7 @@ from proxy.dialects.responses.fields import response_object
 from proxy.engine.client import Client
 from proxy.errors import CallerError, EngineError, EngineRefused, Unavailable
 from proxy.http.asgi import Message, Receive, Send, respond
-from proxy.responses_api.stored_responses import CampaignHistory
+from proxy.responses_api.stored_responses import StoredResponses
 from proxy.serving.calls import CallHandler
 from proxy.serving.model_requests import ModelRequester
 from proxy.serving.running_call import RunningCall, ServingParts
@@ -59,7 +46,7 @@ class _BackgroundCall:
 
 
 class BackgroundResponses:
-    """The background responses of one process. `stop()` ends them all."""
+    """The background responses of one process. `stop()` ends all of them."""
 
     def __init__(self) -> None:
         self._runs: dict[str, _BackgroundCall] = {}
@@ -68,7 +55,7 @@ class BackgroundResponses:
         return response_id in self._runs
 
     def start(self, answer: ResponsesAnswer, serve: Serve) -> None:
-        """Serve a call to a client that waits for nothing, until it is done or `cancel` hangs up."""
+        """Serve a call without its client, until it ends or `cancel` hangs up."""
         hung_up = asyncio.Event()
 
         async def receive() -> Message:
@@ -81,8 +68,8 @@ class BackgroundResponses:
         async def run() -> None:
             try:
                 await serve(receive, send)
-            except Exception:  # a boundary: nobody waits for this task, and a lost one must leave a word
-                log.exception("the background response %s ended by a fault in Hone", answer.head.id)
+            except Exception:  # a boundary: nothing awaits this task, so its failure must be logged
+                log.exception("the background response %s ended by a bug in Hone", answer.head.id)
             finally:
                 del self._runs[answer.head.id]
 
@@ -90,7 +77,7 @@ class BackgroundResponses:
         self._runs[answer.head.id] = _BackgroundCall(answer, hung_up, task)
 
     async def cancel(self, response_id: str) -> bool:
-        """End a response; returns when that is recorded. False: it does not run here."""
+        """End a response, and return once that is recorded; False if the response is not running here."""
         run = self._runs.get(response_id)
         if run is None:
             return False
@@ -100,7 +87,7 @@ class BackgroundResponses:
         return True
 
     async def stop(self) -> None:
-        """End all, as failed: nobody asked for it."""
+        """End all of them, as failed: no client requested the end."""
         runs = list(self._runs.values())
         for run in runs:
             run.hung_up.set()
@@ -108,19 +95,19 @@ class BackgroundResponses:
             await asyncio.wait([run.task for run in runs])
 
 
-BELIEVED_S = 60.0  # an engine that was started anew may serve another length
-TIMEOUT_S = 2.0  # no call is held up for longer: its engine may be busy, and the length is told where it is known
+BELIEVED_S = 60.0  # cache time: a restarted engine may serve another length
+TIMEOUT_S = 2.0  # no call is delayed for longer: its engine may be busy, and the length is optional
 
 
 class ContextLengths:
-    """The context lengths of engines, in tokens. One a process."""
+    """The context lengths of engines, in tokens. One per process."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._known: dict[str, tuple[int | None, float]] = {}
 
     async def of(self, route: Route) -> int | None:
-        """The context length of the engine that a call goes to; None where it does not say. Mostly without I/O."""
+        """Return the context length of a call's engine; None if it is unknown. Cached, so mostly without I/O."""
         length, asked_at = self._known.get(route.replica_url, (None, float("-inf")))
         if time.monotonic() - asked_at < BELIEVED_S:
             return length
@@ -137,10 +124,10 @@ class ContextLengths:
             lengths = [card.get("max_model_len") for card in cards]
             return min((length for length in lengths if isinstance(length, int) and length > 0), default=None)
         except (TimeoutError, EngineError, ValueError, KeyError, TypeError, AttributeError):
-            return None  # the call itself will tell what is wrong
+            return None  # the call itself will report the fault
 
 
-# What the engine is asked in chat's words, and may find fault with → what the client said.
+# Names of chat's fields, in an engine's errors → names of the client's fields.
 _FIELDS: Final[Mapping[str, str]] = {
     "max_completion_tokens": "max_output_tokens",
     "max_tokens": "max_output_tokens",
@@ -151,14 +138,16 @@ _FIELDS: Final[Mapping[str, str]] = {
 
 
 class ResponseRequester(ModelRequester):
-    """Asks for the calls of `POST /v1/responses`."""
+    """Sends the calls of `POST /v1/responses`."""
 
     def __init__(self, engine_path: str, parts: ServingParts) -> None:
         super().__init__(engine_path, parts)
         self._lengths = ContextLengths(parts.client)
 
     async def ask_engine(self, call: RunningCall, route: Route, send: Send) -> None:
-        """Send the call to one engine, after asking for its context. Raises what `ModelRequester.ask_engine` does."""
+        """Send the call to one engine, after its context length is known. Raises what `ModelRequester.ask_engine`
+        raises.
+        """
         assert isinstance(call.answer, ResponsesAnswer)
         call.answer.context_length = await self._lengths.of(route)
         try:
@@ -168,7 +157,7 @@ class ResponseRequester(ModelRequester):
 
 
 def _in_own_words(error: EngineRefused) -> EngineRefused:
-    """An engine's refusal with the fields called as the client calls them."""
+    """An engine's refusal with the client's field names."""
     message = str(error)
     for chats, own in _FIELDS.items():
         message = message.replace(f"{chats}=", f"{own}=")
@@ -180,7 +169,7 @@ class ResponseCalls(CallHandler):
     """Serves `POST /v1/responses`."""
 
     def __init__(
-        self, dialect: ResponsesDialect, history: CampaignHistory, background: BackgroundResponses, parts: ServingParts
+        self, dialect: ResponsesDialect, history: StoredResponses, background: BackgroundResponses, parts: ServingParts
     ) -> None:
         super().__init__(dialect, parts, ResponseRequester(dialect.engine_path, parts))
         self._responses = dialect
@@ -201,22 +190,22 @@ class ResponseCalls(CallHandler):
             try:
                 await self._run_behind(call, send)
             except CallerError as e:
-                await self._say(send, e, call.headers())
+                await self._send_error(send, e, call.headers())
         else:
             await super()._run(call, receive, send)
 
     async def _run_behind(self, call: RunningCall, send: Send) -> None:
-        """Tell the client the id of a response that goes on without it. It can be asked for from now on."""
+        """Send the client the id of a response that runs in the background. It can be retrieved from now on."""
         answer = call.answer
         assert isinstance(answer, ResponsesAnswer)
         if call.attribution is None:
-            raise Unavailable("a background response is kept in the store, which does not answer now.")
+            raise Unavailable("a background response needs the store, which does not answer now.")
         turn = call.turn(self._project_id, CallState.OPEN, answer.sampled())
         try:
             async with asyncio.timeout(self._commit_timeout_s):
                 await self._recorder.show(turn)
         except (StoreError, TimeoutError) as e:
-            raise Unavailable(f"a background response is kept in the store, which does not answer now: {e}") from e
+            raise Unavailable(f"a background response needs the store, which does not answer now: {e}") from e
         self._background.start(answer, partial(super()._run, call))
         queued = response_object(answer.head, "queued")
         await respond(send, 200, orjson.dumps(queued), headers=call.headers())

@@ -1,6 +1,6 @@
-"""The routes of the Responses API: one for new responses, and those about a response that was given.
+"""The routes of the Responses API: creating responses, and reading, cancelling and deleting stored ones.
 
-Owns: which is which, their queries and small answers. Refuses: making responses (`proxy.responses_api.calls`), reading
+Owns: the routes, their queries and small answers. Refuses: creating responses (`proxy.responses_api.calls`), reading
 the record (`proxy.responses_api.stored_responses`).
 """
 
@@ -15,14 +15,14 @@ from proxy.admission.replies import send_error, send_json, unknown_route
 from proxy.dialects.responses.dialect import ResponsesDialect
 from proxy.errors import BadRequest, CallerError, StateConflict, Unavailable, UnknownObject, WrongMethod
 from proxy.http.asgi import App, Receive, Scope, Send
-from proxy.responses_api.stored_responses import CampaignHistory
+from proxy.responses_api.stored_responses import StoredResponses
 from recorder.errors import StoreError
 from recorder.messages.calls import KeyAccess
 
 Body = dict[str, Any]
 
 PATH: Final = ResponsesDialect.path
-_PAGE: Final = 20  # items a page, and at most: OpenAI's
+_PAGE: Final = 20  # items per page, and the maximum: OpenAI's
 _MOST: Final = 100
 
 
@@ -31,8 +31,10 @@ class ResponseRoutes:
     """`/v1/responses` and all below it, as a raw ASGI app."""
 
     calls: App
-    history: CampaignHistory
-    ends: Sequence[Callable[[str], Awaitable[bool]]]  # end a background response if it runs there, the nearest first
+    history: StoredResponses
+    ends: Sequence[
+        Callable[[str], Awaitable[bool]]
+    ]  # each ends a background response if it runs there, the nearest first
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
@@ -67,7 +69,7 @@ class ResponseRoutes:
 
     async def _show(self, response_id: str, query: dict[str, str], whose: KeyAccess) -> Body:
         if query.get("stream", "false").lower() not in ("false", "0"):
-            raise BadRequest("a response that was given is not streamed again: leave 'stream' out.", param="stream")
+            raise BadRequest("a stored response is not streamed: remove 'stream'.", param="stream")
         return await self.history.response(response_id, whose)
 
     async def _delete(self, response_id: str, query: dict[str, str], whose: KeyAccess) -> Body:
@@ -89,7 +91,9 @@ class ResponseRoutes:
         if not response["background"]:
             raise BadRequest("Cannot cancel a synchronous response.", param="response_id")
         if response["status"] == "in_progress":
-            raise StateConflict(f"the response {response_id[:120]!r} runs in another process of Hone: cancel it there.")
+            raise StateConflict(
+                f"the response {response_id[:120]!r} is running in another Hone process: cancel it there."
+            )
         return response
 
     async def _input_items(self, response_id: str, query: dict[str, str], whose: KeyAccess) -> Body:
@@ -98,7 +102,7 @@ class ResponseRoutes:
 
 
 def _page(items: list[Body], query: dict[str, str]) -> Body:
-    """A page of items, the newest first unless `order=asc`, after the one that `after` names."""
+    """A page of items after the one that `after` names, the newest first unless `order=asc`."""
     order, after, limit = query.get("order", "desc"), query.get("after"), query.get("limit", str(_PAGE))
     if order not in ("asc", "desc"):
         raise BadRequest("order must be 'asc' or 'desc'.", param="order")

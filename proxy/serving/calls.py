@@ -1,11 +1,11 @@
-"""One generating call, from the request to the end of its answer: the order of things, for every wire format.
+"""One generating call, from the request to the end of its answer: the order of the steps, for every wire format.
 
-Owns: that order. Read, place, ask, commit, and only then tell the client that the answer is finished.
-Refuses: formats (the dialects), whose call it is (`proxy.attribution.attributor`), who is asked and what streams from
-them (`proxy.serving.model_requests`), what is written (`recorder`).
+Owns: that order. Read the request, attribute it, send it to the model, commit the call, and only then tell the client
+that the answer is finished. Refuses: formats (the dialects), which trajectory a call belongs to
+(`proxy.attribution.attributor`), sending and streaming (`proxy.serving.model_requests`), what is written (`recorder`).
 
-Capture never breaks what it captures: when the store fails, the call is served all the same (unless
-`recorder.on_failure = "refuse"`), counted, and alarmed on.
+Recording never breaks a call: if the store fails, the call is served anyway (unless `recorder.on_failure = "refuse"`),
+counted, and an alarm is logged.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ log = logging.getLogger(__name__)
 class CallHandler:
     """Serves the calls of one wire format as a raw ASGI app.
 
-    A format that needs more on the way overrides `_reading`, `_run` or `_broken`.
+    A format that needs further steps overrides `_reading`, `_run` or `_broken`.
     """
 
-    def __init__(self, dialect: Dialect, parts: ServingParts, asking: ModelRequester) -> None:
+    def __init__(self, dialect: Dialect, parts: ServingParts, requester: ModelRequester) -> None:
         self._dialect = dialect
-        self._asking = asking
+        self._requester = requester
         self._project_id = parts.project_id
         self._settings = parts.settings
         settings = parts.settings
@@ -69,7 +69,7 @@ class CallHandler:
         self._attributor = Attributor(parts.project_id, parts.recorder, parts.versions)
         self._conversations = ConversationMatcher()
         self._unrecorded = RateLimitedLog(log)
-        self._late: set[asyncio.Future[None]] = set()  # commits that nobody waits for any longer
+        self._late: set[asyncio.Future[None]] = set()  # commits of calls that are over
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one call."""
@@ -78,13 +78,13 @@ class CallHandler:
             await self._place(call)
             self._override(call)
         except CallerError as e:
-            await self._say(send, e)
+            await self._send_error(send, e)
         except ClientDisconnected:
             return
         else:
             await self._run(call, receive, send)
 
-    # --- before asking
+    # --- before the model
 
     async def _read(self, scope: Scope, receive: Receive) -> RunningCall:
         if scope["method"] != "POST":
@@ -94,7 +94,7 @@ class CallHandler:
         caller: Caller = scope["hone.caller"]
         reading = await self._reading(body, headers, caller)
         model = reading.request.model
-        provider = self._asking.provider(model)
+        provider = self._requester.provider(model)
         target = self._target(model, caller) if provider is None else None
         hints = read_hints(headers, reading.request.dialect, reading.request.rest)
         stated, client = scope["hone.stated"], client_of(headers)
@@ -112,51 +112,53 @@ class CallHandler:
         return target
 
     async def _place(self, call: RunningCall) -> None:
-        """Find the call's run and its engine; without the store it gets an engine and no run."""
+        """Find the call's trajectory and its engine; without the store it gets an engine only."""
         try:
             self._conversations.recognise(call.stated.address, call.reading)
             async with asyncio.timeout(self._commit_timeout_s):
                 placed = await self._attributor.place(call.target, call.stated, call.reading.request, call.hints)
             call.attribution, call.route = placed.attribution, placed.route
             if placed.no_route is not None:
-                self._asking.without_engine(call, no_engine_error(placed.no_route))
+                self._requester.without_engine(call, no_engine_error(placed.no_route))
         except NoReplica as e:
             raise no_engine_error(e) from e
         except CallerError:
             raise
-        except Exception as e:  # whatever is wrong with recording must not reach the agent
+        except Exception as e:  # a fault in recording must not reach the agent
             refused = self._alarm(call, "attribution", e)
             if refused is not None:
                 raise refused from e
             if call.target is not None:
-                self._asking.find_engine(call)
+                self._requester.find_engine(call)
 
     def _override(self, call: RunningCall) -> None:
-        """Give a call that may be trained on the alias's sampling values in place of its own."""
+        """Replace the sampling values of a call that may be trained on by the alias's values."""
         attribution = call.attribution
         if call.target is None or attribution is None or attribution.trajectory.purpose is not Purpose.TRAIN:
             return
         if values := self._overrides.get(call.target.alias.name):
             call.reading.override(values)
 
-    # --- asking
+    # --- the model
 
     async def _run(self, call: RunningCall, receive: Receive, send: Send) -> None:
         if call.attribution is not None:
             self._recorder.begin(call.turn(self._project_id, CallState.OPEN, NOTHING_SAMPLED))
         try:
             async with DisconnectWatch(receive, self._stop):
-                await self._asking.ask(call, send)
+                await self._requester.ask(call, send)
         except ClientDisconnected as e:
             call.error = str(e)
         except CallerError as e:
             call.failure, call.error = e, str(e)
         except EngineFailed as e:
-            call.failure, call.error = BadGateway(f"{e}. The call was not finished; try again."), str(e)
-        except Exception as e:  # a fault of ours must neither leave the call open nor the client without an answer
-            log.exception("call %s failed by a fault in Hone", call.id)
-            call.error = f"a fault in Hone: {type(e).__name__}: {e}"
-            call.failure = EngineRefused(f"{call.error}. Its log has more.", status=500, kind="server_error")
+            call.failure, call.error = BadGateway(f"{e}. The answer is incomplete: send the request again."), str(e)
+        except Exception as e:  # a bug must neither leave the call open nor the client without an answer
+            log.exception("call %s failed by a bug in Hone", call.id)
+            call.error = f"a bug in Hone: {type(e).__name__}: {e}"
+            call.failure = EngineRefused(
+                f"{call.error}. The proxy's log has the traceback.", status=500, kind="server_error"
+            )
         state, sampled = self._state(call), call.answer.sampled()
         refused = await self._record(call, state, sampled)
         self._count(call, state, sampled)
@@ -166,12 +168,12 @@ class CallHandler:
 
     def _state(self, call: RunningCall) -> CallState:
         if call.answer.finished and (call.streaming or call.body):
-            call.error = call.failure = None  # whatever broke then, the turn is whole
+            call.error = call.failure = None  # the answer is complete, whatever broke after it
             return CallState.COMPLETE
         return CallState.ABORTED if call.failure is None else CallState.ERRORED
 
     async def _record(self, call: RunningCall, state: CallState, sampled: RecordableAnswer) -> CallerError | None:
-        """Commit the turn, or give up waiting for it. Returns what the client is told if that is to be refused."""
+        """Commit the call, or stop waiting for it. Returns the client's error if unrecorded calls are refused."""
         if call.attribution is None:
             return None
         turn = call.turn(self._project_id, state, sampled)
@@ -185,20 +187,20 @@ class CallHandler:
             self._late.add(committing)
             committing.add_done_callback(partial(self._after_all, call))
             return self._refusal(e)
-        except Exception as e:  # noqa: BLE001 - whatever is wrong with recording must not reach the agent
+        except Exception as e:  # noqa: BLE001 - a fault in recording must not reach the agent
             return self._alarm(call, "store", e)
         self._metrics.committed(time.perf_counter() - began)
         self._conversations.note(call.stated.address, call.reading, sampled)
         return None
 
     def _after_all(self, call: RunningCall, committing: asyncio.Future[None]) -> None:
-        """A commit that nobody waited for any longer has ended: only one that failed is a call unrecorded."""
+        """Handle the end of a late commit: only a failed one counts as an unrecorded call."""
         self._late.discard(committing)
         if not committing.cancelled() and (error := committing.exception()) is not None:
             self._alarm(call, "timeout", error)
 
     def _alarm(self, call: RunningCall, why: str, error: BaseException) -> CallerError | None:
-        """Count and log a call that is not recorded; the error for the client where calls are refused then."""
+        """Count and log an unrecorded call; return the client's error if such calls are refused."""
         self._metrics.unrecorded(why)
         self._unrecorded(
             logging.ERROR,
@@ -212,7 +214,7 @@ class CallHandler:
         return self._refusal(error)
 
     def _refusal(self, error: BaseException) -> CallerError | None:
-        """What the client is told of a call that cannot be recorded, where such calls are refused."""
+        """The client's error for a call that cannot be recorded, if such calls are refused."""
         if not self._refuse:
             return None
         reason = str(error) or f"no commit within {self._commit_timeout_s:g} s"
@@ -228,13 +230,13 @@ class CallHandler:
         self._metrics.tokens(usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
 
     async def _finish(self, call: RunningCall, send: Send, refused: CallerError | None) -> None:
-        """Tell the client how it ended. To one that is gone this says nothing, and costs nothing."""
+        """Send the end of the answer, or the error. For a client that is gone this has no effect."""
         failure = refused or call.failure
         if call.streaming:
             end = self._broken(call, failure) if failure is not None else call.answer.tail()
             await send({"type": "http.response.body", "body": end})
         elif failure is not None:
-            await self._say(send, failure, call.headers())
+            await self._send_error(send, failure, call.headers())
         else:
             await respond(send, 200, call.body, headers=call.headers())
 
@@ -242,6 +244,6 @@ class CallHandler:
         """The end of a stream that broke off."""
         return self._dialect.error_events(failure)
 
-    async def _say(self, send: Send, error: CallerError, headers: RawHeaders | None = None) -> None:
+    async def _send_error(self, send: Send, error: CallerError, headers: RawHeaders | None = None) -> None:
         self._metrics.refused(error.status)
         await send_error(send, self._dialect.path, error, headers)

@@ -1,16 +1,16 @@
-"""Token continuity: a turn that goes on from a recorded one is sent with exactly the ids of its past.
+"""Token continuity: a call that continues a recorded one is sent with exactly the recorded token ids of its history.
 
-Owns: making such a prompt, with the engine's own renderer, and what is recorded about it. Refuses: whose turn it is
-(`proxy.attribution.attributor`), and when it may be done (`proxy.serving.prompt_splice`).
+Owns: building such a prompt with the engine's own renderer, and what is recorded about it. Refuses: attribution
+(`proxy.attribution.attributor`), and the conditions (`proxy.serving.prompt_splice`).
 
-A chat template may write earlier turns anew: it drops their thinking, spaces the JSON of their tool calls, trims white
-space. The next prompt then does not begin with what the model read and sampled: a run becomes several rows, and the
-engine's prefix cache misses. With continuity a prompt is
+A chat template may rewrite earlier turns: it drops their thinking, changes the spaces in the JSON of their tool calls,
+trims white space. The next prompt then does not begin with the tokens that the model read and sampled: a trajectory
+becomes several training rows, and the engine's prefix cache misses. With continuity a prompt is
 
-    recorded prompt + recorded sample, with its end-of-turn token + what the template writes after that
+   recorded prompt + recorded sample, with its end-of-turn token + what the template writes after that
 
-The engine renders the conversation, and what follows the end of the sampled turn there is new (`stitch.new_part`).
-Where any of this is in doubt, the turn is sent as it came, and the call says why.
+The engine renders the conversation; the part after the sampled turn is new (`prompt_splice.new_part_start`). In any
+doubt the conversation is sent as it came, and the call records the reason.
 """
 
 from __future__ import annotations
@@ -48,42 +48,42 @@ from recorder.states import Confidence
 
 log = logging.getLogger(__name__)
 
-TIMEOUT_S = 2.0  # no turn is held up for longer: an engine that renders this slowly is better not asked more
+TIMEOUT_S = 2.0  # no call is delayed for longer: an engine that renders this slowly is overloaded
 WARN_EVERY_S = 60.0
-KEPT_PASTS_BYTES = 64 * 1024 * 1024  # tokens of recent turns in memory: 4,000 runs of 4,000 tokens
-MOST_BLANK, MOST_BLANKS = 8, 256  # ids that a template writes after an end of turn, and how many such endings are known
+KEPT_PASTS_BYTES = 64 * 1024 * 1024  # tokens of recent calls in memory: 4,000 trajectories of 4,000 tokens
+MOST_BLANK, MOST_BLANKS = 8, 256  # ids that a template writes after an end of turn; how many such endings are cached
 
 
 @dataclass(frozen=True, slots=True)
 class ContinuedPrompt:
-    """How a call's prompt was made. `ids` are what the engine is given in place of a rendered one."""
+    """How a call's prompt was built. `ids`: the prompt's token ids, which the engine gets in place of messages."""
 
-    seen: str | None = None  # stands for what the template saw beside the messages
+    seen: str | None = None  # hash of all but the messages that the template saw
     ids: Sequence[int] | None = None
-    reason: Reason | None = None  # why there are none; None on a first turn
-    thought: bool = False  # the prompt holds thinking that the engine told apart
+    reason: Reason | None = None  # why there are no ids; None for a first turn
+    thought: bool = False  # the prompt holds thinking that the engine parsed
 
     def meta(self, prompt_ids: Sequence[int] | None) -> dict[str, Any]:
-        """What is recorded about it, given the prompt that the engine says it used (None: it said nothing)."""
+        """Return what is recorded about it, given the prompt ids that the engine reported (None: it reported none)."""
         reason = self.reason
         used = self.ids is not None and prompt_ids is not None and list(self.ids) == list(prompt_ids)
         if self.ids is not None and prompt_ids is not None and not used:
             reason = "engine_rendered"
-        told: dict[str, Any] = {"used": used, "seen": self.seen}
+        record: dict[str, Any] = {"used": used, "seen": self.seen}
         if reason is not None:
-            told["fallback"] = reason
+            record["fallback"] = reason
         if self.thought and used:
-            told["thought"] = True
-        return {META: told}
+            record["thought"] = True
+        return {META: record}
 
 
 def without_ids(made: ContinuedPrompt | None) -> ContinuedPrompt | None:
-    """The same for a call whose engine refused the ids, so that it is sent as it came."""
+    """Return the same for a call that is sent without ids, since its engine refused them."""
     return replace(made, ids=None, reason="engine_refused") if made is not None else None
 
 
 class Continuity:
-    """Makes prompts that go on from recorded ones. One an app. It fails no call."""
+    """Builds prompts that continue recorded ones. One per app. It never fails a call."""
 
     def __init__(
         self, project_id: str, recorder: Recorder, client: Client, reasoning_parser: str | None = None
@@ -97,7 +97,7 @@ class Continuity:
         recorder.keep_pasts(KEPT_PASTS_BYTES)
 
     async def prompt(self, chat: Body, attribution: Attribution | None, route: Route) -> ContinuedPrompt:
-        """The ids for a call with these chat fields, or why it is sent as it came."""
+        """Return the ids for a call with these chat fields, or the reason why it is sent as it came."""
         made = ContinuedPrompt()
         try:
             made = replace(made, seen=seen_by_template(chat))
@@ -107,8 +107,10 @@ class Continuity:
             return replace(made, reason=e.reason)
         except (TimeoutError, EngineError):
             return replace(made, reason="render_failed")
-        except Exception as e:  # noqa: BLE001 - a boundary: whatever goes wrong here must not reach the agent
-            self._failing(logging.ERROR, "token continuity failed, and the turn is sent as it came: %s", e, error=e)
+        except Exception as e:  # noqa: BLE001 - a boundary: no failure here may reach the agent
+            self._failing(
+                logging.ERROR, "token continuity failed, and the conversation is sent as it came: %s", e, error=e
+            )
             return replace(made, reason="error")
 
     async def _prompt(
@@ -123,10 +125,10 @@ class Continuity:
             raise Fallback("no_parent")
         if attribution.confidence not in (Confidence.STATED, Confidence.EXACT):
             raise Fallback("ambiguous")
-        found = await self._recorder.past(self._project_id, attribution.parent, messages)
-        if found is None:
+        history = await self._recorder.past(self._project_id, attribution.parent, messages)
+        if history is None:
             raise Fallback("no_parent_tokens")
-        past, place = found
+        past, place = history
         at = require_same(past, place, chat, made.seen or "", route.base_fingerprint)
         thought = bool(past.meta.get(META, {}).get("thought")) or thinking_parts(past.extras) is not None
         if (
@@ -143,14 +145,14 @@ class Continuity:
 
 
 class _EngineRenderer:
-    """The engine of one route, asked to render for one request."""
+    """Renders with the engine of one route, for one request."""
 
     def __init__(self, client: Client, chat: Body, route: Route, blank: dict[tuple[int, ...], bool]) -> None:
         self._client = client
         self._chat = chat
         self._route = route
         self._blank = blank
-        self.most_ids = 0  # that the engine bears in a prompt and its answer; known after a render
+        self.most_ids = 0  # the engine's limit for a prompt and its answer; known after a render
 
     async def render(self, messages: Sequence[Message], *, ask: bool) -> list[int]:
         answer = await self._ask("/tokenize", render_body(self._chat, messages, self._route.engine_model, ask=ask))

@@ -1,11 +1,11 @@
-"""The base of an alias (`NAME@0`) asked by a judge: `POST /hone/v1/judge/chat/completions`.
+"""Judge calls to the base of an alias (`NAME@0`): `POST /hone/v1/judge/chat/completions`.
 
-Owns: that such a call is no traffic: no run, no record but the judge's own, no place in the figures of agents' calls;
-and that it keeps out of agents' way. Refuses: any other model than a base, and judging.
+Owns: keeping judge calls apart from agents' traffic: they have no trajectory, no record but the judge's own and no
+share in the metrics of agents' calls; and giving agents' calls priority. Refuses: any model but a base, and judging.
 
-What a judge was asked and replied stands with its score. An agent's calls go first: a judge's waits while the engine
-answers `BUSY` requests of this proxy, and few are asked at a time. It waits for so long at most: an engine that is
-never idle would leave groups unjudged for ever, and a few requests more are what it takes then.
+The prompt and the reply of a judge are stored with its score. A judge call waits while the engine answers `BUSY`
+requests of this proxy, and at most `AT_ONCE` run at a time. It waits `PATIENCE_S` at most: otherwise an engine that is
+never idle would leave groups unscored for ever.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from proxy.versions.routing import Target
 from recorder.states import CallState
 
 PATH: Final = "/hone/v1/judge/chat/completions"
-AT_ONCE: Final = 2  # requests of judges that one proxy has open at its engines
-BUSY: Final = 4  # requests at an engine, from which on a judge's waits
+AT_ONCE: Final = 2  # judge calls that one proxy runs at a time
+BUSY: Final = 4  # running requests at an engine from which on a judge call waits
 PATIENCE_S: Final = 20.0
-LOOK_S: Final = 0.1  # requests tell nobody when they end
+LOOK_S: Final = 0.1  # polling: requests send no signal when they end
 
 
 class JudgeCalls(CallHandler):
-    """Serves judges, as a raw ASGI app."""
+    """Serves judge calls as a raw ASGI app."""
 
     def __init__(self, parts: ServingParts) -> None:
-        # no token continuity: a judge's conversation has no past that was recorded
+        # no token continuity: a judge's conversation has no recorded history
         super().__init__(ChatDialect(), parts, ModelRequester(CHAT_PATH, replace(parts, continuity=None)))
         self._room = asyncio.Semaphore(AT_ONCE)
 
@@ -46,15 +46,15 @@ class JudgeCalls(CallHandler):
         target = super()._target(model, caller)
         if target.version is None or target.version.number != 0:
             raise BadRequest(
-                f"the model {model!r:.200} is not asked here: judges ask for what an alias began with, "
-                f"'{target.alias.name}@0'. Agents ask at {CHAT_PATH}.",
+                f"the model {model!r:.200} is not served here: judges use the base of an alias, "
+                f"'{target.alias.name}@0'. Agents use {CHAT_PATH}.",
                 param="model",
             )
         return target
 
     async def _place(self, call: RunningCall) -> None:
-        """Give the call its engine, and no run."""
-        self._asking.find_engine(call)
+        """Find the call's engine; it has no trajectory."""
+        self._requester.find_engine(call)
 
     async def _run(self, call: RunningCall, receive: Receive, send: Send) -> None:
         async with self._room:
@@ -71,5 +71,5 @@ class JudgeCalls(CallHandler):
         assert call.target is not None
         self._metrics.judge_call(call.target.alias.name, state.value)
 
-    async def _say(self, send: Send, error: CallerError, headers: RawHeaders | None = None) -> None:
+    async def _send_error(self, send: Send, error: CallerError, headers: RawHeaders | None = None) -> None:
         await send_error(send, CHAT_PATH, error, headers)

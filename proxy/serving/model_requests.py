@@ -1,8 +1,8 @@
-"""Who answers a call, and asking them: its engine, another replica of it, or the provider in the engine's place.
+"""Sending a call to a model: to its engine, to another replica of it, or to the provider that replaces the engine.
 
-Owns: which of them is asked and in which order, what each is sent, and taking its answer: a whole one into the call, a
-stream event by event to the client, up to the last finish. Refuses: whose call it is, what is recorded, and the end of
-an answer: the client is told that when the turn is committed (`proxy.serving.calls`).
+Owns: which of them is asked and in which order, what each is sent, and reading the answer: a whole answer into the
+call, a stream event by event to the client, up to the last finish. Refuses: attribution, what is recorded, and the end
+of an answer, which the client gets after the commit (`proxy.serving.calls`).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from proxy.serving.running_call import RunningCall, ServingParts
 from proxy.versions.routing import Route
 from recorder.states import Purpose
 
-AFTER_FINISH_S: Final = 2.0  # how long an answer whose every choice is finished may take to say so
+AFTER_FINISH_S: Final = 2.0  # time limit for the rest of a stream after every choice has finished
 CHAT_PATH: Final = "/v1/chat/completions"
 
 
 class ModelRequester:
-    """Asks for the calls of one wire format. What is found out about a call is written on it.
+    """Sends the calls of one wire format, and writes what it learns on the call.
 
-    A format that must know or say more about an engine overrides `ask_engine`.
+    A format that needs to know or add more about an engine overrides `ask_engine`.
     """
 
     def __init__(self, engine_path: str, parts: ServingParts) -> None:
@@ -44,24 +44,26 @@ class ModelRequester:
         self._continuity = parts.continuity
         self._metrics = parts.metrics
 
-    # --- who
+    # --- the target
 
     def provider(self, model: str) -> Provider | None:
-        """The provider whose model goes by this name. Raises BadRequest where this format cannot ask it."""
+        """Return the provider of a model name, if any. Raises BadRequest where this format cannot ask it."""
         provider = self._providers.named(model)
         if provider is not None and not self._takes_providers:
-            raise BadRequest(f"{model!r} is another provider's model: it is served by {CHAT_PATH}.")
+            raise BadRequest(f"{model!r} is another provider's model: use {CHAT_PATH}.")
         return provider
 
     def find_engine(self, call: RunningCall) -> None:
-        """Give a call that was not placed its engine, or the provider in its place. Raises Unavailable."""
+        """Set the engine of a call without attribution, or the provider that replaces it. Raises Unavailable."""
         try:
             call.route = self._route(call)
         except Unavailable as e:
             self.without_engine(call, e)
 
     def _route(self, call: RunningCall) -> Route:
-        """The route of a call: its run's version, or what is live where there is no run. Raises Unavailable."""
+        """The route of a call: to its trajectory's version, or to the live one without a trajectory. Raises
+        Unavailable.
+        """
         assert call.target is not None
         pinned = call.attribution.trajectory.version_id if call.attribution is not None else None
         try:
@@ -70,10 +72,10 @@ class ModelRequester:
             raise no_engine_error(e) from e
 
     def without_engine(self, call: RunningCall, why: CallerError | EngineFailed) -> None:
-        """Turn to the provider that answers in the engine's place. Raises `why` where none may.
+        """Switch to the provider that replaces the engine. Raises `why` where that is not allowed.
 
-        One may where nothing was sent yet and the fault is not the request's; never where a version was asked for by
-        name, or is measured.
+        It is allowed while nothing was sent to the client and the request is not at fault; never for a version that was
+        named or is measured.
         """
         if call.target is None or call.target.version is not None or not self._takes_providers or call.streaming:
             raise why
@@ -85,12 +87,12 @@ class ModelRequester:
         call.answer, call.http_status = call.reading.answer(), None
         self._metrics.fell_back(call.target.alias.name, provider.name)
 
-    # --- asking them
+    # --- sending
 
     async def ask(self, call: RunningCall, send: Send) -> None:
-        """Send the call to its engine, or to the provider in its place. Raises CallerError, EngineBroke.
+        """Send the call to its engine, or to the provider that replaces it. Raises CallerError, EngineFailed.
 
-        When this returns, the answer is finished; the client has of it what streamed before its last finish.
+        On return the answer is finished; the client has received the part of a stream before its last finish.
         """
         if call.provider is None:
             try:
@@ -101,7 +103,7 @@ class ModelRequester:
         await self._ask_provider(call, send)
 
     async def _ask_engines(self, call: RunningCall, send: Send) -> None:
-        """Send the call to its engine; where that cannot be reached, to another that holds the version."""
+        """Send the call to its engine; if it cannot be reached, to another replica that holds the version."""
         tried: set[str] = set()
         while True:
             assert call.route is not None
@@ -113,15 +115,15 @@ class ModelRequester:
                 self._versions.failed(call.route)
                 other = self._route(call)
                 if other.replica_url in tried:
-                    raise Unavailable(f"{e}. Try again in a moment.", code="engine_unavailable") from e
+                    raise Unavailable(f"{e}. Retry in a moment.", code="engine_unavailable") from e
                 call.route = other
 
     async def ask_engine(self, call: RunningCall, route: Route, send: Send) -> None:
-        """Send the call to one engine. Raises CallerError, EngineUnreachable, EngineBroke."""
+        """Send the call to one engine. Raises CallerError, EngineUnreachable, EngineFailed."""
         with self._versions.hold(route):
             ids = await self._prompt_ids(call, route)
             reply = await self._send(call, route, ids)
-            if ids is not None and 400 <= reply.status < 500:  # whatever it dislikes: continuity fails no call
+            if ids is not None and 400 <= reply.status < 500:  # whatever the reason: continuity never fails a call
                 async with reply:
                     call.continued = without_ids(call.continued)
                 reply = await self._send(call, route, None)
@@ -136,34 +138,34 @@ class ModelRequester:
         return await self._client.send(route.replica_url, self._engine_path, body, key=route.engine_key)
 
     async def _prompt_ids(self, call: RunningCall, route: Route) -> Sequence[int] | None:
-        """The prompt's ids where the call goes on from recorded ones; None: the engine renders its messages."""
+        """The prompt's ids if the call continues recorded ones; None: the engine renders its messages."""
         if self._continuity is None or call.reading.chat is None:
             return None
         call.continued = await self._continuity.prompt(call.reading.chat, call.attribution, route)
         return call.continued.ids
 
     async def _ask_provider(self, call: RunningCall, send: Send) -> None:
-        """Send the call to a provider. Where it stands in for an engine, its refusal is not the client's fault."""
+        """Send the call to a provider. If it replaces an engine, its refusal is not the client's fault."""
         provider = call.provider
         assert provider is not None
         call.provided = provider.meta()
-        call.reading.as_asked()
+        call.reading.undo_changes()
         try:
             reply = await provider.send(call.reading.engine_body(provider.model), call.reading.request)
         except CallerError as e:
             call.http_status = e.status
             if call.fell_back is None:
                 raise
-            raise Unavailable(f"{call.fell_back} Its fallback could not answer either: {e}") from e
+            raise Unavailable(f"{call.fell_back} Its fallback failed too: {e}") from e
         call.http_status = 200
         async with reply:
             await self._take(call, reply, send)
         call.provided |= reply.meta()
 
-    # --- their answer
+    # --- the answer
 
     async def _take(self, call: RunningCall, reply: EngineReply | ProviderReply, send: Send) -> None:
-        """Take an answer that has begun, and pass it on where it streams."""
+        """Read an answer that has begun, and relay it if it is streamed."""
         if call.reading.request.stream:
             await begin_stream(send, call.headers())
             call.streaming = True
@@ -172,24 +174,24 @@ class ModelRequester:
             call.body = call.answer.body(await reply.body())
 
     async def _pass_on(self, call: RunningCall, reply: EngineReply | ProviderReply, send: Send) -> None:
-        """Give the client the events as they come, up to the one that carries the last finish."""
+        """Send the client the events as they come, up to the one that carries the last finish."""
         parser, answer = sse.Parser(), call.answer
-        with KeepAliveStream(send) as pulse:
+        with KeepAliveStream(send) as stream:
             while not (answer.finished or answer.over):
                 chunk = await reply.chunk()
                 if not chunk:
-                    raise EngineFailed("the engine ended its answer before it was finished")
+                    raise EngineFailed("the engine closed its answer before it was finished")
                 if events := b"".join([answer.event(data) for data in parser.feed(chunk)]):
-                    await pulse.send(events)
+                    await stream.send(events)
                 if call.first_token_at is None and answer.begun:
                     call.first_token_at = time.time()
                 if answer.error is not None:
                     raise stream_error(answer.error, call.route, call.reading.request.model)
-        # All that is left is the usage and the end. The turn is complete whether or not they come.
+        # Only the usage and the end are missing. The answer is complete whether or not they come.
         with contextlib.suppress(TimeoutError, EngineFailed):
             async with asyncio.timeout(AFTER_FINISH_S):
                 while chunk := await reply.chunk():
                     for data in parser.feed(chunk):
                         answer.event(data)
         if not answer.finished:
-            raise EngineFailed("the engine ended its answer before it was finished")
+            raise EngineFailed("the engine closed its answer before it was finished")

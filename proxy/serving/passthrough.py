@@ -1,7 +1,7 @@
-"""The model routes that Hone does not record: lists of models, and what is passed through to the engine.
+"""The model routes that Hone does not record: lists of models, and the routes that are passed through to the engine.
 
-Owns: the allow-list. What is not on it does not exist, so that the engine's own switches (loading adapters, sleeping,
-resetting caches) can't be reached through Hone. Refuses: recording.
+Owns: the allow-list. Other paths do not exist, so that the engine's own controls (loading adapters, sleeping, resetting
+caches) cannot be reached through Hone. Refuses: recording.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from proxy.settings.sections import ProxySettings
 from proxy.versions.routing import Route, ServiceRouter, Target
 
 _COUNTED: Final = "/v1/messages/count_tokens"
-# Route → its method. These generate nothing that could be trained on.
+# Route → its method. They generate nothing that could be trained on.
 PASSED: Final[Mapping[str, str]] = {
     "/v1/embeddings": "POST",
     _COUNTED: "POST",
@@ -48,7 +48,7 @@ PASSED: Final[Mapping[str, str]] = {
     "/detokenize": "POST",
     "/version": "GET",
 }
-# These generate. Until they are recorded they are passed only where `proxy.unrecorded` says so.
+# They generate, and are not recorded: they are passed through only if `proxy.unrecorded` is true.
 GENERATING: Final = ("/v1/chat/completions/batch",)
 
 
@@ -78,7 +78,7 @@ class ModelRoutes:
             await send_error(send, path, unknown_model_error(name, self.versions))
 
     def passed(self, path: str) -> App:
-        """A route of `PASSED` or `GENERATING`. However a caller spelled it, this is the path that the engine gets."""
+        """Return the app of a route of `PASSED` or `GENERATING`. The engine gets exactly this path."""
 
         async def route(scope: Scope, receive: Receive, send: Send) -> None:
             await self._serve(scope, receive, send, path)
@@ -92,7 +92,7 @@ class ModelRoutes:
         except CallerError as e:
             await send_error(send, path, e)
         except (EngineUnreachable, NoReplica) as e:
-            await send_error(send, path, Unavailable(f"{e} Try again in a moment.", code="engine_unavailable"))
+            await send_error(send, path, Unavailable(f"{e} Retry in a moment.", code="engine_unavailable"))
         except EngineFailed as e:
             await send_error(send, path, BadGateway(str(e)))
         except ClientDisconnected:
@@ -101,7 +101,7 @@ class ModelRoutes:
     def _allow(self, method: str, path: str) -> None:
         if path in GENERATING and not self.settings.unrecorded:
             raise UnrecordedRoute(
-                f"{path} is not recorded yet, so it is not served: use /v1/chat/completions, or set `unrecorded = "
+                f"{path} cannot be recorded, so it is not served: use /v1/chat/completions, or set `unrecorded = "
                 "true` in the [proxy] section of hone.toml to pass it through unrecorded."
             )
         if method != PASSED.get(path, "POST"):
@@ -137,7 +137,7 @@ class ModelRoutes:
         return count_tokens_body(fields) if path == _COUNTED else fields
 
     def _target(self, fields: dict[str, Any], caller: Caller) -> Target:
-        """The model that is asked for; with one alias alone it may be left out."""
+        """The requested model; with a single alias the field may be missing."""
         model = fields.get("model")
         if model is None:
             aliases = list(self.versions.snapshot.aliases.values())
@@ -154,10 +154,10 @@ class ModelRoutes:
         return target
 
     async def _answer(self, reply: EngineReply, route: Route, fields: dict[str, Any], path: str, send: Send) -> Any:
-        """The engine's answer with the model's name as it was asked for; None where it was streamed already."""
-        asked = fields.get("model")
+        """The engine's answer with the model's name as requested; None if it was streamed already."""
+        requested = fields.get("model")
         if reply.status != 200:
-            raise engine_refusal(reply.status, await reply.body(), route, str(asked or route.version.name))
+            raise engine_refusal(reply.status, await reply.body(), route, str(requested or route.version.name))
         if reply.headers.get("content-type", "").startswith("text/event-stream"):
             await self._stream(reply, path, send)
             return None
@@ -165,15 +165,17 @@ class ModelRoutes:
         try:
             answer = orjson.loads(data)
         except orjson.JSONDecodeError as e:
-            raise EngineFailed(f"the engine at {route.replica_url} sent what is no JSON: {e}") from e
+            raise EngineFailed(f"the engine at {route.replica_url} sent an answer that is not JSON: {e}") from e
         if not isinstance(answer, dict | list) or not is_writable(answer, data):
-            raise EngineFailed(f"the engine at {route.replica_url} sent what is no answer: {data[:200]!r}")
-        if isinstance(answer, dict) and "model" in answer and asked is not None:
-            answer["model"] = asked
+            raise EngineFailed(
+                f"the engine at {route.replica_url} sent something that is not an answer: {data[:200]!r}"
+            )
+        if isinstance(answer, dict) and "model" in answer and requested is not None:
+            answer["model"] = requested
         return answer
 
     async def _stream(self, reply: EngineReply, path: str, send: Send) -> None:
-        """Pass an event stream on; one that breaks ends with an error in the format of its route."""
+        """Relay an event stream; a broken one ends with an error in the format of its route."""
         await begin_stream(send)
         try:
             while chunk := await reply.chunk():
@@ -184,10 +186,10 @@ class ModelRoutes:
             if not self.stop.over:
                 raise
             cut = format_of(path).error_events(
-                ShuttingDown("this proxy is stopping, and the stream was cut: ask again.")
+                ShuttingDown("this proxy is stopping and ended the stream: send the request again.")
             )
             await send({"type": "http.response.body", "body": cut})
-            raise ClientDisconnected("the client was told already that its stream was cut") from None
+            raise ClientDisconnected("the client has received the end of its stream") from None
         else:
             end = b""
         await send({"type": "http.response.body", "body": end})

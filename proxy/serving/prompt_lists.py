@@ -1,9 +1,8 @@
-"""Completions with a list of prompts, as a call for each: every prompt is a run of its own.
+"""Completions with a list of prompts, as one call for each prompt: each is a trajectory of its own.
 
-Owns: taking such a request apart, running the calls beside each other, and putting their answers together in the
-engine's own order (all choices of the first prompt, then those of the second). Each call is attributed, recorded and
-trained on by itself: different prompts are no choices of one call. Refuses: anything about one call
-(`proxy.serving.calls`).
+Owns: splitting such a request, running the calls concurrently, and merging their answers in the engine's order (all
+choices of the first prompt, then those of the second). Each call is attributed, recorded and trained on by itself:
+different prompts are not choices of one call. Refuses: anything about a single call (`proxy.serving.calls`).
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from proxy.http.asgi import (
     respond,
 )
 
-MAX_PROMPTS: Final = 1024  # the engine's own bound (VLLM_MAX_COMPLETION_PROMPTS)
-TOLD: Final = 32  # calls whose ids an answer's head tells: clients read at most some 64 KB of it
+MAX_PROMPTS: Final = 1024  # the engine's own limit (VLLM_MAX_COMPLETION_PROMPTS)
+MAX_LISTED: Final = 32  # most calls with their ids in an answer's headers: clients read some 64 KB of them at most
 _COUNTS: Final = ("prompt_tokens", "completion_tokens", "total_tokens")
 Body = dict[str, Any]
 
@@ -47,10 +46,10 @@ class PromptLists:
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, whole where it has one prompt."""
+        """Serve a request; one with a single prompt is passed on unchanged."""
         try:
             body = await read_body(scope["hone.headers"], receive, self._max_body_bytes)
-            bodies = _taken_apart(body, self._max_body_bytes)
+            bodies = _split_body(body, self._max_body_bytes)
         except CallerError as e:
             await send_error(send, self._path, e)
         except ClientDisconnected:
@@ -79,8 +78,8 @@ class PromptLists:
         await self._app({**scope}, receive, send)
 
 
-def _taken_apart(body: bytes, limit_bytes: int) -> list[Body] | None:
-    """A body for each prompt; None where there is one, or where the serving path will say what is wrong."""
+def _split_body(body: bytes, limit_bytes: int) -> list[Body] | None:
+    """A body for each prompt; None for a single prompt or a malformed request, which the serving path refuses."""
     try:
         fields = engine_fields.load_body(body)
     except BadRequest:
@@ -100,17 +99,17 @@ def _taken_apart(body: bytes, limit_bytes: int) -> list[Body] | None:
 
 
 def _require_small(rest_bytes: int, prompts: int, limit_bytes: int) -> None:
-    """All but its prompt is in each call's body: together they are held to what one request may have."""
+    """Refuse fields that, repeated in each call's body, exceed the limit of one request."""
     if rest_bytes * prompts > limit_bytes:
         raise TooLarge(
-            f"the fields beside 'prompt' have {rest_bytes} bytes, and each of {prompts} prompts is a call with all of "
-            f"them: at most {limit_bytes} bytes are made of one request. Send fewer prompts at a time, or raise "
-            "`max_body_bytes` in the [proxy] section of hone.toml."
+            f"the fields other than 'prompt' have {rest_bytes} bytes, and each of the {prompts} prompts becomes a call "
+            f"with all of them; the limit is {limit_bytes} bytes for one request. Send fewer prompts at a time, or "
+            "raise `max_body_bytes` in the [proxy] section of hone.toml."
         )
 
 
 class _BodyReplay:
-    """A `receive` that gives a body that was read already, and then what follows it."""
+    """A `receive` that returns a body that was read already, and then the messages after it."""
 
     def __init__(self, body: bytes, then: Receive) -> None:
         self._body: bytes | None = body
@@ -124,7 +123,7 @@ class _BodyReplay:
 
 
 class _SharedDisconnect:
-    """One client's disconnect, told to every call."""
+    """One client's disconnect, which every call receives."""
 
     def __init__(self, receive: Receive) -> None:
         self._watch = asyncio.ensure_future(self._until_gone(receive))
@@ -139,13 +138,13 @@ class _SharedDisconnect:
         return {"type": "http.disconnect"}
 
     def stop(self) -> None:
-        """Nobody asks any more."""
+        """Stop watching the client."""
         self._watch.cancel()
 
 
 @dataclass(slots=True)
 class _Answer:
-    """What one call answered."""
+    """The answer of one call."""
 
     status: int = 0
     headers: RawHeaders = field(default_factory=list)
@@ -153,40 +152,40 @@ class _Answer:
 
 
 class _CombinedAnswers:
-    """The answers of several calls, on their way to be one."""
+    """The answers of several calls, merged into one."""
 
     def __init__(self, calls: int, send: Send, choices: int) -> None:
         self._answers = [_Answer() for _ in range(calls)]
         self._send = send
-        self._choices = choices  # a prompt
+        self._choices = choices  # per prompt
 
     def sender(self, at: int) -> Send:
-        """The `send` of one call."""
+        """Return the `send` of one call."""
 
         async def send(message: Message) -> None:
             answer = self._answers[at]
             if message["type"] == "http.response.start":
                 answer.status, answer.headers = message["status"], list(message["headers"])
-                await self._began()
+                await self._on_start()
             elif answer.status == 200:
-                await self._said(at, message.get("body", b""))
+                await self._on_body(at, message.get("body", b""))
             else:
                 answer.body += message.get("body", b"")
 
         return send
 
-    async def _began(self) -> None:
-        """A call has its head."""
+    async def _on_start(self) -> None:
+        """A call has sent its headers."""
 
-    async def _said(self, at: int, body: bytes) -> None:
+    async def _on_body(self, at: int, body: bytes) -> None:
         self._answers[at].body += body
 
     async def end(self) -> None:
-        """All calls have ended."""
+        """Finish after the last call."""
         refused = next((answer for answer in self._answers if answer.status != 200), None)
         if refused is None:
             await self._finish()
-        elif refused.status:  # a call without a status had no client any more
+        elif refused.status:  # a call without a status has lost its client
             about = [h for h in refused.headers if h[0] not in (b"content-type", b"content-length")]
             await respond(self._send, refused.status, refused.body, headers=about)
 
@@ -194,13 +193,13 @@ class _CombinedAnswers:
         raise NotImplementedError
 
     def _about(self) -> RawHeaders:
-        """What each call says about itself, as far as a head has room."""
-        return [h for answer in self._answers[:TOLD] for h in answer.headers if h[0].startswith(b"x-hone-")]
+        """The calls' own headers, as many as clients can read."""
+        return [h for answer in self._answers[:MAX_LISTED] for h in answer.headers if h[0].startswith(b"x-hone-")]
 
-    def _renumber(self, at: int, shown: Body) -> Body:
-        for choice in shown["choices"]:
+    def _renumber(self, at: int, body: Body) -> Body:
+        for choice in body["choices"]:
             choice["index"] += at * self._choices
-        return shown
+        return body
 
 
 class _PlainAnswers(_CombinedAnswers):
@@ -216,7 +215,7 @@ class _PlainAnswers(_CombinedAnswers):
 
 
 class _StreamedAnswers(_CombinedAnswers):
-    """Streams: one begins when all have begun, so that a refusal of any is still an answer of its own."""
+    """Streamed answers. The stream begins when all have begun, so that the refusal of any is an answer of its own."""
 
     def __init__(self, calls: int, send: Send, choices: int) -> None:
         super().__init__(calls, send, choices)
@@ -225,7 +224,7 @@ class _StreamedAnswers(_CombinedAnswers):
         self._streaming = False
         self._usages: list[tuple[int, Body]] = []  # the last event of each call, where the client wants usage
 
-    async def _began(self) -> None:
+    async def _on_start(self) -> None:
         if all(answer.status for answer in self._answers) and not self._all_began.is_set():
             self._streaming = all(answer.status == 200 for answer in self._answers)
             if self._streaming:
@@ -233,7 +232,7 @@ class _StreamedAnswers(_CombinedAnswers):
             self._all_began.set()
         await self._all_began.wait()
 
-    async def _said(self, at: int, body: bytes) -> None:
+    async def _on_body(self, at: int, body: bytes) -> None:
         if not self._streaming:
             return
         events = b"".join([self._passed(at, data) for data in self._parsers[at].feed(body)])

@@ -1,7 +1,7 @@
-"""Where a recorded past may stand in for a rendered one, and where what is new begins behind it.
+"""When recorded token ids may replace a rendered history, and where the new part begins behind them.
 
 Owns: the decisions of token continuity, over a request's chat fields and token ids. Refuses: asking the engine (a
-`Renderer` does), and guessing: what is not certain raises `Fallback`, with the reason that the call is recorded with.
+`Renderer` does), and guessing: anything uncertain raises `Fallback` with the reason that the call is recorded with.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ Body = Mapping[str, Any]
 META: Final = "token_continuity"  # in a call's `response_meta`
 
 Reason = Literal[
-    "not_recorded",  # the call has no run
-    "no_parent",  # the conversation holds assistant turns, and it goes on from none that was sampled here
-    "ambiguous",  # whose turn it is, or which of equal choices it goes on from, is not certain
-    "no_parent_tokens",  # the parent's ids are not known: never told, redacted or deleted
-    "not_prepared",  # the parent was recorded without continuity: what its template saw is not known
+    "not_recorded",  # the call has no trajectory
+    "no_parent",  # the conversation holds assistant turns, but none that was sampled here
+    "ambiguous",  # the trajectory, or which of equal choices it continues, is not certain
+    "no_parent_tokens",  # the parent's ids are unknown: never reported, redacted or deleted
+    "not_prepared",  # the parent was recorded without continuity: what its template saw is unknown
     "other_base",  # the parent was sampled by another base: its ids may mean other text
     "edited_history",  # the conversation up to the parent is not the one that it was sampled in
     "other_tools",  # tools, template arguments or another field that a template may see differ from the parent's
-    "cut_turn",  # the parent ended by length or by a stop string: its turn has no end
+    "cut_turn",  # the parent ended by length or by a stop string: its turn has no end token
     "media",  # the prompt is more than its ids
-    "prefill",  # the conversation ends in an answer that the model is to go on with
-    "parsed_reasoning",  # the engine may take earlier thinking in the prompt for the end of this turn's
+    "prefill",  # the conversation ends in an answer that the model continues
+    "parsed_reasoning",  # the engine may take earlier thinking in the prompt for this turn's
     "render_failed",  # the engine did not render
     "render_not_a_prefix",  # where the new part begins is not certain
-    "too_long",  # it would not fit, where the rendered prompt may
-    "engine_refused",  # the engine answered that it does not take the ids
+    "too_long",  # it would not fit, while the rendered prompt may
+    "engine_refused",  # the engine refused the ids
     "engine_rendered",  # ids were sent, and the engine used others
-    "error",  # a fault of ours
+    "error",  # a bug in Hone
 ]
 
 # Fields that no template sees. Any other must be the same as in the parent's call.
@@ -54,8 +54,8 @@ _UNSEEN: Final = frozenset(
         *("parallel_tool_calls", "thinking_token_budget"),
     }
 )
-# vLLM's reasoning parsers that look for the end of thinking in the last turn alone (0.32, each tried). Others find that
-# of an earlier turn in the prompt, and then give out this turn's thinking as its answer.
+# vLLM's reasoning parsers that look for the end of thinking in the last turn only (0.32, each tested). Others find that
+# of an earlier turn in the prompt, and then return this turn's thinking as its answer.
 TURN_BOUND_PARSERS: Final = frozenset({"qwen3", "mimo", "nemotron_v3", "step3p5"})
 _TO_RENDER: Final = ("tools", "chat_template", "add_special_tokens")
 _TEMPLATE_ARGUMENTS: Final = ("documents", "reasoning_effort")  # fields that chat completions hand to the template
@@ -64,7 +64,7 @@ _TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text", "refusal"})
 
 
 class Fallback(Exception):
-    """A turn is not sent with its recorded past, and why."""
+    """A call cannot be sent with its recorded history; `reason` is why."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason)
@@ -72,7 +72,7 @@ class Fallback(Exception):
 
 
 def seen_by_template(chat: Body) -> str:
-    """What stands for all that a template may see of a request beside its messages: equal for equal, in hex."""
+    """Return a hex hash of all that a template may see of a request except its messages."""
     seen = {name: value for name, value in chat.items() if name not in _UNSEEN and value not in (None, [], {})}
     if not seen.get("tools"):
         seen.pop("tool_choice", None)
@@ -84,7 +84,7 @@ def seen_by_template(chat: Body) -> str:
 
 
 def require_same(past: TokenHistory, at: int | None, chat: Body, seen: str, base_fingerprint: str | None) -> int:
-    """The place of the parent's message, where the request goes on from exactly what was sampled. Raises Fallback."""
+    """Return the index of the parent's message if the request continues exactly what was sampled. Raises Fallback."""
     if not past.ids():
         raise Fallback("no_parent_tokens")
     if base_fingerprint is None or past.base_fingerprint != base_fingerprint:
@@ -106,7 +106,7 @@ def require_same(past: TokenHistory, at: int | None, chat: Body, seen: str, base
 
 
 def _require_new(chat: Body, at: int) -> None:
-    """Raise Fallback unless what follows the parent's turn is plain text that asks for the next one."""
+    """Raise Fallback unless the messages after the parent's are plain text that asks for the next turn."""
     new = chat["messages"][at + 1 :]
     if not new or chat.get("continue_final_message") or chat.get("add_generation_prompt") is False:
         raise Fallback("prefill")
@@ -117,7 +117,7 @@ def _require_new(chat: Body, at: int) -> None:
 
 
 def has_media(message: Message) -> bool:
-    """Whether a message holds more than text: a prompt with one is more than its ids."""
+    """Whether a message holds more than text: such a prompt is more than its ids."""
     content = message.get("content")
     return isinstance(content, list) and not all(
         isinstance(part, dict) and part.get("type") in _TEXT_PARTS for part in content
@@ -125,20 +125,20 @@ def has_media(message: Message) -> bool:
 
 
 def thinking_parts(message: Body) -> str | None:
-    """What a message holds of thinking that the engine told apart."""
+    """Return the thinking in a message that the engine parsed; None if there is none."""
     return message.get("reasoning") or message.get("reasoning_content") or None
 
 
 def max_new_tokens(chat: Body) -> int:
-    """How many tokens an answer may have at most, as far as the caller said; at least one."""
+    """Return the caller's limit of new tokens; 1 if it stated none."""
     most = chat.get("max_completion_tokens")
     return max(1, (chat.get("max_tokens") if most is None else most) or 1)
 
 
 def render_body(chat: Body, messages: Sequence[Message], engine_model: str, *, ask: bool) -> dict[str, Any]:
-    """The engine's `/tokenize` request that renders `messages` as a chat completion of these fields would.
+    """Return the engine's `/tokenize` request that renders `messages` as a chat completion with these fields would.
 
-    `ask`: with the prompt for an assistant turn at its end.
+    `ask`: end with the prompt for an assistant turn.
     """
     body = {name: chat[name] for name in _TO_RENDER if chat.get(name) is not None}
     arguments = dict(chat.get("chat_template_kwargs") or {})
@@ -158,17 +158,18 @@ class Renderer(Protocol):
     """The engine's chat template and tokenizer for one request."""
 
     async def render(self, messages: Sequence[Message], *, ask: bool) -> Sequence[int]:
-        """A conversation's ids; with `ask`, with the prompt for an assistant turn at its end. Raises Fallback."""
+        """Return a conversation's ids; with `ask`, ending with the prompt for an assistant turn. Raises Fallback."""
 
     async def is_blank(self, ids: Sequence[int]) -> bool:
-        """Whether ids are white space alone. Raises Fallback."""
+        """Whether ids are white space only. Raises Fallback."""
 
 
 async def new_ids(renderer: Renderer, messages: Sequence[Message], at: int, end: int) -> Sequence[int]:
-    """What the template writes behind the sampled turn at `at`, whose last id is `end`. Raises Fallback.
+    """Return the ids that the template writes after the sampled turn at `at`, which ends in the id `end`. Raises
+    Fallback.
 
-    The conversation is rendered whole, and up to the turn. Where the template wrote the past differently in the two (it
-    drops thinking once a user speaks), the whole is rendered once more, with another text in the first new message.
+    The conversation is rendered whole, and up to the turn. If the template wrote the history differently in the two
+    (some drop thinking after a user message), the whole is rendered again with another text in the first new message.
     """
     whole, upto = await asyncio.gather(
         renderer.render(messages, ask=True), renderer.render(messages[: at + 1], ask=False)
@@ -186,12 +187,12 @@ async def new_ids(renderer: Renderer, messages: Sequence[Message], at: int, end:
 
 
 def find_after_last(ids: Sequence[int], end: int) -> int | None:
-    """The place behind the last `end` among `ids`; None where there is none."""
+    """Return the index after the last `end` in `ids`; None if there is none."""
     return next((at + 1 for at in range(len(ids) - 1, -1, -1) if ids[at] == end), None)
 
 
 def mark_message(messages: Sequence[Message], at: int) -> list[Message]:
-    """The conversation with another text in the message at `at`, different from its first character on."""
+    """Return the conversation with another text in the message at `at`, which differs from its first character on."""
     message = messages[at]
     content = message.get("content")
     mark = "B" if message_text(message, separator="").lstrip().startswith("A") else "A"
@@ -200,11 +201,11 @@ def mark_message(messages: Sequence[Message], at: int) -> list[Message]:
 
 
 def new_part_start(whole: Sequence[int], other: Sequence[int], end: int, turns: int) -> int | None:
-    """Where what is new begins in `whole`: behind the last `end` that it shares with `other`.
+    """Return the index where the new part of `whole` begins: after the last `end` that it shares with `other`.
 
-    `other` is the same conversation with another text in the first new message (`mark_message`), so the two part inside
-    that message. `turns` is how many `end` the conversation has up to the sampled turn; any other number means that one
-    of them was written by a message, or left out by the template, and None is returned.
+    `other` is the same conversation with another text in the first new message (`mark_message`), so the two diverge
+    inside that message. `turns` is the number of `end` ids up to the sampled turn. If the shared part has another
+    number, a message contains one or the template dropped one, and None is returned.
     """
     shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(whole, other, strict=False)))
     if shared == len(whole) or list(whole[:shared]).count(end) != turns:

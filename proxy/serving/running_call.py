@@ -1,7 +1,7 @@
-"""One generating call while it runs: what is known of it, and what is written about it.
+"""One generating call while it runs: its facts, and how it becomes a recorded call.
 
-Owns: the facts of a call, and the parts that calls of every format are served with. Refuses: the order in which things
-happen (`proxy.serving.calls`).
+Owns: the facts of a call, and the parts that calls of every format share. Refuses: the order of the steps
+(`proxy.serving.calls`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from recorder.messages.calls import CLIENT, DROPPED_ITEMS, DROPPED_TOOLS, Attrib
 from recorder.settings import RecorderSettings
 from recorder.states import CallState
 
-PLAINLY: Final = "offered_plainly"  # in a call's `response_meta`: what the engine was not held to
-REPLACED: Final = "sampling_override"  # … and the sampling values that it was given in place of the client's
+PLAINLY: Final = "offered_plainly"  # in a call's `response_meta`: features that the engine did not enforce
+REPLACED: Final = "sampling_override"  # … and the sampling values that replaced the client's
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class RunningCall:
     target: Target | None  # None: another provider's model
     answer: Answer
     hints: AttributionHints
-    provider: Provider | None = None  # who is asked instead of an engine
+    provider: Provider | None = None  # asked instead of an engine
     client: str | None = None  # the product that its User-Agent names
     id: str = field(default_factory=lambda: new_id("call"))
     started_at: float = field(default_factory=time.time)
@@ -52,16 +52,16 @@ class RunningCall:
     route: Route | None = None
     continued: ContinuedPrompt | None = None  # None: token continuity is off
     http_status: int | None = None
-    streaming: bool = False  # the head of the stream was sent
+    streaming: bool = False  # the headers of the stream were sent
     body: bytes = b""  # a whole answer, for the client
-    failure: CallerError | None = None  # what the client is told instead
-    error: str | None = None  # what is recorded as the reason
-    fell_back: str | None = None  # why the provider is asked in the engine's place
-    provided: dict[str, Any] = field(default_factory=dict)  # what is recorded of the provider
+    failure: CallerError | None = None  # the client's error instead
+    error: str | None = None  # the recorded reason
+    fell_back: str | None = None  # why the provider replaces the engine
+    provided: dict[str, Any] = field(default_factory=dict)  # what is recorded about the provider
     first_token_at: float | None = None
 
     def headers(self) -> RawHeaders:
-        """What an answer says about the call."""
+        """Return the `x-hone-*` headers of the answer."""
         raw = [(b"x-hone-call", self.id.encode())]
         if self.attribution is not None:
             raw.append((b"x-hone-trajectory", self.attribution.trajectory.id.encode()))
@@ -71,21 +71,21 @@ class RunningCall:
             raw.append((b"x-hone-fallback", self.provider.name.encode()))
         if left_out := self.reading.request.left_out_tools:
             raw.append((b"x-hone-left-out-tools", ", ".join(dict.fromkeys(left_out)).encode()))
-        if self.reading.plainly:
-            raw.append((b"x-hone-plainly", ", ".join(self.reading.plainly).encode()))
+        if self.reading.unenforced:
+            raw.append((b"x-hone-plainly", ", ".join(self.reading.unenforced).encode()))
         if self.reading.replaced:
-            told = ", ".join(f"{name}={value:g}" for name, value in self.reading.replaced.items())
-            raw.append((b"x-hone-sampling", told.encode()))
+            values = ", ".join(f"{name}={value:g}" for name, value in self.reading.replaced.items())
+            raw.append((b"x-hone-sampling", values.encode()))
         return raw
 
     def served_by(self) -> str:
-        """The version or the provider's model that answered, for the figures."""
+        """Return the version or the provider's model that answered, for the metrics."""
         if self.provider is not None:
             return self.provider.name
         return self.route.version.name if self.route is not None else "none"
 
     def turn(self, project_id: str, state: CallState, sampled: RecordableAnswer) -> RecordedCall:
-        """What is written about it. Only for a call with an attribution."""
+        """Return the recorded call. Only for a call with an attribution."""
         assert self.attribution is not None
         target, route = self.target, self.route
         return RecordedCall(
@@ -111,32 +111,34 @@ class RunningCall:
         )
 
     def _meta(self, sampled: RecordableAnswer) -> Mapping[str, Any] | None:
-        """What is recorded of an answer beside its choices; of a provider's, who it was and whether it stood in."""
-        said = {**(sampled.response_meta or {}), **dropped_parts(self.reading.request)}
+        """Return what is recorded of an answer besides its choices; for a provider, its name and whether it was a
+        fallback.
+        """
+        meta = {**(sampled.response_meta or {}), **dropped_parts(self.reading.request)}
         if self.client is not None:
-            said[CLIENT] = self.client
+            meta[CLIENT] = self.client
         if self.provider is None:
             continued = self.continued.meta(sampled.prompt_token_ids) if self.continued is not None else {}
-            return {**said, **continued, **self._freed()} or None
+            return {**meta, **continued, **self._freed()} or None
         stood_in = {"fallback": True, "fallback_reason": self.fell_back} if self.fell_back is not None else {}
-        return {**said, **self.provided, **stood_in}
+        return {**meta, **self.provided, **stood_in}
 
     def _freed(self) -> dict[str, Any]:
-        """Where the engine was asked something else than the client did, so that the turn can be learned from."""
-        plainly, replaced = self.reading.plainly, self.reading.replaced
-        told: dict[str, Any] = {PLAINLY: list(plainly)} if plainly else {}
-        return told | ({REPLACED: dict(replaced)} if replaced else {})
+        """Return where Hone changed the request so that the call can be trained on."""
+        unenforced, replaced = self.reading.unenforced, self.reading.replaced
+        changes: dict[str, Any] = {PLAINLY: list(unenforced)} if unenforced else {}
+        return changes | ({REPLACED: dict(replaced)} if replaced else {})
 
 
 def dropped_parts(request: RecordedRequest) -> dict[str, list[str]]:
-    """What is recorded of what the model did not get: the types of tools, and of what told of their work."""
+    """Return what the model did not get: the types of dropped tools, and of dropped items of their work."""
     named = {DROPPED_TOOLS: request.left_out_tools, DROPPED_ITEMS: request.left_out_items}
     return {name: list(dict.fromkeys(types)) for name, types in named.items() if types}
 
 
 @dataclass(frozen=True, slots=True)
 class ServingParts:
-    """What calls of every format are served with."""
+    """What calls of every format are served with. One per app."""
 
     project_id: str
     settings: ProxySettings

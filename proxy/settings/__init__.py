@@ -1,5 +1,5 @@
-"""hone.toml: the proxy's sections, all packages' sections as one model, where values come from, and how they are shown.
+"""hone.toml: the proxy's sections, all packages' sections as one model, reading them, and showing them.
 
-Refuses: what the settings do. Others import `sections` and `mcp`; programs and commands import
-`hone`, `loading` and `showing` too.
+Refuses: acting on settings. Others import `sections`, `mcp` and `hone`; commands and programs import `loader`,
+`display` and `toml_writer` too.
 """

@@ -1,6 +1,6 @@
-"""Settings as others read them: dotted keys with their values for people, variables for child processes.
+"""Settings for readers: dotted keys with their values for people, environment variables for child processes.
 
-Owns: masking what is secret. Refuses: where values come from (`proxy.settings.loader`).
+Owns: masking secrets. Refuses: where values come from (`proxy.settings.loader`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WORD = re.compile(r"""\s+|(?:[^\s"']|"[^"]*"|'[^']*'|["'])+""")  # of a shell's
 
 
 def as_environment(overrides: Mapping[str, object]) -> dict[str, str]:
-    """Flags as the variables that say the same, for child processes."""
+    """Flags as the environment variables of the same settings, for child processes."""
     return {
         ENV_PREFIX + key.replace(".", NESTED).upper(): value
         if isinstance(value, str)
@@ -34,12 +34,12 @@ def as_environment(overrides: Mapping[str, object]) -> dict[str, str]:
 
 
 def list_leaves(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every setting of a model as (dotted key, value), depth first in declared order."""
+    """Every setting of a model as (dotted key, value), depth first in the order of declaration."""
     yield from ((key, value) for key, value, _ in describe_leaves(model, prefix))
 
 
 def describe_leaves(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
-    """The same, each with what its model says that it is, on one line."""
+    """Every setting of a model as (dotted key, value, description on one line)."""
     for name, field in type(model).model_fields.items():
         yield from _leaves_of(getattr(model, name), prefix + name, " ".join((field.description or "").split()))
 
@@ -55,7 +55,7 @@ def _leaves_of(value: Any, key: str, what: str) -> Iterator[tuple[str, Any, str]
 
 
 def display_value(key: str, value: Any) -> Any:
-    """A setting's value for printing: JSON-able, secrets masked."""
+    """A setting's value for printing: JSON-compatible, with secrets masked."""
     if value is None:
         return None
     name = key.rpartition(".")[2].lower()
@@ -77,35 +77,35 @@ def display_value(key: str, value: Any) -> Any:
 
 
 def _command_shown(text: str) -> str:
-    """A text, which may be a shell's command: its words as arguments, what is between them as it is."""
-    words = _WORD.findall(text)
-    told = iter(_arguments_shown([word for word in words if not word.isspace()]))
-    return "".join(word if word.isspace() else next(told) for word in words)
+    """A text that may be a shell command: its words masked as arguments, the whitespace between them unchanged."""
+    arguments = _WORD.findall(text)
+    masked = iter(_arguments_shown([argument for argument in arguments if not argument.isspace()]))
+    return "".join(argument if argument.isspace() else next(masked) for argument in arguments)
 
 
-def _arguments_shown(words: Sequence[str]) -> list[str]:
-    """Arguments of a command. All behind the name of a secret is one, up to the next option: some take several."""
-    told: list[str] = []
+def _arguments_shown(arguments: Sequence[str]) -> list[str]:
+    """Arguments of a command. All that follows a secret's option is masked, up to the next option."""
+    masked: list[str] = []
     hidden = False
-    for word in words:
-        names_one = bool(_SECRET_OPTION.fullmatch(word))
-        hidden = names_one or (hidden and not word.startswith("--"))
-        told.append(MASK if hidden and not names_one else _argument_shown(word))
-    return told
+    for argument in arguments:
+        names_one = bool(_SECRET_OPTION.fullmatch(argument))
+        hidden = names_one or (hidden and not argument.startswith("--"))
+        masked.append(MASK if hidden and not names_one else _argument_shown(argument))
+    return masked
 
 
-def _argument_shown(word: str) -> str:
-    if (given := _SECRET_GIVEN.fullmatch(word)) is not None:
+def _argument_shown(argument: str) -> str:
+    if (given := _SECRET_GIVEN.fullmatch(argument)) is not None:
         return given[1] + MASK
-    word = _SECRET_FIELD.sub(rf'\1"{MASK}"', word)
-    return _without_secrets(word) if "://" in word else word
+    argument = _SECRET_FIELD.sub(rf'\1"{MASK}"', argument)
+    return _without_secrets(argument) if "://" in argument else argument
 
 
 def _without_secrets(url: str) -> str:
     scheme, _, rest = url.partition("://")
     login, at, host = rest.rpartition("@")
     user, colon, _password = login.partition(":")
-    if at:  # a login that stands alone is a token where HTTP is spoken, and a user elsewhere
+    if at:  # a login without a password is a token in an HTTP URL, and a user name in any other
         shown_login = f"{user}:{MASK}" if colon else MASK if scheme.endswith(("http", "https")) else user
         url = f"{scheme}://{shown_login}@{host}"
     return mask_parameters(url, MASK)

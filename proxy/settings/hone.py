@@ -1,7 +1,7 @@
-"""Every package's section of hone.toml as one model, and what of it must fit together.
+"""Every package's section of hone.toml as one model, and the checks across sections.
 
-Owns: composing the sections of all packages. Refuses: reading them (`proxy.settings.loader`), and what a setting means
-(its section's docstring says it). As all settings models, it may be imported by every package.
+Owns: composing the sections. Refuses: reading them (`proxy.settings.loader`), and the meaning of a setting (its
+section's docstring). As all settings models, every package may import it.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ NESTED = "__"
 
 
 class HoneSettings(BaseSettings):
-    """Everything that can be set. Build it with `load_settings`."""
+    """All settings. Build it with `load_settings`."""
 
     model_config = SettingsConfigDict(
         extra="forbid", use_attribute_docstrings=True, env_prefix=ENV_PREFIX, env_nested_delimiter=NESTED
     )
 
     project: str = "default"
-    """The project whose aliases, keys and runs this program works with."""
+    """The project of the aliases, keys and trajectories that this program works with."""
     data: Path = Path(".hone")
-    """The data folder: the store, adapters, logs. Default: `.hone` beside hone.toml, else in the working directory."""
+    """The data folder: store, adapters, logs. Default: `.hone` next to hone.toml, else in the working directory."""
     proxy: ProxySettings = ProxySettings()
     """The HTTP server."""
     engine: EngineSettings = EngineSettings()
     """The model server behind the proxy."""
     recorder: RecorderSettings = RecorderSettings()
-    """The store, and when runs and groups end."""
+    """The store, and when trajectories and groups end."""
     learn: LearnSettings = LearnSettings()
-    """How much Hone learns by itself, and when."""
+    """How much Hone learns on its own, and when."""
     judge: JudgeSettings = JudgeSettings()
-    """Who scores groups, and how."""
+    """How groups are judged and scored."""
     trainer: TrainerSettings = TrainerSettings()
     """How scored groups become versions."""
     campaign: CampaignSettings = CampaignSettings()
     """Training over scenarios that Hone runs itself (`hone train`)."""
     track: TrackSettings = TrackSettings()
-    """Trackers of experiments that figures of training are sent to."""
+    """Experiment trackers that receive training figures."""
     aliases: dict[str, AliasSettings] = {}
-    """The names that agents ask for. Default: one, named as the engine names the base."""
+    """The model names that agents ask for. Default: one, named as the engine names the base."""
 
     mcp: dict[str, McpServerSettings] = {}
-    """The MCP servers whose tools callers find at `/mcp`."""
+    """The MCP servers that offer their tools to agents at `/mcp`."""
 
     @classmethod
     def settings_customise_sources(
@@ -66,13 +66,13 @@ class HoneSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what `load_settings` merged counts: it knows the order, and where each value came from."""
+        """Use only what `load_settings` merged: it knows the order of the sources and the origin of each value."""
         return (init_settings,)
 
     def declared_aliases(self) -> dict[str, AliasSettings]:
-        """The aliases of hone.toml or `--model`; where there are none, one named like the engine's base.
+        """The aliases of hone.toml or `--model`; without any, one named like the engine's base.
 
-        What they leave to other sections is filled in.
+        An alias without a `baseline` has that of `[trainer]`.
         """
         base = base_name(self.engine)
         declared = {base: AliasSettings()} if not self.aliases and base is not None else self.aliases
@@ -82,7 +82,7 @@ class HoneSettings(BaseSettings):
         return alias.model_copy(update={"baseline": alias.baseline or self.trainer.baseline})
 
     def base_models(self) -> list[str]:
-        """The names that aliases want the engine to serve the base under, besides its own."""
+        """The names, besides its own, under which aliases want the engine to serve the base."""
         return sorted({a.base_model for a in self.aliases.values() if a.base_model})
 
     @model_validator(mode="after")
@@ -99,27 +99,27 @@ class HoneSettings(BaseSettings):
             if alias.fallback is not None and alias.fallback not in models:
                 there = ", ".join(sorted(models)) or "none"
                 raise ValueError(
-                    f"aliases.{name}.fallback is {alias.fallback!r}, no model of [[proxy.models]]: {there}"
+                    f"aliases.{name}.fallback is {alias.fallback!r}, not a model of [[proxy.models]]: {there}"
                 )
         if self.proxy.mcp_prefix == "none" and len(self.mcp) > 1:
             raise ValueError(
-                f"proxy.mcp_prefix is 'none', and there are {len(self.mcp)} MCP servers ({', '.join(self.mcp)}): names "
-                "can stay as they are with one server only"
+                f"proxy.mcp_prefix is 'none', and there are {len(self.mcp)} MCP servers ({', '.join(self.mcp)}): only "
+                "a single server can keep its own names"
             )
         check_names(self.mcp)
         self._know_recipes()
         return self
 
     def _know_recipes(self) -> None:
-        """Refuse recipes that are not there; the judge is told which alias names which."""
-        of_aliases = {name: alias.reward_recipe for name, alias in self.aliases.items() if alias.reward_recipe}
-        said = {f"aliases.{name}.reward_recipe": recipe for name, recipe in of_aliases.items()}
-        if self.campaign.reward_recipe:
-            said["campaign.reward_recipe"] = self.campaign.reward_recipe
+        """Raise ValueError for a recipe that does not exist; give the judge each alias's recipe."""
+        of_aliases = {name: alias.judge_recipe for name, alias in self.aliases.items() if alias.judge_recipe}
+        named = {f"aliases.{name}.judge_recipe": recipe for name, recipe in of_aliases.items()}
+        if self.campaign.judge_recipe:
+            named["campaign.judge_recipe"] = self.campaign.judge_recipe
         known = self.judge.known_recipes()
-        for key, recipe in said.items():
+        for key, recipe in named.items():
             if recipe not in known:
-                raise ValueError(f"{key} is {recipe!r}, no recipe of [judge.recipes] (known: {', '.join(known)})")
+                raise ValueError(f"{key} is {recipe!r}, not a recipe of [judge.recipes] (known: {', '.join(known)})")
         self.judge = self.judge.for_aliases(of_aliases)
 
     def providers(self) -> list[str]:
@@ -131,22 +131,22 @@ class HoneSettings(BaseSettings):
         return [*self.declared_aliases(), *self.providers()]
 
     def overrides(self) -> dict[str, dict[str, float]]:
-        """The sampling values that stand in for a client's, by the alias's name."""
-        found = {name: alias.sampling.override.values() for name, alias in self.aliases.items()}
-        return {name: values for name, values in found.items() if values}
+        """The sampling values that replace a client's, by alias."""
+        values_by_alias = {name: alias.sampling.override.values() for name, alias in self.aliases.items()}
+        return {name: values for name, values in values_by_alias.items() if values}
 
     def shadows(self) -> dict[str, ShadowSettings]:
-        """Which turns are answered again, by the name of each alias that has some answered again."""
+        """The shadow settings of each alias that has shadow answers, by alias."""
         return {name: alias.shadow for name, alias in self.aliases.items() if alias.shadow.share > 0}
 
     def fallbacks(self) -> dict[str, str]:
-        """The model that answers for an alias while no engine can, by the alias's name."""
+        """The model that answers for an alias while no engine can, by alias."""
         return {name: alias.fallback for name, alias in self.aliases.items() if alias.fallback is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """Settings, and for each leaf's dotted key the source of its value."""
+    """Settings, and the source of each value by dotted key."""
 
     settings: HoneSettings
     origin: dict[str, str]

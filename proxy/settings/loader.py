@@ -1,14 +1,10 @@
-"""Presets: the values of published recipes, as defaults under every other source (`campaign.preset`).
+"""Reading all settings: hone.toml, over it `HONE_…` environment variables, over these flags; below all a preset.
 
-Owns: the values. Refuses: deciding anything: each is an ordinary setting, and hone.toml, a variable or a flag wins.
-docs/tasks.md sets them beside the recipe's own names; a test holds it to this table.
-
-The settings in force: hone.toml, over it `HONE_…` environment variables, over these flags; below all a preset.
-
-Owns: reading the three sources, saying where each value came from, and errors that name the file, the key and the
-nearest known key. Refuses: which settings there are (`proxy.settings.hone`).
+Owns: the order of the sources, the source of each value, renamed keys, presets (`campaign.preset`), and errors that
+name the file, the key and the nearest known key. Refuses: which settings there are (`proxy.settings.hone`).
 
 Paths in the file are relative to the file; paths in variables and flags are relative to the working directory.
+docs/tasks.md lists the values of each preset; a test compares it with `PRESETS`.
 """
 
 from __future__ import annotations
@@ -18,7 +14,7 @@ import errno
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, get_args, get_origin
@@ -56,14 +52,22 @@ FILE_NAME = "hone.toml"
 # Variables that Hone reads or gives to agents, and that are no settings.
 NOT_SETTINGS = frozenset({"HONE_CONFIG", "HONE_DEBUG", "HONE_MODEL", "HONE_TASK_ID", "HONE_TASK_INPUT"})
 
+# Settings that have another name today; `*` is a name of the user's own. The error for an old key names the new one.
+RENAMED_SETTINGS: Final[Mapping[str, str]] = {
+    "recorder.batch_turns": "recorder.batch_calls",
+    "campaign.reward_recipe": "campaign.judge_recipe",
+    "aliases.*.reward_recipe": "aliases.*.judge_recipe",
+    "aliases.*.recipe": "aliases.*.notes",
+}
+
 Raw = dict[str, Any]
 
 
 def load_settings(config: Path | None, overrides: Mapping[str, object]) -> LoadedSettings:
     """Read, merge and check all settings.
 
-    `config` is the file, or None to take `$HONE_CONFIG` or ./hone.toml where there is one. `overrides` are the flags:
-    dotted keys (`proxy.port`), or sections as nested mappings. Raises `ConfigError`.
+    `config` is the file, or None for `$HONE_CONFIG` or an existing ./hone.toml. `overrides` are the flags: dotted keys
+    (`proxy.port`), or sections as nested mappings. Raises `ConfigError`.
     """
     file = find_file(config)
     merged: Raw = {}
@@ -81,7 +85,7 @@ def load_settings(config: Path | None, overrides: Mapping[str, object]) -> Loade
 
 
 def find_file(config: Path | None) -> Path | None:
-    """The file to read: the one named by the flag or `$HONE_CONFIG` (it must exist), else ./hone.toml if it exists."""
+    """The file to read: the one that the flag or `$HONE_CONFIG` names, which must exist, else ./hone.toml if there."""
     named = config or (Path(os.environ["HONE_CONFIG"]) if os.environ.get("HONE_CONFIG") else None)
     if named is not None:
         if not named.is_file():
@@ -123,9 +127,9 @@ def _from_environment() -> tuple[Raw, dict[str, str]]:
 
 
 def _unknown_variables(known: Raw) -> Raw:
-    """`HONE_…` variables that name no setting, to be refused like unknown keys of the file.
+    """`HONE_…` variables that name no setting, which are refused like unknown keys of the file.
 
-    One without `__` may belong to somebody else: it is refused only when it looks like a misspelt setting.
+    One without `__` may belong to another program: it is refused only if it resembles a setting.
     """
     unknown: Raw = {}
     for variable in os.environ:
@@ -172,7 +176,7 @@ def _keys(raw: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _over_preset(merged: Raw, origin: dict[str, str]) -> tuple[Raw, dict[str, str]]:
-    """What was set, over the values of the preset that it names. An unknown one is refused like any wrong value."""
+    """The settings over the values of the preset that they name. An unknown one is refused like any invalid value."""
     campaign = merged.get("campaign")
     name = campaign.get("preset") if isinstance(campaign, Mapping) else None
     whole: Raw = {}
@@ -205,7 +209,7 @@ def _anchored(value: Any, model: type[BaseModel], above: str, key: str, file: Pa
             for name, table in value.items()
         }
     if isinstance(value, str):
-        with _told_of(str(file), dotted, value):
+        with _blame_setting(str(file), dotted, value):
             if _is_path(field.annotation) or (key == "base" and _names_folder(value, file.absolute().parent)):
                 there = file.absolute().parent / Path(value).expanduser()
                 return str(_program(there) if key == "python" else _followed(there))
@@ -213,8 +217,7 @@ def _anchored(value: Any, model: type[BaseModel], above: str, key: str, file: Pa
 
 
 def _followed(path: Path) -> Path:
-    """Where a path leads. Raises RuntimeError where links lead in a circle, which from Python 3.13 on `resolve` passes
-    over."""
+    """The resolved path. Raises RuntimeError for a circle of links, which `resolve` ignores from Python 3.13 on."""
     there = path.resolve()
     try:
         there.stat()
@@ -225,20 +228,22 @@ def _followed(path: Path) -> Path:
 
 
 def _program(path: Path) -> Path:
-    """A Python as it is named: an environment's is a link, and what lies behind it has nothing of the environment."""
+    """Return the path of a Python with links unresolved: in an environment it is a link to a Python without its
+    packages.
+    """
     _followed(path)
     return path.parent.resolve() / path.name
 
 
 @contextmanager
-def _told_of(source: str, key: str, value: str | Path) -> Iterator[None]:
-    """A path that the system cannot follow, as an error of the setting that names it."""
+def _blame_setting(source: str, key: str, value: str | Path) -> Iterator[None]:
+    """Turn a path that the system cannot follow into an error of its setting."""
     try:
         yield
-    except RuntimeError as e:  # how pathlib says that there is no such user, or that links lead in a circle
-        raise ConfigError(f"{source}: {key}: {str(value)!r} leads nowhere ({e}). Write the path out.") from e
+    except RuntimeError as e:  # pathlib's error for an unknown user, or for a circle of links
+        raise ConfigError(f"{source}: {key}: {str(value)!r} cannot be resolved ({e}). Write the full path.") from e
     except (OSError, ValueError) as e:  # a name too long, a NUL in it
-        raise ConfigError(f"{source}: {key}: {str(value)[:200]!r} is no path ({e}). Name a file or folder.") from e
+        raise ConfigError(f"{source}: {key}: {str(value)[:200]!r} is not a path ({e}). Name a file or folder.") from e
 
 
 def _names_folder(value: str, folder: Path) -> bool:
@@ -251,16 +256,16 @@ def _is_path(annotation: Any) -> bool:
 
 
 def inner_model(annotation: Any) -> type[BaseModel] | None:
-    """The section that a field holds, or holds several of."""
+    """The settings model that a field holds, alone or in a list or table; None if it holds none."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for part in get_args(annotation) if (found := inner_model(part)) is not None), None)
+    return next((model for part in get_args(annotation) if (model := inner_model(part)) is not None), None)
 
 
 def _data_folder(settings: HoneSettings, origin: Mapping[str, str], file: Path | None) -> Path:
-    beside = file.absolute().parent if file and "data" not in origin else Path.cwd()
-    with _told_of(origin.get("data", "default"), "data", settings.data):
-        return beside / settings.data.expanduser()
+    parent = file.absolute().parent if file and "data" not in origin else Path.cwd()
+    with _blame_setting(origin.get("data", "default"), "data", settings.data):
+        return parent / settings.data.expanduser()
 
 
 # --- errors
@@ -276,13 +281,30 @@ def _explain(error: ErrorDetails, origin: Mapping[str, str]) -> str:
         return f"{source}: {key}: {error['msg'].removeprefix('Value error, ')}"
     if error["type"] != "extra_forbidden":
         return f"{source}: {key}: {error['msg']} (got {str(display_value(key, error['input']))[:200]!r})"
+    if (new_key := _renamed(loc)) is not None:
+        spelt = f" (variable {_variable(new_key)})" if source.startswith("env ") else ""
+        return f"{source}: {key!r} is now called {new_key!r}{spelt}. Rename it."
     near = _nearest(loc)
     hint = f" Did you mean {near!r}?" if near else " `hone config` lists the known ones."
     return f"{source}: unknown key {key!r}.{hint}"
 
 
+def _renamed(loc: Sequence[str]) -> str | None:
+    """Today's key of a setting that was renamed; None for any other."""
+    for old, new in RENAMED_SETTINGS.items():
+        parts = old.split(".")
+        if len(parts) == len(loc) and all(part in ("*", name) for part, name in zip(parts, loc, strict=True)):
+            own = next((name for part, name in zip(parts, loc, strict=True) if part == "*"), "")
+            return new.replace("*", own)
+    return None
+
+
+def _variable(key: str) -> str:
+    return ENV_PREFIX + key.replace(".", NESTED).upper()
+
+
 def _nearest(loc: list[str]) -> str | None:
-    """The known key most like an unknown one: of its very name in another section, else among its siblings."""
+    """The known key nearest to an unknown one: the same name in another section, else a sibling."""
     *parents, name = loc
     elsewhere = [key for key, _ in list_leaves(HoneSettings()) if key.rpartition(".")[2] == name]
     close = difflib.get_close_matches(name, _fields_at(parents), 1, cutoff=0.5)

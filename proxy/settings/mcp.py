@@ -21,36 +21,37 @@ class McpServerSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     url: str | None = None
-    """Where it listens, for example `http://127.0.0.1:9000/mcp`. Without a login: that is for `token` or `headers`."""
+    """Address of the server, for example `http://127.0.0.1:9000/mcp`, without a login: use `token` or `headers`."""
     command: str | None = None
-    """A program to start instead, on this machine."""
+    """A program on this machine to start instead."""
     args: list[str] = []
     """Arguments of the command."""
     env: dict[str, SecretStr] = {}
-    """Environment variables of the command, beside PATH, HOME and the like."""
+    """Environment variables of the command, in addition to PATH, HOME and the like."""
     cwd: Path | None = None
-    """Folder that the command runs in."""
+    """Folder in which the command runs."""
     per: Literal["session", "shared"] = "session"
-    """Whether each caller gets a process of its own (`session`), so that no two runs meet in one browser or shell, or
-    all share one (`shared`): for a program that keeps nothing between calls, or is too large to be started often. A
-    caller is a session of the protocol; where the protocol has none (2026-07-28), the run that the address states, else
-    the key, and callers with neither share. One more process tells what there is, and serves nobody."""
+    """`session`: each caller gets a process of its own, so that no two trajectories share a browser or shell. `shared`:
+    all callers share one, for a program that keeps no state between calls, or is too large to start often. A caller is
+    a session of the protocol; where the protocol has none (2026-07-28), the trajectory in the address, else the key.
+    Callers with neither share one process. One more process only lists what the server offers."""
     max_sessions: int | None = Field(None, gt=0)
-    """How many sessions callers may have at this server at once; one more is refused. Default: 1024 with a `url`; 32
-    with a `command`, which is a process each."""
+    """Most concurrent sessions of callers at this server; further ones are refused. Default: 1024 with a `url`; 32 with
+    a `command`, because each is a process.
+    """
     headers: dict[str, SecretStr] = {}
-    """HTTP headers for every request to the server."""
+    """HTTP headers of every request to the server."""
     token: SecretStr | None = None
     """Sent to the server as `Authorization: Bearer`. A caller's own key is never passed on."""
     allow: list[str] = ["*"]
     """Names of tools, prompts and resource URIs that callers may see and use; `*` and `?` are wildcards."""
     deny: list[str] = []
-    """Those that they may not, though allowed above."""
+    """Names that callers may not see or use, even if `allow` has them."""
     timeout_s: float = Field(300.0, gt=0)
-    """How long the server may take to answer one request."""
+    """Time limit of one request to the server."""
     connect_timeout_s: float | None = Field(None, gt=0)
-    """How long it may take to start, connect and say what it can. Default: 5 with a `url`; 20 with a `command`, which
-    is a whole program to be started."""
+    """Time limit for starting the server, connecting, and listing what it offers. Default: 5 with a `url`; 20 with a
+    `command`, which starts a whole program."""
 
     @property
     def connect_s(self) -> float:
@@ -81,18 +82,20 @@ class McpServerSettings(BaseModel):
     @classmethod
     def _is_url(cls, url: str | None) -> str | None:
         if url is not None and not url.startswith(("http://", "https://")):
-            raise ValueError("it is no URL: write it as http://host:port/mcp")
+            raise ValueError("it is not a URL: write it as http://host:port/mcp")
         if url is not None and "@" in urlsplit(url).netloc:
             raise ValueError(
-                "it has a login in it, which logs and errors of others would show: give the server's token as `token`, "
-                "or a user and a password as `headers = { authorization = 'Basic …' }`"
+                "it has a login in it, which logs and errors of other programs would show: give the server's token as "
+                "`token`, or a user and a password as `headers = { authorization = 'Basic …' }`"
             )
         return url
 
 
 def check_names(servers: dict[str, McpServerSettings]) -> dict[str, McpServerSettings]:
-    """Raise ValueError for a name that `server__tool` could not be taken apart with."""
+    """The servers. Raises ValueError for a name that cannot be split from `server__tool`."""
     for name in servers:
         if not NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name for an MCP server: use up to 32 letters, digits, '-' and single '_'")
+            raise ValueError(
+                f"{name!r} is not a name for an MCP server: use up to 32 letters, digits, '-' and single '_'"
+            )
     return servers

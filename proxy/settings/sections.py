@@ -41,17 +41,17 @@ class ModelSettings(BaseModel):
     model: str = Field(min_length=1)
     """LiteLLM's name of the model: `openai/gpt-5`, `anthropic/claude-…`, `hosted_vllm/…`."""
     api_base: str | None = None
-    """URL of the API where it is not the provider's own. No key from the environment is ever sent to it."""
+    """URL of the API, if it is not the provider's own. No key from the environment is ever sent to it."""
     api_key: SecretStr | None = None
     """Key for the provider. Default: `api_key_env`, else the provider's own variable, unless `api_base` is set."""
     api_key_env: str | None = None
-    """The environment variable that holds the key, so that it need not stand in a file."""
+    """The environment variable that holds the key, so that no file has to."""
     timeout_s: float = Field(600.0, gt=0)
-    """How long the provider may be silent before its answer is given up."""
+    """How long the provider may send nothing before its answer is given up."""
     drop_params: bool = False
-    """Leave out what the provider does not take, instead of refusing the request."""
+    """Drop parameters that the provider does not accept, instead of refusing the request."""
     params: dict[str, Any] = {}
-    """Further arguments for LiteLLM (`reasoning_effort`, `aws_region_name` …), beneath what the client sends."""
+    """Further arguments for LiteLLM (`reasoning_effort`, `aws_region_name` …). The client's values take precedence."""
 
     @model_validator(mode="after")
     def _one_key(self) -> ModelSettings:
@@ -65,68 +65,70 @@ class ModelSettings(BaseModel):
 
 
 class ProxySettings(BaseModel):
-    """How the HTTP server listens, what it lets through, and how long it waits."""
+    """How the HTTP server listens, what it accepts, and how long it waits."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     host: str = "127.0.0.1"
-    """Address to listen on. Anything but loopback needs at least one key (`hone keys create`)."""
+    """Address to listen on. Any other than loopback needs at least one key (`hone keys create`)."""
     port: int = Field(8700, ge=0, le=65535)
     """Port to listen on. 0 takes a free one."""
     url: str | None = None
-    """Where judges and learners reach this proxy, without `/v1`, if they run in other containers or on other machines:
+    """Address at which judges and learners in other containers or on other machines reach this proxy, without `/v1`:
     `http://proxy:8700`. Default: `host` and `port`."""
     workers: int = Field(1, ge=1, le=256)
     """How many processes serve on the port, each on a core of its own. More than one needs Linux."""
     pages: bool = True
-    """Whether the pages are served at `/hone`. What they show, `/hone/v1` gives as JSON either way."""
+    """Whether the dashboard is served at `/hone`. `/hone/v1` serves the same data as JSON in either case."""
     pages_timeout_s: float = Field(5.0, gt=0)
-    """How long a page may read in the store. What takes longer is ended, and the page says so; nothing else waits."""
+    """How long a page may read from the store. A slower page is ended with an error. Other requests do not wait for it.
+    """
     defaults: Literal["neutral", "engine"] = "neutral"
-    """What a sampling field that the client leaves out becomes. `neutral`: sent as temperature 1, top_p 1, no top_k.
-    `engine`: left to the engine's own defaults."""
+    """The value of a sampling field that the client omits. `neutral`: temperature 1, top_p 1, no top_k. `engine`: the
+    engine's own defaults."""
     token_continuity: Literal["off", "on"] = "off"  # noqa: S105 - no password
-    """Whether a turn that goes on from a recorded one is sent with exactly the recorded tokens of its past, instead of
-    what the chat template makes of it now. `on`: a trajectory is one row, and the engine's prefix cache always hits;
-    what a template would drop or rewrite, a thinking model's earlier thinking above all, stays in the context as it was
-    sampled. Where equal meaning is not certain, the turn is sent as it came, and the call says why."""
+    """Whether a call that continues a recorded one is sent with exactly the recorded tokens of its history, instead of
+    what the chat template renders now. `on`: a trajectory is one row, and the engine's prefix cache always hits. What a
+    template would drop or rewrite, above all a thinking model's earlier thinking, stays in the context as it was
+    sampled. Where equal meaning is not certain, the call is sent unchanged and its record has the reason."""
     strict_tools: Literal["engine", "plain"] = "engine"
-    """What `strict: true` of a tool becomes. `engine`: the engine's grammar holds the model to the tool's schema, and
-    the turn is not trained on, since its logprobs are not those of free sampling. `plain`: the tool is offered without
-    it, so that agents whose SDK marks every tool strict (OpenAI's Agents SDK does) are learned from."""
+    """What `strict: true` of a tool becomes. `engine`: the engine's grammar enforces the tool's schema, and the call is
+    not trained on, because its logprobs are not those of free sampling. `plain`: the tool is offered without `strict`,
+    so that agents can be trained on even if their SDK marks every tool strict (OpenAI's Agents SDK)."""
     forced_tools: Literal["engine", "plain"] = "engine"
-    """What a tool choice that demands a tool (`required`, or one by its name) becomes. `engine`: the grammar forces a
-    call, and the turn is not trained on. `plain`: the engine is offered the tools with tool choice `auto`, so that
-    agents which always demand one (smolagents does) are learned from; a turn may then answer in words. The call and the
-    header `x-hone-plainly` tell it."""
+    """What a tool choice that requires a tool (`required`, or one by its name) becomes. `engine`: the grammar forces a
+    tool call, and the call is not trained on. `plain`: the engine gets the tools with tool choice `auto`, so that
+    agents which always require one (smolagents) can be trained on; the model may then answer in text. The call and the
+    header `x-hone-plainly` report it."""
     unrecorded: bool = False
-    """Whether a generating route that is not recorded yet is passed through instead of answered with 501."""
+    """Whether requests to a generating route that Hone does not record yet are passed through instead of answered with
+    501."""
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
-    """Largest request body that is read."""
+    """Largest request body that is accepted."""
     allowed_media_hosts: list[str] = []
-    """Hosts from which the engine may fetch images and other media that a message names by URL."""
+    """Hosts from which the engine may fetch images and other media that a message references by URL."""
     connect_timeout_s: float = Field(5.0, gt=0)
-    """How long a connection to the engine may take."""
+    """Time limit for connecting to the engine."""
     first_byte_timeout_s: float = Field(600.0, gt=0)
-    """How long the engine may take until the first byte of its answer."""
+    """Time limit for the first byte of the engine's answer."""
     key_groups: Literal["own", "project"] = "own"
-    """Whose a group is that a call names (`/g/<group>/…`, `x-hone-group`), where there are keys. `own`: the key's, and
-    the same name under another key is another group. `project`: all keys name the same ones."""
+    """Scope of the group names in calls (`/g/<group>/…`, `x-hone-group`), where there are keys. `own`: each key has its
+    own groups, and the same name under another key is another group. `project`: all keys share groups."""
     mcp_prefix: Literal["server", "none"] = "server"
-    """How tools and prompts behind `/mcp` are called. `server`: `<server>__<tool>`. `none`: as the one server there is
-    calls them."""
+    """Names of tools and prompts behind `/mcp`. `server`: `<server>__<tool>`. `none`: the server's own names; for one
+    server only."""
     stop_timeout_s: float = Field(30.0, ge=0)
-    """How long running requests may go on after the proxy was told to stop."""
+    """How long running requests may continue after the proxy received the signal to stop."""
     pin_max_age_versions: int = Field(8, ge=1)
     """A trajectory pinned to a version this many steps behind the live one moves to the live one."""
     models: list[ModelSettings] = []
-    """Models of other providers, recorded as text: judged and exported, never trained on."""
+    """Models of other providers, recorded as text. Their trajectories are judged and exported, never trained on."""
 
     @field_validator("url")
     @classmethod
     def _bare_url(cls, url: str | None) -> str | None:
         if url is not None and not re.fullmatch(r"https?://[^\s/@?#]+(?:/v1)?/?", url):
-            raise ValueError("it is no address: write it as http://host:port")
+            raise ValueError("it is not an address: write it as http://host:port")
         return url and url.rstrip("/").removesuffix("/v1")
 
     @field_validator("models")
@@ -139,59 +141,59 @@ class ProxySettings(BaseModel):
 
 
 class EngineSettings(BaseModel):
-    """Which vLLM serves the base model: one that Hone starts, or some that run already."""
+    """Which vLLM serves the base model: one that Hone starts, or engines that are running already."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     base: str | None = None
-    """The base model: a folder or a Hugging Face id. Hone starts an engine for it unless `urls` names some."""
+    """The base model: a folder or a Hugging Face id. Hone starts an engine for it unless `urls` is set."""
     name: str | None = None
-    """The name the engine serves the base model under. Default: the last part of `base`."""
+    """The name under which the engine serves the base model. Default: the last part of `base`."""
     urls: list[str] = []
-    """Engines that run already, without `/v1`, for example `http://10.0.0.5:8000`. Hone then starts none."""
+    """Engines that are running already, without `/v1`, for example `http://10.0.0.5:8000`. Hone then starts none."""
     host: str = "127.0.0.1"
-    """Address the started engine listens on."""
+    """Address that the started engine listens on."""
     port: int = Field(8701, ge=1, le=65535)
-    """Port the started engine listens on."""
+    """Port that the started engine listens on."""
     api_key: SecretStr | None = None
-    """Key for the engine's API. Default for a started engine: a random one, kept in the data folder."""
+    """Key for the engine's API. Default for a started engine: a random one, stored in the data folder."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """What the engine runs on. `auto`: a GPU where there is one."""
+    """What the engine runs on. `auto`: a GPU if there is one."""
     dtype: str = "auto"
     """Precision of the weights. `auto`: float32 on a CPU, bfloat16 on a GPU."""
     max_model_len: int | None = Field(None, gt=0)
-    """Longest prompt plus answer, in tokens. Default: the model's own limit."""
+    """Most tokens of prompt and answer together. Default: the model's own limit."""
     kv_cache_bytes: int | None = Field(None, gt=0)
-    """Memory for the KV cache. Default: 128 MiB on a CPU, what vLLM finds free on a GPU."""
+    """Memory for the KV cache. Default: 128 MiB on a CPU; on a GPU, what vLLM finds free."""
     gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
-    """Share of a GPU's memory that the engine may take for weights and cache together, where Hone starts it on one. A
-    trainer on the same GPU has the rest. Default: vLLM's own, 0.92."""
+    """Share of the GPU's memory for weights and KV cache, for an engine that Hone starts. A trainer on the same GPU
+    gets the rest. Default: vLLM's own, 0.92."""
     max_loras: int = Field(4, ge=2)
-    """Versions in service at once: the live one, those that runs are pinned to, and one being loaded."""
+    """Versions in service at once: the live one, those that trajectories are pinned to, and one being loaded."""
     max_lora_rank: Literal[1, 8, 16, 32, 64, 128, 256, 320, 512] = 32
-    """Highest LoRA rank the engine accepts."""
+    """Highest LoRA rank that the engine accepts."""
     tool_call_parser: str | None = "hermes"
     """vLLM's parser for tool calls (hermes, qwen3_xml, llama3_json …). Empty: tool calls are not parsed."""
     reasoning_parser: str | None = None
     """vLLM's parser for reasoning text (qwen3, deepseek_r1 …)."""
     chat_template: Path | None = None
-    """A chat template file in place of the model's own."""
+    """A chat template file instead of the model's own."""
     args: list[str] = []
-    """Further arguments for vLLM, put last, so they win."""
+    """Further arguments for vLLM. They come last and take precedence."""
     env: dict[str, str] = {}
     """Further environment variables for vLLM."""
     python: Path | None = None
     """The Python that has vLLM installed. Default: the one that runs Hone."""
     start_timeout_s: float = Field(300.0, gt=0)
-    """How long the engine may take until it answers its health check."""
+    """Time limit until the engine answers its health check."""
     stop_timeout_s: float = Field(10.0, ge=0)
     """How long the engine may take to stop before it is killed."""
     health_interval_s: float = Field(2.0, gt=0)
-    """How often a running engine is asked whether it is healthy."""
+    """Seconds between health checks of a running engine."""
     health_timeout_s: float = Field(60.0, gt=0)
-    """How long a running engine may leave its health check unanswered before it is restarted."""
+    """A running engine that leaves its health check unanswered for this long is restarted."""
     adapter_group: str | None = None
-    """Group, by name or number, that may read the adapters: an engine's that runs as another user. Default: none."""
+    """Group, by name or number, that may read the adapters, for an engine that runs as another user. Default: none."""
 
     @field_validator("max_lora_rank", mode="before")
     @classmethod
@@ -205,10 +207,10 @@ class EngineSettings(BaseModel):
         for url in urls:
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https"):
-                raise ValueError("one is no URL: write it as http://host:port")
+                raise ValueError("one is not a URL: write it as http://host:port")
             if "@" in parts.netloc or parts.query or parts.fragment:
                 raise ValueError(
-                    "one has more in it than an address, which status, logs and errors would show: write it as "
+                    "one holds more than an address, which status, logs and errors would show: write it as "
                     "http://host:port, and give the engine's key as `api_key`"
                 )
         return [url.rstrip("/").removesuffix("/v1") for url in urls]
@@ -220,19 +222,19 @@ class EngineSettings(BaseModel):
 
 
 def base_name(engine: EngineSettings) -> str | None:
-    """The name under which the engine serves the base model, or None when nothing says it."""
+    """The name under which the engine serves the base model, or None where no setting gives it."""
     if engine.name or engine.base is None:
         return engine.name
     return Path(engine.base).name
 
 
 class SamplingOverride(BaseModel):
-    """Sampling values that the engine is given in place of a client's. What is not named stays the client's."""
+    """Sampling values for the engine, instead of a client's. Values that are not set stay the client's."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     temperature: float | None = Field(None, le=2)
-    """0.1 or more: below it a call is not trained on."""
+    """At least 0.1: a call below it is not trained on."""
     top_p: float | None = None
     """Only 1."""
     top_k: int | None = None
@@ -247,7 +249,7 @@ class SamplingOverride(BaseModel):
     """Only 1."""
 
     def values(self) -> dict[str, float]:
-        """What is replaced, by the field's name."""
+        """The values that are set, by field name."""
         return self.model_dump(exclude_none=True)
 
     @model_validator(mode="after")
@@ -255,14 +257,14 @@ class SamplingOverride(BaseModel):
         if self.temperature is not None and self.temperature < MIN_TEMPERATURE:
             raise ValueError(
                 f"temperature {self.temperature:g} is below {MIN_TEMPERATURE:g}: sampling is then nearly greedy, its "
-                "logprobs say nothing of the choice that was made, and no such call is trained on. Give 0.1 or more"
+                "logprobs do not describe the choice that was made, and no such call is trained on. Give 0.1 or more"
             )
         for name, neutral in _NEUTRAL.items():
             value = getattr(self, name)
             if value is not None and value != neutral:
                 raise ValueError(
-                    f"{name} {value:g} bends what is sampled away from what the logprobs say, and no such call is "
-                    f"trained on. Give {neutral}, or leave it out"
+                    f"{name} {value:g} changes the sampled distribution, but not the logprobs, and no such call is "
+                    f"trained on. Give {neutral}, or omit it"
                 )
         return self
 
@@ -273,9 +275,9 @@ class SamplingSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     override: SamplingOverride = SamplingOverride()
-    """Sampling values for calls with purpose `train`, in place of the client's: `{temperature = 0.7, top_p = 1}` lets
-    an agent be learned from that samples greedily. The record keeps what the client asked; the call and the header
-    `x-hone-sampling` tell what was sent instead."""
+    """Sampling values for calls with purpose `train`, instead of the client's: with `{temperature = 0.7, top_p = 1}`,
+    an agent that samples greedily can be trained on. The record keeps the client's values; the call and the header
+    `x-hone-sampling` report what was sent."""
 
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -284,32 +286,33 @@ Promote = Literal["auto", "gate", "canary", "manual"]
 
 
 class GateSettings(BaseModel):
-    """What a new version of an alias is held to before any user meets it: `[aliases.<name>.gate]`."""
+    """What a new version of an alias must pass before users get it: `[aliases.<name>.gate]`."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     timeout_s: float = Field(600.0, gt=0)
-    """How long a version's answers may be waited for. What is not answered by then does not decide, and the row of the
-    version says so (`hone versions --moves`)."""
+    """How long the gate waits for a version's answers. Answers that are missing then do not decide, and the version's
+    row reports them (`hone versions --moves`)."""
     kl_max: float | None = Field(None, gt=0)
-    """How far a version's answers may be from the live version and from the base, in nats a token. Default: it is not
-    asked. It needs the logprobs of prompts, and vLLM 0.32 dies of those with an adapter loaded while it answers others:
-    set it only for an engine that does not."""
+    """Largest KL divergence of a version's answers from the live version and from the base, in nats a token. Default:
+    not checked. The check needs logprobs of prompts, and vLLM 0.32 crashes on those while an adapter is loaded and
+    other requests run: set it only for an engine without this fault."""
     length_times: float = Field(2.0, gt=1)
-    """How many times as long, or as short, as the live version's its answers may be."""
+    """Largest factor between the lengths of a version's answers and the live version's, in either direction."""
     win_at_least: float = Field(0.4, gt=0, lt=1)
-    """The share of pairs, its answer beside the live version's to one recorded opening, that it is to win before a
-    judge. It is rejected only if it is shown to win less; where no judge runs, its answers' figures decide."""
+    """The share of pairs that a version should win before a judge. A pair is its answer and the live version's to the
+    same recorded first turns. The version is rejected only if its share is significantly lower. Where no judge runs,
+    figures of its answers decide."""
     max_samples: int = Field(64, ge=1)
-    """The most pairs that are judged, each twice, or attempted: what is not decided by then passes."""
+    """Most pairs that are judged, each twice, or attempted. A version that is undecided by then passes."""
     scenarios: Path | None = None
-    """JSONL file of held-out scenarios, as `campaign.val_scenarios`. The learner then attempts them as the version and
-    as the live one, and no judge is asked: how often each succeeds decides. Together with `agent` and `success`."""
+    """JSONL file of held-out scenarios, as `campaign.val_scenarios`. The learner attempts them with the new and the
+    live version; their success rates decide, and no judge is called. It needs `agent` and `success`."""
     agent: str | None = None
-    """What attempts a scenario, as `campaign.agent`; `campaign.python`, `cwd`, `agent_env`, `concurrency` and
-    `attempt_timeout_s` hold for it."""
+    """What attempts a scenario, as `campaign.agent`. `campaign.python`, `cwd`, `agent_env`, `concurrency` and
+    `attempt_timeout_s` apply to it."""
     success: str | None = None
-    """`module:function` that tells whether an attempt succeeded, as `campaign.success`; never a part of the judge's
+    """`module:function` that decides whether an attempt succeeded, as `campaign.success`; never a part of the judge's
     reward."""
 
     @model_validator(mode="after")
@@ -320,75 +323,78 @@ class GateSettings(BaseModel):
             there = " and ".join(f"gate.{name}" for name in given if name not in missing)
             raise ValueError(
                 f"{there} without {' and '.join(f'gate.{name}' for name in missing)}: held-out scenarios take all "
-                "three. Give what is missing, or leave all out"
+                "three. Give what is missing, or omit all three"
             )
         if self.success and not _FUNCTION.fullmatch(self.success):
-            raise ValueError(f"gate.success {self.success!r} is no `module:function`: a gate's success asks no judge")
+            raise ValueError(
+                f"gate.success {self.success!r} is not a `module:function`: a gate's success function calls no judge"
+            )
         return self
 
 
 class ShadowSettings(BaseModel):
-    """Which turns of an alias's live runs Hone answers again by itself, to learn from: `[aliases.<name>.shadow]`.
+    """Which calls of an alias's live trajectories get shadow answers, to learn from: `[aliases.<name>.shadow]`.
 
-    For traffic that never repeats, whose runs have nothing to be compared with. No agent sees a shadow answer, and no
-    tool is called for one.
+    For traffic that never repeats, where a trajectory has no others to be compared with. Agents never see shadow
+    answers, and no tool runs.
     """
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     share: float = Field(0.0, ge=0, le=1)
-    """Share of the live runs that have one turn answered again, when they have ended. 0: none."""
+    """Share of live trajectories in which one call gets shadow answers, after the trajectory ended. 0: none."""
     n: int = Field(4, ge=2, le=64)
-    """Answers that are compared: the live one, and n - 1 further ones."""
+    """Answers that are compared: the live one, and n - 1 shadow answers."""
     at: Literal["any", "first"] = "any"
-    """`any`: a turn drawn uniformly from all of the run's main path. `first`: its first."""
+    """`any`: a call drawn uniformly from the trajectory's main path. `first`: its first call."""
     budget: int | None = Field(None, ge=0)
-    """Most tokens, read and sampled, that further answers may cost in 24 hours. Default: no bound."""
+    """Most tokens, read and sampled, that shadow answers may cost in 24 hours. Default: no limit."""
     max_in_flight: int = Field(4, ge=1)
-    """A further answer is asked for only while its engine answers fewer requests of this proxy than this."""
+    """A shadow answer is requested only while its engine has fewer open requests of this proxy than this."""
 
 
 class AliasSettings(BaseModel):
-    """A name that agents ask for, and how its new versions come into service."""
+    """A model name that agents ask for, and how its new versions come into service."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     base_model: str | None = None
     """The engine's name of the base model. Default: `engine.name`."""
     promote: Promote = "gate"
-    """How a new version comes into service. Its files are checked, it is loaded and probed, and answers the newest
-    recorded openings; answers that are broken reject it. `auto`: then it is live. All others have a judge compare its
-    answers with the live version's first. `gate`: then it is live. `canary`: then it gets `canary_share` of new runs,
-    until their rewards or `hone promote` decide. `manual`: then it waits for `hone promote`, and no further step is
-    taken meanwhile. A campaign's versions pass as `auto`."""
+    """How a new version comes into service. In every mode its files are checked, it is loaded and probed, and it
+    answers the newest recorded first turns; broken answers reject it. `auto`: it is live after that. In the other modes
+    a judge first compares its answers with the live version's. `gate`: it is live after that. `canary`: it gets
+    `canary_share` of new trajectories, until their rewards or `hone promote` decide. `manual`: it waits for `hone
+    promote`, and no further step begins meanwhile. Versions of a campaign pass as with `auto`."""
     canary_share: float = Field(0.1, gt=0, lt=1)
-    """Share of new runs that a canary gets."""
+    """Share of new trajectories that a canary gets."""
     canary_max_age_s: float = Field(86_400.0, gt=0)
-    """How long a version waits for a person where `promote` is `manual`, and a canary for runs that decide on it; then
-    it is rejected as `not_promoted`, and its runs may be trained on again. A canary never passes by its age."""
+    """How long a version waits for a person with `promote = "manual"`, and a canary for trajectories that decide. After
+    that it is rejected as `not_promoted`, and its trajectories may be trained on again. A canary never passes by its
+    age."""
     canary_max_tasks: int = Field(400, ge=1)
-    """The most tasks on which a canary's rewards are compared with the live version's: what is not decided by then is
-    live. It is live before that once its reward is shown to be at most 0.05 lower, and taken away once any figure is
-    shown to be worse."""
+    """Most tasks on which a canary's rewards are compared with the live version's. A canary that is undecided by then
+    becomes live. It becomes live earlier once its reward is shown to be at most 0.05 lower, and is removed once any
+    figure is shown to be worse."""
     gate: GateSettings = GateSettings()
-    """What it is held to."""
+    """What a new version must pass."""
     holdback_share: float = Field(0.1, ge=0, lt=1)
-    """Share of new runs, of those that name no group, that stays on the version before while a promoted one is
-    watched; 0: none stays, and nothing is watched. A campaign's versions hold none back. It takes a place of
+    """Share of new trajectories without a named group that stays on the previous version while a promoted one is
+    watched. 0: none stays, and nothing is watched. Versions of a campaign hold none back. It takes one slot of
     `engine.max_loras`."""
     rollback_watch_s: float = Field(3600.0, gt=0)
-    """How long a promoted version's runs are compared with those of the one before it. If they are shown worse, the
-    alias goes back by itself."""
+    """How long a promoted version's trajectories are compared with those of the previous version. If they are shown to
+    be worse, the alias rolls back automatically."""
     baseline: Literal["group", "running"] | None = None
-    """What its runs' rewards are compared with in training. Default: `trainer.baseline`."""
-    reward_recipe: str | None = None
-    """The recipe of [judge.recipes] by which its runs are judged. Default: `default`, the top of [judge]. A campaign
-    that names one goes before it."""
+    """What its trajectories' rewards are compared with in training. Default: `trainer.baseline`."""
+    judge_recipe: str | None = None
+    """The judge recipe of its trajectories, a name of [judge.recipes]. Default: `default`, the top of [judge]. A
+    campaign's recipe takes precedence."""
     fallback: str | None = None
-    """A model of `[[proxy.models]]` that answers while no engine can. Such calls are recorded as text, and marked."""
+    """A model of `[[proxy.models]]` that answers while no engine can. Such calls are recorded as text and marked."""
     sampling: SamplingSettings = SamplingSettings()
     """How its calls are sampled."""
     shadow: ShadowSettings = ShadowSettings()
-    """Which turns of its live runs are answered again, to learn from."""
-    recipe: dict[str, Any] = {}
-    """Free-form notes kept with the alias and shown with its versions."""
+    """Which of its live calls get shadow answers, to learn from."""
+    notes: dict[str, Any] = {}
+    """Free-form notes, stored with the alias and shown with its versions."""

@@ -1,7 +1,7 @@
-"""A hone.toml as text: lines of settings, each below what its model says of it.
+"""Write a hone.toml: lines of settings, each below its description as a comment.
 
-Owns: TOML's spelling, and taking each comment from the field that the key names. Refuses: which settings to write
-(`hone init` says), and any key that no model has.
+Owns: TOML's syntax, and taking each comment from the field of its key. Refuses: choosing settings (`hone init` does),
+and any key that no model has.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 @dataclass(frozen=True, slots=True)
 class SettingLine:
-    """One setting: its key as a path (`("engine", "base")`), its value, and what was found that made it so.
+    """One setting: its key as a path (`("engine", "base")`), its value, and what was found that led to it.
 
-    `off`: written as a comment, for whoever wants to set it.
+    `off`: it is written as a comment, ready to be set.
     """
 
     path: tuple[str, ...]
@@ -40,32 +40,34 @@ class SettingLine:
 
 
 def as_toml(head: str, lines: Iterable[SettingLine]) -> str:
-    """The file. Lines of one section follow each other. Raises ConfigError for a key that is no setting."""
+    """The text of the file. Lines of one section must be adjacent. Raises ConfigError for a key that is not a
+    setting.
+    """
     parts = [_comment(head)]
     for section, members in groupby(lines, key=lambda line: line.path[:-1]):
-        parts.append("\n".join([f"[{'.'.join(map(_key, section))}]", *map(_told, members)]))
+        parts.append("\n".join([f"[{'.'.join(map(_key, section))}]", *map(_setting_text, members)]))
     return "\n\n".join(parts) + "\n"
 
 
 def describe_setting(path: Sequence[str]) -> str:
-    """What a setting's model says of it; nothing for what is a user's own. Raises ConfigError for no setting."""
+    """A setting's description; empty inside a table of the user's own. Raises ConfigError for any other key."""
     model: type[BaseModel] | None = HoneSettings
     names = iter(path)
     description = ""
     for name in names:
         field = model.model_fields.get(name) if model is not None else None
         if field is None:
-            raise ConfigError(f"{'.'.join(path)!r} is no setting.")
+            raise ConfigError(f"{'.'.join(path)!r} is not a setting.")
         model, description = inner_model(field.annotation), field.description or ""
         if get_origin(field.annotation) is dict and next(names, None) is not None and model is None:
             return ""  # a table of the user's own, such as the engine's variables
     return " ".join(description.split())
 
 
-def _told(line: SettingLine) -> str:
-    said = filter(None, [describe_setting(line.path), f"Found: {line.found}" if line.found else ""])
+def _setting_text(line: SettingLine) -> str:
+    comments = filter(None, [describe_setting(line.path), f"Found: {line.found}" if line.found else ""])
     assignment = f"{_key(line.path[-1])} = {_value(line.value)}"
-    return "\n".join([*map(_comment, said), f"# {assignment}" if line.off else assignment])
+    return "\n".join([*map(_comment, comments), f"# {assignment}" if line.off else assignment])
 
 
 def _comment(text: str) -> str:

@@ -1,7 +1,7 @@
-"""One further answer to a recorded turn: asked of the turn's own version beside the agents' calls, and recorded.
+"""One shadow answer: a recorded call answered again by its own version, with lower priority than agents, and recorded.
 
-Owns: asking for one while the engine is idle enough, and what is recorded of it. Refuses: which turns (`draw.py`,
-`shadower.py`), and calling the tools that an answer asks for: nobody does.
+Owns: waiting for an idle engine, asking it, and what is recorded. Refuses: which calls (`proxy.shadow.shadower`), and
+running the tools that an answer calls: they are never run.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from recorder.messages.calls import Address, Attribution, ParentCall, RecordedCa
 from recorder.states import CallState, Confidence, Origin, TrajectoryState
 from recorder.views.trajectories.shapes import CallView
 
-IDLE_LOOK_S: Final = 0.1  # between two looks whether the engine is idle enough
-BEGUN_PATIENCE_S: Final = 600.0  # how long an answer waits for room once others to the turn are asked for
-SOURCE: Final = "shadow"  # how such a call came to its run
+IDLE_LOOK_S: Final = 0.1  # between two checks whether the engine is idle enough
+BEGUN_PATIENCE_S: Final = 600.0  # how long an answer waits for room once others of its group have begun
+SOURCE: Final = "shadow"  # the recorded source of its attribution
 _ADDRESS: Final = Address(origin=Origin.SHADOW, done=True)
 
 
 class ProxyStopping(ProxyError):
-    """The proxy stops: nothing more is asked for."""
+    """The proxy is stopping and sends no further requests."""
 
 
 class EngineBusy(ProxyError):
@@ -43,7 +43,7 @@ class EngineBusy(ProxyError):
 
 @dataclass(frozen=True, slots=True)
 class ShadowRequest:
-    """A turn to be answered again, and where."""
+    """A call to be answered again, and where."""
 
     call: CallView
     alias: str
@@ -52,7 +52,7 @@ class ShadowRequest:
 
 
 class ShadowAnswerer:
-    """Asks engines for further answers, and records them. What fails is recorded too, and raises nothing."""
+    """Asks engines for shadow answers, and records them. Failures are recorded too, and not raised."""
 
     def __init__(
         self, project_id: str, client: Client, recorder: Recorder, versions: ServiceRouter, metrics: Metrics
@@ -64,7 +64,7 @@ class ShadowAnswerer:
         self._metrics = metrics
 
     async def answer(self, ask: ShadowRequest, into: TrajectoryRef, stopping: asyncio.Event) -> None:
-        """Answer a turn again; the run `into` is that answer, and has ended then. Raises StoreError."""
+        """Answer a call again as the trajectory `into`, which then has ended. Raises StoreError."""
         began = time.time()
         try:
             reading = replay_request(ask.call, ask.alias)
@@ -79,27 +79,29 @@ class ShadowAnswerer:
         self._metrics.shadow_answer(ask.alias, TrajectoryState.COMPLETED, *spent)
 
     async def has_room(self, ask: ShadowRequest, within_s: float, stopping: asyncio.Event) -> bool:
-        """Wait until the engine is idle enough; False where it is not in time, or the proxy stops."""
+        """Wait until the engine is idle enough; False if it is not in time, or the proxy stops."""
         until = time.monotonic() + within_s
         while self._versions.busy(ask.route) >= ask.max_in_flight:
             if stopping.is_set() or time.monotonic() >= until:
                 return False
-            await asyncio.sleep(IDLE_LOOK_S)  # requests tell nobody when they end
+            await asyncio.sleep(IDLE_LOOK_S)  # polling: requests send no signal when they end
         return True
 
     async def _asked(self, ask: ShadowRequest, reading: ChatReader, stopping: asyncio.Event) -> RecordableAnswer:
         route, ids = ask.route, list(ask.call.prompt_token_ids or ())
         if not await self.has_room(ask, BEGUN_PATIENCE_S, stopping):
             raise EngineBusy(f"the engine at {route.replica_url} was not idle enough for {BEGUN_PATIENCE_S:g} s")
-        with self._versions.hold(route):  # nothing is awaited in between: the bound holds for several at once
+        with self._versions.hold(
+            route
+        ):  # without an await since the check, so that the limit holds for concurrent answers
             body = reading.engine_body(route.engine_model, ids)
             reply = await self._client.send(route.replica_url, ChatDialect.engine_path, body, key=route.engine_key)
             async with reply:
-                said = await reply.body()
+                reply_body = await reply.body()
         if reply.status != 200:
-            raise engine_refusal(reply.status, said, route, ask.alias)
+            raise engine_refusal(reply.status, reply_body, route, ask.alias)
         answer = reading.answer()
-        answer.body(said)
+        answer.body(reply_body)
         return _of_these(answer.sampled(), ids)
 
     def _turn(
@@ -113,7 +115,7 @@ class ShadowAnswerer:
             project_id=self._project_id,
             address=_ADDRESS,
             attribution=Attribution(SOURCE, Confidence.STATED, into, parent),
-            # no client's request is equal to it: it is no attempt at one
+            # unique, so that it is never taken for a retry of a client's request
             request=replace(reading.request, body_hash=blake2b(call_id.encode(), digest_size=16).digest()),
             state=CallState.COMPLETE,
             alias_id=call.alias_id,
@@ -132,21 +134,21 @@ class ShadowAnswerer:
 
 
 def _of_these(sampled: RecordableAnswer, ids: Sequence[int]) -> RecordableAnswer:
-    """What was sampled, where it answers these very ids. Raises EngineBroke."""
+    """The sampled answer, if its prompt is exactly these ids. Raises EngineFailed."""
     if list(sampled.prompt_token_ids or ()) != list(ids):
-        raise EngineFailed("the engine answered another prompt than the recorded ids")
+        raise EngineFailed("the engine's prompt differs from the recorded ids")
     return sampled
 
 
 async def _unless(stopping: asyncio.Event, asking: Coroutine[None, None, RecordableAnswer]) -> RecordableAnswer:
-    """Wait for an answer, or give it up where the proxy stops. Raises Stopped."""
-    asked, stop = asyncio.ensure_future(asking), asyncio.ensure_future(stopping.wait())
+    """Wait for an answer, or give it up when the proxy stops. Raises ProxyStopping."""
+    answering, stop = asyncio.ensure_future(asking), asyncio.ensure_future(stopping.wait())
     try:
-        await asyncio.wait({asked, stop}, return_when=asyncio.FIRST_COMPLETED)
-        if not asked.done():
-            raise ProxyStopping("the proxy stopped before the answer was whole")
-        return asked.result()
+        await asyncio.wait({answering, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if not answering.done():
+            raise ProxyStopping("the proxy stopped before the answer was complete")
+        return answering.result()
     finally:
-        asked.cancel()
+        answering.cancel()
         stop.cancel()
-        await asyncio.gather(asked, stop, return_exceptions=True)
+        await asyncio.gather(answering, stop, return_exceptions=True)

@@ -1,9 +1,9 @@
-"""A recorded turn as a request that can be sent once more: its exact prompt, its tools, its sampling.
+"""A recorded call as a request that can be sent again: its exact prompt, its tools, its sampling parameters.
 
-Owns: which turns can be answered again, and the request's fields. Pure. Refuses: sending it (`proxy.shadow.answers`).
+Owns: which calls can be answered again, and the request's fields. Pure. Refuses: sending it (`proxy.shadow.answers`).
 
-Whatever format the client spoke, the engine is asked for a chat completion on the recorded prompt's ids: so its parser
-reads tool calls, and no template writes the prompt anew. A seed of the client's is left out: it would give its answer.
+Whatever format the client used, the engine gets a chat completion on the recorded prompt ids: its parser reads tool
+calls, and no template renders the prompt again. A client's seed is dropped: it would reproduce the client's answer.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from proxy.serving.prompt_splice import has_media
 from recorder.states import CallKind, CallState
 from recorder.views.trajectories.shapes import CallView
 
-# What the client's tools said of grammars is not repeated: a turn under one is not trained on, and not answered again.
+# Grammars of the client's tools are not repeated: a call under one is not trained on, and not answered again.
 _RULES: Final = DialectRules(strict_tools="plain", forced_tools="plain")
 # Fields of chat completions that change how an answer is sampled or read, and that `Sampling` does not hold.
 _KEPT: Final = ("tool_choice", "parallel_tool_calls", "chat_template_kwargs", "reasoning_effort", "stop_token_ids")
 
 
 def is_replayable(call: CallView) -> bool:
-    """Whether a turn is of the main path, could be trained on, and is no more than its ids."""
+    """Whether a call is on the main path, can be trained on, and its prompt is its ids only."""
     return (
-        call.turn_kind is CallKind.MAIN
+        call.call_kind is CallKind.MAIN
         and call.state is CallState.COMPLETE
         and len(call.choices) == 1
         and call.choices[0].trainable
@@ -37,7 +37,7 @@ def is_replayable(call: CallView) -> bool:
 
 
 def replay_request(call: CallView, model: str) -> ChatReader:
-    """A turn as a request of chat completions. Raises BadRequest where it is none that an engine may be asked."""
+    """Return a call as a request of chat completions. Raises BadRequest for one that an engine must not be asked."""
     return ChatDialect().read(orjson.dumps(_fields(call, model)), {}, _RULES)
 
 

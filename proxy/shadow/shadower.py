@@ -1,14 +1,10 @@
-"""Which runs have a turn answered again, and which turn: by hashes of their ids, so that whoever draws draws the same.
+"""Shadow answers of live trajectories: which trajectories and calls are drawn, and the loop that has them answered.
 
-Owns: the draw. Pure. Refuses: what a run or a turn is, beside its id.
+Owns: the draw, by hashes of ids; when to look for ended trajectories; the limits: one process at a time, the budget.
+Refuses: asking engines (`proxy.shadow.answers`), and the rows of a group (`recorder.queue.groups.shadows`).
 
-Live runs that have ended, and one turn of each that is drawn answered again: for as long as a proxy runs.
-
-Owns: when it is looked, which runs and turns are taken on (by `draw.py`), the bounds of that: one process at a time,
-the budget. Refuses: asking (`answering.py`), the rows of a group (`recorder.queue.groups.shadows`).
-
-What is drawn follows from ids, and a turn is answered again once: so a proxy that was killed goes on where it was, as
-far as it looks back, and two that overlap do nothing twice.
+The draw follows from ids, and a call is answered again once: a restarted proxy continues where it was, as far as it
+looks back, and two that overlap do nothing twice.
 """
 
 from __future__ import annotations
@@ -42,16 +38,15 @@ from recorder.views.trajectories.transcripts import load_trajectory
 
 
 def is_drawn(run_id: str, share: float) -> bool:
-    """Whether a run is one of the share."""
+    """Whether a trajectory belongs to the share."""
     return _uniform("run", run_id) < share
 
 
 def draw_call(call_ids: Iterable[str], at: Literal["any", "first"]) -> str | None:
-    """The turn of a run that is answered again, of those given in order; None where there is none.
+    """Return the call to be answered again, from call ids in order; None if there is none.
 
-    `any`: the one with the highest number, where each has a number of its own, uniform and independent of the others.
-    So every turn is as likely as any other, however many there are, and none has to be known in advance: a reservoir
-    of one.
+    `any`: the call with the highest hash. Hashes are uniform and independent, so every call is equally likely, and the
+    number of calls need not be known in advance: reservoir sampling of one.
     """
     turns = iter(call_ids)
     if at == "first":
@@ -60,28 +55,29 @@ def draw_call(call_ids: Iterable[str], at: Literal["any", "first"]) -> str | Non
 
 
 def _uniform(what: str, of: str) -> float:
-    """A number in 0..1 that follows from an id, and one for another question from the same id does not."""
+    """A uniform number in 0..1 from a hash of an id; independent for different values of `what`."""
     return int.from_bytes(blake2b(f"shadow {what}\0{of}".encode(), digest_size=8).digest()) / 2**64
 
 
 LEASE: Final = "shadow"
 LEASE_S: Final = 60.0
-BREATH_S: Final = 0.5  # between two looks, however many runs end
+BREATH_S: Final = 0.5  # between two queries, however many trajectories end
 HICCUP_S: Final = 1.0  # after a failure, and while another process holds the lease
-MOST_AT_ONCE: Final = 8  # turns that are being answered again; how many requests that may be is the settings' to say
-PATIENCE_S: Final = 60.0  # how long a turn waits for an idle engine before it is let go
-KEPT_RUNS: Final = 8192  # that were looked at
-LOOK_BACK_S: Final = 300.0  # beyond the time after which a run that is idle ends: a restart takes less
-LATE_S: Final = 5.0  # by how much an end may be seen after a later one (PostgreSQL)
+MOST_AT_ONCE: Final = 8  # calls that are being answered again; the settings limit the requests
+PATIENCE_S: Final = 60.0  # how long a call waits for an idle engine before it is skipped
+KEPT_RUNS: Final = 8192  # trajectories that were examined
+LOOK_BACK_S: Final = 300.0  # beyond the time after which an idle trajectory ends: a restart takes less
+LATE_S: Final = 5.0  # how late an end may be seen after a later one (PostgreSQL)
 DAY_S: Final = 86400.0
 
 log = logging.getLogger(__name__)
 
 
 class Shadower:
-    """One a proxy: `async with shadower.running(): …`. `settings` by alias.
+    """Has calls answered again: `async with shadower.running(): …`. One per proxy. `settings` by alias.
 
-    A run whose last call is longer ago than `look_back_s` when it ends is not looked at."""
+    A trajectory is skipped if its last call is older than `look_back_s` when it ends.
+    """
 
     def __init__(
         self,
@@ -109,7 +105,7 @@ class Shadower:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Answer turns again until the block ends; what is being asked then is given up."""
+        """Have calls answered again until the block ends; running requests are then given up."""
         with self._project.store.watch.on(Topic.RUNS) as news:
             task = asyncio.create_task(self._run(news), name="shadow")
             try:
@@ -117,7 +113,7 @@ class Shadower:
             finally:
                 self._stopping.set()
                 news.tell()
-                await task  # not cancelled: a statement that is cut off leaves its connection's thread behind
+                await task  # not cancelled: a cancelled statement leaks its connection's thread
                 await asyncio.gather(*self._at_work)
                 if self._lease is not None:
                     await leases.release_lease(self._project.store, self._lease)
@@ -137,22 +133,22 @@ class Shadower:
             return
 
     async def _guarded_look(self) -> bool:
-        """Look for runs; False where that should be done again soon, though nothing changes."""
+        """Look for trajectories; False if that should be repeated soon although nothing changes."""
         try:
             return self._stopping.is_set() or await self._look()
         except StoreError as e:
-            self._failing(logging.WARNING, "no turn is answered again until the store answers: %s", e)
-        except Exception as e:  # noqa: BLE001 - one run that trips a bug of ours must not end it for all others
-            self._failing(logging.ERROR, "looking for turns to answer again failed: %s", e, error=e)
+            self._failing(logging.WARNING, "shadow answers are paused until the store answers: %s", e)
+        except Exception as e:  # noqa: BLE001 - a bug with one trajectory must not end the loop
+            self._failing(logging.ERROR, "looking for calls to answer again failed: %s", e, error=e)
         return False
 
     async def _look(self) -> bool:
-        """Take on the runs that are drawn; False where another process does that."""
+        """Start the drawn trajectories; False if another process holds the lease."""
         aliases = {alias.id: alias for alias in self._versions.snapshot.aliases.values()}
-        wanted = {id_: self._settings[alias.name] for id_, alias in aliases.items() if alias.name in self._settings}
-        runs = await ended_runs(self._project, wanted, self._look_back_s, self._since)
+        enabled = {id_: self._settings[alias.name] for id_, alias in aliases.items() if alias.name in self._settings}
+        runs = await ended_runs(self._project, enabled, self._look_back_s, self._since)
         new = [run for run in runs if run.id not in self._seen]
-        drawn = [run for run in new if is_drawn(run.id, wanted[run.alias_id].share)]
+        drawn = [run for run in new if is_drawn(run.id, enabled[run.alias_id].share)]
         if drawn and not await self._is_mine():
             return False
         for run in new:
@@ -171,7 +167,7 @@ class Shadower:
         return self._lease is not None
 
     async def _begin(self, run: EndedTrajectory, alias: AliasView) -> None:
-        """Answer a turn of a run again beside others, as soon as there is room."""
+        """Have one call of a trajectory answered again, concurrently, as soon as there is room."""
         await self._slots.acquire()
         task = asyncio.create_task(self._guarded(run, alias), name=f"shadow {run.id}")
         self._at_work.add(task)
@@ -184,14 +180,14 @@ class Shadower:
         except NotFound:  # deleted meanwhile
             return
         except StoreError as e:
-            self._failing(logging.WARNING, "a turn of run %s was not answered again: %s", run.id, e)
-        except Exception as e:  # noqa: BLE001 - a boundary: nothing here may end what agents are served by
-            self._failing(logging.ERROR, "a turn of run %s was not answered again: %s", run.id, e, error=e)
+            self._failing(logging.WARNING, "no call of trajectory %s was answered again: %s", run.id, e)
+        except Exception as e:  # noqa: BLE001 - a boundary: no failure here may end the proxy
+            self._failing(logging.ERROR, "no call of trajectory %s was answered again: %s", run.id, e, error=e)
         finally:
             self._slots.release()
 
     async def _answer_again(self, run: EndedTrajectory, alias: AliasView) -> str:
-        """Have one turn of a run answered again; what became of that, in a word."""
+        """Have one call of a trajectory answered again; return the outcome for the metrics."""
         settings = self._settings[alias.name]
         if settings.budget is not None and await self._spent(alias) >= settings.budget:
             return "over_budget"
@@ -210,13 +206,13 @@ class Shadower:
         if group is None:
             return "answered_before"
         asking = (self._answering.answer(ask, into, self._stopping) for into in group.waiting)
-        for came_to in await asyncio.gather(*asking, return_exceptions=True):
-            if came_to is not None:
-                raise came_to
+        for error in await asyncio.gather(*asking, return_exceptions=True):
+            if error is not None:
+                raise error
         return "answered"
 
     def _route(self, alias: AliasView, call: CallView) -> Route | None:
-        """Where the version that took the turn can be asked; None where it is in service no more."""
+        """The route to the version that answered the call; None if it is not in service any more."""
         version = self._versions.snapshot.versions.get(call.version_id or "")
         if version is None:
             return None

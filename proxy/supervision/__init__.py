@@ -1,4 +1,5 @@
-"""Put together and kept running: the app of its parts, the socket, `hone serve`, `hone up`, children watched.
+"""Assemble the proxy's app, serve it, and run programs: `hone serve`, `hone up`, child processes.
 
-Refuses: flags (`proxy.commands`).
+Refuses: flags (`proxy.commands`). Others import `app`, `console`, `run_file`, `serve`, `supervisor`, `up`,
+`workers`.
 """

@@ -1,9 +1,9 @@
-"""The app: routes put together from their parts, behind the gate.
+"""The proxy's app: all routes and parts, behind the admission middleware.
 
-Owns: which route is whose, and the order in which the parts start and stop. Refuses: what any of them does.
+Owns: which part serves which route, and the order in which the parts start and stop. Refuses: what a part does.
 
-The model routes are raw ASGI mounted in Litestar, so that they see a client hang up without streaming too; Hone's own
-routes are Litestar handlers with an OpenAPI schema at /schema: JSON alone, no page that loads anything.
+The model routes are raw ASGI apps mounted in Litestar, so that they notice a client's disconnect even without
+streaming. Hone's own routes are Litestar handlers; their OpenAPI schema is at /schema, as JSON only.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from proxy.metrics import Metrics
 from proxy.responses_api import routes
 from proxy.responses_api.calls import BackgroundResponses, ResponseCalls
 from proxy.responses_api.routes import ResponseRoutes
-from proxy.responses_api.stored_responses import CampaignHistory
+from proxy.responses_api.stored_responses import StoredResponses
 from proxy.serving.calls import CallHandler
 from proxy.serving.continuity import Continuity
 from proxy.serving.judge_calls import PATH as JUDGES_PATH
@@ -77,29 +77,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AppParts:
-    """What the app is made of. It starts and stops all of it but the store, which is open already."""
+    """The parts of the app. The app starts and stops all of them except the store, which is open already."""
 
     project: Project
     settings: ProxySettings
     recorder_settings: RecorderSettings
     recorder: Recorder
     versions: ServiceRouter
-    background: Sequence[Callable[[], AbstractAsyncContextManager[Any]]] = ()  # runs while the app does
+    background: Sequence[
+        Callable[[], AbstractAsyncContextManager[Any]]
+    ] = ()  # context managers that are open while the app runs
     mcp: Mapping[str, McpServerSettings] = field(default_factory=dict)
-    fallbacks: Mapping[str, str] = field(default_factory=dict)  # alias → the model of [[proxy.models]] in its place
-    overrides: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # alias → sampling values for a client's
-    shadows: Mapping[str, ShadowSettings] = field(default_factory=dict)  # alias → which turns are answered again
+    fallbacks: Mapping[str, str] = field(default_factory=dict)  # alias → its fallback in [[proxy.models]]
+    overrides: Mapping[str, Mapping[str, float]] = field(
+        default_factory=dict
+    )  # alias → sampling values that replace a client's
+    shadows: Mapping[str, ShadowSettings] = field(default_factory=dict)  # alias → its shadow settings
     reasoning_parser: str | None = None  # the engine's
-    peers: WorkerPeers | None = None  # the other workers, where there are any
-    pages_store: Store | None = None  # connections of the pages' own; None: the store's
-    shown_settings: Sequence[Setting] = ()  # what the page of settings shows
+    peers: WorkerPeers | None = None  # the other workers; None without workers
+    pages_store: Store | None = None  # separate connections for the pages; None: the store's
+    shown_settings: Sequence[Setting] = ()  # for the page Settings
     learn: LearnSettings = field(default_factory=LearnSettings)
     trainer: TrainerSettings = field(default_factory=TrainerSettings)
-    has_aliases: bool = False  # they are declared: without an engine it is not ready, before the store knows them too
+    has_aliases: bool = False  # declared in settings: the app is not ready without an engine
 
 
 class HoneApp(AdmissionMiddleware):
-    """The whole app as one ASGI callable. `async with app.running():` around serving it."""
+    """The whole app as one ASGI callable; serve it inside `async with app.running()`."""
 
     def __init__(self, deps: AppParts) -> None:
         self._deps = deps
@@ -145,8 +149,8 @@ class HoneApp(AdmissionMiddleware):
         deps = self._deps
         if not is_loopback(deps.settings.host) and not await has_keys(deps.project):
             raise ConfigError(
-                f"Hone would listen on {deps.settings.host} for everybody: make a key first (`hone keys create`), or "
-                "set `host` in [proxy] to 127.0.0.1."
+                f"Hone would listen on {deps.settings.host} for everybody, without keys: create a key first "
+                "(`hone keys create`), or set `host` in [proxy] to 127.0.0.1."
             )
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._client.close)
@@ -188,7 +192,7 @@ def _routed(
     models = ModelRoutes(deps.settings, deps.versions, parts.client, parts.stop)
     pages_project = Project(deps.pages_store, deps.project.id) if deps.pages_store else deps.project
     loop = LoopSettings(deps.recorder_settings, deps.learn, deps.trainer)
-    stands = StatusService(pages_project, loop, deps.shown_settings, _servers(deps.mcp))
+    status_service = StatusService(pages_project, loop, deps.shown_settings, _servers(deps.mcp))
     litestar = Litestar(
         [
             *(_mounted(path, _calls(path, parts)) for path in DIALECTS if path != routes.PATH),
@@ -203,26 +207,26 @@ def _routed(
             _mounted("/hone/mcp", steering),
             *HANDLERS,
             *(
-                [page_routes(PageContext(hone, pages_project, stands, drawer), parts.stop)]
+                [page_routes(PageContext(hone, pages_project, status_service, drawer), parts.stop)]
                 if deps.settings.pages
                 else []
             ),
         ],
         dependencies={
             "hone": Provide(lambda: hone, sync_to_thread=False),
-            "stands": Provide(lambda: stands, sync_to_thread=False),
+            "status_service": Provide(lambda: status_service, sync_to_thread=False),
         },
         before_request=tell_options,
-        exception_handlers={Exception: _told},
+        exception_handlers={Exception: _error_response},
         openapi_config=OPENAPI,
         logging_config=None,
         request_max_body_size=deps.settings.max_body_bytes,
     )
-    return cast(App, litestar)  # its ASGI types give the same messages other names
+    return cast(App, litestar)  # its ASGI types are equivalent, with other names
 
 
 def _servers(mcp: Mapping[str, McpServerSettings]) -> dict[str, str]:
-    """Where each MCP server is, secrets masked."""
+    """The URL or command of each MCP server, with secrets masked."""
     return {
         name: str(display_value("url", one.url))
         if one.url
@@ -243,7 +247,7 @@ def _calls(path: str, parts: ServingParts) -> App:
 
 
 def _responses(deps: AppParts, parts: ServingParts, background: BackgroundResponses) -> App:
-    history = CampaignHistory(deps.project, parts.recorder)
+    history = StoredResponses(deps.project, parts.recorder)
     calls = ResponseCalls(ResponsesDialect(), history, background, parts)
     ends = (background.cancel,) if deps.peers is None else (background.cancel, deps.peers.cancel)
     return ResponseRoutes(calls, history, ends)
@@ -256,7 +260,7 @@ def _shadower(deps: AppParts, parts: ServingParts) -> Shadower:
 
 
 def _gateway(deps: AppParts, parts: ServingParts) -> Gateway:
-    # the SDK costs half a second to import, and who has no MCP server need not wait for it
+    # importing the SDK takes half a second, which only users of MCP servers need
     from proxy.mcp_gateway.gateway import Gateway
     from proxy.mcp_gateway.tool_calls import ToolCaller
     from proxy.mcp_gateway.write_protection import WriteProtection
@@ -282,7 +286,7 @@ async def _no_gateway(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _mounted(path: str, app: App, *, whole_tree: bool = False) -> ASGIRouteHandler:
-    """`app` at exactly `path`, or at all that begins with it."""
+    """Mount `app` at exactly `path`, or at all paths below it."""
 
     async def handler(scope: LitestarScope, receive: LitestarReceive, send: LitestarSend) -> None:
         await app(cast(Scope, scope), cast(Receive, receive), cast(Send, send))
@@ -304,14 +308,14 @@ def _metrics_route(figures: Metrics, of_store: StoreMetrics, peers: WorkerPeers 
     return route
 
 
-def _told(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """An error of a route, in the format of its path."""
+def _error_response(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """An error as a response, in the format of its path."""
     path = cast(Scope, request.scope)["hone.path"]
-    told = translate_error(error, request.method, path)
-    body, media_type = render_error(path, told)
-    headers = {name.decode(): value.decode() for name, value in error_headers(told)}
+    translated = translate_error(error, request.method, path)
+    body, media_type = render_error(path, translated)
+    headers = {name.decode(): value.decode() for name, value in error_headers(translated)}
     if media_type == HTML:
         headers |= {name.decode(): value.decode() for name, value in PAGE_HEADERS}
-    if told.status == 405:
+    if translated.status == 405:
         headers["allow"] = ", ".join(methods_at(path))
-    return Response(body, status_code=told.status, media_type=media_type.decode(), headers=headers)
+    return Response(body, status_code=translated.status, media_type=media_type.decode(), headers=headers)

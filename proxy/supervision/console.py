@@ -1,12 +1,8 @@
-"""What `hone up` says while it runs: one line a thing, for eyes or for a program.
+"""The output of `hone up`: program states, events of the store, and what the loop waits for.
 
-Owns: how a line looks on a terminal, in a log and as JSON, and how often what is waited for is said. Refuses: knowing
-what happened (`recorder.views.status.events`, `proxy.supervision.up`).
-
-What happens in the store, told as it happens, for as long as `hone up` runs.
-
-Owns: waiting for changes and telling them. Refuses: what happened (`recorder.views.status.events`) and how a line looks
-(`proxy.supervision.console`). While nothing changes the store is not asked: the watch knows.
+Owns: the three formats (terminal, log, JSON), how often the wait is printed, and printing events while `hone up` runs.
+Events are read when the store signals a change, not by polling. Refuses: the events (`recorder.views.status.events`),
+and the programs (`proxy.supervision.up`).
 """
 
 from __future__ import annotations
@@ -33,10 +29,10 @@ from recorder.views.status.stage_facts import read_stages
 from recorder.views.status.stages import LoopSettings, Stage, StageStatus
 
 WAITING: Final = "waiting"
-SAID_EVERY_S: Final = 15.0  # in a log, what is waited for is not said more often
+WAITING_EVERY_S: Final = 15.0  # the shortest interval between two lines `waiting` in a log
 _STYLES: Final = {
     "up": "green", "ready": "bold green", "swap": "bold green", "step": "cyan", "judged": "cyan", "gate": "cyan",
-    "fine": "green", "note": "yellow", "restarting": "yellow", "rollback": "yellow", "left out": "yellow",
+    "fine": "green", "note": "yellow", "restarting": "yellow", "rollback": "yellow", "excluded": "yellow",
     "fault": "red", "failed": "red", "wrong": "red", "starting": "dim", "stopped": "dim", "waiting": "dim",
 }  # fmt: skip
 _NOTHING: Final[Mapping[str, Any]] = {}
@@ -44,7 +40,7 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 
 @dataclass(frozen=True, slots=True)
 class ProgramLine:
-    """One program as it is shown: its state, and what there is to say of it."""
+    """One program: its state and details."""
 
     name: str
     state: str
@@ -52,59 +48,59 @@ class ProgramLine:
 
 
 class ConsoleOutput(Protocol):
-    """Where lines go."""
+    """An output format."""
 
-    refresh_s: float | None  # how often `waits` wants to be called though nothing changed; None: never
+    refresh_s: float | None  # how often `waits` is called without a change; None: never
 
     def tell(self, event: str, text: str, facts: Mapping[str, Any] = _NOTHING) -> None:
-        """Something happened."""
+        """Print an event."""
 
     def programs(self, shown: Sequence[ProgramLine], changed: ProgramLine) -> None:
-        """A program is not as it was."""
+        """Print that a program's state changed."""
 
     def waits(self, waiting: GroupForecast, at: float, stages: Sequence[StageStatus] = ()) -> None:
-        """What is waited for at `at` (unix seconds)."""
+        """Print what the loop waits for, as of `at` (unix seconds)."""
 
     def close(self) -> None:
-        """Nothing more is told."""
+        """End the output."""
 
 
 class LineOutput:
-    """A line a thing, for a log. What is waited for is said when its numbers change, but not too often."""
+    """One line for each event, for a log. A changed wait is printed at most every `WAITING_EVERY_S`."""
 
-    refresh_s: float | None = SAID_EVERY_S
+    refresh_s: float | None = WAITING_EVERY_S
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._said = ""
-        self._said_at = float("-inf")
+        self._printed = ""
+        self._printed_at = float("-inf")
 
     def tell(self, event: str, text: str, facts: Mapping[str, Any] = _NOTHING) -> None:
-        """Print it, each further line of it set in."""
+        """Print an event; its further lines are indented."""
         first, *more = text.splitlines() or [""]
-        told = Text(f"{time.strftime('%H:%M:%S')}  ", style="dim")
-        told.append(f"{event:<10}", style=_STYLES.get(event, ""))
-        told.append("\n".join([clean(first), *(f"{'':<20}{clean(one)}" for one in more)]))
-        self._console.print(told)
+        line = Text(f"{time.strftime('%H:%M:%S')}  ", style="dim")
+        line.append(f"{event:<10}", style=_STYLES.get(event, ""))
+        line.append("\n".join([clean(first), *(f"{'':<20}{clean(one)}" for one in more)]))
+        self._console.print(line)
 
     def programs(self, shown: Sequence[ProgramLine], changed: ProgramLine) -> None:
-        """Print the one that changed."""
+        """Print the program that changed."""
         if changed.state != "starting":
             self.tell(changed.state, f"{changed.name} {changed.detail}".rstrip())
 
     def waits(self, waiting: GroupForecast, at: float, stages: Sequence[StageStatus] = ()) -> None:
-        """Print it where it is news, and it was not said just now."""
+        """Print the wait if it changed and was not printed just now."""
         text, now = "\n".join([waiting.sentence(times=False), *_sentences(stages)]), time.monotonic()
-        if text != self._said and now - self._said_at >= SAID_EVERY_S:
-            self._said, self._said_at = text, now
+        if text != self._printed and now - self._printed_at >= WAITING_EVERY_S:
+            self._printed, self._printed_at = text, now
             self.tell(WAITING, "\n".join([waiting.sentence(at), *_sentences(stages)]))
 
     def close(self) -> None:
-        """Nothing is held back."""
+        """Nothing to do."""
 
 
 class LiveOutput(LineOutput):
-    """A terminal: lines above, and below them the programs and what is waited for, as they are now."""
+    """For a terminal: event lines, and below them a live table of the programs and the wait."""
 
     refresh_s: float | None = 1.0
 
@@ -112,25 +108,25 @@ class LiveOutput(LineOutput):
         super().__init__(console)
         self._shown: Sequence[ProgramLine] = ()
         self._waiting = ""
-        self._live = Live(self._table(), console=console, auto_refresh=False)  # drawn when something changed
+        self._live = Live(self._table(), console=console, auto_refresh=False)  # redrawn on changes
         self._live.start()
 
     def programs(self, shown: Sequence[ProgramLine], changed: ProgramLine) -> None:
-        """Draw all of them; what went wrong with one stays as a line."""
+        """Redraw the table; a failure is printed as a line too."""
         self._shown = list(shown)
         if changed.state in ("restarting", "failed") and changed.detail:
             super().programs(shown, changed)
         self._draw()
 
     def waits(self, waiting: GroupForecast, at: float, stages: Sequence[StageStatus] = ()) -> None:
-        """Draw it, with its times counted down."""
+        """Redraw the wait, with the remaining times."""
         text = "\n".join([waiting.sentence(at), *_sentences(stages)])
         if text != self._waiting:
             self._waiting = text
             self._draw()
 
     def close(self) -> None:
-        """Leave the terminal as it is."""
+        """Stop the live table."""
         self._live.stop()
 
     def _draw(self) -> None:
@@ -147,35 +143,35 @@ class LiveOutput(LineOutput):
 
 
 class JsonOutput:
-    """A JSON object a line, for a program: `at`, `event`, `text` and the facts."""
+    """One JSON object a line, for programs: `at`, `event`, `text` and the facts."""
 
     refresh_s: float | None = None
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._said = ""
+        self._printed = ""
 
     def tell(self, event: str, text: str, facts: Mapping[str, Any] = _NOTHING) -> None:
-        """Print it."""
+        """Print an event."""
         write_json_line({"at": time.time(), "event": event, "text": text, **facts}, self._console.file)
 
     def programs(self, shown: Sequence[ProgramLine], changed: ProgramLine) -> None:
-        """Print the one that changed."""
+        """Print the program that changed."""
         facts = {"program": changed.name, "detail": changed.detail}
         self.tell(changed.state, f"{changed.name} {changed.state}", facts)
 
     def waits(self, waiting: GroupForecast, at: float, stages: Sequence[StageStatus] = ()) -> None:
-        """Print it where the numbers or a stage's sentence changed; `due` and `until` have the times."""
+        """Print the wait if its counts or a sentence changed; `due_in_s` and `until` have the times."""
         text = waiting.sentence(times=False)
-        said = "\n".join([text, *_sentences(stages)])
-        if said != self._said:
-            self._said = said
-            facts: dict[str, Any] = {"groups": dict(waiting.groups), "runs_open": waiting.runs_open}
+        waits = "\n".join([text, *_sentences(stages)])
+        if waits != self._printed:
+            self._printed = waits
+            facts: dict[str, Any] = {"groups": dict(waiting.groups), "open_trajectories": waiting.open_trajectories}
             facts["due_in_s"] = {state: waiting.in_s(state, at) for state in waiting.due}
             self.tell(WAITING, text, facts | {"stages": [asdict(one) for one in stages]})
 
     def close(self) -> None:
-        """Nothing is held back."""
+        """Nothing to do."""
 
 
 def choose_output(console: Console, *, as_json: bool) -> ConsoleOutput:
@@ -200,11 +196,11 @@ def _first_line(text: str) -> str:
     return (text.splitlines() or [""])[0]
 
 
-BREATH_S = 0.5  # between two looks, however much happens: what comes meanwhile is one batch
+BATCH_S = 0.5  # between two reads of events: changes in between form one batch
 
 
 class EventPrinter:
-    """One project's news. `await remember()`, then `await run()` until cancelled.
+    """Prints the events of one project. `await remember()`, then `await run()` until cancelled.
 
     `starting`: URLs of engines that are being started now.
     """
@@ -213,40 +209,40 @@ class EventPrinter:
         self,
         project: Project,
         settings: LoopSettings,
-        telling: ConsoleOutput,
+        output: ConsoleOutput,
         *,
         starting: Collection[str] = (),
     ) -> None:
         self._project = project
         self._settings = settings
-        self._telling = telling
-        self._happenings = EventReader(project, starting=starting)
+        self._output = output
+        self._events = EventReader(project, starting=starting)
         self._waiting: GroupForecast | None = None
         self._stages: Sequence[StageStatus] = ()
-        self._ahead_s = 0.0  # of the database's clock before ours
+        self._ahead_s = 0.0  # the lead of the database's clock
         self._away = False
 
     async def remember(self) -> None:
-        """Look for the first time: what changes after this is news, however late `run` gets to it."""
-        await self._look()
+        """Read the current state: `run` prints every change after this one."""
+        await self._read_events()
 
     async def run(self) -> None:
-        """Tell everything from now on."""
+        """Print events until cancelled."""
         with self._project.store.watch.on(
             Topic.GROUPS, Topic.SERVICE, Topic.ENGINES, Topic.RUNS, Topic.CAMPAIGNS
-        ) as news:
+        ) as signal:
             while True:
-                if await news.wait(self._within_s()) or self._is_outdated():
-                    await self._look()
+                if await signal.wait(self._within_s()) or self._is_outdated():
+                    await self._read_events()
                 if self._waiting is not None:
-                    self._telling.waits(self._waiting, self._now(), self._stages)
-                await asyncio.sleep(BREATH_S)
+                    self._output.waits(self._waiting, self._now(), self._stages)
+                await asyncio.sleep(BATCH_S)
 
     def _now(self) -> float:
         return time.time() + self._ahead_s
 
     def _changes_at(self) -> float | None:
-        """The next moment that time alone may change a stage."""
+        """The next time (unix seconds) at which a stage may change by time alone."""
         looked_at = self._waiting.at if self._waiting is not None else 0.0
         moments = (one.until for one in self._stages if one.until is not None and one.until > looked_at)
         return min(moments, default=None)
@@ -256,22 +252,22 @@ class EventPrinter:
         return changes_at is not None and changes_at <= self._now()
 
     def _within_s(self) -> float | None:
-        """How long to wait for a change of the store."""
-        changes_at, refresh_s = self._changes_at(), self._telling.refresh_s
+        """The timeout of waiting for a change of the store, in seconds; None: no timeout."""
+        changes_at, refresh_s = self._changes_at(), self._output.refresh_s
         waits = [refresh_s, None if changes_at is None else max(0.0, changes_at - self._now())]
         return min((wait_s for wait_s in waits if wait_s is not None), default=None)
 
-    async def _look(self) -> None:
+    async def _read_events(self) -> None:
         try:
-            told = await self._happenings.look()
+            events = await self._events.look()
             self._waiting = await forecast_groups(self._project, self._settings.recorder)
             self._stages = await read_stages(self._project, self._settings, self._waiting)
         except StoreError as e:
             if not self._away:
-                self._telling.tell("fault", f"the store cannot be read: {e}")
+                self._output.tell("fault", f"cannot read the store: {e}")
             self._away = True
             return
         self._away = False
         self._ahead_s = self._waiting.at - time.time()
-        for one in told:
-            self._telling.tell(one.kind, one.text, one.facts)
+        for one in events:
+            self._output.tell(one.kind, one.text, one.facts)

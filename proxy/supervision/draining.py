@@ -1,15 +1,10 @@
-"""Ending the requests that run, and answering those that still come.
+"""Drain a stopping server: finish running requests, refuse new ones with 503, and close the socket without resets.
 
-Owns: which requests run, refusing new ones while the server stops, and ending in words what does not end by itself.
-Refuses: sockets and signals (`proxy.supervision.serve`), and how a call ends that is cut (`proxy.serving.calls`).
+Refuses: signals and when to stop (`proxy.supervision.serve`), and how an interrupted call ends (`proxy.serving.calls`).
 
-The end of a listening socket, without a reset for who comes just then.
-
-Owns: turning away who is not connected yet, and waiting for what those who are have to say. Refuses: what they are told
-(`proxy.supervision.draining`), and when (`proxy.supervision.serve`).
-
-The kernel connects clients to a socket that listens before the program hears of them, and resets those whom it has not
-heard of when the socket is closed. Who is turned away first tries again a second later, and is refused in order.
+The kernel accepts connections to a listening socket before the program sees them, and resets the unseen ones when the
+socket closes. Therefore new connections are dropped first: their clients retry a second later and get an orderly
+refusal.
 """
 
 from __future__ import annotations
@@ -31,25 +26,25 @@ from proxy.http.shutdown import REQUEST, RunningRequest, Shutdown, ShuttingDown
 
 log = logging.getLogger(__name__)
 
-END_S: Final = 3.0  # for a call that was cut to commit its row and to tell its client, longer than a commit may take
+END_S: Final = 3.0  # for an interrupted call to commit its row and answer its client; longer than a commit takes
 CANCEL_S: Final = 1.0
-BODY_S: Final = 1.0  # for the body of a refused request to arrive: a client that still sends reads no answer
+BODY_S: Final = 1.0  # for reading the body of a refused request: a client that still sends does not read the answer
 _POLL_S: Final = 0.05
 _CLOSE: Final = (b"connection", b"close")
 
 
 class DrainMiddleware:
-    """Wraps the whole app."""
+    """Middleware around the whole app."""
 
     def __init__(self, app: App, stop: Shutdown) -> None:
         self._app = app
         self._stop = stop
         self._running: dict[asyncio.Task[object], RunningRequest] = {}
         self._refusing = False
-        self._ending = False  # who is cancelled now is cancelled by us
+        self._ending = False  # cancellations are from `drain` now
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, or say that none is served any more."""
+        """Serve a request, or answer 503 while draining."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
         elif self._refusing:
@@ -66,33 +61,33 @@ class DrainMiddleware:
     async def _serve(self, scope: Scope, receive: Receive, send: Send, task: asyncio.Task[object]) -> None:
         began = False
 
-        async def told(message: Message) -> None:
+        async def send_noted(message: Message) -> None:
             nonlocal began
             if message["type"] == "http.response.start":
                 began = True
-                if self._refusing:  # this connection takes no other request
+                if self._refusing:  # the connection ends after this answer
                     message = {**message, "headers": [*message["headers"], _CLOSE]}
             await send(message)
 
         try:
-            await self._app(scope, receive, told)
+            await self._app(scope, receive, send_noted)
         except asyncio.CancelledError:
             if not self._ending:
                 raise
             task.uncancel()
             if not began:
-                await send_error(told, _path(scope), _stopping())
+                await send_error(send_noted, _path(scope), _stopping())
             elif scope[REQUEST].listens:
                 await send({"type": "http.response.body"})
             else:
                 raise
 
     async def drain(self, patience_s: float, hurry: Callable[[], bool]) -> None:
-        """Refuse what comes, wait for what runs, and end what runs for longer than `patience_s`, or until `hurry`."""
+        """Refuse new requests, wait `patience_s` or until `hurry()` for running ones, then interrupt the rest."""
         self._refusing = True
         await self._until_idle(patience_s, hurry)
         if working := self._working():
-            log.warning("ending %d requests that run for longer than the stop may take", len(working))
+            log.warning("interrupting %d requests that did not end within the stop timeout", len(working))
             self._stop.cut()
             await self._until_idle(END_S)
         self._ending = True
@@ -103,7 +98,7 @@ class DrainMiddleware:
             await asyncio.wait(left, timeout=CANCEL_S)
 
     def _working(self) -> list[asyncio.Task[object]]:
-        """Requests that come to an end by themselves."""
+        """The running requests that end by themselves, unlike event streams."""
         return [task for task, request in self._running.items() if not request.listens]
 
     async def _until_idle(self, limit_s: float, hurry: Callable[[], bool] = lambda: False) -> None:
@@ -125,30 +120,30 @@ def _path(scope: Scope) -> str:
 
 
 def _stopping() -> ShuttingDown:
-    return ShuttingDown("this proxy is stopping: ask again in a moment.")
+    return ShuttingDown("this proxy is stopping: retry in a moment.")
 
 
-LINGER_S: Final = 0.05  # for connections that were made already to be accepted
-SILENT_S: Final = 1.0  # for who connected to begin a request; longer than a busy client needs
+LINGER_S: Final = 0.05  # for accepting connections that exist already
+SILENT_S: Final = 1.0  # for a new connection to send its request; longer than a busy client needs
 _LOOKS: Final = 100
 
-# Linux's socket filter (SO_ATTACH_FILTER, linux/filter.h), which sees TCP's header: what asks to connect is dropped.
+# Linux's socket filter (SO_ATTACH_FILTER, linux/filter.h) sees the TCP header: connection requests are dropped.
 _ATTACH_FILTER: Final = 26
 _NO_SYN: Final = b"".join(
     struct.pack("HBBI", *instruction)
     for instruction in (
-        (0x30, 0, 0, 13),  # load the byte of the flags
-        (0x45, 0, 1, 0x02),  # is SYN among them?
-        (0x06, 0, 0, 0),  # then drop it,
-        (0x06, 0, 0, 0xFFFFFFFF),  # else keep it whole
+        (0x30, 0, 0, 13),  # load the flags byte
+        (0x45, 0, 1, 0x02),  # is SYN set?
+        (0x06, 0, 0, 0),  # yes: drop the packet
+        (0x06, 0, 0, 0xFFFFFFFF),  # no: keep it
     )
 )
 
 
 async def close_listener(sockets: Iterable[socket.socket]) -> None:
-    """Let nobody connect any more; returns when those who had connected were accepted."""
+    """Stop accepting connections; returns after existing ones were accepted."""
     for sock in sockets:
-        sock.listen(0)  # where there is no filter, the kernel queues one at most
+        sock.listen(0)  # without the filter, the kernel queues at most one
         if sys.platform == "linux":
             _drop_new(sock)
     await asyncio.sleep(LINGER_S)
@@ -157,12 +152,12 @@ async def close_listener(sockets: Iterable[socket.socket]) -> None:
 def _drop_new(sock: socket.socket) -> None:
     code = ctypes.create_string_buffer(_NO_SYN)
     program = struct.pack("HP", len(_NO_SYN) // 8, ctypes.addressof(code))
-    with contextlib.suppress(OSError):  # a kernel or a sandbox without: the short queue has to do
+    with contextlib.suppress(OSError):  # not supported here: the short queue has to suffice
         sock.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, program)
 
 
 async def wait_for_requests(silent: Callable[[], bool]) -> None:
-    """Wait until every connection has begun a request, though not long for one that says nothing."""
+    """Wait up to `SILENT_S` until every connection has sent a request."""
     for _ in range(_LOOKS):
         if not silent():
             return

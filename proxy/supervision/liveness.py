@@ -1,7 +1,4 @@
-"""What whoever watches this process asks: does it live, and should it be sent requests?
-
-Owns: `/healthz`, `/health` and `/readyz`. Refuses: finding out; the recorder and the versions in service know.
-"""
+"""The health routes `/healthz`, `/health` (is the process alive?) and `/readyz` (should it get requests?)."""
 
 from __future__ import annotations
 
@@ -19,20 +16,20 @@ RETRY_AFTER = (b"retry-after", b"5")
 
 @dataclass(frozen=True, slots=True)
 class HealthRoutes:
-    """Raw ASGI apps for these routes."""
+    """The health routes, as raw ASGI apps."""
 
     versions: ServiceRouter
     recorder: Recorder
-    has_aliases: bool = False  # declared in the settings: the store may not know them yet
+    has_aliases: bool = False  # declared in settings; the store may not have them yet
 
     async def alive(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Whether this process serves: yes. What it serves with, and whether it records, is told beside it."""
+        """Always 200, with the number of engines, the aliases, and whether calls can be recorded."""
         snapshot, trouble = self.versions.snapshot, self.recorder.trouble()
-        told = {"status": "ok", "engines_up": len(snapshot.up()), "aliases": sorted(snapshot.aliases)}
-        await send_json(send, told | {"recording": trouble is None} | ({"trouble": trouble} if trouble else {}))
+        health = {"status": "ok", "engines_up": len(snapshot.up()), "aliases": sorted(snapshot.aliases)}
+        await send_json(send, health | {"recording": trouble is None} | ({"trouble": trouble} if trouble else {}))
 
     async def ready(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Whether requests should come here: 503 where nothing can be recorded, or no engine is up."""
+        """200, or 503 with the reasons if calls cannot be recorded or no engine is up."""
         why = self._unready()
         if not why:
             await send_json(send, {"status": "ready"})
@@ -42,7 +39,7 @@ class HealthRoutes:
     def _unready(self) -> list[str]:
         snapshot, trouble = self.versions.snapshot, self.recorder.trouble()
         why = [] if trouble is None else [f"nothing can be recorded: {trouble}"]
-        # without an alias there is no engine: all is other providers'
+        # without an alias no engine is needed: all models are other providers'
         if (self.has_aliases or snapshot.aliases) and not snapshot.up():
             why.append("no engine is up")
         return why

@@ -1,13 +1,10 @@
-"""The socket and the HTTP server around the app.
+"""`hone serve`: one proxy process, with its socket, its HTTP server, its signals and its parts.
 
-Owns: listening, signals, stopping in an orderly way. Refuses: routes.
+Owns: listening, an orderly stop, and the order in which the parts of a serving process open and close. Refuses: routes
+(`proxy.supervision.app`), and several processes (`proxy.supervision.workers`).
 
-uvicorn, because it tells a handler that the client hung up while it still works on an answer, streaming or not, waits
-for slow readers, and serves raw ASGI on httptools and uvloop; granian measured alike (benchmarks/upstream.py).
-
-`hone serve`: the proxy as one process, put together from its parts.
-
-Owns: which parts a serving process has and in which order they open and close. Refuses: what any of them does.
+The server is uvicorn: it reports a client's disconnect to a handler at any time, streaming or not, it waits for slow
+readers, and it serves raw ASGI on httptools and uvloop. granian measured the same (benchmarks/upstream.py).
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ from proxy.http.asgi import App
 from proxy.settings.display import describe_leaves, display_value
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import ProxySettings, base_name
-from proxy.supervision import draining as last_comers
+from proxy.supervision import draining
 from proxy.supervision.app import AppParts, HoneApp, create_app
 from proxy.supervision.draining import DrainMiddleware
 from proxy.versions.controller import Controller
@@ -52,30 +49,30 @@ from recorder.store.data_folder import share_adapters
 from recorder.store.database import Project
 
 BACKLOG = 2048
-Beside = Callable[[App], AbstractAsyncContextManager[None]]
-KEEP_ALIVE_S = 75  # longer than agents' clients keep an idle connection, so that it is they who close it
+SecondListener = Callable[[App], AbstractAsyncContextManager[None]]
+KEEP_ALIVE_S = 75  # longer than agents' clients keep idle connections, so that the clients close them
 
 
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A listening socket; port 0 takes a free one. Raises PortInUse, or ConfigError for an address not ours.
+    """A listening socket; port 0 selects a free one. Raises PortInUse, or ConfigError for an unusable address.
 
-    `shared`: with other processes of this user that listen so; the kernel gives each a part of what comes.
+    `shared`: with other processes of this user (SO_REUSEPORT); the kernel distributes the connections.
     """
     sock = bind(host, port, shared=shared)
-    with _told(sock, host, port):
+    with _translate_errors(sock, host, port):
         sock.listen(BACKLOG)
         sock.setblocking(False)
     return sock
 
 
 def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A socket that has the address and does not listen yet. Raises as `listen`."""
+    """A bound socket that does not listen yet. Raises as `listen`."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         sock = socket.socket(family, kind, proto)
     except OSError as e:
         raise ConfigError(f"cannot listen on {host!r}: {e}. Set `host` in [proxy].") from e
-    with _told(sock, host, port):
+    with _translate_errors(sock, host, port):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if shared:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -84,8 +81,8 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
 
 
 @contextlib.contextmanager
-def _told(sock: socket.socket, host: str, port: int) -> Iterator[None]:
-    """Close the socket where it cannot be had, and say why."""
+def _translate_errors(sock: socket.socket, host: str, port: int) -> Iterator[None]:
+    """After an OSError, close the socket and raise PortInUse or ConfigError."""
     try:
         yield
     except OSError as e:
@@ -102,30 +99,30 @@ async def serve(
     sock: socket.socket,
     *,
     stop_timeout_s: float = 30.0,
-    beside: Beside | None = None,
+    second_listener: SecondListener | None = None,
 ) -> None:
-    """Serve on `sock` until SIGINT or SIGTERM, or until cancelled; running requests may go on for `stop_timeout_s`.
+    """Serve on `sock` until SIGINT, SIGTERM or cancellation; running requests get `stop_timeout_s` to finish.
 
-    What runs for longer is ended in words. Until the last has ended, new requests are answered with 503. `beside` is
-    given the app as it is served, for what reaches it otherwise.
+    Longer ones are interrupted with an error message. New requests get 503 meanwhile. `second_listener` is a context
+    that gets the served app and serves it over another socket.
     """
-    draining = DrainMiddleware(app, app.stop)
+    middleware = DrainMiddleware(app, app.stop)
     config = uvicorn.Config(
-        draining,
+        middleware,
         http="httptools",
         ws="none",
-        lifespan="off",  # entered here, so that what fails while starting reaches our caller
+        lifespan="off",  # entered below, so that an error at the start reaches the caller
         access_log=False,
         log_config=None,
         server_header=False,
-        proxy_headers=False,  # who the peer is decides what it may do: no header may say so
+        proxy_headers=False,  # the peer's address decides what it may do, so headers must not change it
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=1,  # nothing runs by then: `DrainMiddleware` has ended it
+        timeout_graceful_shutdown=1,  # `DrainMiddleware` has ended all requests by then
     )
-    async with app.running(), beside(draining) if beside is not None else contextlib.nullcontext():
+    async with app.running(), second_listener(middleware) if second_listener is not None else contextlib.nullcontext():
         gc.collect()
-        gc.freeze()  # what was imported is not walked again by every full collection
-        await _until_stopped(_Server(config, draining, stop_timeout_s), sock)
+        gc.freeze()  # full collections skip what was imported
+        await _until_stopped(_Server(config, middleware, stop_timeout_s), sock)
 
 
 async def _until_stopped(server: _Server, sock: socket.socket) -> None:
@@ -139,11 +136,11 @@ async def _until_stopped(server: _Server, sock: socket.socket) -> None:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, which listens until the last request has ended, and leaves it at a signal instead of raising it."""
+    """uvicorn's server, which listens until the last request has ended and does not raise signals again."""
 
-    def __init__(self, config: uvicorn.Config, draining: DrainMiddleware, stop_timeout_s: float) -> None:
+    def __init__(self, config: uvicorn.Config, middleware: DrainMiddleware, stop_timeout_s: float) -> None:
         super().__init__(config)
-        self._draining = draining
+        self._middleware = middleware
         self._stop_timeout_s = stop_timeout_s
         self._ending = asyncio.Event()
 
@@ -153,14 +150,14 @@ class _Server(uvicorn.Server):
         self._ending.set()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """As uvicorn's, and end at once."""
+        """Handle a signal as uvicorn does, and wake `main_loop`."""
         super().handle_exit(sig, frame)
         self._ending.set()
 
     async def main_loop(self) -> None:
-        """As uvicorn's, which looks ten times a second whether it is to end: here the end wakes it.
+        """Wait for the end by an event, where uvicorn polls ten times a second.
 
-        What it does every tenth time, the date of answers, it does every time here: once a second.
+        uvicorn refreshes the date header in every tenth loop; here every loop does, once a second.
         """
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
@@ -168,24 +165,24 @@ class _Server(uvicorn.Server):
                     await self._ending.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End what runs while the socket still listens, then close it without a reset for who just came."""
-        await self._draining.drain(self._stop_timeout_s, lambda: self.force_exit)
-        await last_comers.close_listener(sockets or ())
+        """Drain requests while the socket still listens, then close it without resetting new connections."""
+        await self._middleware.drain(self._stop_timeout_s, lambda: self.force_exit)
+        await draining.close_listener(sockets or ())
         for server in self.servers:
             server.close()
-        await last_comers.wait_for_requests(self._silent)
+        await draining.wait_for_requests(self._silent)
         await super().shutdown(sockets)
 
     def _silent(self) -> bool:
-        """Whether a connection was made on which no request has begun. Who waits for a second one has been told."""
+        """Whether a connection exists on which no request has begun."""
         made = self.server_state.connections
         return any(one.cycle is None for one in made if isinstance(one, HttpToolsProtocol))
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """End on SIGINT and SIGTERM; the second one does not wait for running requests."""
+        """Stop on SIGINT and SIGTERM; a second signal does not wait for running requests."""
         loop, caught = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
-        with contextlib.suppress(RuntimeError, ValueError):  # not the main thread: whoever runs us stops us
+        with contextlib.suppress(RuntimeError, ValueError):  # not the main thread: the caller stops the server
             for number in caught:
                 loop.add_signal_handler(number, self.handle_exit, number, None)
         try:
@@ -201,23 +198,23 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WorkerIdentity:
-    """Which of several serving processes this one is, and the folder in which they meet."""
+    """The number of a worker process, and the folder with the sockets of all workers."""
 
     number: int
     folder: Path
 
 
 def require_models(settings: HoneSettings) -> None:
-    """Raise ConfigError where nothing is named that could be served."""
+    """Raise ConfigError if no model is configured."""
     if not settings.declared_aliases() and not settings.proxy.models:
         raise ConfigError(
-            "no model is named: give `--model NAME` (as the engine calls it), an alias [aliases.NAME] in hone.toml, "
+            "no model is named: give `--model NAME` (its name at the engine), an alias [aliases.NAME] in hone.toml, "
             "a base model with `base` in [engine], or another provider's model in [[proxy.models]]."
         )
 
 
 def settings_view(settings: HoneSettings, origin: Mapping[str, str]) -> tuple[Setting, ...]:
-    """The settings as the page of them shows them, by where each came from (`LoadedSettings.origin`)."""
+    """All settings for the page Settings. `origin`: where each came from (`LoadedSettings.origin`)."""
     return tuple(
         Setting(key, display_value(key, value), origin.get(key, "default"), about)
         for key, value, about in describe_leaves(settings)
@@ -225,14 +222,14 @@ def settings_view(settings: HoneSettings, origin: Mapping[str, str]) -> tuple[Se
 
 
 def proxy_url(proxy: ProxySettings, host: str, port: int) -> str:
-    """Where other programs reach a proxy that listens there, without /v1."""
+    """The URL at which other programs reach the proxy, without /v1."""
     return proxy.url or f"http://{url_host(host)}:{port}"
 
 
 async def run(
     settings: HoneSettings, worker: WorkerIdentity | None = None, *, origin: Mapping[str, str] | None = None
 ) -> None:
-    """Serve until told to stop (SIGINT, SIGTERM). Raises ConfigError, PortInUse, StoreError."""
+    """Serve until SIGINT or SIGTERM. Raises ConfigError, PortInUse, StoreError."""
     require_models(settings)
     aliases = settings.declared_aliases()
     peers = WorkerPeers(worker.folder, worker.number, settings.proxy.workers) if worker is not None else None
@@ -249,7 +246,7 @@ async def run(
             settings.proxy,
             proxy_url=proxy_url(settings.proxy, host, port),
             engine_key=key,
-            proxy_id=owner,  # so that what a killed one held is seen to be free
+            proxy_id=owner,  # so that leases of a killed proxy are recognised as free
         )
         recorder = Recorder(store, settings.recorder, process=owner)
         controller = Controller(
@@ -274,7 +271,7 @@ async def run(
                     partial(keep_presence, project, PROXY, owner, settings.recorder.lease_s),
                     Sweeper(project, settings.recorder, owner).running,
                     Indexer(project, owner).running,
-                    *((controller.running,) if aliases else ()),  # without an alias there is no engine
+                    *((controller.running,) if aliases else ()),  # without an alias, no engine is needed
                 ),
                 fallbacks=settings.fallbacks(),
                 overrides=settings.overrides(),
@@ -290,11 +287,13 @@ async def run(
             )
         )
         log.info("proxy for %s at http://%s:%d/v1", ", ".join(settings.model_names()), url_host(host), port)
-        beside: Beside | None = None
+        second_listener: SecondListener | None = None
         if peers is not None:
-            beside = WorkerSocket(peers.door(peers.own), figures=app.metrics.text, cancel=app.background.cancel).open
-        await serve(app, sock, stop_timeout_s=settings.proxy.stop_timeout_s, beside=beside)
+            second_listener = WorkerSocket(
+                peers.door(peers.own), figures=app.metrics.text, cancel=app.background.cancel
+            ).open
+        await serve(app, sock, stop_timeout_s=settings.proxy.stop_timeout_s, second_listener=second_listener)
     finally:
-        sock.close()  # the server does, but it may have been told to stop before it had begun
+        sock.close()  # the server does too, unless it stopped before it started
         await pages_store.close()
         await store.close()

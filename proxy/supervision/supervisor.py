@@ -1,8 +1,8 @@
-"""Keeping a program running: start it, wait until it is ready, restart it with backoff, end it with us.
+"""Keep a child process running: start it, wait until it is ready, restart it with backoff, end it with its parent.
 
-Owns: one child's life, its log file and what to show of it. Refuses: knowing what the program is.
-A child that ends with status 2 is set wrongly, and is not started again.
-Every child runs under `proxy.supervision.watchdog`, so that it ends with us whatever ends us.
+Owns: the child's life, its log file and its state. Refuses: what the program is. A child that ends with status 2 is
+misconfigured and is not restarted. Every child runs under `proxy.supervision.watchdog`, which ends it whenever the
+parent ends.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from recorder.processes import file_modes
 log = logging.getLogger(__name__)
 
 BACKOFF_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
-CALM_S = 60.0  # up for this long: the next restart begins at the first backoff again
-SETTLE_S = 4.0  # longer than a worker takes to find that its settings or its store are wrong
+CALM_S = 60.0  # after being up for this long, the backoff starts again
+SETTLE_S = 4.0  # longer than a worker needs to find wrong settings or a wrong store
 POLL_S = 0.1
-KILLED_STARTS = 3  # so often is a program started anew that a signal ended before it was up; its own end is final
+KILLED_STARTS = 3  # restarts of a program that a signal ended before it was up; an exit of its own is final
 TAIL_LINES = 15
-LOG_BYTES = 20 * 1024 * 1024  # a log longer than this is set aside at the next start
+LOG_BYTES = 20 * 1024 * 1024  # a longer log is renamed to .1 at the next start
 
 
 class ProgramState(StrEnum):
-    """Where a supervised program stands."""
+    """The state of a supervised program."""
 
     STARTING = "starting"
     UP = "up"
@@ -49,30 +49,30 @@ class ProgramState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What to run, and how to tell that it is well."""
+    """A command, its environment, and its health check. Times are in seconds."""
 
     name: str
     argv: tuple[str, ...]
     log: Path
-    env: Mapping[str, str] = field(default_factory=dict)  # put over our own environment
-    unset: frozenset[str] = frozenset()  # variables of ours that it must not see
-    ready: Callable[[], Awaitable[bool]] | None = None  # whether it is up and well
+    env: Mapping[str, str] = field(default_factory=dict)  # added to the parent's environment
+    unset: frozenset[str] = frozenset()  # variables removed from the parent's environment
+    ready: Callable[[], Awaitable[bool]] | None = None  # the health check
     check_every_s: float = POLL_S
     start_timeout_s: float = 300.0
-    unresponsive_s: float | None = None  # restart when `ready` has said no for so long; None: never
+    unresponsive_s: float | None = None  # restart after `ready` was false for this long; None: never
     grace_s: float = 10.0
-    settle_s: float = SETTLE_S  # without `ready`: it counts as up when it has lived this long
-    backoff_s: tuple[float, ...] = BACKOFF_S  # waits before one restart after another
+    settle_s: float = SETTLE_S  # without `ready`, it is up after running this long
+    backoff_s: tuple[float, ...] = BACKOFF_S  # the waits before successive restarts
 
 
 class Supervisor:
-    """One program, kept running. `start()` returns when it is up; `stop()` ends it."""
+    """Keeps one program running. `start()` returns when it is up; `stop()` ends it."""
 
     def __init__(self, program: Program, on_change: Callable[[Supervisor], None] | None = None) -> None:
         self.program = program
         self.state = ProgramState.STOPPED
         self.restarts = 0
-        self.set_wrongly = False  # whether it ended because of its settings
+        self.misconfigured = False  # whether it ended because of its settings
         self.detail = ""
         self._on_change = on_change
         self._process: asyncio.subprocess.Process | None = None
@@ -82,7 +82,7 @@ class Supervisor:
 
     @property
     def pid(self) -> int | None:
-        """The watcher's pid while there is one; ending it ends the program."""
+        """The pid of its watchdog, None while it is not running; ending the watchdog ends the program."""
         return self._process.pid if self._process else None
 
     @property
@@ -110,7 +110,7 @@ class Supervisor:
             self._become(ProgramState.STOPPED)
 
     def last_lines(self, count: int = TAIL_LINES) -> str:
-        """The last lines that the program logged since it was last started."""
+        """The last lines of the program's log since its last start."""
         return log_tail(self.program.log, self._log_start, count)
 
     async def _keep_running(self) -> None:
@@ -128,13 +128,13 @@ class Supervisor:
                 trouble = await self._until_gone()
                 failures = 0 if time.monotonic() - since > CALM_S else failures
             killed = _was_killed(self._process)
-            self.set_wrongly = _was_set_wrongly(self._process)
+            self.misconfigured = _was_misconfigured(self._process)
             await self._end()
             if not self._started.done() and not (killed and failures < KILLED_STARTS):
                 self._fail(trouble)
                 return
-            if self.set_wrongly:
-                self._become(ProgramState.FAILED, f"{trouble}: its settings cannot work, it is not started again")
+            if self.misconfigured:
+                self._become(ProgramState.FAILED, f"{trouble}: its settings are wrong, so it is not restarted")
                 return
             self.restarts += 1
             wait_s = self.program.backoff_s[min(failures, len(self.program.backoff_s) - 1)]
@@ -148,7 +148,7 @@ class Supervisor:
     def _fail(self, trouble: str) -> None:
         assert self._started is not None
         self._become(ProgramState.FAILED, trouble)
-        lines = self.last_lines() or "(it logged nothing)"
+        lines = self.last_lines() or "(its log is empty)"
         self._started.set_exception(
             StartError(f"{self.program.name} {trouble}. The last lines of {self.program.log}:\n{lines}")
         )
@@ -176,11 +176,11 @@ class Supervisor:
                 stdout=out,
                 stderr=out,
                 env={**env, "PYTHONUNBUFFERED": "1", **self.program.env},
-                start_new_session=True,  # Ctrl-C is ours to pass on; and the session tells who belongs to the program
+                start_new_session=True,  # the parent handles Ctrl-C; the session has all its processes
             )
 
     async def _until_up(self) -> str | None:
-        """Wait until the program is up: None; or what went wrong."""
+        """Wait until the program is up. Returns None, or what went wrong."""
         assert self._process is not None
         deadline = time.monotonic() + (self.program.start_timeout_s if self.program.ready else self.program.settle_s)
         while time.monotonic() < deadline:
@@ -192,7 +192,7 @@ class Supervisor:
         return None if self.program.ready is None else f"was not ready after {self.program.start_timeout_s:.0f} s"
 
     async def _until_gone(self) -> str:
-        """Wait until the program has ended or does not answer any more, and say which."""
+        """Wait until the program has ended or stopped answering. Returns which."""
         assert self._process is not None
         answered, ready, limit = time.monotonic(), self.program.ready, self.program.unresponsive_s
         while True:
@@ -206,7 +206,7 @@ class Supervisor:
                 return f"did not answer its health check for {limit:.0f} s"
 
     async def _pause(self, seconds: float | None) -> None:
-        """Sleep, but wake when the program ends. None: until then."""
+        """Sleep until the program ends, for at most `seconds`."""
         assert self._process is not None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -227,7 +227,7 @@ class Supervisor:
 
 
 def _kill_session(leader: int) -> None:
-    """Kill what is left of a watcher's session: where the watcher itself was killed, nobody ended its grandchildren."""
+    """Kill the rest of a watchdog's session: a killed watchdog leaves its grandchildren running."""
     for pid in psutil.pids():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if os.getsid(pid) == leader:
@@ -235,7 +235,7 @@ def _kill_session(leader: int) -> None:
 
 
 def log_tail(path: Path, start: int, count: int) -> str:
-    """The last `count` lines of a file, of those after byte `start`."""
+    """The last `count` lines of a file after byte `start`."""
     try:
         with path.open("rb") as f:
             f.seek(max(start, path.stat().st_size - 64 * 1024))
@@ -246,12 +246,12 @@ def log_tail(path: Path, start: int, count: int) -> str:
 
 
 def _was_killed(process: asyncio.subprocess.Process | None) -> bool:
-    """Whether a signal ended it, or its watcher: the kernel's for want of memory, or somebody's."""
+    """Whether a signal ended it or its watchdog, for example from the kernel's out-of-memory killer."""
     status = process.returncode if process is not None else None
     return status is not None and (status < 0 or status > 128)
 
 
-def _was_set_wrongly(process: asyncio.subprocess.Process | None) -> bool:
+def _was_misconfigured(process: asyncio.subprocess.Process | None) -> bool:
     return process is not None and process.returncode == MISCONFIGURED
 
 

@@ -1,17 +1,12 @@
-"""The engine as a program to keep running: when it is well, how long it may take, where its log goes.
+"""`hone up`: run engine, proxy, judge and learner as child processes.
 
-Refuses: its command line and its health check (`proxy.engine.command`).
-
-`hone up`: engine, proxy, judge and learner as child processes, kept running and ended together.
-
-Owns: which programs there are, the order in which they start and stop, and what is said of them. Refuses: their work,
-what run.json says of them (`proxy.supervision.run_file`), checks (`proxy.doctor`), how a line looks
+Owns: which programs there are, and the order in which they start and stop. Refuses: their work, their command lines
+(`proxy.engine.command`), run.json (`proxy.supervision.run_file`), checks (`proxy.doctor`), and the output format
 (`proxy.supervision.console`).
 
-What is set wrongly ends the whole while it starts: somebody is there, and nothing is served yet. Later, a judge or
-learner that is set wrongly stays down, is told with its last words, and the others go on: agents must not lose their
-model, nor what they do its record, because learning stopped. Without its proxy or engine nothing is served, so those
-end the whole.
+While starting, any misconfigured program stops everything. Later, a misconfigured judge or learner stays down and its
+last log lines are shown, while the others continue: agents keep their model, and their calls are still recorded. A
+failed proxy or engine stops everything, since nothing can be served without it.
 """
 
 from __future__ import annotations
@@ -58,12 +53,12 @@ def engine_program(engine: EngineSettings, command: EngineCommand, log: Path) ->
 
 
 PROXY_START_TIMEOUT_S = 60.0
-LAST_WORDS = 5  # lines of a child that failed
+LAST_WORDS = 5  # log lines of a failed child, shown with its state
 _SERVING = ("engine", "proxy")
 
 
 class HoneUp:
-    """Everything of one data folder, running. `run()` returns when told to stop."""
+    """All programs of one data folder. `run()` returns after SIGINT or SIGTERM."""
 
     def __init__(
         self,
@@ -71,14 +66,14 @@ class HoneUp:
         *,
         config: Path | None,
         flags: Mapping[str, object],
-        telling: ConsoleOutput,
+        output: ConsoleOutput,
         with_judge: bool = True,
         with_learner: bool = True,
     ) -> None:
         self._settings = settings
         self._config = config
-        self._environment = as_environment(flags)  # the children see our flags
-        self._telling = telling
+        self._environment = as_environment(flags)  # the children get this command's flags
+        self._output = output
         self._with_judge = with_judge
         self._engine_runs = checkup.takes_engine(settings)
         self._with_learner = with_learner and machine.check_weights(settings)
@@ -87,28 +82,28 @@ class HoneUp:
         self._ending = False  # from here on no run file is written
 
     async def run(self) -> None:
-        """Start everything, keep it running until SIGINT or SIGTERM, stop it.
+        """Start all programs, run them until SIGINT or SIGTERM, and stop them.
 
-        Raises StartError, and ConfigError where nothing is named that could be served.
+        Raises StartError, and ConfigError if no model is configured.
         """
-        await self._look_before()
+        await self._check_before_start()
         store = await open_store(
             self._settings.data, self._settings.recorder, migrate=True, project=self._settings.project
         )
         try:
             with call_on_stop(self._stop.set):
-                async with self._telling_news(store):
+                async with self._printing_events(store):
                     await self._run(store)
         finally:
-            self._telling.close()
+            self._output.close()
             await store.close()
 
     async def _run(self, store: Store) -> None:
-        stages = asyncio.create_task(self._look_at_stages(), name="check judge and learner")
+        stages = asyncio.create_task(self._check_stages(), name="check judge and learner")
         try:
             await self._until_stopped(self._start())
             if not self._stop.is_set():
-                await self._until_stopped(self._look_after(store, stages))
+                await self._until_stopped(self._check_after_start(store, stages))
             if not self._stop.is_set():
                 await self._stop.wait()
             self._raise_failure()
@@ -118,13 +113,13 @@ class HoneUp:
             await self._end()
 
     @contextlib.asynccontextmanager
-    async def _telling_news(self, store: Store) -> AsyncIterator[None]:
+    async def _printing_events(self, store: Store) -> AsyncIterator[None]:
         starting = await self._forget_engines_to_start(store)
         settings = self._settings
         loop = LoopSettings(settings.recorder, settings.learn, settings.trainer)
-        news = EventPrinter(Project(store, settings.project), loop, self._telling, starting=starting)
-        await news.remember()  # before anything starts: or what a program did at once would be no news
-        task = asyncio.create_task(news.run(), name="news")
+        events = EventPrinter(Project(store, settings.project), loop, self._output, starting=starting)
+        await events.remember()  # before anything starts, so that no event is missed
+        task = asyncio.create_task(events.run(), name="print events")
         try:
             yield
         finally:
@@ -132,55 +127,55 @@ class HoneUp:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _forget_engines_to_start(self, store: Store) -> Sequence[str]:
-        """Forget what an earlier life wrote of the engine that we start: it is not up. Its URL, or none."""
+        """Delete the stored state of the engine that is about to start: it is not up yet. Returns its URL, if any."""
         urls = engine_urls(self._settings.engine) if checkup.starts_engine(self._settings) else ()
         for url in urls:
             await forget_replica(Project(store, self._settings.project), url)
         return urls
 
-    # --- looking
+    # --- checks
 
-    async def _look_before(self) -> None:
-        """Refuse to start where nothing could run."""
+    async def _check_before_start(self) -> None:
+        """Run the checks that need nothing running. Raises StartError, ConfigError."""
         if self._settings.proxy.port == 0:
             self._settings.proxy.port = _free_port(self._settings.proxy.host)
         run = read_run_file(self._settings.data)
-        found = await asyncio.to_thread(checkup.check_before_start, self._settings, run, starting=True)
-        stopping = [one for one in found if one.stops]
+        findings = await asyncio.to_thread(checkup.check_before_start, self._settings, run, starting=True)
+        stopping = [one for one in findings if one.stops]
         if stopping:
             what = ConfigError if any(one.check == "aliases" for one in stopping) else StartError
             raise what("\n".join(one.line() for one in stopping))
-        self._tell_findings(found)
+        self._print_findings(findings)
 
-    async def _look_at_stages(self) -> list[Finding]:
-        wanted = [checkup.check_judge] * self._with_judge + [checkup.check_learner] * self._with_learner
-        looks = [look(self._settings, self._config, self._environment) for look in wanted]
+    async def _check_stages(self) -> list[Finding]:
+        checks = [checkup.check_judge] * self._with_judge + [checkup.check_learner] * self._with_learner
+        looks = [look(self._settings, self._config, self._environment) for look in checks]
         return [one for found in await asyncio.gather(*looks) for one in found]
 
-    async def _look_after(self, store: Store, stages: asyncio.Task[list[Finding]]) -> None:
-        """Look at what could only be looked at now, and say that all is ready."""
-        found = [
+    async def _check_after_start(self, store: Store, stages: asyncio.Task[list[Finding]]) -> None:
+        """Run the checks that need the programs, and print that Hone is ready."""
+        findings = [
             *await check_stored_bases(store, self._settings),
             *await checkup.check_all_engines(self._settings),
             *await stages,
         ]
-        self._tell_findings(found)
-        self._announce(found)
+        self._print_findings(findings)
+        self._announce(findings)
 
-    def _tell_findings(self, found: Sequence[Finding]) -> None:
-        """What is as it should be is not told."""
-        for one in found:
+    def _print_findings(self, findings: Sequence[Finding]) -> None:
+        """Print errors and notes."""
+        for one in findings:
             if one.verdict in (FindingLevel.WRONG, FindingLevel.NOTE):
-                self._telling.tell(one.verdict, one.line(), one.as_json())
+                self._output.tell(one.verdict, one.line(), one.as_json())
 
     async def _start(self) -> None:
-        """The engine beside the proxy, then the workers, which need the store that the proxy has prepared."""
+        """Start engine and proxy, then judge and learner, which need the store that the proxy creates."""
         async with asyncio.TaskGroup() as group:
             if checkup.starts_engine(self._settings):
                 group.create_task(self._start_one(self._engine()))
-            group.create_task(self._start_proxy_and_workers())
+            group.create_task(self._start_proxy_and_learning())
 
-    async def _start_proxy_and_workers(self) -> None:
+    async def _start_proxy_and_learning(self) -> None:
         await self._start_one(self._proxy())
         async with asyncio.TaskGroup() as group:
             if self._with_judge:
@@ -194,7 +189,7 @@ class HoneUp:
         await supervisor.start()
 
     async def _until_stopped(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do the work, or leave it when a signal says so."""
+        """Do the work until it ends or a signal arrives."""
         doing = asyncio.ensure_future(work)
         stopping = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -205,11 +200,11 @@ class HoneUp:
             return
         try:
             await doing
-        except ExceptionGroup as group:  # the first failure is the story; the others were cancelled for it
+        except ExceptionGroup as group:  # the first failure is the cause; the others were cancelled
             raise _first(group) from None
 
     async def _end(self) -> None:
-        """Workers first, then the proxy, which finishes its requests, then the engine."""
+        """Stop learner and judge first, then the proxy, which finishes its requests, then the engine."""
         self._ending = True
         remove_run_file(self._settings.data)
         for name in ("learn", "judge", "proxy", "engine"):
@@ -234,7 +229,7 @@ class HoneUp:
             name="proxy",
             env=env,
             ready=health_check(self.proxy_url, "/healthz"),
-            grace_s=proxy.stop_timeout_s + 10,  # calls that it cuts then are still recorded and told (`draining`)
+            grace_s=proxy.stop_timeout_s + 10,  # interrupted calls are still recorded and answered (`draining`)
         )
 
     def _hone(
@@ -261,22 +256,22 @@ class HoneUp:
 
     @property
     def proxy_url(self) -> str:
-        """Where agents find the proxy, without /v1."""
+        """The URL of the proxy for agents, without /v1."""
         host = self._settings.proxy.host
         return f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else url_host(host)}:{self._settings.proxy.port}"  # noqa: S104
 
-    # --- telling about it
+    # --- output
 
     def _changed(self, supervisor: Supervisor) -> None:
         shown = [_line(one) for one in self.supervisors.values()]
-        self._telling.programs(shown, _line(supervisor))
+        self._output.programs(shown, _line(supervisor))
         if self._started() and not self._ending:
             self._write_run_file()
         if supervisor.program.name in _SERVING and _failed_later(supervisor):
             self._stop.set()
 
     def _raise_failure(self) -> None:
-        """Say why the whole ends, where nobody told it to."""
+        """Raise StartError if engine or proxy failed after it had been up."""
         for name in _SERVING:
             supervisor = self.supervisors.get(name)
             if supervisor is not None and _failed_later(supervisor):
@@ -285,12 +280,12 @@ class HoneUp:
     def _started(self) -> bool:
         return "proxy" in self.supervisors and self.supervisors["proxy"].state is ProgramState.UP
 
-    def _announce(self, found: Sequence[Finding]) -> None:
+    def _announce(self, findings: Sequence[Finding]) -> None:
         names = ", ".join(self._settings.model_names())
         url = f"{self.proxy_url}/v1"
-        but = " Not all is well: see above, or `hone doctor`." if has_errors(found) else ""
-        facts = {"base_url": url, "models": self._settings.model_names(), "all_well": not has_errors(found)}
-        self._telling.tell("ready", f"Ready: base_url {url}, model {names}. Ctrl-C stops.{but}", facts)
+        but = " Some checks failed: see above, or run `hone doctor`." if has_errors(findings) else ""
+        facts = {"base_url": url, "models": self._settings.model_names(), "all_well": not has_errors(findings)}
+        self._output.tell("ready", f"Ready: base_url {url}, model {names}. Ctrl-C stops.{but}", facts)
 
     def _write_run_file(self) -> None:
         pids = {name: s.pid for name, s in self.supervisors.items() if s.pid is not None}
@@ -303,12 +298,12 @@ class HoneUp:
 
 
 def _failed_later(supervisor: Supervisor) -> bool:
-    """Whether it failed after it had been up: what fails before is raised where it was started."""
+    """Whether it failed after it had been up; an earlier failure is raised by `Supervisor.start`."""
     return supervisor.state is ProgramState.FAILED and supervisor.was_up
 
 
 def _line(supervisor: Supervisor) -> ProgramLine:
-    """A program as it is shown; of one that ended unasked, its last words too."""
+    """A program for the output, with its last log lines if it ended unexpectedly."""
     detail, log = supervisor.detail, supervisor.program.log
     if not detail:
         return ProgramLine(supervisor.program.name, supervisor.state, str(log))

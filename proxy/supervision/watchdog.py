@@ -1,13 +1,13 @@
-"""Runs one program and makes sure that it, and all it started, ends when Hone does, even by `kill -9`.
+"""Run one program, and end it and all its children when the parent ends, even by `kill -9`.
 
-Owns: the process group of one child. Run as a file with any Python (standard library alone):
+Owns: the process group of one child. Run as a file with any Python (standard library only):
 
-    python watch.py GRACE_S PROGRAM [ARGUMENT ...]
+    python watchdog.py GRACE_S PROGRAM [ARGUMENT ...]
 
-Standard input is the lifeline: the parent keeps its other end open and never writes. At end of file, or on SIGTERM or
-SIGINT, the group is asked to end, and killed after GRACE_S seconds. If this program is killed itself, the kernel ends
-the child (Linux), and whoever started us can end what the child left behind: it stays in our session, if we lead one.
-The exit status is the child's, 128 + N where signal N ended it. Refuses: restarting.
+Standard input is the lifeline: the parent keeps the other end open and never writes. At its end, or on SIGTERM or
+SIGINT, the group gets SIGTERM, and SIGKILL after GRACE_S seconds. If the watchdog itself is killed, the kernel ends the
+child (Linux); the child's own children stay in the watchdog's session, where the parent can find them. The exit status
+is the child's, or 128 + N if signal N ended it. Refuses: restarting.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ POLL_S = 0.02
 def main(grace_s: float, argv: list[str]) -> int:
     """Run `argv` to its end and return its exit status."""
     try:
-        # the process has one thread yet, so that code may run between fork and exec
+        # the process still has one thread, so code may run between fork and exec
         die = functools.partial(_die_with, os.getpid())
-        child = subprocess.Popen(  # noqa: S603 - running what we are told is this program's purpose
+        child = subprocess.Popen(  # noqa: S603 - running the given program is this program's purpose
             argv, stdin=subprocess.DEVNULL, process_group=0, preexec_fn=die
         )
     except OSError as e:
@@ -43,14 +43,14 @@ def main(grace_s: float, argv: list[str]) -> int:
     threading.Thread(target=_watch_lifeline, args=(end,), daemon=True).start()
     threading.Thread(target=_end_group, args=(child.pid, end, grace_s), daemon=True).start()
     status = child.wait()
-    _signal_group(child.pid, signal.SIGKILL)  # what the child left behind
+    _signal_group(child.pid, signal.SIGKILL)  # the child's own children
     return status if status >= 0 else 128 - status
 
 
 def _die_with(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the kernel was told
+        if os.getppid() != parent:  # the parent died before prctl
             os.kill(os.getpid(), signal.SIGKILL)
 
 

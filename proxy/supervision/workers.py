@@ -1,11 +1,11 @@
-"""`hone serve --workers N`: several serving processes on one port, kept running and ended together.
+"""`hone serve --workers N`: several serving processes on one port, started and stopped together.
 
-Owns: the port, which it holds without listening; the workers, and the folder in which they meet. Refuses: serving
-(`proxy.supervision.serve`), what workers want of each other (`proxy.workers`), a program's life
+Owns: the port, which it reserves without listening, the workers, and the folder of their sockets. Refuses: serving
+(`proxy.supervision.serve`), requests between workers (`proxy.worker_ipc`), a program's life
 (`proxy.supervision.supervisor`).
 
-Each worker is a proxy as any other that shares the store: the leases say which of them does what is to be done once. A
-worker that dies is started again; one that is set wrongly ends all, as it would have ended alone.
+Each worker is a proxy like any other on the same store; leases decide which of them does a task that only one may do. A
+worker that dies is restarted. A misconfigured worker stops all of them.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ from recorder.processes.signals import call_on_stop
 from recorder.store.bootstrap import open_store
 
 START_TIMEOUT_S: Final = 60.0
-LAST_WORDS: Final = 5  # lines of a worker that is set wrongly
-_CLOSING_S: Final = 3.0  # for what a worker does after its last call: commits, leases, the socket
+LAST_WORDS: Final = 5  # log lines of a misconfigured worker, shown at the end
+_CLOSING_S: Final = 3.0  # for commits, leases and the socket after a worker's last call
 
 log = logging.getLogger(__name__)
 
 
 def stop_grace_s(settings: HoneSettings) -> float:
-    """How long a worker may take to end: its calls, the words to those that it cuts, and itself."""
+    """How long a worker may take to stop, in seconds: running calls, errors for interrupted ones, and its own end."""
     return settings.proxy.stop_timeout_s + END_S + CANCEL_S + _CLOSING_S
 
 
 class WorkerSupervisor:
-    """All of them. `run()` returns when told to stop."""
+    """All workers of one `hone serve`. `run()` returns after SIGINT or SIGTERM."""
 
     def __init__(self, settings: HoneSettings, *, config: Path | None, flags: Mapping[str, object]) -> None:
         self._settings = settings
         self._config = config
-        self._environment = as_environment(flags)  # the workers see our flags
+        self._environment = as_environment(flags)  # the workers get this command's flags
         self._numbers: Final = range(1, settings.proxy.workers + 1)
         self._supervisors: list[Supervisor] = []
         self._stop = asyncio.Event()
 
     async def run(self) -> None:
-        """Keep them running until SIGINT or SIGTERM, then have all end their calls.
+        """Run the workers until SIGINT or SIGTERM, then let all finish their calls.
 
-        Raises ConfigError where one is set wrongly, PortInUse, StartError, StoreError.
+        Raises ConfigError if one is misconfigured, PortInUse, StartError, StoreError.
         """
         _require_linux()
         require_models(self._settings)
@@ -77,7 +77,7 @@ class WorkerSupervisor:
                 await self._run(port)
 
     async def _prepare(self) -> None:
-        """What the first process on a data folder makes, made before there are several."""
+        """Create once what several processes must not create at the same time: the store and the engine key."""
         settings = self._settings
         store = await open_store(settings.data, settings.recorder, migrate=True, project=settings.project)
         await store.close()
@@ -98,7 +98,7 @@ class WorkerSupervisor:
                 )  # fmt: skip
             await stopping
         except StartError as e:
-            if any(one.set_wrongly for one in self._supervisors):
+            if any(one.misconfigured for one in self._supervisors):
                 raise ConfigError(str(e)) from e
             raise
         finally:
@@ -136,7 +136,7 @@ class WorkerSupervisor:
             self._stop.set()
 
     def _raise_failure(self) -> None:
-        """Say why all ended, where nobody told them to."""
+        """Raise ConfigError if a worker failed after it had been up."""
         for one in self._supervisors:
             if one.state is ProgramState.FAILED and one.was_up:
                 raise ConfigError(
@@ -151,14 +151,15 @@ async def _answers(peers: WorkerPeers, number: int) -> bool:
 
 @contextlib.contextmanager
 def reserve_port(host: str, port: int) -> Iterator[int]:
-    """Hold a port for the workers, which may listen on it; nobody else may. Port 0 takes a free one.
+    """Reserve a port on which only the workers can listen. Port 0 selects a free one.
 
-    Raises PortInUse where anybody listens there: a socket that may be shared would be let in beside another's of ours.
+    Raises PortInUse if another socket listens there: without this check, SO_REUSEPORT would share a port with any
+    process of this user.
     """
     if port:
         listen(host, port).close()
     with bind(host, port, shared=True) as sock:
-        # A socket that has not this option is in everybody's way but that of its like, though it does not listen.
+        # Without this option the socket blocks all others except those that share the port, though it does not listen.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         yield sock.getsockname()[1]
 
@@ -166,6 +167,6 @@ def reserve_port(host: str, port: int) -> Iterator[int]:
 def _require_linux() -> None:
     if sys.platform != "linux":
         raise ConfigError(
-            "`proxy.workers` (--workers) is more than 1: sharing a port among processes needs Linux, whose kernel "
-            "gives each its part. Set it to 1."
+            "`proxy.workers` (--workers) is more than 1: only Linux distributes the connections of one port to "
+            "several processes. Set it to 1."
         )

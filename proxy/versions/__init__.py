@@ -1,4 +1,5 @@
-"""Versions in service: routing without I/O, pins, the controller that loads, probes and moves an alias.
+"""Versions in service: routing without I/O, pins, and the controller that loads, probes and promotes versions.
 
-Refuses: training, and the rows of the registry (`recorder.registry`). Others import `in_service` for routing.
+Refuses: training, and the rows of the registry (`recorder.registry`). Others import `routing` for requests, and
+`controller` to run it.
 """

@@ -1,7 +1,7 @@
-"""An adapter's folder, checked before an engine is asked to load it.
+"""An adapter's folder, verified before an engine loads it.
 
-Owns: the manifest's hashes, the safetensors header, finite values, ranks and (beside a local base) shapes. Engines load
-some wrong shapes without a word, and one that is asked for a folder with missing files may die. Refuses: torch.
+Owns: the manifest's hashes, the safetensors header, finite values, ranks, and shapes if the base is local. Engines load
+some wrong shapes silently, and may crash on a folder with missing files. Refuses: torch.
 
 A folder holds adapter_model.safetensors, adapter_config.json (PEFT), manifest.json and probe.json.
 """
@@ -28,8 +28,8 @@ MAX_HEADER_BYTES = 100 * 1024 * 1024  # safetensors' own limit
 _PREFIX = "base_model.model."  # PEFT's name of the wrapped model
 _CHUNK_BYTES = 8 * 1024 * 1024
 
-# dtype → (numpy's unsigned integer of that width, the exponent's bits, those of the first value that is refused).
-# Values of 2^16 and more, where float16 ends, are refused too: nobody trained them, and their products come to NaN.
+# dtype → (numpy's unsigned integer of that width, the exponent's bits, those of the first refused value).
+# Values of 2^16 and more, float16's limit, are refused too: no training yields them, and their products are NaN.
 _FLOATS: Mapping[str, tuple[str, int, int]] = {
     "F64": ("<u8", 0x7FF0_0000_0000_0000, 0x40F0_0000_0000_0000),
     "F32": ("<u4", 0x7F80_0000, 0x4780_0000),
@@ -52,9 +52,9 @@ class Tensor:
 def verify_adapter(
     folder: Path, *, manifest_sha256: str | None, max_rank: int, base_shapes: Mapping[str, tuple[int, ...]] | None
 ) -> None:
-    """Raise AdapterError unless the folder is whole and its weights are fit to be loaded.
+    """Raise AdapterError unless the folder is complete and its weights can be loaded.
 
-    `base_shapes`: the base's parameter shapes by name, where they are known.
+    `base_shapes`: the base's parameter shapes by name, if they are known.
     """
     _check_manifest(folder, manifest_sha256)
     rank = _rank(folder, max_rank)
@@ -68,7 +68,7 @@ def _check_manifest(folder: Path, expected: str | None) -> None:
     path = folder / MANIFEST
     raw = _read(path)
     if expected is not None and hashlib.sha256(raw).hexdigest() != expected:
-        raise AdapterError("manifest_mismatch", f"{path} is not the manifest that was published")
+        raise AdapterError("manifest_mismatch", f"{path} is not the published manifest")
     files = _json(path, raw).get("files")
     if not isinstance(files, dict) or not {WEIGHTS, CONFIG} <= files.keys():
         raise AdapterError("manifest_mismatch", f"{path} does not list {WEIGHTS} and {CONFIG}")
@@ -89,12 +89,12 @@ def _rank(folder: Path, max_rank: int) -> int:
 
 
 def read_header(path: Path) -> list[Tensor]:
-    """The tensors of a safetensors file, in file order. Raises AdapterError when header and file disagree."""
+    """Return the tensors of a safetensors file, in file order. Raises AdapterError if header and file disagree."""
     size = _size(path)
     with path.open("rb") as f:
         length = int.from_bytes(f.read(8), "little")
         if not 2 <= length <= min(size - 8, MAX_HEADER_BYTES):
-            raise AdapterError("not_safetensors", f"{path} is no safetensors file, or is cut short")
+            raise AdapterError("not_safetensors", f"{path} is not a safetensors file, or is truncated")
         header = _json(path, f.read(length), "not_safetensors")
     header.pop("__metadata__", None)
     tensors = sorted((_tensor(path, name, entry, 8 + length) for name, entry in header.items()), key=lambda t: t.start)
@@ -104,7 +104,7 @@ def read_header(path: Path) -> list[Tensor]:
             raise AdapterError("not_safetensors", f"{path}: {tensor.name} does not begin where the one before it ends")
         at = tensor.stop
     if at != size:
-        raise AdapterError("not_safetensors", f"{path} has {size} bytes, its header speaks of {at}")
+        raise AdapterError("not_safetensors", f"{path} has {size} bytes, but its header lists {at}")
     return tensors
 
 
@@ -118,7 +118,7 @@ def _tensor(path: Path, name: str, entry: Any, base: int) -> Tensor:
         raise AdapterError("dtype", f"{path}: {name} is {tensor.dtype}; adapters are {', '.join(_FLOATS)}")
     item_bytes = np.dtype(_FLOATS[tensor.dtype][0]).itemsize
     if math.prod(tensor.shape) * item_bytes != tensor.stop - tensor.start:
-        raise AdapterError("shape", f"{path}: {name} of shape {list(tensor.shape)} does not fill its bytes")
+        raise AdapterError("shape", f"{path}: {name} of shape {list(tensor.shape)} does not match its number of bytes")
     return tensor
 
 
@@ -151,13 +151,13 @@ def _pairs(
         stem, sign, _ = name.partition(".lora_A.")
         partner = name.replace(".lora_A.", ".lora_B.") if sign else name.replace(".lora_B.", ".lora_A.")
         if partner == name or partner not in shapes:
-            raise AdapterError("shape", f"{folder / WEIGHTS}: {name} is not one of a pair of LoRA weights")
+            raise AdapterError("shape", f"{folder / WEIGHTS}: {name} is not part of a pair of LoRA weights")
         if sign:
             yield stem.removeprefix(_PREFIX), shape, shapes[partner]
 
 
 def _check_finite(path: Path, tensor: Tensor) -> None:
-    """Raise AdapterError if a value is NaN, infinite or too large, read a piece at a time."""
+    """Raise AdapterError if a value is NaN, infinite or too large; reads in chunks."""
     width, exponent, refused = _FLOATS[tensor.dtype]
     with path.open("rb") as f:
         f.seek(tensor.start)
@@ -167,12 +167,12 @@ def _check_finite(path: Path, tensor: Tensor) -> None:
             left -= piece.nbytes
             if bool(np.any((piece & exponent) >= refused)):
                 raise AdapterError(
-                    "not_finite", f"{path}: {tensor.name} has values that are NaN, infinite, or 65,536 and more"
+                    "not_finite", f"{path}: {tensor.name} has values that are NaN, infinite, or at least 65,536"
                 )
 
 
 def base_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes of a local base's parameters by name, from its safetensors headers; empty where it has none."""
+    """Return the shapes of a local base's parameters by name, from its safetensors headers; empty if it has none."""
     shapes: dict[str, tuple[int, ...]] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with path.open("rb") as f:
@@ -207,7 +207,7 @@ def _json(path: Path, raw: bytes, code: str = "manifest_mismatch") -> dict[str, 
     try:
         value = json.loads(raw)
     except ValueError as e:
-        raise AdapterError(code, f"{path} is no JSON: {e}") from e
+        raise AdapterError(code, f"{path} is not JSON: {e}") from e
     if not isinstance(value, dict):
         raise AdapterError(code, f"{path} holds a {type(value).__name__}, not an object")
     return value

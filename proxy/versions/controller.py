@@ -1,10 +1,10 @@
-"""The controller: brings written versions into service, keeps engines loaded, unloads what nobody holds.
+"""The controller: brings written versions into service, keeps engines loaded, unloads versions that are not used.
 
-Owns: the order verify → load → probe → gate → alias, and the drain. One proxy of a project does this,
-the holder of the lease "controller"; the others only follow the store. Refuses: deciding on what is loaded
+Owns: the order verify → load → probe → gate → alias, and the drain. One proxy of a project does this, the holder of the
+lease "controller"; the others only follow the store. Refuses: decisions about loaded versions
 (`proxy.versions.promotion`), training, and deleting folders.
 
-A version that fails is rejected with its reason while the one in service goes on serving.
+A version that fails is rejected with its reason, while the live one stays in service.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ log = logging.getLogger(__name__)
 
 LEASE_S = 15.0
 RENEW_EVERY_S = 5.0
-PINS_EVERY_S = 1.0  # runs end all the time, and what they held may stay a moment longer
+PINS_EVERY_S = 1.0  # trajectories end often, and their versions may stay loaded a moment longer
 BREATH_S = 0.1  # between two rounds
-RETRY_S = 0.5  # after what the store or an engine refused, and while the base's files are not there yet
-DRAIN_S = 0.25  # while requests hold what is to be unloaded: they tell nobody when they end
-UNFIT_S = 5.0  # an engine that serves what must not be used is looked at again, though it serves the same
-STOP_S = 5.0  # how long the round that runs may take to end; an engine that hangs is not waited for
+RETRY_S = 0.5  # after a refusal of the store or an engine, and while the base's files are missing
+DRAIN_S = 0.25  # while requests hold a version that is to be unloaded: they send no signal when they end
+UNFIT_S = 5.0  # interval of checks of an unfit engine, even if it serves the same
+STOP_S = 5.0  # time limit for the running round at shutdown: an engine may hang
 
 
 class Controller:
@@ -87,15 +87,15 @@ class Controller:
         self._stopping = asyncio.Event()
         self._news = ChangeSignal()
         self._sleepers: set[ChangeSignal] = set()
-        self._again_s: float | None = None  # how soon the next round is due, though nothing changes
+        self._again_s: float | None = None  # when the next round is due without a change
 
     def wake(self) -> None:
-        """Begin a round: something changed that lies outside the store."""
+        """Start a round, after a change outside the store."""
         self._news.tell()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Declare the aliases, then control for as long as the block runs and the lease can be had."""
+        """Declare the aliases, then run until the block ends, while this proxy holds the lease."""
         await self._declare(None)
         self._fleet.start()
         tasks = {
@@ -118,7 +118,7 @@ class Controller:
                 await leases.release_lease(self._project.store, self._lease)
 
     async def _run(self) -> None:
-        """A round whenever something changed, and when the last one asked for another."""
+        """Run a round after every change, and when the last one asked for another."""
         with self._waiting(Topic.SERVICE, Topic.PROXIES) as self._news:
             while not self._stopping.is_set():
                 await self._news.wait(self._again_s)
@@ -130,19 +130,19 @@ class Controller:
         self._again_s = None
         try:
             await self.tick()
-        except (StoreError, Conflict) as e:  # the next round sees the store as it is then
+        except (StoreError, Conflict) as e:  # the next round reads the store again
             self._failing(logging.WARNING, "the controller could not finish its round: %s", e)
             self._again(RETRY_S)
-        except Exception as e:  # noqa: BLE001 - a bug in one round must not end swaps while requests are served
+        except Exception as e:  # noqa: BLE001 - a bug in one round must not end the controller
             self._broken(logging.ERROR, "the controller's round failed", error=e)
             self._again(RETRY_S)
 
     def _again(self, within_s: float) -> None:
-        """Ask for a round by then, whether or not anything changes."""
+        """Request a round within this many seconds, even without a change."""
         self._again_s = within_s if self._again_s is None else min(within_s, self._again_s)
 
     async def _follow_pins(self) -> None:
-        """A round when runs and groups end: they may have held the last request for a version."""
+        """Start a round after trajectories and groups end: they may have been the last to need a version."""
         with self._waiting(Topic.RUNS, Topic.GROUPS) as ended:
             while not self._stopping.is_set():
                 await ended.wait()
@@ -151,14 +151,14 @@ class Controller:
 
     @contextlib.contextmanager
     def _waiting(self, *topics: Topic) -> Iterator[ChangeSignal]:
-        """Wait for topics, and for the end."""
+        """Subscribe to topics, so that `running` can wake the waiter at the end."""
         with self._project.store.watch.on(*topics) as news:
             self._sleepers.add(news)
             yield news
             self._sleepers.discard(news)
 
     async def _hold_lease(self) -> None:
-        """Take the lease when it is free and renew it, also while a round waits for an engine."""
+        """Take the lease when it is free and renew it, even while a round waits for an engine."""
         with self._waiting(Topic.LEASES) as news:
             while not self._stopping.is_set():
                 due_s = RETRY_S
@@ -175,7 +175,7 @@ class Controller:
                     await wait_for_event(self._stopping, due_s)
 
     async def _keep_lease(self) -> float:
-        """Renew the lease, or take it if it is free; in how many seconds to do so again."""
+        """Renew the lease, or take it if it is free; return the seconds until that is due again."""
         if self._lease is not None:
             self._lease = await leases.renew_lease(self._project.store, self._lease, LEASE_S)
             await self._fleet.report()
@@ -194,7 +194,7 @@ class Controller:
         return lease
 
     async def tick(self) -> None:
-        """One round: engines, then new versions, then what may go."""
+        """Run one round: engines, then new versions, then unloading."""
         await self._identify()
         await self._versions.refresh()
         await self._serve_what_is_kept()
@@ -211,7 +211,9 @@ class Controller:
     # --- engines
 
     async def _identify(self) -> None:
-        """Learn the base's fingerprint, at once from local files or else from an engine; hold the aliases to it."""
+        """Determine the base's fingerprint, from local files or else from an engine, and check engines and aliases by
+        it.
+        """
         if self._base_shapes is None:
             self._base_shapes = await self._read_local_base()
         for member in self._fleet.members:
@@ -222,7 +224,7 @@ class Controller:
                 self._again(UNFIT_S)
 
     async def _hold_to_bases(self, member: Member) -> None:
-        """Whether what an engine serves is what the aliases name, and what their versions were trained on."""
+        """Check that an engine serves the base that the aliases name and that their versions were trained on."""
         assert member.served is not None
         serves = ", ".join(sorted(set(member.served.bases.values()))) or "no base"
         try:
@@ -231,27 +233,27 @@ class Controller:
             member.fingerprint = await self._local_fingerprint() or await member.replica.fingerprint()
             await self._declare(member.fingerprint)
         except EngineUnreachable as e:
-            member.went_down(str(e))
+            member.mark_down(str(e))
         except EngineError as e:
-            member.found_unfit(str(e))
+            member.mark_unfit(str(e))
         except Conflict as e:
-            member.found_unfit(f"it serves {serves}: {e}")
+            member.mark_unfit(f"it serves {serves}: {e}")
         else:
-            member.found_fit()
+            member.mark_fit()
 
     def _require_bases(self, member: Member) -> None:
-        """Refuse aliases whose base is an adapter: their versions would be trained on what another LoRA makes of it."""
+        """Refuse aliases with an adapter as their base: their versions would be trained on top of another LoRA."""
         assert member.served is not None
         for name in self._aliases:
             base_model = self._base_model(name)
             if base_model in member.served.adapters and base_model not in member.served.bases:
                 raise EngineError(
-                    f"{base_model!r} is an adapter of the engine {member.url}, and no base for the alias {name!r}: set "
+                    f"{base_model!r} is an adapter of the engine {member.url}, not a base for the alias {name!r}: set "
                     f"base_model in [aliases.{name}] to one of {', '.join(sorted(member.served.bases)) or 'its bases'}."
                 )
 
     def _require_one_base(self, member: Member) -> None:
-        """Refuse an engine that serves another base than those in use: a request may go to any of them."""
+        """Refuse an engine with another base than the engines in use: a request may go to any of them."""
         assert member.served is not None
         for other in self._fleet.members:
             if other is member or other.served is None or other.unfit is not None or other.fingerprint is None:
@@ -259,21 +261,21 @@ class Controller:
             if differ := differing_bases(member.served, other.served):
                 name, ours, theirs = differ
                 raise EngineError(
-                    f"it serves {name} from {ours}, and {other.url}, which is in use, from {theirs}: all engines of a "
-                    "Hone serve one base. Mend engine.urls, or start them with the same model."
+                    f"it serves {name} from {ours}, but {other.url}, which is in use, from {theirs}: all engines must "
+                    "serve one base. Correct engine.urls, or start them with the same model."
                 )
 
     def _base_model(self, alias: str) -> str:
         return self._aliases[alias].base_model or self._default_base or alias
 
     async def _read_local_base(self) -> Mapping[str, tuple[int, ...]] | None:
-        """Shapes of a local base's weights, once it is there; aliases are told their base before an engine is up."""
+        """Shapes of a local base's weights, once it is there; aliases get their base before an engine is up."""
         folder = base_folder(self._engine)
         if folder is None:
-            if self._engine.base is not None:  # it is being fetched
+            if self._engine.base is not None:  # it is being downloaded
                 self._again(RETRY_S)
             return None
-        with contextlib.suppress(Conflict):  # told of the engine, once it answers
+        with contextlib.suppress(Conflict):  # reported for the engine, once it answers
             await self._declare(await self._local_fingerprint())
         return await asyncio.to_thread(adapter_files.base_shapes, folder)
 
@@ -282,12 +284,12 @@ class Controller:
         return await asyncio.to_thread(base_fingerprint, folder, dtype_of(self._engine)) if folder else None
 
     async def _declare(self, fingerprint: str | None) -> None:
-        """Make the declared aliases, or tell them their base. Raises Conflict where they were trained on another."""
+        """Create the declared aliases, or set their base. Raises Conflict if they were trained on another base."""
         for name, settings in self._aliases.items():
             base_model = self._base_model(name)
             await ensure_alias(
                 self._project, name, base_model, fingerprint,
-                recipe=settings.recipe, baseline=settings.baseline,
+                recipe=settings.notes, baseline=settings.baseline,
                 held=Holdback(settings.holdback_share, settings.rollback_watch_s),
             )  # fmt: skip
 
@@ -311,7 +313,7 @@ class Controller:
     # --- a new version
 
     async def _admit(self, version: VersionView) -> None:
-        """written → loaded, or rejected. An engine that goes away meanwhile is no fault of the version's."""
+        """written → loaded, or rejected. An engine that goes away meanwhile is not the version's fault."""
         try:
             await self._check_files(version)
             began = time.monotonic()
@@ -341,10 +343,12 @@ class Controller:
 
     async def _check_files(self, version: VersionView) -> None:
         if version.path is None:
-            raise AdapterError("file_missing", f"{version.name} was written without a path")
+            raise AdapterError("file_missing", f"{version.name} has no path")
         alias = self._deciding.alias_of(version)
         if alias.base_fingerprint != version.base_fingerprint:
-            raise AdapterError("base_mismatch", f"{version.name} was trained on another base than {alias.name} has now")
+            raise AdapterError(
+                "base_mismatch", f"{version.name} was trained on another base than that of {alias.name} now"
+            )
         await asyncio.to_thread(
             adapter_files.verify_adapter,
             Path(version.path),
@@ -356,16 +360,16 @@ class Controller:
     async def _prove(self, version: VersionView) -> tuple[probe.Verified, dict[str, float]]:
         """Ask every replica for the probe's logprobs, one context at a time. Raises AdapterError for a wrong answer."""
         assert version.path is not None
-        asked = await asyncio.to_thread(probe.read_probe, Path(version.path))
-        if asked is None or not probe.is_distinguishable(asked, dtype_of(self._engine)):
+        expected = await asyncio.to_thread(probe.read_probe, Path(version.path))
+        if expected is None or not probe.is_distinguishable(expected, dtype_of(self._engine)):
             return "identity", {}
         figures: dict[str, float] = {}
         for member in self._fleet.up():
             answers = [
                 await member.replica.logprobs(version.engine_name, c.prompt_token_ids, c.token_ids)
-                for c in asked.contexts
+                for c in expected.contexts
             ]
-            verdict = probe.judge_probe(asked, answers)
+            verdict = probe.judge_probe(expected, answers)
             if not verdict.accepted:
                 raise AdapterError(
                     "probe_mismatch",
@@ -375,12 +379,12 @@ class Controller:
             figures = {"probe_to_new": verdict.to_new, "probe_to_parent": verdict.to_parent}
         return "logprobs", figures
 
-    # --- what may go
+    # --- unloading
 
     async def _drain(self) -> None:
-        """Unload adapters that are not kept, once no proxy holds them. They were taken off offer before."""
-        kept = {v.engine_name for v in self._kept()}
-        idle = [m for m in self._fleet.up() if m.adapters.keys() - kept]
+        """Unload adapters that are not kept, once no proxy holds them. Proxies no longer send new requests to them."""
+        kept_names = {v.engine_name for v in self._kept()}
+        idle = [m for m in self._fleet.up() if m.adapters.keys() - kept_names]
         if not idle:
             return
         await self._serve_what_is_kept()
@@ -388,8 +392,8 @@ class Controller:
         held = await self._held()
         ours = {(v.engine_name, v.path): v for v in await self._all_versions()}
         for member in idle:
-            for name in member.adapters.keys() - kept:
-                # what is none of ours, or has our name and another folder, was loaded by somebody else: it stays
+            for name in member.adapters.keys() - kept_names:
+                # an unknown adapter, or one of another folder, was loaded by another program: it stays
                 version = ours.get((name, member.adapters[name]))
                 if version is None:
                     continue
@@ -414,6 +418,6 @@ class Controller:
         try:
             await member.unload(name)
             log.info("%s is unloaded from %s", name, member.url)
-        except EngineError as e:  # the next round tries again
+        except EngineError as e:  # the next round retries
             self._again(RETRY_S)
             log.warning("%s", e)

@@ -1,9 +1,9 @@
-"""Which version a run is served by: what is drawn for a new one, whether a pin holds, what engines must keep loaded.
+"""Pins: which version a new trajectory gets, whether a pin holds, and what engines must keep loaded.
 
 Owns: these rules, as pure functions on views. Refuses: I/O and clocks.
 
 A pin holds while its version is live, the canary, held back, or a near enough ancestor of the live one. A version that
-was rolled back is no ancestor of what is live then, so its runs move at once.
+was rolled back is not an ancestor of the new live one, so its trajectories move at once.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Versions = Mapping[str, VersionView]
 
 
 def draw_version(alias: AliasView, key: str, held: str | None = None) -> str | None:
-    """The version id that a new group or trajectory named `key` begins on: the canary's for its share, that of the
-    version that is `held` back for its share of the others, else live.
+    """Return the version id for a new group or trajectory named `key`: the canary's for its share, that of the `held`
+    back version for its share of the rest, else the live one.
 
-    The same key always draws the same answer for the same canary and live version, on every proxy.
+    The same key draws the same version for the same canary and live version, on every proxy.
     """
     canary, live = alias.canary_version_id, alias.live_version_id
     if canary is not None and _drawn(canary, key) < alias.canary_share:
@@ -34,17 +34,17 @@ def draw_version(alias: AliasView, key: str, held: str | None = None) -> str | N
 
 
 def _drawn(by: str, key: str) -> float:
-    """A number in 0..1 that anybody draws for a key."""
+    """A uniform number in 0..1 from a hash, equal on every proxy."""
     return int.from_bytes(blake2b(f"{by}\0{key}".encode(), digest_size=8).digest()) / 2**64
 
 
 def holdback_version(alias: AliasView, at: float) -> str | None:
-    """The version id that a share of new runs stays on, at a time of the database's clock; None: none."""
+    """Return the version id that a share of new trajectories stays on at a time of the database's clock; None: none."""
     return alias.previous_version_id if alias.watched_until is not None and at < alias.watched_until else None
 
 
 def steps_behind(version_id: str, live_id: str, versions: Versions) -> int | None:
-    """How many steps along the live version's ancestry `version_id` lies back; None when it is no ancestor."""
+    """Return how many steps `version_id` lies back in the live version's ancestry; None if it is not an ancestor."""
     at: str | None = live_id
     for steps in range(len(versions) + 1):
         if at == version_id:
@@ -56,7 +56,7 @@ def steps_behind(version_id: str, live_id: str, versions: Versions) -> int | Non
 
 
 def is_pin_valid(version: VersionView, alias: AliasView, versions: Versions, max_age: int) -> bool:
-    """Whether a run pinned to `version` stays on it. Otherwise it moves to the live one and is mixed."""
+    """Whether a trajectory pinned to `version` stays on it. Otherwise it moves to the live version and is mixed."""
     if version.alias_id != alias.id:
         return False
     if version.id in (alias.live_version_id, alias.canary_version_id, _watched(alias)):
@@ -68,24 +68,25 @@ def is_pin_valid(version: VersionView, alias: AliasView, versions: Versions, max
 
 
 def _watched(alias: AliasView) -> str | None:
-    """The version id beside which the live one is watched, until the controller ends that."""
+    """The version id that the live one is compared with, until the controller ends the watch."""
     return alias.previous_version_id if alias.watched_until is not None else None
 
 
 def adapters_to_keep(
     aliases: Iterable[AliasView], versions: Versions, pinned: Collection[str], *, max_loras: int, max_age: int
 ) -> list[VersionView]:
-    """Adapters the engines should hold: live ones, canaries and the newest that awaits its gate; then, up to
-    `max_loras - 1` in all, those that are held back, those a rollback goes to and the newest that runs are pinned to.
+    """Return the adapters that engines should hold: live ones, canaries and the newest one before its gate; then, up to
+    `max_loras - 1` in all, those that are held back, those of a rollback and the newest that trajectories are pinned
+    to.
 
     One slot stays free, so that the next version can be loaded before an old one is unloaded.
     """
     aliases = list(aliases)
     keep = {v.id: v for alias in aliases for v in _needed(alias, versions)}
-    wanted = [v for alias in aliases for v in _adapters(alias, versions) if v.id == _watched(alias)]
-    wanted += [v for alias in aliases for v in _wanted(alias, versions, pinned, max_age) if v not in wanted]
-    wanted = [v for v in wanted if v.id not in keep]
-    for version in wanted[: max(0, max_loras - 1 - len(keep))]:
+    optional = [v for alias in aliases for v in _adapters(alias, versions) if v.id == _watched(alias)]
+    optional += [v for alias in aliases for v in _optional(alias, versions, pinned, max_age) if v not in optional]
+    optional = [v for v in optional if v.id not in keep]
+    for version in optional[: max(0, max_loras - 1 - len(keep))]:
         keep[version.id] = version
     return list(keep.values())
 
@@ -96,8 +97,8 @@ def _needed(alias: AliasView, versions: Versions) -> list[VersionView]:
     return [v for v in own if v.id in (alias.live_version_id, alias.canary_version_id)] + waiting[-1:]
 
 
-def _wanted(alias: AliasView, versions: Versions, pinned: Collection[str], max_age: int) -> list[VersionView]:
-    """The version a rollback goes to, then pinned ones, the newest first."""
+def _optional(alias: AliasView, versions: Versions, pinned: Collection[str], max_age: int) -> list[VersionView]:
+    """The version of a rollback, then pinned ones, the newest first."""
     own = _adapters(alias, versions)
     previous = [v for v in own if v.id == alias.previous_version_id]
     held = [v for v in own if v.id in pinned and v not in previous and is_pin_valid(v, alias, versions, max_age)]
@@ -105,5 +106,5 @@ def _wanted(alias: AliasView, versions: Versions, pinned: Collection[str], max_a
 
 
 def _adapters(alias: AliasView, versions: Versions) -> list[VersionView]:
-    """An alias's versions that are adapters, by number."""
+    """An alias's versions with an adapter, by number."""
     return sorted((v for v in versions.values() if v.alias_id == alias.id and v.number > 0), key=lambda v: v.number)

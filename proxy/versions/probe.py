@@ -1,10 +1,10 @@
-"""The probe after a swap: does the engine's answer really come from the new version?
+"""The probe after a load: whether the engine's answers really come from the new version.
 
 Owns: reading probe.json and judging the answers. Refuses: asking the engine (the controller does).
 
-The trainer stores a few contexts where new and parent differ most, with its own logprobs of named tokens
-under both. The engine's must be nearer the new one's by a factor; where the two differ by less than the engine's noise,
-path and manifest are the proof (`identity`).
+The trainer stores a few contexts in which the new version and its parent differ most, with its own logprobs of named
+tokens under both. The engine's logprobs must be nearer to the new version's by a factor. If the two differ by less than
+the engine's noise, path and manifest are the proof (`identity`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from proxy.errors import AdapterError
 from proxy.versions.adapter_files import PROBE
 
 FACTOR = 3.0
-# Mean |engine - trainer| in logprobs. float32: 8e-8 measured, with room for other kernels; 16 bits: 1.5e-3 measured.
+# Mean |engine - trainer| in logprobs. float32: 8e-8 measured, plus a margin for other kernels; 16 bits: 1.5e-3.
 NOISE = {"float32": 1e-6, "float16": 1.5e-3, "bfloat16": 1.5e-3}
-# Nearer by FACTOR can't fail for a right answer when new and parent are this many times the noise apart.
+# A right answer passes FACTOR if new and parent differ by at least this many times the noise.
 ABOVE_NOISE = FACTOR + 1.0
 
 Verified = Literal["logprobs", "identity"]
@@ -64,19 +64,19 @@ class Probe(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ProbeVerdict:
-    """How near the engine's logprobs are to the new version's and to its parent's (mean absolute differences)."""
+    """Distances of the engine's logprobs from the new version's and its parent's: mean absolute differences."""
 
     to_new: float
     to_parent: float
 
     @property
     def accepted(self) -> bool:
-        """Nearer the new version by the factor."""
+        """Whether the answer is nearer to the new version by the factor."""
         return math.isfinite(self.to_new) and self.to_new * FACTOR <= self.to_parent
 
 
 def read_probe(folder: Path) -> Probe | None:
-    """The probe of an adapter's folder; None where it has none or an empty one. Raises AdapterError."""
+    """Return the probe of an adapter's folder; None if it has none or an empty one. Raises AdapterError."""
     try:
         raw = (folder / PROBE).read_bytes()
     except FileNotFoundError:
@@ -94,7 +94,7 @@ def is_distinguishable(probe: Probe, dtype: str) -> bool:
 
 
 def judge_probe(probe: Probe, answers: Sequence[Sequence[float]]) -> ProbeVerdict:
-    """Compare the engine's logprobs, one list a context, with the trainer's."""
+    """Compare the engine's logprobs, one list per context, with the trainer's."""
     return ProbeVerdict(
         to_new=logprob_distance(answers, [c.new for c in probe.contexts]),
         to_parent=logprob_distance(answers, [c.parent for c in probe.contexts]),
@@ -102,6 +102,6 @@ def judge_probe(probe: Probe, answers: Sequence[Sequence[float]]) -> ProbeVerdic
 
 
 def logprob_distance(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> float:
-    """Mean absolute difference of two ragged lists of equal shape; infinite where a value is not finite."""
+    """Return the mean absolute difference of two ragged lists of equal shape; infinite if a value is not finite."""
     gaps = [abs(x - y) for row_a, row_b in zip(a, b, strict=True) for x, y in zip(row_a, row_b, strict=True)]
     return sum(gaps) / len(gaps) if all(map(math.isfinite, gaps)) else math.inf

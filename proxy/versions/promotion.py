@@ -1,14 +1,10 @@
-"""What becomes of versions that engines hold: examined, then live, canary, left to a person, or rejected.
+"""Promotion of loaded versions: gate, then live, canary, waiting for a person, or rejected; and versions on trial.
 
-Owns: asking the gate without holding up a round, doing what it says, and rejecting. Refuses: engines and what they keep
-loaded (`proxy.versions.controller`), the checks themselves (`proxy.gate`), what users' runs show of a version that they
-meet (`proxy.versions.promotion`).
+Owns: running the gate without delaying a round, applying its verdict, rejecting; comparing canaries and recently
+promoted versions, and taking them back. Refuses: engines and what they keep loaded (`proxy.versions.controller`), the
+checks themselves (`proxy.gate`), and drawing versions (`proxy.versions.pins`).
 
-Versions that users meet on trial: canaries, and those that were promoted a while ago. What their runs show decides.
-
-Owns: when it is looked, letting a canary pass or end, taking a promoted version back, ending its watch. Refuses: what
-runs show (`proxy.gate.canary`), and drawing runs (`proxy.versions.pins`). As many looks as one likes do not make it
-likelier that a version goes which is as good as the other.
+The comparison is a sequential test: further looks do not raise the chance that an equally good version is rejected.
 """
 
 from __future__ import annotations
@@ -42,40 +38,42 @@ log = logging.getLogger(__name__)
 
 WHO = "controller"  # in the ledger
 RETRY_S = 0.5  # after an engine went away
-DEATHS = 2  # an engine that dies this often while a version is loaded dies of the version
+DEATHS = 2  # an engine that goes away this often while a version is loaded: the version is at fault
 
 
 @dataclass
 class PromotionDecider:
-    """Called by the controller, round by round. `wake` begins a round, `again` asks for one within so many seconds."""
+    """Called by the controller in each round. `wake` starts a round, `again` requests one within a number of
+    seconds.
+    """
 
     store: Store
     versions: ServiceRouter
     recorder: Recorder
     fleet: Fleet
     aliases: Mapping[str, AliasSettings]
-    learn: LearnSettings  # what a gate may have judged
+    learn: LearnSettings  # the budgets of a gate's judging
     wake: Callable[[], None]
     again: Callable[[float], None]
     _examined: dict[str, asyncio.Task[GateVerdict]] = field(default_factory=dict)  # by version id
     _deaths: dict[str, int] = field(default_factory=dict)
 
     async def stop(self) -> None:
-        """Give up what is being asked."""
+        """Cancel the running gates."""
         for examined in self._examined.values():
             examined.cancel()
         await asyncio.gather(*self._examined.values(), return_exceptions=True)
 
     def alias_of(self, version: VersionView) -> AliasView:
-        """The alias of a version, as it is now."""
+        """Return the present state of a version's alias."""
         return self.versions.snapshot.aliases[version.alias_name]
 
     def settings_of(self, alias: AliasView) -> AliasSettings:
-        """What hone.toml says of an alias."""
+        """Return the settings of an alias in hone.toml."""
         return self.aliases.get(alias.name, AliasSettings())
 
     async def count_death(self, version: VersionView, error: EngineUnreachable) -> None:
-        """An engine went away while it held a version: after `DEATHS` times the version is rejected for it."""
+        """Count that an engine went away while it held a version; after `DEATHS` times the version is rejected."""
         deaths = self._deaths.get(version.id, 0) + 1
         self._deaths[version.id] = deaths
         log.warning("the engine went away while %s was loaded: %s", version.name, error)
@@ -88,7 +86,7 @@ class PromotionDecider:
             await member.look()
 
     async def examine_loaded(self) -> None:
-        """loaded → gated, or rejected. No round waits for what is asked meanwhile: its end begins another."""
+        """loaded → gated, or rejected. A gate runs in the background, and its end starts a round."""
         snapshot = self.versions.snapshot
         for version in [v for v in snapshot.versions.values() if v.state is VersionState.LOADED and snapshot.has(v)]:
             examined = self._examined.get(version.id)
@@ -105,9 +103,9 @@ class PromotionDecider:
         live = self.versions.snapshot.versions[alias.live_version_id or ""]
         settings = self.settings_of(alias)
         policy = await examination.service_policy(self.store, version, settings)
-        sides = BehaviourArms(self.store, self.recorder, self.fleet.up()[0].replica, alias, version, live, self.learn)
+        arms = BehaviourArms(self.store, self.recorder, self.fleet.up()[0].replica, alias, version, live, self.learn)
         began = time.monotonic()
-        verdict = await examination.examine_version(sides, policy, settings.gate)
+        verdict = await examination.examine_version(arms, policy, settings.gate)
         return replace(verdict, figures={**verdict.figures, "gate_s": time.monotonic() - began})
 
     async def _decide(self, version: VersionView, examined: asyncio.Task[GateVerdict]) -> None:
@@ -117,8 +115,8 @@ class PromotionDecider:
             await self.count_death(version, e)
             return
         if verdict.passed:
-            await pass_gate(self.store, version.id, verdict.said, who=WHO, figures=verdict.figures)
-            log.info("%s passed its gate (%s)", version.name, verdict.said)
+            await pass_gate(self.store, version.id, verdict.summary, who=WHO, figures=verdict.figures)
+            log.info("%s passed its gate (%s)", version.name, verdict.summary)
         else:
             await self.reject(version, verdict.code, verdict.why, lessons="left_out", figures=verdict.figures)
 
@@ -128,19 +126,21 @@ class PromotionDecider:
         code: str,
         why: str,
         *,
-        lessons: Lessons = "again",  # what could not be loaded, or came too late, is no doing of what it was trained on
+        lessons: Lessons = "again",  # a failed load or a missed deadline is not the fault of the training data
         figures: Mapping[str, Any] | None = None,
     ) -> None:
-        """Unload a version and decide against it; `lessons` says what becomes of what it was trained on."""
+        """Unload and reject a version; `lessons` decides what happens to the trajectories that it was trained on."""
         log.error("%s is rejected (%s): %s", version.name, code, why)
         for member in self.fleet.members:
             if version.path is not None and member.adapters.get(version.engine_name) == version.path:
-                with contextlib.suppress(EngineError):  # the drain tries again
+                with contextlib.suppress(EngineError):  # the drain retries
                     await member.unload(version.engine_name)
         await reject_version(self.store, version.id, f"{code}: {why}", lessons=lessons, who=WHO, figures=figures)
 
     async def promote_gated(self) -> None:
-        """Do with versions that passed what each alias's policy says, and reject those that left the line."""
+        """Apply each alias's policy to versions that passed, and reject those that were trained from a version that is
+        no longer live.
+        """
         snapshot = self.versions.snapshot
         await self._reject_strays()
         for version in [v for v in snapshot.versions.values() if v.state is VersionState.GATED and snapshot.has(v)]:
@@ -150,7 +150,7 @@ class PromotionDecider:
                 await self.versions.refresh()
 
     async def _bring_on(self, version: VersionView, alias: AliasView, settings: AliasSettings) -> None:
-        """gated → live or canary, or left to wait for a person."""
+        """gated → live or canary, or left waiting for a person."""
         waited_s = time.time() - version.state_at
         policy = await examination.service_policy(self.store, version, settings)
         match examination.state_after_gate(policy, waited_s, settings):
@@ -163,36 +163,36 @@ class PromotionDecider:
             case "wait":
                 self.again(settings.canary_max_age_s - waited_s)
             case "reject":
-                await self.reject(version, examination.NOT_PROMOTED, f"nobody promoted it within {waited_s:.0f} s")
+                await self.reject(version, examination.NOT_PROMOTED, f"it was not promoted within {waited_s:.0f} s")
 
     async def _reject_strays(self) -> None:
-        """Reject what was trained from a version that is not live any more, whoever would decide about it."""
+        """Reject versions that were trained from a version that is no longer live."""
         snapshot = self.versions.snapshot
         passed = (VersionState.GATED, VersionState.CANARY)
         for version in [v for v in snapshot.versions.values() if v.state in passed]:
             if version.parent_id != self.alias_of(version).live_version_id:
-                await self.reject(version, "parent_left", "its parent was taken out of service in the meantime")
+                await self.reject(version, "parent_left", "its parent went out of service in the meantime")
                 await self.versions.refresh()
 
 
-EVERY_S = 5.0  # between two looks …
-SHARE_OF_TIME = 0.05  # … and what they may take of all time: over many runs they are further apart …
-MOST_S = 60.0  # … but no further than this
+EVERY_S = 5.0  # between two comparisons …
+SHARE_OF_TIME = 0.05  # … the share of time that they may take: with many trajectories they are further apart …
+MOST_S = 60.0  # … but not further than this
 PASSED: Final = {
     "not_worse": "its reward is shown to be no worse than the live version's",
-    "enough_tasks": "nothing shows it worse than the live version",
+    "enough_tasks": "no figure shows it to be worse than the live version",
 }
 
 
 @dataclass
 class TrialMonitor:
-    """Called by the controller, round by round."""
+    """Compares canaries and recently promoted versions. Called by the controller in each round."""
 
     deciding: PromotionDecider
     _due: float = 0.0
 
     async def look(self) -> None:
-        """Decide on what can be decided by now; while anything is on trial, have another round come in time."""
+        """Decide what can be decided now; while a version is on trial, ask for another round in time."""
         on_trial = [
             alias
             for alias in self.deciding.versions.snapshot.aliases.values()
@@ -200,7 +200,7 @@ class TrialMonitor:
         ]
         if on_trial and time.monotonic() >= self._due:
             await self._look(on_trial)
-        if on_trial:  # also where this round came too early: no other need come
+        if on_trial:  # also if this round came too early: no other may follow
             self.deciding.again(max(0.0, self._due - time.monotonic()))
 
     async def _look(self, on_trial: Sequence[AliasView]) -> None:
@@ -219,26 +219,28 @@ class TrialMonitor:
 
     async def _look_at_canary(self, alias: AliasView, version: VersionView, live: VersionView) -> None:
         settings = self.deciding.settings_of(alias)
-        found = await canary.compare_versions(self.deciding.store, version, live.id)
+        comparison = await canary.compare_versions(self.deciding.store, version, live.id)
         waited_s = self.deciding.versions.clock() - version.state_at
         outcome = canary.canary_outcome(
-            found, waited_s, tasks=settings.canary_max_tasks, max_age_s=settings.canary_max_age_s
+            comparison, waited_s, tasks=settings.canary_max_tasks, max_age_s=settings.canary_max_age_s
         )
         if outcome != "open":
-            await self._decide(alias, version, outcome, found)
+            await self._decide(alias, version, outcome, comparison)
             await self.deciding.versions.refresh()
 
-    async def _decide(self, alias: AliasView, version: VersionView, outcome: Outcome, found: CanaryComparison) -> None:
-        store, figures = self.deciding.store, canary.ledger_figures(found)
+    async def _decide(
+        self, alias: AliasView, version: VersionView, outcome: Outcome, comparison: CanaryComparison
+    ) -> None:
+        store, figures = self.deciding.store, canary.ledger_figures(comparison)
         if outcome == "late":
-            tasks = found.doubts[ComparedFigure.REWARD].samples
+            tasks = comparison.doubts[ComparedFigure.REWARD].samples
             why = (
-                f"its reward was compared on {tasks} tasks, which decides nothing (canary_max_tasks, canary_max_age_s)"
+                f"its reward was compared on {tasks} tasks, too few for a decision (canary_max_tasks, canary_max_age_s)"
             )
             await self.deciding.reject(version, examination.NOT_PROMOTED, why, figures=figures)
         elif outcome == "worse":
-            why = f"its runs are worse by {', '.join(found.worse_by)}"
-            log.error("%s is taken away: %s", version.name, why)
+            why = f"its trajectories are worse by {', '.join(comparison.worse_by)}"
+            log.error("the canary %s is removed: %s", version.name, why)
             await set_canary(store, alias.id, None, 0.0, who=WHO, reason=why, figures=figures)
         else:
             why = f"{outcome}: {PASSED[outcome]}"
@@ -246,16 +248,16 @@ class TrialMonitor:
             log.info("%s is live (%s)", version.name, why)
 
     async def _look_at_promoted(self, alias: AliasView, live: VersionView, before: VersionView, until: float) -> None:
-        store, found = self.deciding.store, await canary.compare_versions(self.deciding.store, live, before.id)
+        store, comparison = self.deciding.store, await canary.compare_versions(self.deciding.store, live, before.id)
         left_s = until - self.deciding.versions.clock()
-        figures = canary.ledger_figures(found)
-        if found.worse_by:
-            why = f"the runs of {live.name} are worse by {', '.join(found.worse_by)}"
+        figures = canary.ledger_figures(comparison)
+        if comparison.worse_by:
+            why = f"the trajectories of {live.name} are worse by {', '.join(comparison.worse_by)}"
             log.error("%s is live again: %s", before.name, why)
             await rollback(store, alias.id, left=live.id, who=WHO, reason=why, figures=figures)
         elif left_s <= 0:
             await end_watch(store, alias.id, live.id, who=WHO, figures=figures)
-            log.info("%s stays: nothing shows it worse than %s", live.name, before.name)
+            log.info("%s stays live: no figure shows it to be worse than %s", live.name, before.name)
         else:
             return
         await self.deciding.versions.refresh()

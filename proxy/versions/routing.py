@@ -1,4 +1,4 @@
-"""Versions in service: which version and which engine serve a request, from a snapshot that follows the store.
+"""Routing: which version and which engine serve a request, from a snapshot that follows the store.
 
 Owns: the snapshot of aliases, versions and replicas, names (`helpdesk`, `helpdesk@3`), routing, and the count of
 requests in flight that the controller waits for. Refuses: moving aliases and loading adapters (the controller does),
@@ -32,14 +32,14 @@ from recorder.store.database import Project
 
 log = logging.getLogger(__name__)
 
-REPORT_EVERY_S = 10.0  # a proxy shows at least this often that it lives, so that a dead one is told from a quiet one
-RETRY_S = 0.25  # after the store refused something
+REPORT_EVERY_S = 10.0  # a proxy reports at least this often, which distinguishes a quiet one from a dead one
+RETRY_S = 0.25  # after a failed read of the store
 AVOID_S = 1.0  # how long another replica is preferred after a connection failed
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a request's `model` names: an alias, and a version where it named one (`helpdesk@3`)."""
+    """What a request's `model` names: an alias, and a version if it names one (`helpdesk@3`)."""
 
     alias: AliasView
     version: VersionView | None = None
@@ -54,12 +54,12 @@ class Route:
     replica_url: str  # without /v1
     engine_key: str | None
     base_fingerprint: str | None
-    moved: bool = False  # the run was pinned to another version, which can't be kept
+    moved: bool = False  # the trajectory's pin to another version ended
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The store's aliases, versions and replicas at one moment. `ahead_s`: of the database's clock before ours."""
+    """The store's aliases, versions and replicas at one moment. `ahead_s`: the database's clock minus ours."""
 
     aliases: Mapping[str, AliasView] = field(default_factory=dict)  # by name
     versions: Mapping[str, VersionView] = field(default_factory=dict)  # by id
@@ -67,15 +67,15 @@ class Snapshot:
     ahead_s: float = 0.0
 
     def up(self) -> list[ReplicaView]:
-        """Replicas that take requests."""
+        """Return the replicas that take requests."""
         return [r for r in self.replicas if r.state == "up"]
 
     def has(self, version: VersionView) -> list[ReplicaView]:
-        """Replicas that take requests and hold this version."""
+        """Return the replicas that take requests and hold this version."""
         return [r for r in self.up() if version.engine_name in r.loaded]
 
     def version_named(self, alias: AliasView, number: str) -> VersionView | None:
-        """The version `alias@number`, or None."""
+        """Return the version `alias@number`, or None."""
         return next(
             (v for v in self.versions.values() if v.alias_id == alias.id and str(v.number) == number),
             None,
@@ -95,7 +95,9 @@ class ServiceRouter:
         proxy_id: str | None = None,
     ) -> None:
         self.proxy_id = proxy_id or new_id("proxy")
-        self.on_failure: Callable[[str], None] = lambda url: None  # told which engine could not be reached
+        self.on_failure: Callable[[str], None] = lambda url: (
+            None
+        )  # called with the URL of an engine that could not be reached
         self._project = project
         self._settings = settings
         self._proxy_url = proxy_url
@@ -118,11 +120,11 @@ class ServiceRouter:
         self._follower = asyncio.create_task(self._follow(), name="versions in service")
 
     async def stop(self) -> None:
-        """Stop following, and take this proxy off the store's list."""
+        """Stop following, and remove this proxy from the store's list."""
         self._stopping.set()
         self._news.tell()
         if self._follower is not None:
-            await self._follower  # not cancelled: a statement that is cut off leaves its connection's thread behind
+            await self._follower  # not cancelled: a cancelled statement leaks its connection's thread
         await replicas.forget_proxy(self._project.store, self.proxy_id)
 
     @property
@@ -133,7 +135,7 @@ class ServiceRouter:
     # --- names
 
     def resolve(self, model: str) -> Target | None:
-        """What `model` names: an alias, or one version of it that is in service. None: nothing we know."""
+        """Return what `model` names: an alias, or one version of it that is in service. None: unknown."""
         alias = self._snapshot.aliases.get(model)
         if alias is not None:
             return Target(alias)
@@ -145,7 +147,9 @@ class ServiceRouter:
         return Target(alias, version)
 
     def models(self) -> list[dict[str, Any]]:
-        """OpenAI model objects: every alias, every version that can be asked for by name, other providers' models."""
+        """Return OpenAI model objects: every alias, every version that can be requested by name, other providers'
+        models.
+        """
         snapshot = self._snapshot
         cards = [
             _card(alias.name, snapshot.versions.get(alias.live_version_id or "")) for alias in snapshot.aliases.values()
@@ -159,71 +163,73 @@ class ServiceRouter:
     # --- routing
 
     def offer(self, alias: AliasView, key: str, *, may_hold: bool = False) -> str:
-        """The version id that a new run begins on. `key`, its group's id or else its own, decides what it draws; where
-        it `may_hold` back, that may be the version before the live one.
+        """Return the version id for a new trajectory. `key`, its group's id or its own, decides the draw; with
+        `may_hold` that may be the held-back version before the live one. Raises NoReplica if the alias has no live
+        version.
         """
         current = self._snapshot.aliases.get(alias.name, alias)
         drawn = pins.draw_version(current, key, self._held_back(current) if may_hold else None)
         if drawn is None:
-            raise NoReplica(f"the alias {alias.name!r} has no live version. Look at `hone versions`.")
+            raise NoReplica(f"the alias {alias.name!r} has no live version: see `hone versions`.")
         return drawn
 
     def _held_back(self, alias: AliasView) -> str | None:
-        """The version id that a share of new runs stays on, if an engine holds it."""
+        """The version id that a share of new trajectories stays on, if an engine holds it."""
         version = self._snapshot.versions.get(pins.holdback_version(alias, self.clock()) or "")
         return version.id if version is not None and self._snapshot.has(version) else None
 
     def clock(self) -> float:
-        """The database's clock, in unix seconds, as it was told at the latest look."""
+        """Return the database's clock in unix seconds, as of the latest refresh."""
         return time.time() + self._snapshot.ahead_s
 
     def route(self, alias: AliasView, pinned: str | None = None, exact: VersionView | None = None) -> Route:
-        """Where a request goes: the `exact` version if one is named, else the run's pin while it holds, else live.
+        """Return where a request goes: to the `exact` version if one is named, else to a valid pin, else to the live
+        version.
 
-        Raises `NoReplica` when no engine can serve it now: answer 503 with Retry-After.
+        Raises `NoReplica` if no engine can serve it now: answer 503 with Retry-After.
         """
         alias = self._snapshot.aliases.get(alias.name, alias)
-        wanted = exact or self._pinned(alias, pinned) or self._live(alias)
-        holders = self._snapshot.has(wanted)
+        version = exact or self._pinned(alias, pinned) or self._live(alias)
+        holders = self._snapshot.has(version)
         if not holders:
-            raise NoReplica(self._why_not(wanted))
+            raise NoReplica(self._why_not(version))
         return Route(
-            version=wanted,
-            engine_model=wanted.engine_name,
+            version=version,
+            engine_model=version.engine_name,
             replica_url=min(holders, key=self._load).url,
             engine_key=self._engine_key,
-            base_fingerprint=wanted.base_fingerprint or alias.base_fingerprint,
-            moved=exact is None and wanted.id != pinned and self._is_pin_of(alias, pinned),
+            base_fingerprint=version.base_fingerprint or alias.base_fingerprint,
+            moved=exact is None and version.id != pinned and self._is_pin_of(alias, pinned),
         )
 
     def serving(self, base_fingerprint: str | None) -> tuple[ReplicaView, str | None] | None:
-        """An engine that is up and has this base, with our key for it; None where there is none."""
+        """Return an engine that is up and has this base, with the key for it; None if there is none."""
         having = [one for one in self._snapshot.up() if base_fingerprint and one.base_fingerprint == base_fingerprint]
         return (min(having, key=self._load), self._engine_key) if having else None
 
     def _is_pin_of(self, alias: AliasView, pinned: str | None) -> bool:
-        """Whether a run's pin says anything about `alias`: a run that asks for two aliases is pinned on one of them."""
+        """Whether a trajectory's pin concerns `alias`: a trajectory that uses two aliases is pinned on one of them."""
         version = self._snapshot.versions.get(pinned or "")
         return pinned is not None and (version is None or version.alias_id == alias.id)
 
     def _pinned(self, alias: AliasView, pinned: str | None) -> VersionView | None:
-        """The pinned version while the pin holds and can be served; None moves the run to the live version."""
+        """The pinned version while the pin holds and can be served; None moves the trajectory to the live version."""
         snapshot = self._snapshot
         version = snapshot.versions.get(pinned or "")
         if version is None or not pins.is_pin_valid(
             version, alias, snapshot.versions, self._settings.pin_max_age_versions
         ):
             return None
-        if snapshot.has(version) or not snapshot.up():  # nothing is up: a restart, which the pin outlives
+        if snapshot.has(version) or not snapshot.up():  # no engine is up: a restart, which the pin survives
             return version
         return version if version.id in (alias.live_version_id, alias.canary_version_id) else None
 
     def _live(self, alias: AliasView) -> VersionView:
-        """The live version; the one before it while engines still load one that was promoted from their disk."""
+        """The live version; the one before it while engines still load a promoted version from disk."""
         snapshot = self._snapshot
         live = snapshot.versions.get(alias.live_version_id or "")
         if live is None:
-            raise NoReplica(f"the alias {alias.name!r} has no live version. Look at `hone versions`.")
+            raise NoReplica(f"the alias {alias.name!r} has no live version: see `hone versions`.")
         before = snapshot.versions.get(alias.previous_version_id or "")
         return before if before and snapshot.has(before) and not snapshot.has(live) else live
 
@@ -233,14 +239,14 @@ class ServiceRouter:
     def _why_not(self, version: VersionView) -> str:
         known = self._snapshot.replicas
         if not known:
-            return f"no engine is known yet that could serve {version.name}. Try again in a moment."
+            return f"no engine is known yet that could serve {version.name}: retry in a moment."
         states = "; ".join(
             f"{r.url} {r.state} ({r.detail or 'serves ' + (', '.join(r.loaded) or 'nothing')})" for r in known
         )
-        return f"no engine holds {version.name} now: {states}. Try again in a moment."
+        return f"no engine holds {version.name} now: {states}. Retry in a moment."
 
     def failed(self, route: Route) -> None:
-        """Tell that the route's engine could not be reached: for a moment other replicas are preferred."""
+        """Report that the route's engine could not be reached: for a moment other replicas are preferred."""
         self._avoid_until[route.replica_url] = time.monotonic() + AVOID_S
         self.on_failure(route.replica_url)
 
@@ -255,22 +261,22 @@ class ServiceRouter:
             self._in_flight[route.version.id] -= 1
             self._busy[route.replica_url] -= 1
             if not self._in_flight[route.version.id] and not self._snapshot.has(route.version):
-                self._news.tell()  # whoever waits to unload it need not wait for the next report
+                self._news.tell()  # so that the unload need not wait for the next report
 
     def busy(self, route: Route) -> int:
-        """How many requests of this proxy the route's engine answers now."""
+        """Return how many requests of this proxy the route's engine answers now."""
         return self._busy[route.replica_url]
 
     async def moved_away(self, trajectory_id: str, version_id: str) -> None:
-        """Record that a run left its pin for `version_id`: it is mixed from now on."""
+        """Record that a trajectory left its pin for `version_id`: it is mixed from now on."""
         await repin_trajectory(self._project.store, trajectory_id, version_id)
 
     # --- following the store
 
     async def refresh(self) -> None:
-        """Read aliases, versions and replicas, then report what this proxy may still send to."""
+        """Read aliases, versions and replicas, then report which versions this proxy may still use."""
         async with self._refreshing:
-            async with self._project.store.read() as conn:  # a transaction each would take twice as long
+            async with self._project.store.read() as conn:  # separate transactions would take twice as long
                 aliases = {a.name: a for a in await read_aliases(conn, self._project.id)}
                 versions = {v.id: v for v in await read_versions(conn, self._project.id, pins.SERVABLE)}
                 known = await replicas.read_replicas(conn, self._project.id)
@@ -279,7 +285,7 @@ class ServiceRouter:
             await self._report()
 
     def holding(self) -> dict[str, int]:
-        """Version id → requests in flight, 0 for one that a request may still be sent to.
+        """Return version id → requests in flight; 0 for a version that a request may still be sent to.
 
         A version that is absent here gets no request from this proxy any more: the controller may unload it.
         """
@@ -315,16 +321,16 @@ class ServiceRouter:
                 try:
                     await self._keep_up(changed or failing)
                     failing = False
-                except StoreError as e:  # requests go on by the last snapshot
+                except StoreError as e:  # requests continue with the last snapshot
                     if not failing:
-                        log.warning("the versions in service can't be read, the last known ones stay: %s", e)
+                        log.warning("the versions in service cannot be read, the last known ones stay: %s", e)
                     failing = True
-                except Exception as e:  # noqa: BLE001 - a bug in one look must not leave this proxy blind for good
-                    self._broken(logging.ERROR, "the versions in service can't be read", error=e)
+                except Exception as e:  # noqa: BLE001 - a bug in one refresh must not end following the store
+                    self._broken(logging.ERROR, "the versions in service cannot be read", error=e)
                     failing = True
 
     async def _keep_up(self, changed: bool) -> None:
-        """Read what changed; where nothing did, show that this proxy lives."""
+        """Refresh after a change; without one, report that this proxy lives."""
         if changed:
             await self.refresh()
             return
@@ -333,7 +339,7 @@ class ServiceRouter:
 
 
 async def wait_for_event(event: asyncio.Event, within_s: float) -> bool:
-    """Wait for an event, at most so long; whether it came."""
+    """Wait for an event for at most `within_s` seconds. Return whether it is set."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(within_s):
             await event.wait()

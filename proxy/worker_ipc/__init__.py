@@ -1,6 +1,6 @@
-"""Several serving processes on one port of one machine: what one of them needs of the others.
+"""Several serving processes on one port of one machine: how the workers talk to each other.
 
-Owns: finding each other, a door for each other, figures told together, requests passed to the worker whose they are.
-Refuses: starting and restarting them (`proxy.supervision.workers`), and anything for proxies of other machines: those
-meet in the store alone. Others import `peers`, `door`, `figures`, `sessions`.
+Owns: finding each other, a socket per worker, merged metrics, and requests that are forwarded to the worker that holds
+their session. Refuses: starting and restarting workers (`proxy.supervision.workers`), and proxies of other machines:
+those share the store only. Others import `peers`, `worker_socket`, `metrics` and `forwarding`.
 """

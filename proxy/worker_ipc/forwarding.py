@@ -1,16 +1,12 @@
-"""A client's request passed on to another worker, and its answer passed back as it comes.
+"""Forwarding of a client's request to another worker, and the choice of the worker for the MCP gateway.
 
-Owns: one request on its way. Refuses: choosing the worker (`proxy.worker_ipc.forwarding`).
+Owns: relaying one request and its answer, and which worker serves a caller of `/mcp`. Refuses: the gateway itself
+(`proxy.mcp_gateway`).
 
-The gateway for MCP tools where several workers serve it: every caller meets the worker that remembers it.
-
-Owns: whose a request is. Refuses: the gateway itself (`proxy.mcp_gateway`), and passing on
-(`proxy.worker_ipc.forwarding`).
-
-A session of the handshake era lives at the worker that opened it: its id begins with that worker's number. The current
-era has no sessions; what servers remember of its callers is a run's or a key's (`proxy.mcp_gateway.exchange`), so each
-of these has one worker, by its hash. A worker that was started again knows no session: its caller hears 404, as the
-protocol has it, and opens a new one.
+A session of the handshake era lives in the worker that opened it, and its id begins with that worker's number. The
+current era has no sessions; the state that servers keep belongs to a trajectory or a key
+(`proxy.mcp_gateway.exchange`), and a hash of either chooses the worker. A restarted worker knows no session: its caller
+gets 404, as the protocol requires, and opens a new one.
 """
 
 from __future__ import annotations
@@ -36,7 +32,7 @@ from proxy.mcp_gateway.gateway import is_endless
 from proxy.worker_ipc.peers import ORIGIN, WorkerPeers
 from proxy.worker_ipc.worker_socket import CLIENT, PASSED
 
-# Between two hops alone (RFC 9110, 7.6.1), and the length, which is the body's that we send.
+# Hop-by-hop headers (RFC 9110, 7.6.1), and the length, which follows from the body that is sent.
 _OF_A_HOP: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"te", b"transfer-encoding", b"upgrade", b"content-length"}
 )
@@ -44,27 +40,29 @@ _OF_A_HOP: Final = frozenset(
 
 @dataclass(slots=True)
 class ForwardedRequest:
-    """One request."""
+    """One request that is forwarded."""
 
     scope: Scope
     receive: Receive
     send: Send
     stop: Shutdown
     limit_bytes: int
-    begun: bool = field(default=False, init=False)  # whether the client has the head of its answer
-    _body: bytes | None = field(default=None, init=False)  # what was read and nobody has heard yet
+    begun: bool = field(default=False, init=False)  # whether the client has received the headers of its answer
+    _body: bytes | None = field(default=None, init=False)  # the body that was read and not delivered yet
 
     async def to(self, worker: aiohttp.ClientSession) -> bool:
-        """Have another worker answer; False: it is not there. Raises Stopping before an answer has begun."""
+        """Relay the request to another worker; False if it does not answer. Raises ShuttingDown before an answer has
+        begun.
+        """
         body = await read_body(dict(self.scope["headers"]), self.receive, self.limit_bytes)
         self._body = body
         try:
             async with DisconnectWatch(self.receive, self.stop):
                 await self._relay(worker, body)
         except aiohttp.ClientError:
-            return self.begun  # what broke in the middle ends without its last chunk, as it did there
+            return self.begun  # an answer that broke off ends without its last chunk, as it did there
         except ClientDisconnected:
-            return True  # the connection to the worker is closed with it, and tells it so
+            return True  # this closes the connection to the worker too, which notices it
         except ShuttingDown:
             if not self.begun:
                 raise
@@ -72,7 +70,7 @@ class ForwardedRequest:
         return True
 
     async def again(self) -> Message:
-        """As `receive`, for whoever serves the request after all."""
+        """As `receive`, for the app that serves the request after all."""
         if self._body is None:
             return await self.receive()
         body, self._body = self._body, None
@@ -98,7 +96,7 @@ class ForwardedRequest:
 
 
 def _target(scope: Scope) -> URL:
-    """The path as the client wrote it: the address of its run stands in it."""
+    """The URL with the path as the client wrote it, which includes the address of its trajectory."""
     query: bytes = scope.get("query_string", b"")
     return URL(ORIGIN + (scope["hone.asked"] + (b"?" + query if query else b"")).decode("latin-1"), encoded=True)
 
@@ -127,7 +125,7 @@ class SharedSessions:
     max_body_bytes: int
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, here or at the worker whose it is."""
+        """Serve a request here, or forward it to the worker that owns it."""
         owner, in_session = self._owner(scope)
         worker = None if scope.get(PASSED) else self.peers.at(owner)
         if worker is None:
@@ -140,18 +138,16 @@ class SharedSessions:
             if await passing.to(worker):
                 return
             if not in_session:
-                raise Unavailable(f"worker {owner} of this proxy is starting again: ask again in a moment.")
+                raise Unavailable(f"worker {owner} of this proxy is restarting: send the request again in a moment.")
         except ClientDisconnected:
             return
         except CallerError as e:
             await send_error(send, MCP_PATH, e)
             return
-        await self._serve(
-            scope, passing.again, send
-        )  # nobody knows the session any more, and the SDK has the words for it
+        await self._serve(scope, passing.again, send)  # no worker knows the session: the SDK answers with its error
 
     def _owner(self, scope: Scope) -> tuple[int, bool]:
-        """The number of a worker, and whether it is that of a session."""
+        """The number of a worker, and whether a session names it."""
         headers = dict(scope["headers"])
         version = headers.get(b"mcp-protocol-version")
         if version is not None and version.decode("latin-1") not in HANDSHAKE_PROTOCOL_VERSIONS:
@@ -162,18 +158,20 @@ class SharedSessions:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         own = b"%d-" % self.peers.own
 
-        async def told(message: Message) -> None:
+        async def send_prefixed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = [(n, own + v if n.lower() == SESSION else v) for n, v in message["headers"]]
                 message = {**message, "headers": headers}
             await send(message)
 
         headers = [(n, v.removeprefix(own) if n == SESSION else v) for n, v in scope["headers"]]
-        await self.gateway({**scope, "headers": headers, "hone.headers": dict(headers)}, receive, told)
+        await self.gateway({**scope, "headers": headers, "hone.headers": dict(headers)}, receive, send_prefixed)
 
 
 def _caller(scope: Scope) -> bytes:
-    """Who a caller of the current era is to a server that remembers: its run if it stated one, else its key."""
+    """The identity that servers with state see for a caller of the current era: its trajectory if it stated one, else
+    its key.
+    """
     stated: StatedAddress = scope["hone.stated"]
     caller: Caller = scope["hone.caller"]
     at = stated.address

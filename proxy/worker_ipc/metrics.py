@@ -1,7 +1,7 @@
-"""The figures of several workers as one page of Prometheus' text format.
+"""The metrics of several workers as one page of Prometheus' text format.
 
-Owns: the label `worker`, and telling which workers do not answer. Refuses: asking them (`proxy.worker_ipc.peers`), and
-the store's figures, which are everybody's and are told once.
+Owns: the label `worker`, and reporting workers that do not answer. Refuses: asking them (`proxy.worker_ipc.peers`), and
+the store's metrics, which all workers share and which are written once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LABEL = "worker"
 
 
 def merge_metrics(texts: Mapping[int, bytes | None]) -> bytes:
-    """What each worker tells, by its number, as one text; None: it does not answer, and that is told too."""
+    """Merge the metrics of the workers, by number, into one text; None is reported as a worker that does not answer."""
     registry = CollectorRegistry()
     registry.register(_SeenFamilies([*_labelled(texts), _up(texts)]))
     return generate_latest(registry)
@@ -41,11 +41,11 @@ def _up(texts: Mapping[int, bytes | None]) -> Metric:
 
 
 class _SeenFamilies(Collector):
-    """Families that are there already."""
+    """A collector of given families."""
 
     def __init__(self, families: list[Metric]) -> None:
         self._families = families
 
     def collect(self) -> Iterator[Metric]:
-        """All of them."""
+        """Yield them."""
         yield from self._families

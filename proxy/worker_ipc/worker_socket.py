@@ -1,10 +1,10 @@
-"""A worker's door for its siblings: a unix socket that its owner alone can use.
+"""A worker's unix socket, which only its owner can use.
 
-Owns: the socket, and what is asked there: the worker's own figures, the end of a background response, and requests of
+Owns: the socket, and what siblings ask there: the worker's metrics, the end of a background response, and requests of
 clients that reached another worker. Refuses: who asks and where (`proxy.worker_ipc.peers`).
 
-Whoever comes through this door is believed when it says who its client is: it runs as the same user, who could read the
-store and the keys too.
+The client's address that a sibling reports is trusted: the sibling runs as the same user, who could read the store and
+the keys too.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from proxy.http.asgi import App, Receive, Scope, Send, respond
 from proxy.worker_ipc.peers import BACKGROUND, FIGURES
 from recorder.processes import file_modes
 
-CLIENT: Final = b"x-hone-client"  # the address of the client of a request that is passed on
-PASSED: Final = "hone.passed"  # the scope's key that says so
+CLIENT: Final = b"x-hone-client"  # the client's address of a forwarded request
+PASSED: Final = "hone.passed"  # the scope's key of a forwarded request
 _TEXT: Final = b"text/plain; charset=utf-8"
 _BACKLOG: Final = 128
 
 
 class WorkerSocket:
-    """What siblings find at one worker. `async with door.open(app):` while it serves."""
+    """What siblings reach at one worker. `async with socket.open(app):` while it serves."""
 
     def __init__(self, path: Path, *, figures: Callable[[], bytes], cancel: Callable[[str], Awaitable[bool]]) -> None:
         self._path = path
@@ -41,7 +41,7 @@ class WorkerSocket:
 
     @contextlib.asynccontextmanager
     async def open(self, app: App) -> AsyncIterator[None]:
-        """Serve siblings; `app` gets the requests of clients that they pass on."""
+        """Serve siblings; `app` gets the requests of clients that they forward."""
         state = ServerState()
         config = uvicorn.Config(
             self._served(app), ws="none", lifespan="off", access_log=False, log_config=None, proxy_headers=False,
@@ -75,7 +75,7 @@ class WorkerSocket:
 
 
 def _as_it_came(scope: Scope) -> Scope:
-    """A request that was passed on, as its first worker met it."""
+    """A forwarded request, as its first worker received it."""
     client = dict(scope["headers"]).get(CLIENT, b"").decode("latin-1")
     scope["headers"] = [(name, value) for name, value in scope["headers"] if name != CLIENT]
     scope["client"] = (client, 0) if client else None
@@ -84,10 +84,10 @@ def _as_it_came(scope: Scope) -> Scope:
 
 
 def _listen(path: Path) -> socket.socket:
-    path.unlink(missing_ok=True)  # of a worker of this number that was killed
+    path.unlink(missing_ok=True)  # left by a killed worker of this number
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.bind(str(path))
-    path.chmod(file_modes.FILE)  # nobody connects before it listens
+    path.chmod(file_modes.FILE)  # before it listens, so that no other user can connect
     sock.listen(_BACKLOG)
     sock.setblocking(False)
     return sock

@@ -1,4 +1,4 @@
-"""The root of every package's errors, and what a command that fails says and exits with.
+"""The root of every package's errors, and the message and exit code of a failed command.
 
 Owns: the exit codes, and which of them an error means. Refuses: the errors themselves (each package's `errors`).
 
@@ -27,7 +27,7 @@ class HoneError(Exception):
 
 
 def explain(error: BaseException) -> tuple[str, int] | None:
-    """The message and the exit code of an expected error; None for a bug."""
+    """Return the message and the exit code of an expected error, or None for a bug."""
     if isinstance(error, ModuleNotFoundError) and error.name in _TRAINING_MODULES:
         need = f"{error.name} is not installed: training needs `pip install 'hone-proxy[cpu]'` (or [cuda], on a GPU)."
         return need, FAILED

@@ -1,7 +1,7 @@
-"""What a check found: one thing that was looked at, how it is, and what to do about it.
+"""The finding of a check: what was checked, its state, and what to do.
 
-Owns: the form in which every stage tells it, and that form as JSON (the judge's comes from a process of its own).
-Refuses: looking (`proxy.doctor`, `judge.scoring.checks`) and printing.
+Owns: the type that all checks share, and its JSON form (the judge's checks run in a process of their own). Refuses:
+checking (`proxy.doctor`, `judge.scoring.checks`) and printing.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from enum import StrEnum
 
 
 class FindingLevel(StrEnum):
-    """How a thing that was checked is."""
+    """The state of what was checked."""
 
     FINE = "fine"
-    NOTE = "note"  # works, and somebody should know how
+    NOTE = "note"  # it works, with something to know
     WRONG = "wrong"
-    SKIPPED = "skipped"  # it cannot be looked at yet, or is not used
+    SKIPPED = "skipped"  # it cannot be checked yet, or is not used
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was checked. `stops`: nothing can run until it is mended."""
+    """One thing that was checked. `stops`: nothing can run until it is fixed."""
 
     check: str
     verdict: FindingLevel
@@ -31,16 +31,16 @@ class Finding:
     stops: bool = False
 
     def as_json(self) -> dict[str, object]:
-        """The finding for a program."""
+        """Return the finding as JSON values."""
         return asdict(self)
 
     def line(self) -> str:
-        """The finding in one line."""
+        """Return the finding as one line of text."""
         return f"{self.check}: {self.found}" + (f" {self.todo}" if self.todo else "")
 
 
 def parse_finding(found: Mapping[str, object]) -> Finding:
-    """A finding as `as_json` gave it. Raises KeyError, ValueError."""
+    """Return the finding that `as_json` encoded. Raises KeyError, ValueError."""
     return Finding(
         check=str(found["check"]),
         verdict=FindingLevel(str(found["verdict"])),
@@ -51,5 +51,5 @@ def parse_finding(found: Mapping[str, object]) -> Finding:
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:
-    """Whether something must be mended."""
+    """Return whether any finding is wrong."""
     return any(one.verdict is FindingLevel.WRONG for one in findings)

@@ -1,4 +1,4 @@
-"""Times as people write them: hours of a day (`22:00-06:00`), a moment (`24h` ago, a date).
+"""Parse times as people write them: hours of the day (`22:00-06:00`), and moments (`24h` ago, a date).
 
 By the clock of this machine.
 
@@ -21,13 +21,13 @@ _FORM: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)"
 
 @dataclass(frozen=True, slots=True)
 class Hours:
-    """From one time of day to another, over midnight where that is the earlier. Seconds since midnight."""
+    """A range of the day, in seconds since midnight; it passes midnight if the end is before the start."""
 
     begin_s: float
     end_s: float
 
     def opens_in_s(self, local: datetime) -> float:
-        """How long from a local time until they begin; 0 within them."""
+        """Return the seconds from a local time until the hours begin; 0 within them."""
         since_s = (local - local.replace(hour=0, minute=0, second=0, microsecond=0)).total_seconds()
         if (since_s - self.begin_s) % _DAY_S < (self.end_s - self.begin_s) % _DAY_S:
             return 0.0
@@ -53,4 +53,4 @@ def parse_time(text: str, now: float) -> float:
     try:
         return float(text) if _SECONDS.fullmatch(text) else datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError) as e:  # a year that the machine's clock has no number for
-        raise ValueError(f"{text!r} is no time: use 24h, 7d, 2026-11-20, 2026-11-20T09:00 or unix seconds") from e
+        raise ValueError(f"{text!r} is not a time: use 24h, 7d, 2026-11-20, 2026-11-20T09:00 or unix seconds") from e

@@ -20,12 +20,12 @@ def write_json(value: object) -> None:
 
 
 def write_json_line(value: object, out: IO[str] | None = None, *, compact: bool = False) -> None:
-    """Print one JSON document on a line of its own, at once; `out`: not to standard output."""
+    """Print one JSON document on a line of its own, unbuffered, to `out` or standard output."""
     click.echo(to_json(value, compact=compact), file=out)
 
 
 def to_json(value: object, *, indent: int | None = None, compact: bool = False) -> str:
-    """JSON in ASCII, since a transcript must not reach a terminal as it is; what is no number is null."""
+    """Return JSON in ASCII, so that a transcript cannot control the terminal; NaN and infinity become null."""
     form: dict[str, Any] = {"indent": indent, "separators": (",", ":") if compact else None}
     try:
         return json.dumps(value, allow_nan=False, default=_plain, **form)
@@ -42,7 +42,7 @@ def _finite(value: Any) -> Any:
 
 
 def _plain(value: object) -> object:
-    """What JSON has no form for, as something it has."""
+    """Convert a value that JSON cannot represent."""
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     if isinstance(value, Mapping):

@@ -1,6 +1,6 @@
-"""What changes on a terminal while a command works: how far it is, a bar, a view drawn again in its place.
+"""Live output on a terminal: a progress line, a progress bar, and a view that is redrawn in place.
 
-Owns: where each is drawn: how far a command is on standard error, a view on standard output. Refuses: what is shown.
+Owns: where each is drawn (progress on standard error, views on standard output). Refuses: what is shown.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from recorder.base.terminal import clean_line, console, echo
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_LINES: Final = 10  # where nobody sees a line change
+_LINES: Final = 10  # progress lines without a terminal
 
-ReportProgress = Callable[[str, int, int], None]  # what is done, how much of it, of how much
+ReportProgress = Callable[[str, int, int], None]  # the text, the amount done, the total
 
 
 @contextmanager
 def show_progress(first: str, *, only_on_terminal: bool = False) -> Iterator[ReportProgress]:
-    """Until the block ends: `count(text, done, of)` says how far it is, in one line that changes.
+    """Show progress until the block ends, by calls of the yielded `report(text, done, total)`.
 
-    Where there is no terminal, in a line at each tenth, or not at all. `first`: what stands there before.
+    On a terminal it is one changing line, which begins as `first`. Otherwise it is a line at each tenth, or nothing if
+    `only_on_terminal` is set.
     """
     screen = console(err=True)
     if screen.is_terminal:
@@ -31,16 +32,16 @@ def show_progress(first: str, *, only_on_terminal: bool = False) -> Iterator[Rep
             yield lambda text, _done, _of: status.update(clean_line(text))
         return
 
-    def tell(text: str, done: int, of: int) -> None:
+    def report(text: str, done: int, of: int) -> None:
         if not only_on_terminal and (done == of or done % max(1, of // _LINES) == 0):
             echo(text, err=True)
 
-    yield tell
+    yield report
 
 
 @contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[ReportProgress]:
-    """The same as a bar, on a terminal alone."""
+    """Show progress as a bar until the block ends, on a terminal only."""
     from rich.progress import BarColumn, Progress, TextColumn
 
     columns = (TextColumn("{task.description:32}"), BarColumn(), TextColumn("{task.completed:,.0f}/{task.total:,.0f}"))
@@ -52,7 +53,7 @@ def progress_bar(*, quiet: bool) -> Iterator[ReportProgress]:
 
 @contextmanager
 def redrawn(*, crop: bool = False) -> Iterator[Callable[[RenderableType], None]]:
-    """Until the block ends: draw a view in the place of the one before it. `crop`: what is too long is cut off."""
+    """Draw views in place until the block ends, by calls of the yielded function. `crop`: cut off long views."""
     from rich.live import Live
 
     with Live(console=console(), auto_refresh=False, vertical_overflow="crop" if crop else "ellipsis") as live:

@@ -1,4 +1,4 @@
-"""A bounded map that forgets what was not used for longest: what a process remembers is kept in these.
+"""A bounded map that drops the least recently used entry, for the caches of a process.
 
 Owns: the bound and the order. Refuses: times of expiry, and telling why a key is not there.
 """
@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 class Lru(Generic[K, V]):
-    """A dict of at most `size` entries that forgets what was not used for longest."""
+    """A dict of at most `size` entries that drops the least recently used one."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -25,19 +25,19 @@ class Lru(Generic[K, V]):
         return key in self._entries
 
     def get(self, key: K) -> V | None:
-        """The value, which is now the newest; None where it is not remembered."""
+        """Return the value, and make it the newest; None if there is none."""
         value = self._entries.pop(key, None)
         if value is not None:
             self._entries[key] = value
         return value
 
     def put(self, key: K, value: V) -> None:
-        """Remember `value`; the oldest goes where there is no room."""
+        """Store `value`; drop the oldest entry if the map is full."""
         self._entries.pop(key, None)
         self._entries[key] = value
         if len(self._entries) > self._size:
             del self._entries[next(iter(self._entries))]
 
     def drop(self, key: K) -> None:
-        """Forget `key`, if it is remembered."""
+        """Remove `key`, if it exists."""
         self._entries.pop(key, None)

@@ -3,7 +3,7 @@
 Owns: the built-in patterns, reading an entry of the setting, where a text matches. Refuses: walking messages
 (`recorder.messages.redaction`). It imports the standard library alone, since settings are read with it.
 
-Every built-in is bounded, so that a megabyte of base64 costs no more than a megabyte of prose.
+Every built-in pattern is bounded, so that a megabyte of base64 costs no more than a megabyte of prose.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAME: Final = re.compile(r"[a-z_]+")
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One kind of text. `needs`: without this character nothing can match. `holds` has the last word on a match."""
+    """One kind of text. `needs`: a character that every match contains. `holds`: a final check of each match."""
 
     name: str
     regex: re.Pattern[str]
@@ -27,14 +27,14 @@ class Pattern:
     holds: Callable[[str], bool] | None = None
 
     def spans(self, text: str) -> Iterable[tuple[int, int]]:
-        """Where `text` matches."""
+        """Return the ranges of `text` that match."""
         if self.needs not in text:
             return ()
         return [m.span() for m in self.regex.finditer(text) if self.holds is None or self.holds(m.group())]
 
 
 def is_luhn_valid(text: str) -> bool:
-    """Whether the digits of `text` end with the right check digit (ISO/IEC 7812-1, annex B)."""
+    """Return whether the digits of `text` end with the correct check digit (ISO/IEC 7812-1, annex B)."""
     digits = [int(c) for c in text if c.isascii() and c.isdigit()]
     doubled = (d * 2 - 9 if d > 4 else d * 2 for d in digits[-2::-2])
     return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
@@ -62,7 +62,7 @@ BUILT_IN: Final[Mapping[str, Pattern]] = {
         Pattern("credit_card", re.compile(r"(?<![0-9])[0-9](?:[ -]?[0-9]){12,18}(?![0-9])"), holds=is_luhn_valid),
         Pattern("api_key", re.compile(r"(?<![A-Za-z0-9])(?:" + "|".join(_KEYS) + ")")),
         Pattern(
-            "phone",  # as it is written with its country's code, or in groups as in North America
+            "phone",  # with a country code, or in groups as in North America
             re.compile(
                 r"(?<![\w+])\+[0-9](?:[ .()/-]{0,2}[0-9]){6,14}(?![0-9])"
                 r"|(?<![\w-])(?:\([0-9]{3}\) ?|[0-9]{3}[ .-])[0-9]{3}[ .-][0-9]{4}(?![\w-])"
@@ -79,13 +79,11 @@ def parse_pattern(entry: str) -> Pattern:
     if _NAME.fullmatch(entry):
         near = difflib.get_close_matches(entry, BUILT_IN, 1)
         meant = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(BUILT_IN)}."
-        raise ValueError(
-            f"{entry!r} is no built-in pattern: {meant} A word that is meant as one is written (?:{entry})"
-        )
+        raise ValueError(f"{entry!r} is not a built-in pattern: {meant} To match that word itself, write (?:{entry})")
     try:
         regex = re.compile(entry)
     except re.error as e:
-        raise ValueError(f"{entry!r} is no regular expression: {e}") from e
+        raise ValueError(f"{entry!r} is not a regular expression: {e}") from e
     if regex.search(""):
         raise ValueError(f"{entry!r} matches the empty text, and so everywhere: let it match at least one character")
     return Pattern("pattern", regex)

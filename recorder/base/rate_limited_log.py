@@ -1,6 +1,6 @@
-"""Errors that repeat, logged at a bounded rate.
+"""Log repeating errors at a bounded rate.
 
-Owns: which line is let through, and telling how many were not. Refuses: what is said.
+Owns: which lines are logged, and the number of omitted lines. Refuses: the text.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ EVERY_S: Final = 10.0
 
 
 class RateLimitedLog:
-    """Logs at most one line every `every_s`; the next one says how many were held back. One a kind of error."""
+    """Logs at most one line every `every_s` seconds; the next line has the number of omitted ones.
+
+    Use one object for each kind of error.
+    """
 
     def __init__(self, log: logging.Logger, every_s: float = EVERY_S) -> None:
         self._log = log
@@ -22,7 +25,7 @@ class RateLimitedLog:
         self._held = 0
 
     def __call__(self, level: int, message: str, *args: object, error: BaseException | None = None) -> None:
-        """Log it, with the traceback of `error` where one is given; or count it."""
+        """Log the message, with the traceback of `error` if given, or count it as omitted."""
         now = time.monotonic()
         if now - self._at < self._every_s:
             self._held += 1

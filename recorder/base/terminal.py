@@ -1,4 +1,4 @@
-"""What every command prints with: harmless text, numbers, times, tables.
+"""Print on a terminal: harmless text, numbers, times and tables, for all commands.
 
 Owns: making hostile text harmless, and the look of lines and tables. Refuses: what changes while a command works
 (`recorder.base.live`), JSON (`recorder.base.json_output`), the look of a conversation (`recorder.commands.transcript`).
@@ -45,7 +45,7 @@ def clean(text: object) -> str:
 
 
 class _VisibleCharacters(dict[int, str]):
-    """Code point → what is shown of it, each looked at once: long texts are made of few."""
+    """A cache: code point → the text shown for it. Long texts have few different characters."""
 
     def __missing__(self, code: int) -> str:
         self[code] = _visible(chr(code))
@@ -73,17 +73,17 @@ def _visible(char: str) -> str:
 
 
 def format_number(value: float | None, form: str = ".3g", *, missing: str = NONE) -> str:
-    """A number in a form, by default to three significant digits; a dash where there is none."""
+    """Return a number by a format, by default with three significant digits; a dash for None."""
     return missing if value is None else format(value, form)
 
 
 def percent(value: float | None) -> str:
-    """A share of 0 to 1 in per cent; a dash where there is none."""
+    """Return a share of 0 to 1 in per cent; a dash for None."""
     return NONE if value is None else f"{100 * value:.1f} %"
 
 
 def format_duration(seconds: float) -> str:
-    """`07:38`, `3:07:38`: a time to wait, as people read it."""
+    """Return a duration as `07:38` or `3:07:38`."""
     minutes, rest = divmod(max(0, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes:02d}:{rest:02d}"
@@ -95,13 +95,13 @@ def format_time(at: float | None) -> str:
 
 
 def clock_or_date(at: float) -> str:
-    """The time of day of what happened today (unix seconds, the reader's zone); before today the date too."""
+    """Return the local time of a past moment (unix seconds), with the date if it is not today."""
     then = datetime.fromtimestamp(at).astimezone()
     return then.strftime("%H:%M:%S") if then.date() == datetime.now().astimezone().date() else format_time(at)
 
 
 def clock_time(at: float, now: float) -> str:
-    """The time of day of what is to come (unix seconds, the reader's zone), by the minute, never too early: `14:20`.
+    """Return the local time of a future moment (unix seconds), rounded up to the minute: `14:20`.
 
     A day from `now` or later, the date too.
     """
@@ -113,7 +113,7 @@ def clock_time(at: float, now: float) -> str:
 
 
 def echo(*parts: object | tuple[object, str], err: bool = False) -> None:
-    """Print a text made harmless, as wide as it is; a part may be (text, colour). `err`: on standard error."""
+    """Print a text made harmless, without line breaks; a part may be (text, colour). `err`: on standard error."""
     click.echo("".join(map(_part, parts)), err=err)
 
 
@@ -127,12 +127,12 @@ def confirm(question: str, *, abort: bool = False, err: bool = False) -> bool:
 
 
 def print_error(message: str) -> None:
-    """Print why a command failed. The message may repeat what an engine, a file or a caller said."""
+    """Print why a command failed. The message may contain text of an engine, a file or a caller."""
     echo(f"hone: {message}", err=True)
 
 
 def print_click_error(error: click.ClickException) -> None:
-    """Print what is wrong with a command's arguments, as click words it; it may repeat a file's or a model's text."""
+    """Print an error in a command's arguments as click does; it may contain a file's or a model's text."""
     told = StringIO()
     error.show(told)
     echo(told.getvalue().removesuffix("\n"), err=True)

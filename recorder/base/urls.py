@@ -1,4 +1,4 @@
-"""URLs as they may be told to people, in logs and in errors: without the secrets that stand in them.
+"""URLs without the secrets in them, for people, logs and errors.
 
 Owns: which parameters of a URL are secret. Refuses: settings and command lines (`proxy.settings.display`), and keys
 that are known by their value (`recorder.llm.litellm_edge`).
@@ -32,7 +32,7 @@ _PARAMETER = re.compile(r"""([?&;])([^=?&;#\s"']+)=([^&;#\s"']*)""")
 
 
 def mask_parameters(text: str, mask: str = MASK) -> str:
-    """A URL, or a text with URLs in it, without the values of secret parameters. Names may be percent-encoded."""
+    """Return a URL, or a text with URLs, without the values of secret parameters. Names may be percent-encoded."""
 
     def masked(found: re.Match[str]) -> str:
         secret = unquote_plus(found[2]).lower().endswith(_OF_QUERIES)
@@ -42,5 +42,5 @@ def mask_parameters(text: str, mask: str = MASK) -> str:
 
 
 def mask_store_url(url: URL) -> str:
-    """A store's URL without its password, wherever it stands: drivers take one from the query as well."""
+    """Return a store's URL without its password, also in the query, where drivers accept one too."""
     return mask_parameters(url.render_as_string(hide_password=True))

@@ -1,5 +1,7 @@
-"""Turns written: where a call belongs, the rows it becomes, and the queue that commits them in groups.
+"""Recording calls: which trajectory a call belongs to, the rows it becomes, and the writer that commits them in
+batches.
 
-Refuses: wire formats, reading transcripts back, and what a caller does when its turn could not be written. The proxy
-imports `recorder` (the face), `finder` for whose call it is, `tool_calls`.
+The proxy imports `recorder.capture.recorder` to record, `recorder.capture.resolver` to attribute a call and
+`recorder.capture.tool_calls` for tool calls. Refuses: wire formats, reading transcripts back, and what a caller does
+when a call could not be written.
 """

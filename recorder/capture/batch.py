@@ -1,7 +1,7 @@
-"""One transaction of the writer: many turns, new trajectories and open calls, with one statement a table.
+"""Write one batch of calls in one transaction: new trajectories and open calls, with one statement per table.
 
-Owns: the order in which a batch is written, calls of sealed trajectories going to a continuation, retries that
-supersede. Runs synchronously on an `Executor`. Refuses: queueing (`recorder.capture.writer`), reading back.
+Owns: the order in which a batch is written, continuations of sealed trajectories, and retries that supersede a call.
+Runs synchronously on an `Executor`. Refuses: queueing (`recorder.capture.writer`), reading back.
 """
 
 from __future__ import annotations
@@ -27,61 +27,63 @@ AttemptKey = tuple[str, bytes]  # trajectory, hash of the body
 
 @dataclass(frozen=True, slots=True)
 class BatchCall:
-    """A turn of the batch and what the writer knows about it."""
+    """A call of the batch and what the writer knows about it."""
 
     prepared: PreparedCall
     parent_hashes: bytes
     place: RequestedTrajectory | None  # its trajectory has no row yet
     was_open: bool  # its row as an open call may be there
-    retried: bool  # it may be an attempt among several at one turn
+    retried: bool  # it may be one of several retries of one call
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one transaction writes. `group_size` as `joining.enter` has it."""
+    """The rows of one transaction. `group_size` as in `assign_groups`."""
 
     group_size: int
-    turns: Sequence[BatchCall] = ()
-    places: Sequence[RequestedTrajectory] = ()  # addressed trajectories that calls are about to use
+    calls: Sequence[BatchCall] = ()
+    trajectories: Sequence[RequestedTrajectory] = ()  # addressed trajectories that calls are about to use
     moves: Mapping[str, TrajectoryRef] = field(default_factory=dict)  # known continuations of sealed trajectories
-    touched: Mapping[str, float] = field(default_factory=dict)  # group → last_call_at as written, where remembered
-    resettle: Iterable[AttemptKey] = ()  # turns whose superseded attempt was gone on with
+    touched: Mapping[str, float] = field(default_factory=dict)  # group → last_call_at as written, if cached
+    resettle: Iterable[AttemptKey] = ()  # calls whose superseded retry was continued
     tool_calls: Sequence[tuple[Row, str | None]] = ()  # each with its trajectory
-    deletions: Mapping[str, int] = field(default_factory=dict)  # by project, how many the turns were prepared by
-    ending: Collection[str] = ()  # groups whose members end in this transaction, as far as they are known
+    deletions: Mapping[str, int] = field(default_factory=dict)  # by project, the count at which the calls were prepared
+    ending: Collection[str] = ()  # known groups whose members end in this transaction
 
 
 @dataclass(slots=True)
 class BatchOutcome:
-    """What became of it."""
+    """The result of a written batch."""
 
     at: float
     placed: list[TrajectoryRef]
-    refs: dict[str, TrajectoryRef]  # asked-for trajectory id → where the call went, where that is news
+    refs: dict[str, TrajectoryRef]  # requested trajectory id → where the call went, if elsewhere
     moved: dict[str, TrajectoryRef]  # sealed → its continuation
     superseded: dict[str, AttemptKey] = field(default_factory=dict)
     touched: list[str] = field(default_factory=list)  # groups whose last_call_at is now `at`
 
     def ref(self, asked: TrajectoryRef) -> TrajectoryRef:
-        """Where a call that asked for a trajectory went."""
+        """The trajectory to which a call went that requested `asked`."""
         ref = self.refs.get(asked.id, asked)
         return self.moved.get(ref.id, ref)
 
 
 def write_batch(ex: Executor, batch: Batch) -> BatchOutcome:
-    """Write a batch. Raises Stale where something was deleted since its turns were prepared: nothing is written."""
+    """Write a batch. Raises StalePreparation if something was deleted after its calls were prepared; then nothing is
+    written.
+    """
     at = _clock(ex, batch)
     if batch.ending:
         ex.all(sql.LOCK_GROUPS, ids=sorted(batch.ending))
-    wanted = {w.prepared.trajectory.id: w.place for w in batch.turns if w.place is not None}
+    wanted = {w.prepared.trajectory.id: w.place for w in batch.calls if w.place is not None}
     refs = resolve_trajectories(
-        ex, at, [*batch.places, *(p for p in wanted.values() if p is not None)], batch.group_size
+        ex, at, [*batch.trajectories, *(p for p in wanted.values() if p is not None)], batch.group_size
     )
-    made = dict(zip(wanted, refs[len(batch.places) :], strict=True))
-    outcome = BatchOutcome(at, refs[: len(batch.places)], {**batch.moves, **made}, {})
+    made = dict(zip(wanted, refs[len(batch.trajectories) :], strict=True))
+    outcome = BatchOutcome(at, refs[: len(batch.trajectories)], {**batch.moves, **made}, {})
     _touch_groups(ex, batch, outcome, joined={ref.group_id for ref in refs})  # groups are locked before their members
     _touch(ex, batch, outcome)
-    _insert(ex, batch.turns, outcome)
+    _insert(ex, batch.calls, outcome)
     _insert_tool_calls(ex, batch, outcome)
     outcome.superseded = _settle(ex, batch, outcome)
     return outcome
@@ -101,7 +103,7 @@ def _clock(ex: Executor, batch: Batch) -> float:
 def requested_trajectory_of(
     prepared: PreparedCall, implicit_key: str | None, continues: str | None = None
 ) -> RequestedTrajectory:
-    """The row of a trajectory that was made without one, from its first turn."""
+    """The values of a trajectory that was created without a row, from its first call."""
     address, ref = prepared.address, prepared.trajectory
     return RequestedTrajectory(
         trajectory_id=ref.id,
@@ -125,12 +127,12 @@ def requested_trajectory_of(
 
 
 def _touch(ex: Executor, batch: Batch, outcome: BatchOutcome) -> None:
-    """Move the trajectories on, guarded: a call whose trajectory was sealed meanwhile goes to a continuation."""
-    turns = batch.turns
-    rows = [_touch_row(w, outcome) for w in turns]
+    """Update the trajectories, guarded: a call whose trajectory was sealed meanwhile goes to a continuation."""
+    calls = batch.calls
+    rows = [_touch_row(w, outcome) for w in calls]
     if ex.many(sql.TOUCH_TRAJECTORIES, rows) == len(rows):
         return
-    asked = {row[-1]: w for row, w in zip(rows, turns, strict=True)}
+    asked = {row[-1]: w for row, w in zip(rows, calls, strict=True)}
     states = dict(map(tuple, ex.all(sql.TRAJECTORY_STATES, ids=list(asked))))
     sealed = [id_ for id_ in asked if states.get(id_) != TrajectoryState.OPEN]
     if not sealed:
@@ -151,7 +153,7 @@ def _touch(ex: Executor, batch: Batch, outcome: BatchOutcome) -> None:
     )
     ex.many(
         sql.TOUCH_TRAJECTORIES,
-        [_touch_row(w, outcome) for row, w in zip(rows, turns, strict=True) if row[-1] in outcome.moved],
+        [_touch_row(w, outcome) for row, w in zip(rows, calls, strict=True) if row[-1] in outcome.moved],
     )
 
 
@@ -165,7 +167,7 @@ def _touch_row(written: BatchCall, outcome: BatchOutcome) -> tuple[float, str | 
 
 def _touch_groups(ex: Executor, batch: Batch, outcome: BatchOutcome, joined: Set[str | None]) -> None:
     # Their timeouts are minutes: a row that all members share is not written for every call of each.
-    ids = {outcome.ref(w.prepared.trajectory).group_id for w in batch.turns} - joined
+    ids = {outcome.ref(w.prepared.trajectory).group_id for w in batch.calls} - joined
     outcome.touched = sorted(
         id_ for id_ in ids if id_ is not None and outcome.at - batch.touched.get(id_, 0.0) >= GROUP_TOUCH_S
     )
@@ -203,9 +205,9 @@ def _insert_tool_calls(ex: Executor, batch: Batch, outcome: BatchOutcome) -> Non
 
 
 def _settle(ex: Executor, batch: Batch, outcome: BatchOutcome) -> dict[str, AttemptKey]:
-    """Of several attempts at one turn, keep one as the turn and mark the others as superseded by it."""
+    """Of several retries of one call, keep one and mark the others as superseded by it."""
     keys = set(batch.resettle)
-    for w in batch.turns:
+    for w in batch.calls:
         if w.retried:
             keys.add((outcome.ref(w.prepared.trajectory).id, w.prepared.body_hash))
     superseded: dict[str, AttemptKey] = {}

@@ -1,8 +1,8 @@
-"""What a proxy process remembers of what it wrote, bounded, so that a known trajectory costs no look-up.
+"""What a proxy process caches of what it wrote, bounded, so that a call of a known trajectory needs no query.
 
-Owns: the caches. They only ever say what is: a thing that is not remembered may still exist (no negative caching),
-and nothing is remembered before its transaction is committed. What another key made is told with whose it is, or lies
-under another name. Refuses: queries, and deciding who may see what.
+Owns: the caches. They hold only facts of committed transactions, and an uncached object may still exist (there is no
+negative caching). Entries of different keys carry their owner or lie under different names. Refuses: queries, and
+deciding who may see what.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RetryCandidate:
 
 @dataclass(frozen=True, slots=True)
 class UnwrittenTrajectory:
-    """A trajectory without a row yet. `continues` is the sealed one that it goes on from."""
+    """A trajectory without a row yet. `continues` is the sealed one that it continues."""
 
     continues: str | None = None
 
@@ -42,7 +42,7 @@ _NODES, _BLOBS, _TRAJECTORIES, _LEAVES, _ISSUED, _ATTEMPTS = 200_000, 10_000, 50
 _TRACES = 40_000  # a call brings a span and a trace
 
 
-_NOT_OF_THE_STORE = frozenset({"fresh", "_chains", "deletions"})
+_NOT_OF_THE_STORE = frozenset({"unwritten", "_chains", "deletions"})
 
 
 @dataclass(slots=True)
@@ -54,11 +54,11 @@ class CaptureCache:
     blobs: Lru[bytes, bool] = field(default_factory=lambda: Lru(_BLOBS))  # written
     addresses: Lru[Address, TrajectoryRef] = field(default_factory=lambda: Lru(_TRAJECTORIES))
     refs: Lru[str, tuple[str, TrajectoryRef]] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # id → project, ref
-    fresh: Lru[str, UnwrittenTrajectory] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # by trajectory id
+    unwritten: Lru[str, UnwrittenTrajectory] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # by trajectory id
     moved: Lru[str, TrajectoryRef] = field(default_factory=lambda: Lru(_TRAJECTORIES))  # sealed → its continuation
     leaves: Lru[tuple[str, bytes], ParentCall] = field(default_factory=lambda: Lru(_LEAVES))  # (trajectory, node)
     hashes: Lru[ParentCall, bytes] = field(default_factory=lambda: Lru(_LEAVES))  # blocks of prompt + sampled ids
-    # (project, id) → choice, its trajectory, and whose that is
+    # (project, id) → choice, its trajectory and that one's owner
     issued: Lru[tuple[str, str], tuple[ParentCall, str, str]] = field(default_factory=lambda: Lru(_ISSUED))
     # (project, key family, trace or span) → the trajectory of its calls; "" where they are of several
     traces: Lru[tuple[str, str, str], str] = field(default_factory=lambda: Lru(_TRACES))
@@ -66,7 +66,7 @@ class CaptureCache:
     attempts: Lru[tuple[str, str, bytes], tuple[RetryCandidate, ...]] = field(default_factory=lambda: Lru(_ATTEMPTS))
     retried: Lru[tuple[str, bytes], bool] = field(default_factory=lambda: Lru(_ATTEMPTS))  # (trajectory, body)
     superseded: Lru[str, tuple[str, bytes]] = field(default_factory=lambda: Lru(_ATTEMPTS))  # call → its attempt
-    claimed: Lru[ParentCall, bool] = field(default_factory=lambda: Lru(_ATTEMPTS))  # went to a call that still runs
+    claimed: Lru[ParentCall, bool] = field(default_factory=lambda: Lru(_ATTEMPTS))  # assigned to a running call
     tools: Lru[tuple[str, int, int], bool] = field(
         default_factory=lambda: Lru(_ATTEMPTS)
     )  # requests for a tool (call, choice, position) that a tool call answers
@@ -82,19 +82,19 @@ class CaptureCache:
         self.deletions |= deletions
 
     def chain(self, key: bytes, messages: Sequence[Message]) -> list[bytes]:
-        """`canonical.chain`, remembered for the writer, who will ask for the same list."""
+        """`content_hashes.chain_node_ids` of these messages, cached for the writer, which asks for the same list."""
         chain = content_hashes.chain_node_ids(key, messages)
         self._chains.put(id(messages), (key, messages, chain))
         return chain
 
     def take_chain(self, key: bytes, messages: Sequence[Message]) -> list[bytes]:
-        """What `chain` said of this very list, which is then forgotten: it holds a whole request."""
+        """The cached result of `chain` for this very list; the entry is removed, because it holds a whole request."""
         known = self._chains.get(id(messages))
         self._chains.drop(id(messages))
         return self._chain_of(known, key, messages)
 
     def known_chain(self, key: bytes, messages: Sequence[Message]) -> list[bytes]:
-        """What `chain` said of this very list, which stays known."""
+        """The cached result of `chain` for this very list; the entry stays."""
         return self._chain_of(self._chains.get(id(messages)), key, messages)
 
     def _chain_of(
@@ -106,7 +106,7 @@ class CaptureCache:
         return content_hashes.chain_node_ids(key, messages)
 
     def forget_address(self, project_id: str, ref: TrajectoryRef) -> None:
-        """A trajectory was closed: whoever uses its address next gets a continuation."""
+        """Note that a trajectory was closed: the next call at its address gets a continuation."""
         if ref.external_id is not None:
             self.addresses.drop((project_id, ref.group_external_id or "", ref.external_id))
         self.refs.drop(ref.id)

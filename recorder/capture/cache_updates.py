@@ -1,6 +1,6 @@
-"""What the process knows once a batch is committed: the only place that fills the recorder's memory from turns.
+"""Update the recorder's caches after a batch is committed. No other module fills them from calls.
 
-Owns: which facts are worth remembering, the exact pasts among them. Refuses: remembering what is not committed.
+Owns: which facts are worth caching, the exact token histories among them. Refuses: caching what is not committed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from recorder.capture.rows import PreparedCall
 from recorder.messages.calls import ParentCall, TrajectoryRef
 from recorder.states import CallState, Confidence, Origin
 
-KEPT_ATTEMPTS = 32  # equal requests that are told apart when a retry of one comes; of more, none is
-_BASE, _META = 4, -1  # places in `PreparedCall.row_middle`
+KEPT_ATTEMPTS = 32  # equal requests among which a retry is matched; above that, none is
+_BASE, _META = 4, -1  # indexes into `PreparedCall.row_middle`
 
 
 def remember_batch(memory: CaptureCache, written: Sequence[BatchCall], outcome: BatchOutcome) -> None:
@@ -46,10 +46,10 @@ def remember_attempt(memory: CaptureCache, project_id: str, body_hash: bytes, at
 
 
 def remember_token_history(recent: RecentTokenHistories, prepared: PreparedCall) -> None:
-    """Keep what a committed turn sampled."""
+    """Cache the token history that a committed call sampled."""
     if not recent.max_bytes or prepared.prompt is None or prepared.leaf_choice is None:
         return
-    if prepared.address.origin is Origin.SHADOW:  # no call goes on from it
+    if prepared.address.origin is Origin.SHADOW:  # no call continues it
         return
     nodes = [row[2] for row in prepared.choices]
     meta = parse_response_meta(prepared.row_middle[_META])
@@ -73,8 +73,8 @@ def _remember_turn(memory: CaptureCache, prepared: PreparedCall, outcome: BatchO
     for issued_id, _, choice in prepared.issued_ids if prepared.confidence is not Confidence.HINT else ():
         what = (ParentCall(prepared.call_id, choice), ref.id, ref.made_by)
         _remember_issued(memory, prepared.project_id, issued_id, what)
-    memory.fresh.drop(prepared.trajectory.id)
-    if ref.id not in memory.refs:  # a known one may have been pinned anew since this call began
+    memory.unwritten.drop(prepared.trajectory.id)
+    if ref.id not in memory.refs:  # a cached one may have been repinned since this call began
         remember_ref(memory, prepared.project_id, ref)
     complete = prepared.state is CallState.COMPLETE
     attempt = RetryCandidate(

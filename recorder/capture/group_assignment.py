@@ -1,11 +1,11 @@
-"""Which group a new trajectory joins: the latest under its key, or that one's successor.
+"""Assign new trajectories to groups: the latest group under a key, or that group's successor.
 
-A group that a caller names is its own or nobody's: under one name several keys may have one each, which count up
-together. Implicit groups are the project's.
+Owns: explicit and implicit groups, their owners, the pinned version of a declared group, and the rows of groups; in
+batches, inside the caller's writing transaction. Refuses: the rows of trajectories
+(`recorder.capture.resolve_trajectory`), and when a group is ready (`recorder.queue.groups.closure`).
 
-Owns: explicit and implicit groups, whose they are, a declared group's pin, the rows of groups; batched, inside the
-caller's writing transaction. Refuses: the rows of trajectories (`recorder.capture.resolve_trajectory`), and when a
-group is ready (`recorder.queue.groups.closure`).
+A group that a caller names belongs to the caller's key or to none. Several keys may have a group of the same name;
+these share one sequence of numbers. Implicit groups belong to the project.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from recorder.ids import new_id
 from recorder.states import GroupState, Purpose
 from recorder.store.write_backends import Executor
 
-_GroupKey = tuple[str, str, str, str]  # project, "explicit" or "implicit", key, whose
+_GroupKey = tuple[str, str, str, str]  # project, "explicit" or "implicit", key, owner
 
 
 @dataclass(slots=True)
@@ -43,13 +43,13 @@ class GroupCandidate:
 
     @property
     def declared(self) -> bool:
-        """Whether somebody said how many members it has, or a campaign made it."""
+        """Whether the number of members was declared, or a campaign made the group."""
         return self.declared_size is not None or self.campaign_id is not None
 
 
 @dataclass(frozen=True, slots=True)
 class _KeyedGroups:
-    """The groups that keys name now, and how far those of one name have counted, whoever's they are."""
+    """The groups that keys name now, and the highest sequence number of each name, whoever owns the groups."""
 
     latest: dict[_GroupKey, GroupCandidate] = field(default_factory=dict)
     counted: dict[tuple[str, str, str], int] = field(default_factory=dict)
@@ -63,9 +63,9 @@ class _KeyedGroups:
 def assign_groups(
     ex: Executor, at: float, newcomers: Sequence[NewTrajectory], group_size: int
 ) -> list[tuple[GroupCandidate | None, str | None]]:
-    """The group that each becomes a member of, written, and the version that it is pinned to.
+    """Write the group of each new trajectory; return the group that each joined and the version that it is pinned to.
 
-    `group_size`: the most members of a group of which nobody said how many it has.
+    `group_size`: the most members of a group whose size was not declared.
     """
     known = _latest_groups(ex, newcomers)
     _count_implicit(ex, known, newcomers, group_size)
@@ -78,7 +78,7 @@ def assign_groups(
 
 
 def group_key(wanted: RequestedTrajectory) -> _GroupKey | None:
-    """What names the group that a place belongs to; None where it belongs to none."""
+    """The key of the group that a trajectory belongs to; None if it belongs to none."""
     if wanted.address_group:
         return wanted.project_id, "explicit", wanted.address_group, wanted.groups_of
     implicit = (wanted.continues and wanted.continued_key) or wanted.implicit_key
@@ -117,9 +117,9 @@ def _note_implicit(ex: Executor, known: _KeyedGroups, project_id: str, keys: Seq
 
 
 def _count_implicit(ex: Executor, known: _KeyedGroups, newcomers: Sequence[NewTrajectory], group_size: int) -> None:
-    """How far the groups under a key have counted, where this batch opens one.
+    """The highest sequence number of each implicit key for which this batch opens a group.
 
-    The latest that is open need not be the last: later ones may have closed while one of its members still runs.
+    The latest open group need not be the last: later ones may have closed while one of its members still runs.
     """
     wanted = Counter(key for n in newcomers if (key := group_key(n.place)) is not None and key[1] == "implicit")
     full: defaultdict[str, list[str]] = defaultdict(list)

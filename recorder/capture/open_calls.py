@@ -1,6 +1,6 @@
-"""Calls that run now, and showing the long ones in the store as open.
+"""Calls that are running, and writing the long ones to the store as open.
 
-Owns: which calls were begun and not ended, and when one has run long enough to be shown. Refuses: writing the row.
+Owns: which calls have begun and not ended, and when one has run long enough to be written. Refuses: the row itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from recorder.messages.calls import RecordedCall
 
 
 class OpenCalls:
-    """The calls of this process that were begun. `show` is told of each that runs longer than `after_s`."""
+    """The running calls of this process. `show` is called with each that runs longer than `after_s`."""
 
     def __init__(self, after_s: float, show: Callable[[RecordedCall], Awaitable[None]]) -> None:
         self._after_s = after_s
@@ -39,7 +39,7 @@ class OpenCalls:
                 await self._task
 
     def turns(self) -> Iterator[RecordedCall]:
-        """The turns of the calls that run now, as they began."""
+        """The calls that are running now, as they began."""
         return iter(tuple(self._turns.values()))
 
     def begin(self, turn: RecordedCall) -> None:

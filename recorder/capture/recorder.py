@@ -1,8 +1,8 @@
-"""The recorder as the proxy process uses it: runs opened at addresses, and turns committed in groups.
+"""The recorder of a proxy process: opens trajectories at their addresses and commits calls in batches.
 
-Owns: the life of the writer and what surrounds it: opening and closing runs, calls from beginning to commit, pasts kept
-for the next turn. Refuses: whose call it is (`recorder.capture.resolver`), wire formats, routing, and deciding what to
-do when a commit fails: the caller does.
+Owns: the writer's life cycle, opening and closing trajectories, a call from its beginning to its commit, and the token
+histories kept for the next call. Refuses: attribution (`recorder.capture.resolver`), wire formats, routing, and what
+happens when a commit fails: the caller decides that.
 """
 
 from __future__ import annotations
@@ -50,40 +50,39 @@ class RecorderStats:
     commits: int
     committed_turns: int
     failed_commits: int
-    unrecorded_turns: int  # turns that could not be written
+    unrecorded_turns: int  # calls that could not be written
     alarms: int  # times that nothing could be recorded
 
 
 class Recorder:
-    """One a proxy process. `start()` before the first call, `stop()` drains.
+    """One per proxy process. `start()` before the first call, `stop()` drains.
 
-    `lane` is how the store is reached; without it, the fastest that the database allows. `process` names this process
-    where its lease shows that it runs (`recorder.queue.leases`): calls that it leaves open are then closed behind
-    it.
+    `backend`: the write backend; default: the fastest that the database allows. `process`: this process's name, if a
+    lease shows that it is running (`recorder.queue.leases`), so that its open calls are closed after its death.
     """
 
     def __init__(
-        self, store: Store, settings: RecorderSettings, lane: WriteBackend | None = None, process: str | None = None
+        self, store: Store, settings: RecorderSettings, backend: WriteBackend | None = None, process: str | None = None
     ) -> None:
         self.settings = settings
         self.redaction = Redactor(settings.redact)
         self._masked = settings.same_task == "normalised"
         self._memory = CaptureCache(process)
         self._pasts = RecentTokenHistories()
-        self._lane = lane if lane is not None else choose_backend(store, settings.durability)
-        self._standing = StoreHealthMonitor(self._lane, settings.commit_timeout_s)
-        self._writer = Writer(self._lane, self._standing, settings, self._memory)
+        self._backend = backend if backend is not None else choose_backend(store, settings.durability)
+        self._standing = StoreHealthMonitor(self._backend, settings.commit_timeout_s)
+        self._writer = Writer(self._backend, self._standing, settings, self._memory)
         self._running = OpenCalls(settings.open_row_after_s, self._show)
         database = store.url.database if store.is_sqlite else None
         self._checkpoints = Checkpointer(database) if database and database != ":memory:" else None
         self._keys: dict[str, bytes] = {}
         self._unseen = RateLimitedLog(log)
-        self.find = TrajectoryResolver(self._lane, self._memory, self._key, self._running, self.redaction)
-        self.tools = ToolCalls(self._lane, self._writer, self._memory, self._key, self.redaction)
+        self.find = TrajectoryResolver(self._backend, self._memory, self._key, self._running, self.redaction)
+        self.tools = ToolCalls(self._backend, self._writer, self._memory, self._key, self.redaction)
 
     async def start(self) -> None:
-        """Start the writer and what runs beside it."""
-        await self._lane.start()
+        """Start the writer and its background tasks."""
+        await self._backend.start()
         self._writer.start()
         self._running.start()
         self._standing.start()
@@ -97,7 +96,7 @@ class Recorder:
         await self._standing.stop()
         if self._checkpoints is not None:
             await self._checkpoints.stop()
-        await self._lane.stop()
+        await self._backend.stop()
 
     def stats(self) -> RecorderStats:
         """For /metrics."""
@@ -116,7 +115,7 @@ class Recorder:
         """Why nothing can be recorded now; None where nothing is known to be wrong."""
         return self._standing.why()
 
-    # --- runs
+    # --- trajectories
 
     async def trajectory_at(
         self,
@@ -161,27 +160,27 @@ class Recorder:
         return require_owner(await self._placed(place), address)
 
     def forget_issued(self, project_id: str, issued_id: str) -> None:
-        """Tell this process that an id stands for nothing any more (`answered.forget`)."""
+        """Remove a deleted id from the cache of issued ids."""
         self._memory.issued.drop((project_id, issued_id))
 
     def new_trajectory(
         self, address: Address, offered_version: str | None, session: str | None = None
     ) -> TrajectoryRef:
-        """A new trajectory without an external id, pinned to `offered_version`. Its row is written with its turn."""
+        """A new trajectory without an external id, pinned to `offered_version`. Its first call writes its row."""
         ref = TrajectoryRef(
             new_id("traj"), None, None, address.group, offered_version, address.purpose, session, address.whose.key
         )
-        self._memory.fresh.put(ref.id, UnwrittenTrajectory())
+        self._memory.unwritten.put(ref.id, UnwrittenTrajectory())
         return ref
 
     def repinned(self, trajectory_id: str, version_id: str | None) -> None:
-        """Tell this process that a trajectory was pinned anew in the store (`versions.repin`)."""
+        """Update the cached version of a trajectory that was repinned in the store (`versions.repin_trajectory`)."""
         known = self._memory.refs.get(trajectory_id)
         if known is not None:
             project_id, ref = known
             remember_ref(self._memory, project_id, replace(ref, version_id=version_id))
 
-    # --- what a turn goes on from, in tokens
+    # --- token histories
 
     def keep_pasts(self, max_bytes: int) -> None:
         """Keep the tokens of what is sampled from now on in memory, so that `past` seldom asks the store."""
@@ -190,12 +189,12 @@ class Recorder:
     async def past(
         self, project_id: str, parent: ParentCall, messages: Sequence[Message]
     ) -> tuple[TokenHistory, int | None] | None:
-        """The exact tokens up to and including a sampled choice, and where in `messages` its message stands.
+        """The exact tokens up to and including a sampled choice, and the index of its message in `messages`.
 
-        The place is None where the conversation up to there is not the one that was sampled in: it was edited.
-        Returns None where no such choice is stored. Raises StoreUnavailable, CorruptRecord.
+        The index is None if the conversation up to there was edited and is not the one that the choice was sampled in.
+        Returns None if no such choice is stored. Raises StoreUnavailable, CorruptRecord.
         """
-        past = self._pasts.get(parent) or await self._lane.read(lambda ex: pasts.load_token_history(ex, parent))
+        past = self._pasts.get(parent) or await self._backend.read(lambda ex: pasts.load_token_history(ex, parent))
         if past is None:
             return None
         chain = self._memory.known_chain(await self._key(project_id), self.redaction.messages(messages))
@@ -204,7 +203,7 @@ class Recorder:
     # --- calls
 
     def begin(self, turn: RecordedCall) -> None:
-        """Note a call (state OPEN) that runs now. It is written where it still runs after `open_row_after_s`."""
+        """Note a running call (state OPEN). It is written if it still runs after `open_row_after_s`."""
         self._running.begin(turn)
         body, where = self.redaction.request(turn.request).body_hash, turn.attribution
         count, confidence = turn.request.retry_count, where.confidence
@@ -212,17 +211,18 @@ class Recorder:
         remember_attempt(self._memory, turn.project_id, body, attempt)
 
     async def commit(self, turn: RecordedCall) -> None:
-        """Write an ended call; returns when it is durable, raises StoreUnavailable where it is not.
+        """Write an ended call. Returns when it is durable; raises StoreUnavailable if it is not.
 
-        How long to wait is the caller's policy (`asyncio.timeout`): the writer goes on and may still commit.
-        `address.done` closes the trajectory in the same transaction, unless the call failed: it may be sent again.
+        How long to wait is the caller's policy (`asyncio.timeout`): the writer continues and may still commit.
+        `address.done` closes the trajectory in the same transaction, unless the call failed, because the client may
+        retry it.
         """
         self._running.end(turn.call_id)
         while not await self._committed(turn):
             pass
 
     async def _committed(self, turn: RecordedCall) -> bool:
-        """Write an ended call; False where something was deleted meanwhile and it must be prepared anew."""
+        """Write an ended call; False if something was deleted meanwhile and the call has to be prepared again."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             job = await self._job(turn, done)
@@ -261,10 +261,10 @@ class Recorder:
         state: TrajectoryState = TrajectoryState.COMPLETED,
         reason: str = "closed",
     ) -> None:
-        """Close a trajectory behind its queued turns. Closing a closed one does nothing. Raises NotFound."""
+        """Close a trajectory behind its queued calls. Closing a closed one does nothing. Raises NotFound."""
         ref = TrajectoryRef(trajectory_id, None)
-        if trajectory_id not in self._memory.fresh:
-            known = await self._lane.read(lambda ex: recorded_calls.find_trajectory(ex, trajectory_id))
+        if trajectory_id not in self._memory.unwritten:
+            known = await self._backend.read(lambda ex: recorded_calls.find_trajectory(ex, trajectory_id))
             if known is None or known.project_id != project_id:
                 raise NotFound(f"no trajectory {trajectory_id!r} in project {project_id!r}")
             if known.state is not TrajectoryState.OPEN:
@@ -279,7 +279,7 @@ class Recorder:
         key = self._keys.get(turn.project_id) or await self._key(turn.project_id)
         turn = self.redaction.turn(turn)
         prepared = rows.prepare_call(turn, key, self._memory)
-        fresh = self._memory.fresh.get(prepared.trajectory.id)
+        fresh = self._memory.unwritten.get(prepared.trajectory.id)
         place = None
         if fresh is not None:
             continued = fresh.continues is not None
@@ -292,16 +292,16 @@ class Recorder:
             job = await self._job(turn, None)
             if turn.call_id in self._running:
                 self._writer.submit(job)
-        # A boundary: the watcher must outlive whatever one call holds, or no long call is ever shown again.
+        # A boundary: the task must survive any error of one call, or no long call is ever written as open again.
         except Exception as e:  # noqa: BLE001
-            self._unseen(logging.WARNING, "call %s runs and is not shown as open: %s", turn.call_id, e)
+            self._unseen(logging.WARNING, "call %s is running but could not be written as open: %s", turn.call_id, e)
 
-    # --- look-ups
+    # --- lookups
 
     async def _key(self, project_id: str) -> bytes:
         key = self._keys.get(project_id)
         if key is None:
-            found = await self._lane.read(lambda ex: ex.all(sql.NODE_KEY, project=project_id))
+            found = await self._backend.read(lambda ex: ex.all(sql.NODE_KEY, project=project_id))
             if not found:
                 raise NotFound(f"no project {project_id!r} in the store")
             key = self._keys[project_id] = bytes(found[0][0])
@@ -313,7 +313,7 @@ class Recorder:
     ) -> str | None:
         if address.group is not None or address.purpose is Purpose.NONE:
             return None
-        # another provider's model has no alias: its runs compare among themselves
+        # another provider's model has no alias: its trajectories are compared with one another
         whose = alias_id or f"model:{request.model}"
         return content_hashes.implicit_group_key(
             key, whose, request.messages, request.tools, address.purpose.value, continued=continued, masked=self._masked
@@ -326,7 +326,7 @@ class Recorder:
 
 
 async def _unless_stale(done: asyncio.Future[None]) -> bool:
-    """Wait for a write; False where something was deleted meanwhile, and it must be prepared anew."""
+    """Wait for a write; False if something was deleted meanwhile and it has to be prepared again."""
     try:
         await done
     except StalePreparation:

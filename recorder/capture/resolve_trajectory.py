@@ -1,7 +1,7 @@
-"""Where a call's trajectory stands: found at its address, continued where it is sealed, or made new in its group.
+"""Find or create the trajectory of a call: at its address, as a continuation of a sealed one, or new in its group.
 
-Owns: finding, continuations, pins, whose a run is, the rows of trajectories; all batched, inside the caller's writing
-transaction. Refuses: attribution, and which group a trajectory joins (`recorder.capture.group_assignment`).
+Owns: finding, continuations, pinned versions, ownership, and the rows of trajectories; in batches, inside the caller's
+writing transaction. Refuses: attribution, and which group a trajectory joins (`recorder.capture.group_assignment`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ from recorder.store.write_backends import Executor
 def resolve_trajectories(
     ex: Executor, at: float, places: Sequence[RequestedTrajectory], group_size: int
 ) -> list[TrajectoryRef]:
-    """The trajectory of each place, in order: found open, or made. `at` is the database's clock.
+    """The trajectory of each request, in order: found open, or created. `at` is the database's clock.
 
-    `group_size` as `joining.enter` has it.
-
-    One that another key made is told as it stands, and nothing is done to it or for it: its `made_by` says so.
+    `group_size` as in `assign_groups`. One that another key owns is returned as it is and not changed: its `made_by`
+    says so.
     """
     if not places:
         return []
@@ -63,7 +62,7 @@ def resolve_trajectories(
 def _first_of_each(
     places: Sequence[RequestedTrajectory], found: Mapping[PlaceKey, ExistingTrajectory]
 ) -> dict[PlaceKey, RequestedTrajectory]:
-    """The place that counts at each address: the first that names it, if it may go on there."""
+    """The request that counts at each address: the first that names it, if it may continue there."""
     first: dict[PlaceKey, RequestedTrajectory] = {}
     for wanted in reversed(places):
         key = trajectory_key(wanted)
@@ -81,10 +80,10 @@ def continue_sealed(
     version_of: Callable[[str], Any],
     group_size: int,
 ) -> dict[str, TrajectoryRef]:
-    """Where calls of sealed trajectories go on: the open continuation at the same address, or a new one.
+    """Where calls of sealed trajectories continue: the open continuation at the same address, or a new one.
 
-    `asked` is the place of the call: an id without a row (its creation never committed) is made from it, without its
-    address where another key's run stands there now. `version_of` gives the version that the call ran on.
+    `asked` are the requested trajectories: an id without a row (its creation never committed) is created from them,
+    without its address if another key's trajectory is there now. `version_of` is the version that the call ran on.
     """
     rows = {row.id: row for row in map(ExistingTrajectory._make, ex.all(BY_IDS, ids=list(sealed)))}
     wanted = {id_: _after(rows[id_], asked(id_), version_of(id_)) if id_ in rows else asked(id_) for id_ in sealed}
@@ -112,7 +111,7 @@ def _newest_at(ex: Executor, places: Sequence[RequestedTrajectory]) -> dict[Plac
 def _newcomer(wanted: RequestedTrajectory, sealed: ExistingTrajectory | None) -> NewTrajectory:
     if sealed is None:
         return NewTrajectory(wanted, 0, None)
-    # whoever continues a run, it stays the run of whoever made it, and so does the group that it joins
+    # a continuation keeps the owner of the trajectory that it continues, and so does the group that it joins
     groups_of = (wanted.groups_of and sealed.made_by) or wanted.groups_of
     more = replace(wanted, continues=sealed.id, made_by=sealed.made_by, groups_of=groups_of)
     return NewTrajectory(more, sealed.sequence + 1, sealed)

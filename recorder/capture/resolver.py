@@ -1,9 +1,8 @@
-"""Whose call is this, as this process and the store know it.
+"""Attribute a call to its trajectory by what this process and the store know.
 
-Owns: the answers to that, one method a kind of evidence; where calls of an ended run go on; what is remembered for this
-alone: choices dealt out to calls that still run, traces. Whoever asks (`whose`) hears of own runs alone. Refuses: which
-evidence goes before which (the proxy decides), opening a run where none is found, and writing
-(`recorder.capture.recorder`).
+Owns: one method per kind of evidence; where calls of an ended trajectory continue; and caches for attribution alone:
+choices assigned to running calls, traces. A caller (`access`) is given its own trajectories only. Refuses: the order of
+evidence (the proxy decides), creating a trajectory, and writing (`recorder.capture.recorder`).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from recorder.store.write_backends import WriteBackend
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """Which run a conversation belongs to, by what it holds. `confidence` is NEW where `source` is "none"."""
+    """The trajectory that a conversation belongs to, and the evidence. `confidence` is NEW if `source` is "none"."""
 
     source: str  # "tool_call_id", "session", "lineage", "retry", "trace", "none"
     confidence: Confidence
@@ -41,17 +40,17 @@ NOTHING_FOUND = Resolution("none", Confidence.NEW, None, None)
 
 
 class TrajectoryResolver:
-    """One a recorder, which holds it as `find`. What a call holds is looked at as it would be recorded: redacted."""
+    """Attributes calls to trajectories; a recorder has one as `find`. It examines calls after redaction."""
 
     def __init__(
         self,
-        lane: WriteBackend,
+        backend: WriteBackend,
         memory: CaptureCache,
         key_of: Callable[[str], Awaitable[bytes]],
         running: OpenCalls,
         redaction: Redactor,
     ) -> None:
-        self._lane = lane
+        self._backend = backend
         self._memory = memory
         self._key_of = key_of
         self._running = running
@@ -64,14 +63,17 @@ class TrajectoryResolver:
         request: RecordedRequest | None = None,
         whose: KeyAccess = ANYBODY,
     ) -> Resolution:
-        """Which run a call without an address belongs to: issued ids, else exact lineage. A run may use any alias."""
+        """Attribute a call without an address by issued ids, else by a retry, else by exact lineage.
+
+        A trajectory may use any alias.
+        """
         found = await self.issued(project_id, messages, whose)
         if found is NOTHING_FOUND and request is not None:
             found = await self.retried(project_id, request, whose)
         return found if found is not NOTHING_FOUND else await self.lineage(project_id, messages, whose=whose)
 
     async def issued(self, project_id: str, messages: Sequence[Message], whose: KeyAccess = ANYBODY) -> Resolution:
-        """Which run a call belongs to by ids that we issued and that come back in it. No I/O where it has no past."""
+        """Attribute a call by ids that Hone issued and that it contains. No I/O for a call without earlier answers."""
         if not has_answer(messages):
             return NOTHING_FOUND
         messages = self._redaction.messages(messages)
@@ -79,9 +81,9 @@ class TrajectoryResolver:
         return await self._by_issued_ids(project_id, messages, ends, whose) or NOTHING_FOUND
 
     async def retried(self, project_id: str, request: RecordedRequest, whose: KeyAccess = ANYBODY) -> Resolution:
-        """Where what an SDK sends again belongs: where the attempt does that was not answered.
+        """Attribute an SDK's retry to the trajectory of the unanswered request that it repeats.
 
-        `trajectory` is None where that could be several: it joins no known run.
+        `trajectory` is None if there are several such requests: the call then joins none.
         """
         return await self._retried(project_id, self._redaction.request(request), whose) or NOTHING_FOUND
 
@@ -93,10 +95,10 @@ class TrajectoryResolver:
         traces: Iterable[str] = (),
         whose: KeyAccess = ANYBODY,
     ) -> Resolution:
-        """Which run a call belongs to by its history: the one that sampled the end of it. No I/O where it has none.
+        """Attribute a call by its history, to the trajectory that sampled the end of it. No I/O without a history.
 
-        `names` are sessions that the call names loosely, with the source to tell: they tell equal runs apart. `traces`
-        only choose among those that stay equal.
+        `names` are sessions that the call names loosely, each with its source: they distinguish equal trajectories.
+        `traces` only choose among those that stay equal.
         """
         if not has_answer(messages):
             return NOTHING_FOUND
@@ -114,9 +116,9 @@ class TrajectoryResolver:
         sub_agent: bool = False,
         whose: KeyAccess = ANYBODY,
     ) -> Resolution | None:
-        """Which run of a session a call belongs to; `trajectory` is None where that is a new one (source "session").
+        """Attribute a call within a session; `trajectory` is None for a new trajectory of it (source "session").
 
-        None where the name tells nothing, as too many runs share it.
+        Returns None if too many trajectories share the session's name.
         """
         as_sent, request = request, self._redaction.request(request)
         group, messages = group or "", request.messages
@@ -126,7 +128,7 @@ class TrajectoryResolver:
         told = await self._told(project_id, messages) if ends else []
         asked = SessionCall(project_id, session, group, messages, ends, told, tools, sub_agent, whose)
         claimed = self._memory.claimed
-        seat = await self._lane.read(lambda ex: client_sessions.find_position(ex, asked, claimed))
+        seat = await self._backend.read(lambda ex: client_sessions.find_position(ex, asked, claimed))
         if seat is None:
             return None
         if seat.trajectory_id is not None:
@@ -148,7 +150,7 @@ class TrajectoryResolver:
     async def traced(
         self, project_id: str, traces: Iterable[str], messages: Sequence[Message], whose: KeyAccess = ANYBODY
     ) -> Resolution:
-        """Which run a conversation with a past may belong to, as all calls of its trace that we know do. A hint."""
+        """Attribute a conversation with earlier answers by its trace, if all known calls of the trace agree. A hint."""
         if not has_answer(messages):
             return NOTHING_FOUND
         for trace in traces:
@@ -159,21 +161,23 @@ class TrajectoryResolver:
         return NOTHING_FOUND
 
     def run_of_trace(self, project_id: str, trace: str, whose: KeyAccess = ANYBODY) -> str | None:
-        """The id of the one run that all placed calls of a trace, or of a span, belong to, once it has a row."""
+        """The id of the one trajectory that all attributed calls of a trace or span belong to, once it has a row."""
         home = self._memory.traces.get((project_id, whose.key, trace))
-        return home if home and home not in self._memory.fresh else None
+        return home if home and home not in self._memory.unwritten else None
 
     def note_traces(
         self, project_id: str, traces: Iterable[str], trajectory_id: str, whose: KeyAccess = ANYBODY
     ) -> None:
-        """A call of these traces and spans was placed. One with calls of several runs tells nothing from then on."""
+        """Note that a call of these traces and spans was attributed. One with calls of several trajectories is ignored
+        from then on.
+        """
         for trace in traces:
             key = (project_id, whose.key, trace)
             known = self._memory.traces.get(key)
             self._memory.traces.put(key, trajectory_id if known in (None, trajectory_id) else "")
 
     async def parent_in(self, trajectory: TrajectoryRef, messages: Sequence[Message]) -> ParentCall | None:
-        """The sampled choice of `trajectory` that a conversation goes on from. No I/O where this process wrote it."""
+        """The sampled choice of `trajectory` that a conversation continues. No I/O if this process wrote it."""
         if not has_answer(messages):
             return None
         project_id = await self._project_of(trajectory)
@@ -187,13 +191,13 @@ class TrajectoryResolver:
         parent = next((i.choice for i in issued if i.trajectory_id == trajectory.id), None)
         if parent is not None:
             return parent
-        said = await self._lane.read(lambda ex: recorded_calls.find_answers_in(ex, [trajectory.id]))
+        said = await self._backend.read(lambda ex: recorded_calls.find_answers_in(ex, [trajectory.id]))
         return next((s.choice for s in partial_match.matching_exchanges(messages, said)), None)
 
     async def answered(
         self, project_id: str, response_id: str, whose: KeyAccess = ANYBODY
     ) -> tuple[ParentCall, TrajectoryRef] | None:
-        """The sampled choice that a response id of ours stands for, and the trajectory in which calls go on from it."""
+        """The sampled choice of one of Hone's response ids, and the trajectory in which calls continue it."""
         for issued in await self._stand_for(project_id, [response_id], whose):
             return issued.choice, await self._going_on(issued.trajectory_id, whose)
         return None
@@ -217,10 +221,12 @@ class TrajectoryResolver:
             return Resolution("retry", confidence, attempt.parent, await self._current(attempt.trajectory, whose))
         if not known or has_answer(request.messages):
             return None
-        return Resolution("retry", Confidence.AMBIGUOUS, None, None)  # of which run, nobody can tell: it joins none
+        return Resolution(
+            "retry", Confidence.AMBIGUOUS, None, None
+        )  # its trajectory cannot be determined: it joins none
 
     def _attempts_at(self, project_id: str, body_hash: bytes, whose: KeyAccess) -> list[RetryCandidate]:
-        """Attempts at a request by this key, and those of nobody's runs."""
+        """Earlier requests with this body by this key, and those of trajectories without an owner."""
         of = {"", whose.key}
         return [a for key in of for a in self._memory.attempts.get((project_id, key, body_hash)) or ()]
 
@@ -229,9 +235,9 @@ class TrajectoryResolver:
     ) -> Resolution | None:
         issued = await self._stand_for(project_id, continuation.issued_tool_call_ids(messages), whose)
         if len({i.trajectory_id for i in issued}) != 1:
-            return None  # none that is ours, or of several runs: proves nothing
+            return None  # none that Hone issued, or of several trajectories: no evidence
         if not continuation.has_tool_calls(messages) and await self._is_sampled(project_id, messages, whose):
-            return None  # a text of ours, word by word: whose it is, its history tells, and not what it speaks of
+            return None  # a text that Hone sampled, verbatim: its history decides, not what it mentions
         home = issued[0].trajectory_id
         parent = await self._told_in(project_id, home, messages, ends) or issued[0].choice
         confidence = Confidence.HINT if any(i.hinted for i in issued) else Confidence.EXACT
@@ -245,7 +251,7 @@ class TrajectoryResolver:
         traces: Iterable[str],
         whose: KeyAccess,
     ) -> Resolution:
-        deepest = await self._lane.read(lambda ex: recorded_calls.find_sampled_before(ex, project_id, told, whose))
+        deepest = await self._backend.read(lambda ex: recorded_calls.find_sampled_before(ex, project_id, told, whose))
         claimed = self._memory.claimed
         matches = [replace(m, continued=m.continued or ParentCall(m.call_id, m.choice) in claimed) for m in deepest]
         named = [m for m in matches if m.session in names]
@@ -264,7 +270,7 @@ class TrajectoryResolver:
         confidence = Confidence.HINT if exact and best.hinted else decision.confidence
         return Resolution(source, confidence, parent, await self._going_on(best.trajectory_id, whose))
 
-    # --- look-ups
+    # --- lookups
 
     async def _ends(self, project_id: str, messages: Sequence[Message]) -> list[bytes]:
         return continuation.answer_nodes(messages, self._memory.chain(await self._key_of(project_id), messages))
@@ -274,24 +280,27 @@ class TrajectoryResolver:
 
     async def _is_sampled(self, project_id: str, messages: Sequence[Message], whose: KeyAccess) -> bool:
         nodes = [turn.node for turn in await self._told(project_id, messages)]
-        return bool(await self._lane.read(lambda ex: recorded_calls.find_deepest_sampled(ex, project_id, nodes, whose)))
+        return bool(
+            await self._backend.read(lambda ex: recorded_calls.find_deepest_sampled(ex, project_id, nodes, whose))
+        )
 
     async def _stand_for(self, project_id: str, ids: Sequence[str], whose: KeyAccess = ANYBODY) -> list[IssuedId]:
-        """The sampled choices (and their trajectories) of own runs that issued ids stand for, as far as they do."""
+        """The caller's own sampled choices (and their trajectories) that issued ids stand for, where there are any."""
         ids = [content_hashes.issued_id_key(id_) for id_ in ids]
         remembered = {id_: self._memory.issued.get((project_id, id_)) for id_ in ids}
         known = {id_: IssuedId(*what) for id_, what in remembered.items() if what is not None}
         missing = [id_ for id_ in ids if id_ not in known]
         if missing:
-            known |= await self._lane.read(lambda ex: recorded_calls.find_issued_ids(ex, project_id, missing))
+            known |= await self._backend.read(lambda ex: recorded_calls.find_issued_ids(ex, project_id, missing))
         return [known[id_] for id_ in ids if id_ in known and whose.owns(known[id_].made_by)]
 
     async def _told_in(
         self, project_id: str, trajectory_id: str, messages: Sequence[Message], ends: Sequence[bytes]
     ) -> ParentCall | None:
-        """The deepest sampled choice of a trajectory that a conversation tells, word by word or as a client retold it.
+        """The deepest sampled choice of a trajectory that a conversation repeats, verbatim or as a client retold it.
 
-        Only its last turns may be retold (`match.last_told`): what was retold earlier was recorded as it was sent.
+        Only its last answers may be retold (`continuation.last_answers`): what was retold earlier was recorded as it
+        was sent.
         """
         if (known := self._memory.leaves.get((trajectory_id, ends[0]))) is not None:
             return known
@@ -303,7 +312,7 @@ class TrajectoryResolver:
         return await self._leaf_in(trajectory_id, ends[len(told) :])
 
     async def _retold_in(self, project_id: str, trajectory_id: str, turn: ConversationAnswer) -> ParentCall | None:
-        retold = await self._lane.read(
+        retold = await self._backend.read(
             lambda ex: recorded_calls.find_retold_in(ex, project_id, turn, [trajectory_id], ANYBODY)
         )
         best = continuation.decide_parent(retold).match
@@ -314,31 +323,31 @@ class TrajectoryResolver:
         known = self._memory.leaves.get((trajectory_id, ends[0])) if ends else None
         if known is not None or not ends:
             return known
-        return await self._lane.read(lambda ex: recorded_calls.find_leaf_in(ex, trajectory_id, ends))
+        return await self._backend.read(lambda ex: recorded_calls.find_leaf_in(ex, trajectory_id, ends))
 
     async def _project_of(self, ref: TrajectoryRef) -> str | None:
         known = self._memory.refs.get(ref.id)
         if known is not None:
             return known[0]
-        found = await self._lane.read(lambda ex: recorded_calls.find_trajectory(ex, ref.id))
+        found = await self._backend.read(lambda ex: recorded_calls.find_trajectory(ex, ref.id))
         return found.project_id if found is not None else None
 
     async def _current(self, ref: TrajectoryRef, whose: KeyAccess) -> TrajectoryRef:
         """`_going_on` for a trajectory that may have no row yet."""
-        return ref if ref.id in self._memory.fresh else await self._going_on(ref.id, whose)
+        return ref if ref.id in self._memory.unwritten else await self._going_on(ref.id, whose)
 
     async def _going_on(self, trajectory_id: str, whose: KeyAccess) -> TrajectoryRef:
-        """The trajectory in which calls of this one go on now: itself while it is open, else its continuation."""
+        """The trajectory in which calls of this one continue now: itself while it is open, else its continuation."""
         moved = self._memory.moved.get(trajectory_id)
         known = self._memory.refs.get(moved.id if moved is not None else trajectory_id)
         if known is not None:
             return known[1]
         if moved is not None:
             return moved
-        found = await self._lane.read(lambda ex: recorded_calls.find_trajectory(ex, trajectory_id))
-        if found is None:  # deleted, since this process heard of it
+        found = await self._backend.read(lambda ex: recorded_calls.find_trajectory(ex, trajectory_id))
+        if found is None:  # deleted since this process cached it
             gone = TrajectoryRef(new_id("traj"), None, made_by=whose.key)
-            self._memory.fresh.put(gone.id, UnwrittenTrajectory())
+            self._memory.unwritten.put(gone.id, UnwrittenTrajectory())
             return gone
         if found.state is TrajectoryState.OPEN:
             remember_ref(self._memory, found.project_id, found.ref)
@@ -347,21 +356,21 @@ class TrajectoryResolver:
         if found.ref.external_id is not None:
             return found.ref
         ref = replace(found.ref, id=new_id("traj"), group_id=None, version_id=None)
-        self._memory.fresh.put(ref.id, UnwrittenTrajectory(continues=trajectory_id))
+        self._memory.unwritten.put(ref.id, UnwrittenTrajectory(continues=trajectory_id))
         self._memory.moved.put(trajectory_id, ref)
         return ref
 
 
 def _unanswered(attempts: Sequence[RetryCandidate], retry_count: int) -> RetryCandidate | None:
-    """The one of equal attempts, ordered by their counts, that an SDK can mean by its retry with this count.
+    """The one of equal requests, ordered by their retry counts, that an SDK can mean by a retry with this count.
 
-    A stray retry, which could not be told a run and has one of its own, may have answered for any that had been sent
-    again less often: those are nobody's.
+    A stray retry, which got a trajectory of its own, may have answered any that had been retried less often: those
+    count as ambiguous.
     """
     last = {a.trajectory.id: a for a in attempts}
     first = {a.trajectory.id: a for a in reversed(attempts)}
     stray = max((a.retry_count for a in first.values()), default=0)
-    # an SDK counts: what was sent again as often as this already is somebody else's
+    # an SDK counts: a request that was retried as often already is another client's
     broken = [a for a in last.values() if not a.complete and a.retry_count < retry_count]
     return broken[0] if len(broken) == 1 and broken[0].retry_count >= stray else None
 

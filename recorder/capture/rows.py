@@ -1,7 +1,7 @@
-"""A turn as rows of the store, made before the transaction begins.
+"""Convert a call to rows of the store, before the transaction begins.
 
-Owns: the order of columns, what of a turn is new (messages, blobs, tokens). Refuses: SQL, and where the turn belongs:
-its trajectory may turn out to be sealed, so the row of the call itself is made last (`call_row`).
+Owns: the order of columns, and which messages, blobs and tokens of a call are new. Refuses: SQL, and the call's
+trajectory: it may turn out to be sealed, so the row of the call itself is made last (`call_row`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from recorder.messages.trainability import untrainable_reason
 from recorder.states import CallKind, CallState, Confidence
 
 Row = tuple[Any, ...]
-ROW_BYTES = 2048  # of a prepared turn's ids, numbers and objects, roughly
+ROW_BYTES = 2048  # of a prepared call's ids, numbers and objects, roughly
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class ChoiceLeaf:
 
 @dataclass(slots=True)
 class PreparedCall:
-    """A turn, ready to be written. It holds rows, not the request: what waits in the queue is bounded in bytes."""
+    """A call, ready to be written. It holds rows and not the request, because the queue is bounded in bytes."""
 
     call_id: str
     project_id: str
@@ -72,9 +72,7 @@ class PreparedCall:
     row_middle: Row  # the call's columns between trajectory and prompt
     row_end: Row  # and those behind the prompt
     size_bytes: int
-    deletions: (
-        int  # what `CaptureCache.deletions` was: with another count, what is left out here may not be in the store
-    )
+    deletions: int  # `CaptureCache.deletions` then: if it differs, rows omitted here may not be in the store
 
 
 def json_text(value: object) -> str:
@@ -90,7 +88,9 @@ def _as_dict(value: Any) -> dict[str, Any]:
 
 
 def prepare_call(turn: RecordedCall, key: bytes, memory: CaptureCache) -> PreparedCall:
-    """Everything about `turn` that does not depend on its trajectory. Raises RecorderError for what no row can hold."""
+    """Everything about a call that does not depend on its trajectory. Raises RecorderError for values that no row can
+    hold.
+    """
     try:
         return _prepare(turn, key, memory)
     except (TypeError, ValueError, OverflowError, AttributeError) as e:
@@ -155,7 +155,7 @@ def _tool_requests(turn: RecordedCall, key: bytes) -> list[Row]:
 def _leaf_choice(turn: RecordedCall) -> int | None:
     if turn.state is not CallState.COMPLETE or turn.turn_kind is not CallKind.MAIN:
         return None
-    if turn.attribution.confidence is Confidence.HINT:  # perhaps another run's: not what this one is judged by
+    if turn.attribution.confidence is Confidence.HINT:  # perhaps another trajectory's: not what this one is judged by
         return None
     return min((choice.index for choice in turn.choices), default=None)
 
@@ -190,7 +190,7 @@ def _row_middle(turn: RecordedCall, prompt_node: bytes | None, writing: _RowBuil
 
 
 class _RowBuilder:
-    """Collects the messages and blobs of one turn that are not known to be written."""
+    """Collects the messages and blobs of one call that are not known to be written."""
 
     def __init__(self, project_id: str, key: bytes, memory: CaptureCache) -> None:
         self._project_id = project_id

@@ -1,7 +1,7 @@
-"""The statements of the hot path, compiled once. Rows give their parameters in the order of `Statement.names`.
+"""The SQL of the hot path, compiled once. Rows give their parameters in the order of `Statement.names`.
 
-Owns: the text of what writing needs. Refuses: deciding when one runs (`recorder.capture.resolve_trajectory`,
-`recorder.capture.batch`), and look-ups for attribution (`recorder.capture.lookups.statements`).
+Refuses: deciding when a statement runs (`recorder.capture.resolve_trajectory`, `recorder.capture.batch`), and queries
+of attribution (`recorder.capture.lookups.statements`).
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ TOUCH_TRAJECTORIES: Final = Statement(
     )
     .where(trajectories.c.id == bindparam("trajectory"), equals_literal(trajectories.c.state, "open"))
 )
-# A run whose tools are at work is not idle.
+# A trajectory whose tools are running is not idle.
 TOUCH_BY_TOOLS: Final = Statement(
     update(trajectories)
     .values(last_call_at=bindparam("at"))
@@ -194,7 +194,7 @@ PIN_TRAJECTORIES: Final = Statement(
     .where(trajectories.c.id == bindparam("trajectory"))
 )
 
-# --- attempts at one turn
+# --- retries of one call
 
 _child = calls.alias("child")
 ATTEMPTS: Final = Statement(

@@ -1,7 +1,7 @@
-"""Tool calls that went through the gateway: which model turn asked for each, and writing them down.
+"""Tool calls through the gateway: find the model call that requested each, and record them.
 
-Owns: the choice among requests that still wait (`choose_request`), a call's place where its caller stated one. Refuses:
-MCP, and guessing: where requests of several runs wait for the same call, it belongs to none of them.
+Owns: the choice among pending requests (`choose_request`), and the place of a call whose caller stated one. Refuses:
+MCP, and guessing: if several trajectories wait for the same tool call, it belongs to none of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from recorder.messages.redaction import Redactor
 from recorder.states import Confidence, ToolOutcome, TrajectoryState
 from recorder.store.write_backends import Executor, WriteBackend
 
-WINDOW_S: Final = 900.0  # how long a model's request waits for its call: as long as a run may idle by default
+WINDOW_S: Final = 900.0  # how long a model's request waits for its call: the default idle time of a trajectory
 ROW_BYTES: Final = 1024
 
 
@@ -69,7 +69,7 @@ class ToolCall:
 
 
 def choose_request(waiting: Sequence[ToolRequest]) -> tuple[Confidence, ToolRequest | None]:
-    """Which of the requests that wait for this very call is answered by it: the first, unless several runs wait."""
+    """The one of the equal pending requests that a call answers: the first, or None if several trajectories wait."""
     if not waiting:
         return Confidence.NEW, None
     if len({asked.trajectory_id for asked in waiting}) > 1:
@@ -82,13 +82,13 @@ class ToolCalls:
 
     def __init__(
         self,
-        lane: WriteBackend,
+        backend: WriteBackend,
         writer: Writer,
         memory: CaptureCache,
         key_of: Callable[[str], Awaitable[bytes]],
         redaction: Redactor,
     ) -> None:
-        self._lane = lane
+        self._backend = backend
         self._writer = writer
         self._memory = memory
         self._key_of = key_of
@@ -105,9 +105,10 @@ class ToolCalls:
         confidence: Confidence = Confidence.STATED,
         whose: KeyAccess = ANYBODY,
     ) -> ToolCallAttribution:
-        """Find the request that a call answers: in the run `stated` (a trajectory's id), else in any own, where sure.
+        """Find the request that a call answers: in the trajectory `stated` (an id), else in any of the caller's own, if
+        certain.
 
-        The request is taken: no other call of this process gets it, unless `release` gives it back.
+        The request is taken: no other call of this process gets it, unless `release` returns it.
         """
         waiting = await self._waiting(project_id, name, arguments, stated, whose)
         found, asked = choose_request(waiting)
@@ -134,7 +135,7 @@ class ToolCalls:
         if known is not None:
             return require_owner(known, address).id
         place = _place(project_id, address)
-        found = await self._lane.read(lambda ex: _newest(ex, place))
+        found = await self._backend.read(lambda ex: _newest(ex, place))
         if found is not None:
             return require_owner(_ref(found), address).id
         done: asyncio.Future[TrajectoryRef] = asyncio.get_running_loop().create_future()
@@ -146,7 +147,7 @@ class ToolCalls:
         """Those of these addresses (group or "", trajectory) whose newest trajectory has ended."""
         groups, ids = {group for group, _ in addresses}, {trajectory for _, trajectory in addresses}
         values = {"project": project_id, "groups": sorted(groups), "ids": sorted(ids)}
-        found = await self._lane.read(lambda ex: ex.all(AT_ADDRESSES, **values))
+        found = await self._backend.read(lambda ex: ex.all(AT_ADDRESSES, **values))
         states = {(row[2], row[3]): row[5] for row in sorted(found, key=lambda row: row[4])}  # by sequence
         return {a for a in addresses if states.get(a, TrajectoryState.OPEN) != TrajectoryState.OPEN}
 
@@ -176,7 +177,7 @@ class ToolCalls:
         # requests are kept as they were redacted, so a call is looked for in the same words
         wanted = match_key(await self._key_of(project_id), name, self._redaction.value(arguments))
         since = first_id_at("call", time.time() - WINDOW_S)
-        found = await self._lane.read(
+        found = await self._backend.read(
             lambda ex: ex.all(TOOL_REQUESTS, match=wanted, since=since, whose=whose.key if home is None else "")
         )
         waiting = [ToolRequest(*row) for row in found if row[4] == home or home is None]

@@ -1,6 +1,6 @@
-"""A trajectory that a call asks for, one that is found, and one that has to be made.
+"""Values for trajectories at the recorder's boundary: one that a call requests, one that exists, one to be created.
 
-Owns: these three, when two places are one, and who may go on at one. Pure. Refuses: finding and making
+Owns: these three, when two addresses are the same, and who may continue at one. Pure. Refuses: finding and creating
 (`recorder.capture.resolve_trajectory`), groups (`recorder.capture.group_assignment`).
 """
 
@@ -34,11 +34,11 @@ class RequestedTrajectory:
     offered_version: str | None
     started_at: float
     continues: str | None = None
-    continued_key: str | None = None  # stands for `implicit_key` where it continues another
+    continued_key: str | None = None  # replaces `implicit_key` if it continues another
     session: str | None = None
-    whose: KeyAccess = ANYBODY  # who asks
-    made_by: str = ""  # whose run it will be
-    groups_of: str = ""  # whose group of that name it joins; "": the project's, anybody's
+    whose: KeyAccess = ANYBODY  # the caller's
+    made_by: str = ""  # its owner
+    groups_of: str = ""  # owner of the group that it joins; "": the project's, for all keys
 
 
 class ExistingTrajectory(NamedTuple):
@@ -66,13 +66,13 @@ class ExistingTrajectory(NamedTuple):
 
     @property
     def declared(self) -> bool:
-        """Whether somebody said how many members its group has, or a campaign made it."""
+        """Whether the number of its group's members was declared, or a campaign made the group."""
         return self.group_size is not None or self.group_campaign_id is not None
 
 
 @dataclass(frozen=True, slots=True)
 class NewTrajectory:
-    """A trajectory whose row has to be made."""
+    """A trajectory whose row has to be created."""
 
     place: RequestedTrajectory
     sequence: int
@@ -80,17 +80,17 @@ class NewTrajectory:
 
 
 def require_owner(ref: TrajectoryRef, address: Address) -> TrajectoryRef:
-    """The run at an address, for who named it. Raises NotOwn where another key made it."""
+    """The trajectory at an address, for the caller that named it. Raises NotOwner if it belongs to another key."""
     if not address.whose.may_name(ref.made_by):
         named = f"{ref.group_external_id}/{ref.external_id}" if ref.group_external_id else ref.external_id
         raise NotOwner(
-            f"the run {named} was made with another key: name a run of your own, or use a key minted for this one."
+            f"the trajectory {named} belongs to another key: name one of your own, or use a key created for this one."
         )
     return ref
 
 
 def trajectory_key(wanted: RequestedTrajectory) -> PlaceKey:
-    """What two places share that ask for one trajectory: the address, or the id of the row to make."""
+    """What two requests for one trajectory share: the address, or the id of the row to create."""
     if wanted.external_id is None:
         return wanted.trajectory_id
     return wanted.project_id, wanted.address_group, wanted.external_id

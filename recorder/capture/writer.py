@@ -1,7 +1,7 @@
-"""The writer: one background task a process that commits what is queued, in groups.
+"""The writer: one background task per process that commits queued jobs in batches.
 
-Owns: the queue and its bound in bytes, batches, what happens when one fails, what is remembered once one is committed.
-Refuses: statements (`recorder.capture.batch`), attribution, and what a caller does when its turn could not be written.
+Owns: the queue and its limit in bytes, batches, what happens when one fails, and what is cached after a commit.
+Refuses: statements (`recorder.capture.batch`), attribution, and what a caller does when its call could not be written.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class CallJob:
-    """A turn to write; with state OPEN, the row that shows a running call."""
+    """A call to write; with state OPEN, the row of a running call."""
 
     prepared: PreparedCall
     place: RequestedTrajectory | None  # where its trajectory had no row when it was queued
@@ -78,7 +78,7 @@ class ToolJob:
 
 @dataclass(slots=True)
 class CloseJob:
-    """A trajectory to close behind its queued turns."""
+    """A trajectory to close behind its queued calls."""
 
     ref: TrajectoryRef
     project_id: str
@@ -107,9 +107,9 @@ class Writer:
     """The queue and the task that empties it."""
 
     def __init__(
-        self, lane: WriteBackend, standing: StoreHealthMonitor, settings: RecorderSettings, memory: CaptureCache
+        self, backend: WriteBackend, standing: StoreHealthMonitor, settings: RecorderSettings, memory: CaptureCache
     ) -> None:
-        self._lane = lane
+        self._backend = backend
         self._standing = standing
         self._settings = settings
         self._memory = memory
@@ -117,7 +117,7 @@ class Writer:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
-        self._shown: set[str] = set()  # calls whose row as an open call is written
+        self._shown: set[str] = set()  # calls that were written as open
         self._ended: set[str] = set()  # calls that wait in the queue with their end
         self._failing, self._lost = RateLimitedLog(log), RateLimitedLog(log)
         self.counts = WriterCounts()
@@ -136,7 +136,7 @@ class Writer:
     def submit(self, job: Job) -> None:
         """Queue a job. Raises StoreUnavailable at once where the queue is full or the writer is not running."""
         if self._task is None or self._task.done() or self._stopping:
-            raise StoreUnavailable("the recorder's writer is not running: the turn is not recorded")
+            raise StoreUnavailable("the recorder's writer is not running: the call is not recorded")
         if self.counts.queued_bytes + job.size_bytes > self._settings.queue_bytes:
             raise StoreUnavailable(
                 f"the recorder's queue is full ({self.counts.queued_bytes} bytes wait, recorder.queue_bytes is "
@@ -160,7 +160,7 @@ class Writer:
 
     def _take(self) -> list[Job]:
         jobs: list[Job] = []
-        while self._queue and len(jobs) < self._settings.batch_turns:
+        while self._queue and len(jobs) < self._settings.batch_calls:
             job = self._queue.popleft()
             self.counts.queued_bytes -= job.size_bytes
             if isinstance(job, CallJob):
@@ -178,7 +178,7 @@ class Writer:
         except StalePreparation as e:
             self._memory.forget(e.deletions)
             await self._write(jobs)
-        # A boundary: whatever a batch meets is an answer to its callers, and the writer goes on.
+        # A boundary: any error of a batch goes to its callers, and the writer continues.
         except Exception as e:  # noqa: BLE001
             self.counts.failed_commits += 1
             for_all = isinstance(e, StoreUnavailable) and (not transaction.began or isinstance(e, RolledBack))
@@ -191,10 +191,10 @@ class Writer:
                 await self._write([job])
 
     async def _unraced(self, transaction: _Transaction) -> None:
-        """Commit. Where another process made the same group or run meanwhile, look again: now it is found.
+        """Commit. If another process created the same group or trajectory meanwhile, try again: now it is found.
 
-        SQLite has one writer at a time; on PostgreSQL two proxies may both find nothing, and the slower one hears it
-        from a unique index. A row that is refused for itself, as one whose id is taken, would be refused again.
+        SQLite has one writer at a time; on PostgreSQL two proxies may both find nothing, and a unique index refuses the
+        slower one. A row refused for itself, as one whose id is taken, would be refused again.
         """
         for left in reversed(range(RACES)):
             try:
@@ -206,7 +206,7 @@ class Writer:
                 return
 
     def _still_true(self, jobs: Sequence[Job]) -> list[Job]:
-        """The jobs without turns that were prepared before a deletion: these go back to whoever waits for them."""
+        """The jobs except calls that were prepared before a deletion: these are returned to their callers."""
         kept: list[Job] = []
         for job in jobs:
             if not isinstance(job, CallJob) or self._prepared_now(job.prepared):
@@ -214,7 +214,7 @@ class Writer:
             elif job.done is not None and not job.done.done():
                 self._ended.discard(job.prepared.call_id)
                 job.done.set_exception(StalePreparation(self._memory.deletions))
-            elif job.prepared.state is not CallState.OPEN:  # its caller has stopped waiting, and held the turn
+            elif job.prepared.state is not CallState.OPEN:  # its caller has stopped waiting, and held the call
                 self._fail(job, StalePreparation(self._memory.deletions))
         return kept
 
@@ -232,7 +232,7 @@ class Writer:
             return
         if not isinstance(error, StoreUnavailable):
             cause = error
-            error = StoreUnavailable(f"the store did not take a write: {type(cause).__name__}: {cause}")
+            error = StoreUnavailable(f"the store refused a write: {type(cause).__name__}: {cause}")
             error.__cause__ = cause
         job.done.set_exception(error)
 
@@ -245,8 +245,8 @@ class Writer:
         written = [self._written(job, hashes) for job in turns]
         batch = Batch(
             group_size=self._settings.group_size,
-            turns=written,
-            places=[j.place for j in places],
+            calls=written,
+            trajectories=[j.place for j in places],
             moves=self._moves(turns),
             touched=self._touched(turns),
             resettle=self._resettle(turns),
@@ -266,7 +266,7 @@ class Writer:
             await close_trajectories(conn, list((asked | ended).values()))
 
         ends = bool(closing) or any(_ends(w.prepared) for w in written)
-        outcome = await self._lane.write(work, close if ends else None)
+        outcome = await self._backend.write(work, close if ends else None)
         remember_batch(self._memory, written, outcome)
         self._ended.difference_update(j.prepared.call_id for j in turns)
         self._note_shown(turns)
@@ -280,14 +280,14 @@ class Writer:
         return turn.state is CallState.OPEN and (turn.call_id in self._ended or turn.call_id in self._shown)
 
     async def _parent_hashes(self, turns: Sequence[CallJob]) -> dict[ParentCall, bytes]:
-        """The block hashes of the choices that calls go on from, for their prompts to be stored as differences."""
+        """The block hashes of the choices that calls continue, so that their prompts can be stored as differences."""
         hashes: dict[ParentCall, bytes] = {}
         for job in turns:
             parent = job.prepared.parent
             if parent is not None and job.prepared.prompt_hashes:
                 known = self._memory.hashes.get(parent)
                 hashes[parent] = (
-                    known if known is not None else await self._lane.read(partial(block_hashes_of, parent=parent))
+                    known if known is not None else await self._backend.read(partial(block_hashes_of, parent=parent))
                 )
         return hashes
 
@@ -298,7 +298,7 @@ class Writer:
         return BatchCall(
             prepared=turn,
             parent_hashes=hashes.get(parent, b"") if parent is not None else b"",
-            place=job.place if asked.id in self._memory.fresh else None,
+            place=job.place if asked.id in self._memory.unwritten else None,
             was_open=turn.call_id in self._shown,
             retried=turn.retry_count > 0 or (home.id, turn.body_hash) in self._memory.retried,
         )
@@ -337,7 +337,7 @@ class Writer:
         self.counts.commits += 1
         self.counts.committed_turns += sum(j.prepared.state is not CallState.OPEN for j in turns)
         for place, ref in zip(places, outcome.placed, strict=True):
-            # one that was refused may be sealed: whoever may use it is to have it continued
+            # a refused one may be sealed: its owner's next call continues it
             if place.remembered and place.place.whose.may_name(ref.made_by):
                 remember_ref(self._memory, place.place.project_id, ref)
             if not place.done.done():
@@ -354,7 +354,7 @@ class Writer:
 
 
 def _ends(prepared: PreparedCall) -> bool:
-    """Whether the call's caller said that it ends the trajectory, and it was answered: SDKs send failed ones again."""
+    """Whether the call's caller asked to end the trajectory, and the call succeeded: SDKs retry failed ones."""
     return prepared.address.done and prepared.state is CallState.COMPLETE
 
 

@@ -1,4 +1,4 @@
-"""`hone close`: runs and groups ended now, instead of when their time is up.
+"""`hone close`: end trajectories and groups now, instead of when their timeout passes.
 
 Owns: reading arguments and printing. Refuses: what closing does (`recorder.queue.groups.closure`,
 `recorder.queue.groups.manual_close`).
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _CloseResult:
-    """What was closed; `run` is None where a group was named."""
+    """What was closed; `run` is the trajectory's id, None if a group was named."""
 
     run: str | None
     was_open: bool
@@ -32,18 +32,20 @@ class _CloseResult:
 
 
 @click.command()
-@click.argument("name", metavar="[RUN|GROUP]", required=False)
-@click.option("--group", help="The group part of the run's address, where runs of several groups share an id.")
-@click.option("--all", "everything", is_flag=True, help="Everything that is open and not being answered now.")
+@click.argument("name", metavar="[TRAJECTORY|GROUP]", required=False)
+@click.option(
+    "--group", help="The group part of the trajectory's address, if trajectories of several groups share an id."
+)
+@click.option("--all", "everything", is_flag=True, help="Everything that is open and has no running call.")
 @click.pass_obj
 def close(context: Context, name: str | None, group: str | None, everything: bool) -> None:
-    """End a run, or close a group as it is, so that it can be judged now.
+    """End a trajectory, or close a group as it is, so that it can be judged now.
 
-    RUN and GROUP are Hone's ids, the ends of them, or those that the caller gave. A call that comes later opens a
+    TRAJECTORY and GROUP are Hone's ids, the ends of them, or the ids that the caller gave. A later call opens a
     continuation.
     """
     if everything == (name is not None):
-        raise click.UsageError("name a run or a group, or say --all.")
+        raise click.UsageError("name a trajectory or a group, or use --all.")
     if name is None:
         _close_all(context)
         return
@@ -52,9 +54,9 @@ def close(context: Context, name: str | None, group: str | None, everything: boo
         write_json(closed)
         return
     if closed.run is not None:
-        echo(f"Closed the run {closed.run}." if closed.was_open else f"The run {closed.run} had ended before.")
+        echo(f"Closed trajectory {closed.run}." if closed.was_open else f"Trajectory {closed.run} had already ended.")
     if closed.group is not None:
-        echo(_told(closed.group))
+        echo(_group_text(closed.group))
 
 
 def _close_all(context: Context) -> None:
@@ -64,13 +66,13 @@ def _close_all(context: Context) -> None:
     if context.json:
         write_json(closed)
         return
-    out = f"; {closed.groups_left_out} had too few to compare (`hone groups --state left_out`)"
+    out = f"; {closed.groups_excluded} were excluded: too few to compare (`hone groups --state left_out`)"
     echo(
-        f"Closed {closed.runs} runs. {closed.groups_ready} groups are ready to be judged"
-        f"{out if closed.groups_left_out else ''}."
+        f"Closed {closed.trajectories} trajectories. {closed.groups_ready} groups are ready to be judged"
+        f"{out if closed.groups_excluded else ''}."
     )
     if closed.busy:
-        echo(f"{closed.busy} runs are being answered now: they and their groups stay open.")
+        echo(f"{closed.busy} trajectories have a running call: they and their groups stay open.")
 
 
 async def _close(project: Project, name: str, group: str | None) -> _CloseResult:
@@ -87,13 +89,14 @@ async def _close(project: Project, name: str, group: str | None) -> _CloseResult
             return _CloseResult(None, True, await close_group(project, name))
         except NotFound as e:
             raise NotFound(
-                f"no run or group {name!r} in project {project.id!r}: `hone trajectories`, `hone groups` list them"
+                f"no trajectory or group {name!r} in project {project.id!r}: "
+                "`hone trajectories`, `hone groups` list them"
             ) from e
     was_open = await close_run(project.store, found)
     return _CloseResult(found, was_open, await trajectory_group(project.store, found))
 
 
-def _told(group: GroupOutcome) -> str:
+def _group_text(group: GroupOutcome) -> str:
     if group.state == "open":
         return f"Its group {group.id} is still open: `hone close {group.id}` closes it."
     return f"The group {group.id} is {group.state.replace('_', ' ')}" + (f": {group.reason}." if group.reason else ".")

@@ -1,6 +1,6 @@
 """`hone compare`: the attempts of a group side by side on a terminal.
 
-Owns: reading arguments, how the columns look. Refuses: the comparison (`recorder.views.comparison`), queries.
+Owns: reading arguments, and the look of the columns. Refuses: the comparison (`recorder.views.comparison`), queries.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ if TYPE_CHECKING:
     from recorder.views.comparison.attempts import Attempt, Comparison, ComparisonCell
     from recorder.views.comparison.judge_records import ScoreRecord
 
-SHOWN_CHARS: Final = 300  # of one text, unless everything is asked for
-_PREFERENCES: Final = 10  # of people, the newest
-_COLUMN: Final = 24  # characters: what does not fit the screen by that is asked for in pairs
+SHOWN_CHARS: Final = 300  # of one text, without --full
+_PREFERENCES: Final = 10  # of people, newest first
+_COLUMN: Final = 24  # characters: further columns are shown in pairs only
 
 
 @click.command()
 @click.argument("group", metavar="GROUP")
-@click.option("--left", metavar="RUN", help="Hold this run against another; both by their ids.")
-@click.option("--right", metavar="RUN", help="The other one. Default: the best besides.")
-@click.option("--full", is_flag=True, help="Show long texts whole.")
-@click.option("--judge", is_flag=True, help="Show what the judge was asked and what it replied instead.")
+@click.option("--left", metavar="TRAJECTORY", help="Compare this trajectory with another; both by their ids.")
+@click.option("--right", metavar="TRAJECTORY", help="The other one. Default: the best of the others.")
+@click.option("--full", is_flag=True, help="Show long texts in full.")
+@click.option("--judge", is_flag=True, help="Show the judge's prompt and reply instead.")
 @click.option(
     "--reply",
     default=0,
     show_default=True,
     type=click.IntRange(min=0),
     metavar="N",
-    help="With --judge: of several replies, which one's prompt is shown; the first is 0.",
+    help="With --judge: the reply whose prompt is shown, if there are several. The first is 0.",
 )
 @click.pass_obj
 def compare(
     context: Context, group: str, left: str | None, right: str | None, full: bool, judge: bool, reply: int
 ) -> None:
-    """Show the attempts of a group side by side: best first, with their rewards and where they part.
+    """Show the attempts of a group side by side: best first, with their rewards and where they differ.
 
-    GROUP is Hone's id, the end of it, or the one its caller gave. As many columns as fit are shown, the best first;
-    --left and --right choose two. With --judge: what the judge was asked for the score that counts, and its reply.
+    GROUP is Hone's id, the end of it, or the id that its caller gave. As many columns as fit are shown, best first;
+    --left and --right choose two. --judge shows the judge's prompt and reply for the current score.
     """
     if judge:
-        _tell_judging(context, run(context, lambda project: _judging(project, group, reply)))
+        _print_judging(context, run(context, lambda project: _judging(project, group, reply)))
         return
     found = run(context, lambda project: _load(project, group, left, right))
     if context.json:
@@ -78,7 +78,7 @@ async def _named(project: Project, group: str) -> str:
 
 
 async def _judging(project: Project, group: str, reply: int) -> ScoreRecord:
-    """The score that counts, with its prompt. Raises NotFound."""
+    """The current score with its prompt. Raises NotFound."""
     from recorder.views.comparison.judge_records import load_judgings
 
     group_id = await _named(project, group)
@@ -88,28 +88,33 @@ async def _judging(project: Project, group: str, reply: int) -> ScoreRecord:
     return next(one for one in await load_judgings(project.store, group_id, prompt=current, reply=reply) if one.current)
 
 
-def _tell_judging(context: Context, found: ScoreRecord) -> None:
+def _print_judging(context: Context, found: ScoreRecord) -> None:
     if context.json:
         write_json(found)
     else:
-        print_shown(*_said(found))
+        print_shown(*_judging_lines(found))
 
 
-def _said(found: ScoreRecord) -> Iterable[RenderableType]:
+def _judging_lines(found: ScoreRecord) -> Iterable[RenderableType]:
     from rich.text import Text
 
     yield clean_line(f"{found.id} by {found.judge_version or found.judge_model or 'checks alone'}", "bold")
-    if found.asked is None:
+    if found.prompt is None:
         yield clean_line(
-            "What was asked is not kept: nobody was, or one of its runs was deleted, or it is older.", "dim"
+            "No prompt is stored: no judge was asked, a trajectory was deleted, or the score is of an older release.",
+            "dim",
         )
     said = [
         (f"reply {one.number} of {one.judge_version or one.judge_model}", one.reply or one.failed or "")
         for one in found.replies
     ]
     if found.agreement is not None:
-        yield clean_line(f"{len(found.replies)} replies agree by {found.agreement:.2f} (mean tau-b of each two)", "dim")
-    for role, text in [(one.role, one.content) for one in found.asked or ()] + (said or [("reply", found.reply or "")]):
+        yield clean_line(
+            f"{len(found.replies)} replies, agreement {found.agreement:.2f} (mean tau-b over pairs)", "dim"
+        )
+    for role, text in [(one.role, one.content) for one in found.prompt or ()] + (
+        said or [("reply", found.reply or "")]
+    ):
         yield clean_line(role, "dim")
         yield Text(clean(text))
 
@@ -131,7 +136,7 @@ def _shown(c: Comparison, limit: int | None) -> Iterable[RenderableType]:
     if c.beginning:
         last = c.beginning[-1]
         yield clean_line(
-            f"all begin with the same {len(c.beginning)} turns, at last {last.role}: {_cut(last.text, limit)}"
+            f"all begin with the same {len(c.beginning)} messages; the last is {last.role}: {_cut(last.text, limit)}"
         )
     yield _table(c, min(fits, len(c.columns)), limit)
     yield from _preferences(c, limit)
@@ -140,12 +145,12 @@ def _shown(c: Comparison, limit: int | None) -> Iterable[RenderableType]:
 def _preferences(c: Comparison, limit: int | None) -> Iterable[RenderableType]:
 
     if c.preferences:
-        yield clean_line("what people prefer, newest first", "dim")
+        yield clean_line("human preferences, newest first", "dim")
     for one in c.preferences[:_PREFERENCES]:
         why = f": {_cut(one.comment, limit)}" if one.comment else ""
-        yield clean_line(f"  {one.told()} ({one.by or 'nobody knows who'}){why}")
+        yield clean_line(f"  {one.sentence()} ({one.by or 'unknown person'}){why}")
     if len(c.preferences) > _PREFERENCES:
-        yield clean_line(f"  and {len(c.preferences) - _PREFERENCES} more, older ones: --json has them", "dim")
+        yield clean_line(f"  and {len(c.preferences) - _PREFERENCES} older ones: --json has them", "dim")
 
 
 def _table(c: Comparison, columns: int, limit: int | None) -> RenderableType:
@@ -174,9 +179,11 @@ def _head(one: Attempt) -> Text:
     head = Text.assemble(
         clean_line(f"{one.number}. ", "dim"), clean_line(format_number(one.reward), "bold"), clean_line(gain), "  "
     )
-    head.append_text(color_line(one.run.state)).append("\n")
+    head.append_text(color_line(one.trajectory.state)).append("\n")
     return head.append_text(
-        clean_line(f"{one.run.external_id or shorten_id(one.run.id)}  {one.run.version or ''}", "dim")
+        clean_line(
+            f"{one.trajectory.external_id or shorten_id(one.trajectory.id)}  {one.trajectory.version or ''}", "dim"
+        )
     )
 
 
@@ -191,11 +198,11 @@ def _judged(one: Attempt, limit: int | None) -> Text:
 
 
 def cell_text(cell: ComparisonCell, limit: int | None, named: Callable[[int], str] = str) -> Text:
-    """What an attempt did in one row; `named`: how another attempt is called, by its number."""
+    """What an attempt did in one row. `named` gives the name of another attempt by its number."""
     from rich.text import Text
 
     if cell.state == "missing":
-        return Text("∅ no turn here", style="dim")
+        return Text("∅ no message here", style="dim")
     if cell.state == "same":
         return Text(f"= as {named(cell.against or 0)}", style="dim")
     if cell.state == "shared" and cell.role is None:
@@ -211,9 +218,9 @@ def cell_text(cell: ComparisonCell, limit: int | None, named: Callable[[int], st
 def _sign(cell: ComparisonCell, named: Callable[[int], str]) -> str:
 
     if cell.state == "shared":
-        return "≡ all the same"
-    words = ", ".join(map(clean, cell.words))
-    return f"≠ from {named(cell.against)}: {words}" if cell.against else f"≠ {words or 'they part'}"
+        return "≡ same for all"
+    words = ", ".join(map(clean, cell.differences))
+    return f"≠ from {named(cell.against)}: {words}" if cell.against else f"≠ {words or 'different'}"
 
 
 def _call(call: ComparedCall, limit: int | None) -> Text:

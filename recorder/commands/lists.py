@@ -1,13 +1,10 @@
-"""A list that is watched: on a terminal the newest lines, redrawn; with `--json` each line that came or changed.
+"""`hone trajectories` and `hone groups`: filtered lists, and the same lists live with `--watch`.
 
-Owns: waiting for changes, and showing them until Ctrl-C. Refuses: what a line is.
+Owns: their options, the columns of a line, and drawing a list again when it changes. Refuses: what filters mean
+(`recorder.views.lists.filters`), queries.
 
-A new run and a further turn of one are written past what the store's watch counts (`recorder.store.changes`), so the
-list is looked at every `LOOK_S` as well.
-
-`hone trajectories` and `hone groups`: lists, narrowed by the words that the pages take too, and watched.
-
-Owns: their options, and how a line reads. Refuses: what the words mean (`recorder.views.lists.filters`), queries.
+A new trajectory and a further call of one change no counter that `recorder.store.changes` watches, so a watched list is
+also read every `LOOK_S` seconds.
 """
 
 from __future__ import annotations
@@ -44,7 +41,7 @@ if TYPE_CHECKING:
 
 
 LOOK_S: Final = 1.0
-_AROUND: Final = 2  # lines of a screen that no line of the list is on: the header, and the cursor's
+_AROUND: Final = 2  # lines of a screen without a line of the list: the header, and the cursor's
 
 L = TypeVar("L", "TrajectoryLine", "GroupLine")
 ReadPage = Callable[["Project"], Awaitable["Page[L]"]]
@@ -57,11 +54,11 @@ def watch_list(
     row: Callable[[L], Sequence[object]],
     right: Sequence[str],
 ) -> None:
-    """Show a list until Ctrl-C. Raises UsageError where nobody would see it."""
+    """Show a list until Ctrl-C. Raises UsageError where the output is neither a terminal nor JSON."""
 
     screen = console()
     if not context.json and not screen.is_terminal:
-        raise click.UsageError("--watch draws on a terminal: into a file or a pipe it goes with --json.")
+        raise click.UsageError("--watch draws on a terminal. Add --json to write to a file or a pipe.")
 
     def drawn(lines: Sequence[L]) -> Table:
         return build_table(columns, map(row, lines[: max(1, screen.height - _AROUND)]), right=right)
@@ -81,13 +78,13 @@ def watch_list(
 
 
 async def iterate_changes(project: Project, page: ReadPage[L]) -> AsyncIterator[tuple[Sequence[L], Sequence[L]]]:
-    """The lines whenever they are others than before, newest first, and which of them came or changed."""
+    """The lines, newest first, whenever they differ from before, and which of them are new or changed."""
     from recorder.store.changes import Topic
 
     known: dict[str, L] | None = None
-    with project.store.watch.on(Topic.RUNS, Topic.GROUPS) as news:
+    with project.store.watch.on(Topic.RUNS, Topic.GROUPS) as signal:
         while True:
-            await news.wait(LOOK_S)
+            await signal.wait(LOOK_S)
             lines = (await page(project)).lines
             before, known = known, {line.id: line for line in lines}
             if known != before:
@@ -97,8 +94,10 @@ async def iterate_changes(project: Project, page: ReadPage[L]) -> AsyncIterator[
 F = TypeVar("F", bound=Callable[..., Any])
 Row = Sequence[object]
 
-_RUN_COLUMNS: Final = ("trajectory", "id", "task", "group", "version", "state", "why", "left out", "purpose", "calls",
-                       "reward", "took", "started")  # fmt: skip
+_TRAJECTORY_COLUMNS: Final = (
+    "trajectory", "id", "task", "group", "version", "state", "why", "excluded", "purpose", "calls", "reward", "took",
+    "started",
+)  # fmt: skip
 _GROUP_COLUMNS: Final = (
     "group", "id", "task", "version", "state", "why", "members", "reward", "from", "to", "opened",
 )  # fmt: skip
@@ -106,7 +105,7 @@ _GROUP_COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _List(Generic[L]):
-    """A list as it is printed."""
+    """How a list is printed."""
 
     columns: Sequence[str]
     right: Sequence[str]  # the columns that hold numbers
@@ -114,12 +113,12 @@ class _List(Generic[L]):
 
 
 def _narrowed(words: Mapping[str, FilterParam]) -> Callable[[F], F]:
-    """The options of a list: its words, and how it is shown."""
+    """The options of a list: its filters, and how it is shown."""
 
     def add(command: F) -> F:
         shown = (
-            click.option("--watch", is_flag=True, help="Stay, and show what comes and changes, until Ctrl-C."),
-            click.option("--before", help="Those before this place alone: for the next page."),
+            click.option("--watch", is_flag=True, help="Keep running and show new and changed lines, until Ctrl-C."),
+            click.option("--before", help="Only lines before this position: for the next page."),
             click.option(
                 "--limit", default=50, show_default=True, type=click.IntRange(1), help="How many, newest first."
             ),
@@ -131,33 +130,36 @@ def _narrowed(words: Mapping[str, FilterParam]) -> Callable[[F], F]:
     return add
 
 
+def _flag(parameter: str) -> str:
+    return f"--{parameter.replace('_', '-')}"
+
+
 def _option(word: FilterParam) -> Callable[[F], F]:
-    flag = f"--{word.name.replace('_', '-')}"
     kind = click.Choice(word.takes) if word.takes else click.STRING
-    return click.option(flag, word.name, multiple=word.many, type=kind, help=word.about)
+    return click.option(_flag(word.name), word.name, multiple=word.many, type=kind, help=word.about)
 
 
 @click.command()
 @_narrowed(TRAJECTORY_FILTER_PARAMS)
 @click.pass_obj
-def trajectories(context: Context, /, watch: bool, before: str | None, limit: int, **said: Any) -> None:
-    """List recorded runs, newest first."""
-    wanted = _read(parse_trajectory_filter, said)
+def trajectories(context: Context, /, watch: bool, before: str | None, limit: int, **options: Any) -> None:
+    """List recorded trajectories, newest first."""
+    wanted = _read(parse_trajectory_filter, options)
 
     async def page(project: Project) -> Page[TrajectoryLine]:
         from recorder.views.lists.trajectories import list_trajectories
 
         return await list_trajectories(project, await _named(project, wanted), before=before, limit=limit)
 
-    _print(context, page, _List(_RUN_COLUMNS, ("calls", "reward", "took"), _run_row), watch=watch)
+    _print(context, page, _List(_TRAJECTORY_COLUMNS, ("calls", "reward", "took"), _trajectory_row), watch=watch)
 
 
 @click.command()
 @_narrowed(GROUP_FILTER_PARAMS)
 @click.pass_obj
-def groups(context: Context, /, watch: bool, before: str | None, limit: int, **said: Any) -> None:
-    """List groups of runs, newest first."""
-    wanted = _read(parse_group_filter, said)
+def groups(context: Context, /, watch: bool, before: str | None, limit: int, **options: Any) -> None:
+    """List groups of trajectories, newest first."""
+    wanted = _read(parse_group_filter, options)
 
     async def page(project: Project) -> Page[GroupLine]:
         from recorder.views.lists.groups import list_groups
@@ -170,17 +172,17 @@ def groups(context: Context, /, watch: bool, before: str | None, limit: int, **s
 R = TypeVar("R")
 
 
-def _read(filter_of: Callable[[Sequence[tuple[str, str]]], R], said: Mapping[str, Any]) -> R:
-    """The filter that options say. Fails as click does, naming the option."""
-    values = [(name, [value] if isinstance(value, str) else value or ()) for name, value in said.items()]
+def _read(filter_of: Callable[[Sequence[tuple[str, str]]], R], options: Mapping[str, Any]) -> R:
+    """The filter of the options. Raises BadParameter, which names the option."""
+    values = [(name, [value] if isinstance(value, str) else value or ()) for name, value in options.items()]
     try:
         return filter_of([(name, one) for name, several in values for one in several])
     except FilterInvalid as e:
-        raise click.BadParameter(str(e), param_hint=f"--{e.word.replace('_', '-')}") from e
+        raise click.BadParameter(str(e), param_hint=_flag(e.word)) from e
 
 
 async def _named(project: Project, wanted: TrajectoryFilter) -> TrajectoryFilter:
-    """The filter with a group's whole id: a list shows the end of it."""
+    """The filter with the full id of its group: lists show only the end of ids."""
     from recorder.views.lists.short_ids import expand_id
 
     return wanted if wanted.group is None else replace(wanted, group=await expand_id(project, wanted.group))
@@ -188,8 +190,6 @@ async def _named(project: Project, wanted: TrajectoryFilter) -> TrajectoryFilter
 
 def _print(context: Context, page: Callable[[Project], Awaitable[Page[L]]], shape: _List[L], *, watch: bool) -> None:
     if watch:
-        pass
-
         watch_list(context, page, shape.columns, shape.row, shape.right)
         return
     found = run(context, page)
@@ -198,16 +198,16 @@ def _print(context: Context, page: Callable[[Project], Awaitable[Page[L]]], shap
         return
     show_table(shape.columns, map(shape.row, found.lines), right=shape.right)
     if found.next is not None:
-        looked = f"The newest {found.looked_at} were looked at. " if found.looked_at else ""
-        echo(f"{looked}More: --before {found.next}", err=True)
+        searched = f"The newest {found.looked_at} were searched. " if found.looked_at else ""
+        echo(f"{searched}More: --before {found.next}", err=True)
 
 
-def _run_row(t: TrajectoryLine) -> Row:
+def _trajectory_row(t: TrajectoryLine) -> Row:
     from recorder.views.lists.short_ids import shorten_id
 
     return (
         shorten_id(t.id), t.external_id, t.task, t.group_external_id or shorten_id(t.group_id), t.version or t.alias,
-        t.state, t.selection or t.end_reason, t.left_out, t.purpose, t.call_count, format_number(t.reward),
+        t.state, t.selection or t.end_reason, t.excluded, t.purpose, t.call_count, format_number(t.reward),
         format_duration(t.last_call_at - t.started_at), format_time(t.started_at),
     )  # fmt: skip
 

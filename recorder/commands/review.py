@@ -1,7 +1,8 @@
-"""`hone review`: pairs of runs that are worth a person's minutes, shown blind, a choice each.
+"""`hone review`: pairs of trajectories for a person to choose from, shown blind.
 
-Owns: asking on a terminal, and how two runs look there. Refuses: which pairs wait (`recorder.views.review.queue`), what
-an answer is (`recorder.views.review.human_labels`), and a run without a terminal: nobody would choose.
+Owns: prompting on a terminal, and how two trajectories look there. Refuses: which pairs wait
+(`recorder.views.review.queue`), what an answer is (`recorder.views.review.human_labels`), and running without a
+terminal.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from recorder.views.review.shapes import QueuedPair, ReviewQueue
     from recorder.views.review.trajectories import BlindPair
 
-SHOWN_CHARS: Final = 1200  # of one text, unless everything is asked for
+SHOWN_CHARS: Final = 1200  # of one text, without --full
 _QUESTION: Final = "Which is better? a, b, same, skip, quit"
 _SKIP: Final = "skip"
 _QUIT: Final = "quit"
@@ -36,14 +37,16 @@ _SHORT: Final = {"=": "same", "s": "same", "q": _QUIT, "": _SKIP}
 
 
 @click.command()
-@click.option("--pairs", "most", default=10, show_default=True, type=click.IntRange(1), help="How many to answer.")
-@click.option("--alias", help="Of this alias alone.")
-@click.option("--group", metavar="GROUP", help="Put the runs of this group in order, pair by pair.")
+@click.option("--pairs", "most", default=10, show_default=True, type=click.IntRange(1), help="Most pairs to answer.")
+@click.option("--alias", help="Only pairs of this alias.")
+@click.option("--group", metavar="GROUP", help="Rank the trajectories of this group, pair by pair.")
 @click.option(
-    "--against", metavar="base|VERSION", help="Hold the live version's runs against another's at the same tasks."
+    "--against",
+    metavar="base|VERSION",
+    help="Compare the live version's trajectories with another version's at the same tasks.",
 )
-@click.option("--as", "person", help="Who answers, where several people share this machine.")
-@click.option("--full", is_flag=True, help="Show long texts whole.")
+@click.option("--as", "person", help="Your name, if several people share this machine.")
+@click.option("--full", is_flag=True, help="Show long texts in full.")
 @click.pass_obj
 def review(
     context: Context,
@@ -54,15 +57,16 @@ def review(
     person: str | None,
     full: bool,
 ) -> None:
-    """Choose the better of two runs: blind, shuffled, those that are worth it first.
+    """Choose the better of two trajectories: blind, shuffled, the most useful pairs first.
 
-    Groups that judges disagree about come first: a choice scores them. Then the largest gains since the last version,
-    what alarms name, and a random share. --against ends with how often the live version won. --json lists what waits.
+    Groups on which judges disagree come first: a choice scores them. Then come the largest gains since the last
+    version, trajectories that alarms name, and a random share. --against ends with how often the live version won.
+    --json lists the pairs that wait.
     """
     if group is not None and against is not None:
-        raise click.UsageError("--group and --against ask for different pairs: say one of the two.")
-    if not context.json and not _somebody_there():
-        raise click.UsageError("it asks a person: run it in a terminal. --json lists what waits.")
+        raise click.UsageError("--group and --against select different pairs: use one of them.")
+    if not context.json and not _has_terminal():
+        raise click.UsageError("this command asks a person: run it in a terminal. --json lists the pairs that wait.")
 
     async def work(project: Project) -> ReviewQueue:
         asked = await _asked(project, alias, group, against, person)
@@ -73,7 +77,7 @@ def review(
         write_json(found)
 
 
-def _somebody_there() -> bool:
+def _has_terminal() -> bool:
 
     return sys.stdin.isatty() and console().is_terminal
 
@@ -97,7 +101,7 @@ async def _listed(project: Project, asked: QueueRequest) -> ReviewQueue:
 
 
 async def _ask(project: Project, asked: QueueRequest, most: int, full: bool) -> ReviewQueue:
-    """Ask until nothing waits, so many are answered, or the person has had enough; each answer is kept at once."""
+    """Ask until no pair waits, `most` are answered, or the person quits. Each answer is stored at once."""
     from recorder.views.review.human_labels import ReviewAnswer, record_choice
     from recorder.views.review.queue import load_queue
     from recorder.views.review.trajectories import load_blind_pair
@@ -123,7 +127,7 @@ async def _ask(project: Project, asked: QueueRequest, most: int, full: bool) -> 
 
 
 def _said() -> str:
-    """What a person says of a pair; who ends the input has had enough."""
+    """The person's answer for a pair; the end of input means quit."""
     while True:
         try:
             word = click.prompt(_QUESTION, default="", show_default=False).strip().lower()
@@ -133,7 +137,7 @@ def _said() -> str:
         word = _SHORT.get(word, word)
         if word in _KEYS:
             return word
-        echo(f"Say one of {', '.join(_KEYS)}.")
+        echo(f"Answer one of {', '.join(_KEYS)}.")
 
 
 def _shown(entry: QueuedPair, two: BlindPair, place: str, limit: int | None) -> Iterator[RenderableType]:
@@ -149,7 +153,7 @@ def _shown(entry: QueuedPair, two: BlindPair, place: str, limit: int | None) -> 
     yield clean_line(entry.about, "dim")
     yield from _begun(two, limit)
     yield _table(two, limit)
-    left = [f"{name}: {turns} more turns" for name, turns in zip("AB", two.turns_left, strict=True) if turns]
+    left = [f"{name}: {turns} more messages" for name, turns in zip("AB", two.turns_not_shown, strict=True) if turns]
     if left:
         yield clean_line(f"not shown of {', '.join(left)}", "yellow")
 
@@ -158,7 +162,7 @@ def _begun(two: BlindPair, limit: int | None) -> Iterable[RenderableType]:
     from recorder.commands.compare import cell_text
 
     if two.beginning:
-        yield clean_line(f"both begin with the same {len(two.beginning)} turns:", "dim")
+        yield clean_line(f"both begin with the same {len(two.beginning)} messages:", "dim")
     for cell in two.beginning:
         yield clean_line(cell.role or "", "dim")
         yield cell_text(cell, limit)
@@ -178,18 +182,19 @@ def _table(two: BlindPair, limit: int | None) -> RenderableType:
     for at, row in enumerate(two.rows, len(two.beginning) + 1):
         made.add_row(str(at), *(cell_text(cell, limit, lambda number: NAMES[number - 1]) for cell in row))
     if not two.rows:
-        made.add_row("", "≡ both are the same", "≡")
+        made.add_row("", "≡ both are equal", "≡")
     return made
 
 
 def _ended(found: ReviewQueue, answered: int) -> Iterator[RenderableType]:
 
-    kept = f"{answered} answer{'' if answered == 1 else 's'} kept."
-    yield clean_line(kept if answered or found.entries else f"{kept} Nothing waits for you.", "bold")
+    kept = f"{answered} answer{'' if answered == 1 else 's'} stored."
+    yield clean_line(kept if answered or found.entries else f"{kept} No pair waits for you.", "bold")
     if found.disputed:
         groups = f"{found.disputed} group{' waits' if found.disputed == 1 else 's wait'}"
         yield clean_line(
-            f"{groups} because judges disagree: a choice scores a group about a minute after the last one.", "dim"
+            f"{groups} for a person because judges disagree: a choice scores the group about a minute after the last.",
+            "dim",
         )
     if found.against is not None:
         yield clean_line(found.against.sentence())

@@ -1,8 +1,8 @@
-"""`hone keys` and `hone db`: who may use the proxy, the store's schema, and whether what it holds is sound.
+"""`hone keys` and `hone db`: keys of the proxy, the store's schema, and its integrity.
 
 Owns: reading arguments and printing. Refuses: what a key is (`recorder.registry.keys`), migrating
-(`recorder.store.bootstrap`), what is sound (`recorder.maintenance.integrity`). Stores that go elsewhere:
-`recorder.commands.store_copy`.
+(`recorder.store.bootstrap`), the rules of integrity (`recorder.maintenance.integrity`), copies and backups
+(`recorder.commands.store_copy`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from recorder.store.database import Project
 
 
-_BY: Final = "hone keys"  # who makes and revokes keys here
+_BY: Final = "hone keys"  # recorded as who created or revoked a key
 
 
 @click.group()
@@ -42,20 +42,20 @@ def keys() -> None:
 @click.option(
     "--scope", "scopes", multiple=True, default=("infer",), help="infer [default], feedback, read, eval, admin."
 )
-@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="For how many days [for ever].")
+@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Days until the key ends [never].")
 @click.option(
     "--secret-file",
     type=click.File(),
-    help="Take the key's secret from this file ('-': standard input). What is a key already stays one.",
+    help="Read the key's secret from this file ('-': standard input). An existing key stays valid.",
 )
 @click.pass_obj
 def create(
     context: Context, name: str, scopes: tuple[str, ...], days: float | None, secret_file: TextIOWrapper | None
 ) -> None:
-    """Make a key called NAME and print it: it is shown this once.
+    """Create a key called NAME and print it. It is shown only this once.
 
     With --secret-file the secret is one that was made elsewhere (`hone_` and at least 32 random characters), so that a
-    deployment can hand it to agents too; it is not printed, and saying the same again changes nothing.
+    deployment can also give it to agents. It is not printed, and repeating the command changes nothing.
     """
     from recorder.registry.keys import Scope, create_key
 
@@ -71,7 +71,7 @@ def create(
         write_json({**_key(key), "key": secret})
         return
     echo(secret)
-    echo(f"Key {key.id} ({', '.join(sorted(key.scopes))}). Keep it now: it is not shown again.", err=True)
+    echo(f"Key {key.id} ({', '.join(sorted(key.scopes))}). Save it now: it is not shown again.", err=True)
 
 
 def _adopt(context: Context, name: str, scopes: tuple[str, ...], secret: str, expires_at: float | None) -> None:
@@ -84,7 +84,7 @@ def _adopt(context: Context, name: str, scopes: tuple[str, ...], secret: str, ex
     if context.json:
         write_json(_key(key))
     else:
-        echo(f"Key {key.id} ({', '.join(sorted(key.scopes))}) is there.")
+        echo(f"Key {key.id} ({', '.join(sorted(key.scopes))}) exists.")
 
 
 @keys.command("list")
@@ -103,17 +103,19 @@ def list_(context: Context) -> None:
          "revoked" if k.revoked_at else format_time(k.expires_at))
         for k in found
     ]  # fmt: skip
-    show_table(("id", "name", "key", "scopes", "run", "made", "until"), rows)
+    show_table(("id", "name", "key", "scopes", "trajectory", "created", "until"), rows)
 
 
 @keys.command()
 @click.argument("key")
-@click.option("--grace", "grace_h", type=click.FloatRange(min=0), default=0.0, help="Hours the old one goes on [0].")
+@click.option(
+    "--grace", "grace_h", type=click.FloatRange(min=0), default=0.0, help="Hours that the old key stays valid [0]."
+)
 @click.pass_obj
 def rotate(context: Context, key: str, grace_h: float) -> None:
-    """Replace KEY (its id, or its name) with a new secret, and print that: it is shown this once.
+    """Replace KEY (its id or name) with a new secret, and print it. It is shown only this once.
 
-    The new key has the same scopes and runs. The old one ends at once, or after --grace hours.
+    The new key has the same scopes and trajectories. The old one ends at once, or after --grace hours.
     """
     from recorder.registry.keys import rotate_key
 
@@ -122,15 +124,15 @@ def rotate(context: Context, key: str, grace_h: float) -> None:
         write_json({**_key(made), "key": secret})
         return
     echo(secret)
-    until = f"goes on for {grace_h:g} h" if grace_h else "has ended"
-    echo(f"Key {made.id} replaces {made.replaces}, which {until}. Keep it now: it is not shown again.", err=True)
+    until = f"stays valid for {grace_h:g} h" if grace_h else "has ended"
+    echo(f"Key {made.id} replaces {made.replaces}, which {until}. Save it now: it is not shown again.", err=True)
 
 
 @keys.command()
 @click.argument("key")
 @click.pass_obj
 def revoke(context: Context, key: str) -> None:
-    """Revoke KEY (its id, or its name) for good."""
+    """Revoke KEY (its id or name) for good."""
     from recorder.registry.keys import revoke_key
 
     gone = run(context, lambda project: revoke_key(project, key, _BY))
@@ -146,7 +148,7 @@ def _key(key: KeyView) -> dict[str, Any]:
 
 @click.group()
 def db() -> None:
-    """Look after the store."""
+    """Maintain the store: upgrade, check, copy, back up."""
 
 
 db.add_command(copy)
@@ -156,7 +158,7 @@ db.add_command(backup)
 @db.command()
 @click.pass_obj
 def upgrade(context: Context) -> None:
-    """Bring the store's schema to this program's, or make an empty store. Stop what uses it first."""
+    """Migrate the store's schema to this program's, or create an empty store. Stop all users of the store first."""
     from recorder.store.bootstrap import HEAD
 
     async def shown(project: Project) -> str:
@@ -172,10 +174,10 @@ def upgrade(context: Context) -> None:
 @db.command()
 @click.pass_obj
 def check(context: Context) -> None:
-    """Look whether the store is sound: every rule that Hone keeps, over every row.
+    """Check the store's integrity: every rule that Hone keeps, over every row.
 
-    It only reads, a page at a time, and may run while Hone does. Exit code 1 where a rule is broken; each violation
-    says what, where, and what to do.
+    The check only reads, a page at a time, and may run while Hone does. The exit status is 1 if a rule is broken. Each
+    violation says what is wrong, where, and what to do.
     """
     from recorder.maintenance.integrity.invariants import check_store
 
@@ -186,13 +188,13 @@ def check(context: Context) -> None:
         write_json([asdict(one) for one in done])
     broken = sum(len(one.violations) for one in done)
     if not context.json:
-        echo(f"{len(done)} rules, {broken} violations" if broken else f"{len(done)} rules, all kept.")
+        echo(f"{len(done)} rules, {broken} violations" if broken else f"{len(done)} rules, no violations.")
     if broken:
         raise SystemExit(FAILED)
 
 
 def _say(one: CheckResult) -> None:
-    """One rule, as it is done; ids and paths may come from outside."""
+    """Print one rule when it is done. Ids and paths may come from outside."""
 
     mark = "BROKEN" if one.violations else "ok"
     echo(f"{mark:6} {one.title} ({one.rows:,} rows)", err=not one.violations)

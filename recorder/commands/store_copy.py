@@ -1,6 +1,6 @@
-"""`hone db copy` and `hone db backup`: a store moved to another database, or kept in a file.
+"""`hone db copy` and `hone db backup`: copy a store to another database, or to a file.
 
-Owns: reading arguments, progress, and saying what is to be done afterwards. Refuses: both deeds
+Owns: reading arguments, progress, and printing what to do next. Refuses: copying itself
 (`recorder.maintenance.transfer`).
 """
 
@@ -30,13 +30,14 @@ _DOING: Final = {"copy": "copying", "verify": "verifying"}
 
 
 @click.command()
-@click.option("--to", "url", required=True, metavar="URL", help="An empty database, of PostgreSQL or SQLite.")
+@click.option("--to", "url", required=True, metavar="URL", help="An empty PostgreSQL or SQLite database.")
 @click.pass_obj
 def copy(context: Context, url: str) -> None:
-    """Copy the whole store to another database, SQLite or PostgreSQL, and check that they are equal.
+    """Copy the whole store to another database, SQLite or PostgreSQL, and check that both are equal.
 
-    URL is postgresql+asyncpg://USER@HOST/DATABASE or sqlite+aiosqlite:////FOLDER/hone.db; a password is better left to
-    PGPASSWORD or ~/.pgpass. Stop what uses the store first. A copy that was cut off goes on when it is started again.
+    URL is postgresql+asyncpg://USER@HOST/DATABASE or sqlite+aiosqlite:////FOLDER/hone.db. Put a password into
+    PGPASSWORD or ~/.pgpass rather than into the URL. Stop all users of the store first. An interrupted copy continues
+    when the command is repeated.
     """
     done, to = run(context, lambda project: _copy(project.store, url, quiet=context.json))
     data = context.settings().data
@@ -50,9 +51,9 @@ def copy(context: Context, url: str) -> None:
     echo(_told(done, to))
     if beside:
         echo(
-            f"\nNot copied, since it is no part of the database: {', '.join(beside)} in {data.absolute()}. The store "
-            "names adapters and\ncheckpoints by their paths there: keep that folder as `data`, and on another machine "
-            "at the same path."
+            f"\nNot copied, because it is not part of the database: {', '.join(beside)} in {data.absolute()}. The "
+            "store has the paths of\nadapters and checkpoints: keep that folder as `data`, and on another machine at "
+            "the same path."
         )
 
 
@@ -79,10 +80,10 @@ def _told(done: CopyResult, to: URL) -> str:
         if to.password is None
         else "# with the password in place of ***, or without one and PGPASSWORD in the environment\n"
     )
-    began = " An earlier go had begun it." if done.resumed else ""
+    began = " It continued an earlier copy." if done.resumed else ""
     return (
-        f"Copied {done.rows:,} rows of {len(done.tables)} tables; every table is equal on both sides.{began}\n"
-        "The store that was copied is as it was, and still the one in use. To use the copy, write into hone.toml:\n\n"
+        f"Copied {done.rows:,} rows of {len(done.tables)} tables; every table is equal in both stores.{began}\n"
+        "The source store is unchanged and still in use. To use the copy, write into hone.toml:\n\n"
         f"[recorder]\n{password}url = {json.dumps(shown)}"
     )
 
@@ -97,11 +98,12 @@ def _beside(data: Path) -> list[str]:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.pass_obj
 def backup(context: Context, file: Path) -> None:
-    """Copy a SQLite store to FILE, which must not be there yet, while everything runs.
+    """Copy a SQLite store to FILE, which must not exist yet, while everything runs.
 
-    The copy is the store at one moment, for its owner's eyes alone, and checked. To go back to it, stop what uses the
-    store and put the file in the place of `hone.db` (without a `hone.db-wal` or `hone.db-shm` beside it). Adapters and
-    checkpoints lie beside the store in the data folder: keep them as well. For PostgreSQL it says what to run.
+    The copy is the store at one moment, readable by its owner only, and checked. To restore it, stop all users of the
+    store and put the file in the place of `hone.db`, without a `hone.db-wal` or `hone.db-shm` beside it. Adapters and
+    checkpoints are in the data folder, not in the store: back them up too. For PostgreSQL the command prints what to
+    run.
     """
     from sqlalchemy.engine import make_url
 
@@ -115,7 +117,7 @@ def backup(context: Context, file: Path) -> None:
     url = make_url(settings.recorder.url or sqlite_url(settings.data))
     if url.get_backend_name() != "sqlite" or url.database is None:
         raise StoreError(
-            f"PostgreSQL backs up its databases itself, while everything runs:\n\n{backup_command(url, file)}"
+            f"PostgreSQL has its own backup, which works while everything runs:\n\n{backup_command(url, file)}"
         )
     database = Path(url.database)
     with progress_bar(quiet=context.json) as tell:
@@ -123,7 +125,7 @@ def backup(context: Context, file: Path) -> None:
     if context.json:
         write_json({"file": str(done.file), "size_bytes": done.size_bytes})
         return
-    echo(f"Backed up to {done.file} ({done.size_bytes / 1e6:,.1f} MB), and checked.")
+    echo(f"Backed up to {done.file} ({done.size_bytes / 1e6:,.1f} MB), and checked it.")
     beside = [name for name in _beside(settings.data) if name in ("adapters", "checkpoints", "campaigns")]
     if beside:
-        echo(f"Not in it: {', '.join(beside)} in {settings.data}. Copy them too.")
+        echo(f"Not in the backup: {', '.join(beside)} in {settings.data}. Copy them too.")

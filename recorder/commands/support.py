@@ -1,9 +1,9 @@
-"""What every command of this package needs: an open store, findings and pictures of what is told.
+"""Helpers of all commands in this package: an open store, findings, pictures, times.
 
 Owns: running a coroutine on the store, writing a picture. Refuses: any single command, printing
-(`recorder.base.terminal`), what is drawn.
+(`recorder.base.terminal`), drawing (`recorder.stats.charts`).
 
-What takes long to import (SQLAlchemy) is imported where it is needed: `hone --help` must be instant.
+Slow imports (SQLAlchemy) are inside functions: `hone --help` must be instant.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 def run(context: Context, read: Callable[[Project], Awaitable[T]], *, migrate: bool = False) -> T:
-    """Open the store, let `read(project)` do its work, close it. Raises StoreError, SchemaMismatch."""
+    """Open the store, await `read(project)`, close the store. Raises StoreError, SchemaMismatch."""
 
     async def main() -> T:
         from recorder.store.bootstrap import open_store
@@ -48,7 +48,7 @@ def run(context: Context, read: Callable[[Project], Awaitable[T]], *, migrate: b
 
 
 def echo_findings(findings: Sequence[Finding], *, as_json: bool) -> None:
-    """Print what checks found; exit status 1 where something is wrong."""
+    """Print the findings of checks; exit with status 1 if one is an error."""
     from recorder.base.findings import has_errors
 
     if as_json:
@@ -60,13 +60,13 @@ def echo_findings(findings: Sequence[Finding], *, as_json: bool) -> None:
 
 
 def require_folder(picture: Path | None) -> None:
-    """Refuse a picture that could not be written, before anything is paid for."""
+    """Raise UsageError for a picture in a missing folder, before anything is paid for."""
     if picture is not None and not picture.absolute().parent.is_dir():
         raise click.UsageError(f"the picture {picture} cannot be written: its folder is not there.")
 
 
 def draw_into(chart: Chart, picture: Path) -> None:
-    """Write the picture, and say so beside what is printed."""
+    """Write the picture, and print its path to standard error."""
     from recorder.stats.charts import draw_svg
 
     try:

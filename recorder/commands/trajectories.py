@@ -1,4 +1,4 @@
-"""`hone show`, `export`, `ledger` and `delete`: what was recorded, on a terminal.
+"""`hone show`, `export`, `ledger` and `delete`: recorded trajectories on a terminal.
 
 Owns: reading arguments and printing. Refuses: queries, and the look of things (`recorder.commands.transcript`,
 `recorder.base.terminal`).
@@ -28,17 +28,19 @@ if TYPE_CHECKING:
     from recorder.views.status.judging import JudgingFailure
     from recorder.views.trajectories.shapes import CallView, GroupView, TrajectoryView
 
-_TRAINED = ("trained",)  # the ledger's code of every run that taught something: most of it
+_TRAINED = ("trained",)  # the ledger's code of every trajectory that was trained on: most entries
 _limit = click.option("--limit", default=50, show_default=True, type=click.IntRange(1), help="How many, newest first.")
 
 
 @click.command()
 @click.argument("object_id", metavar="ID")
-@click.option("--group", help="The group part of the run's address, where runs of several groups share an id.")
-@click.option("--full", is_flag=True, help="Show long messages whole.")
+@click.option(
+    "--group", help="The group part of the trajectory's address, if trajectories of several groups share an id."
+)
+@click.option("--full", is_flag=True, help="Show long messages in full.")
 @click.pass_obj
 def show(context: Context, object_id: str, group: str | None, full: bool) -> None:
-    """Show one run, call or group: by Hone's id, the end of it, or the one its caller gave."""
+    """Show one trajectory, call or group: by Hone's id, the end of it, or the id that its caller gave."""
     found = run(context, lambda project: _find(project, object_id, group))
     from recorder.commands import transcript
     from recorder.views.trajectories.shapes import CallView, TrajectoryView
@@ -58,7 +60,7 @@ def show(context: Context, object_id: str, group: str | None, full: bool) -> Non
 
 @dataclass(frozen=True, slots=True)
 class _NamedObject:
-    """What an id named, with its group's current score and the names of all versions."""
+    """The object with an id, its group's current score, and the names of all versions."""
 
     view: TrajectoryView | CallView | GroupView
     score: StoredScore | None
@@ -75,10 +77,12 @@ async def _find(project: Project, object_id: str, group: str | None) -> _NamedOb
     object_id = await expand_id(project, object_id)
     of_call = await trajectory_of_call(project, object_id)
     if of_call is not None:
-        home, score = await _run_of(project.store, of_call)
+        home, score = await _trajectory_with_score(project.store, of_call)
         return _NamedObject(next(c for c in home.calls if c.id == object_id), score, names)
     try:
-        return _NamedObject(*await _run_of(project.store, await find_trajectory(project, object_id, group)), names)
+        return _NamedObject(
+            *await _trajectory_with_score(project.store, await find_trajectory(project, object_id, group)), names
+        )
     except NotFound:
         group_id = await _group_id(project, object_id)
     from recorder.views.status.judging import find_judging_failure
@@ -92,7 +96,7 @@ async def _find(project: Project, object_id: str, group: str | None) -> _NamedOb
     )
 
 
-async def _run_of(store: Store, trajectory_id: str) -> tuple[TrajectoryView, StoredScore | None]:
+async def _trajectory_with_score(store: Store, trajectory_id: str) -> tuple[TrajectoryView, StoredScore | None]:
     from recorder.views.lists.groups import current_score_of
     from recorder.views.trajectories.transcripts import load_trajectory
 
@@ -107,7 +111,7 @@ async def _group_id(project: Project, object_id: str) -> str:
         return await find_group(project, object_id)
     except NotFound as e:
         raise NotFound(
-            f"no run, call or group {object_id!r} in project {project.id!r}: "
+            f"no trajectory, call or group {object_id!r} in project {project.id!r}: "
             "`hone trajectories`, `hone groups` list them"
         ) from e
 
@@ -120,14 +124,15 @@ async def _score(store: Store, score_id: str | None) -> StoredScore | None:
 
 @click.command()
 @click.option("--format", "form", type=click.Choice(["raw", "openai", "tools"]), default="raw", show_default=True)
-@click.option("--trajectory", "trajectory_id", help="One run only (its id).")
-@click.option("--since", type=TimeParam(), help="Runs that began since: 24h, 7d, 2026-11-20 …")
+@click.option("--trajectory", "trajectory_id", help="One trajectory only (its id).")
+@click.option("--since", type=TimeParam(), help="Trajectories that began since: 24h, 7d, 2026-11-20 …")
 @click.option(
     "--output", type=click.File("w", encoding="utf-8", lazy=True), default="-", help="File [standard output]."
 )
 @click.pass_obj
 def export(context: Context, form: str, trajectory_id: str | None, since: float | None, output: TextIO) -> None:
-    """Print one JSON line a call (raw), a tool call (tools), or fine-tuning data of completed runs (openai)."""
+    """Print JSON lines: one a call (raw), one a tool call (tools), or fine-tuning data of completed trajectories
+    (openai)."""
 
     async def write(project: Project) -> None:
         from recorder.maintenance.export import openai_lines, raw_lines, tool_lines
@@ -145,13 +150,15 @@ def export(context: Context, form: str, trajectory_id: str | None, since: float 
 
 @click.command()
 @click.argument("names", metavar="TRAJECTORY...", nargs=-1, required=True)
-@click.option("--group", help="The group part of the run's address, where runs of several groups share an id.")
+@click.option(
+    "--group", help="The group part of the trajectory's address, if trajectories of several groups share an id."
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def delete(context: Context, names: tuple[str, ...], group: str | None, yes: bool) -> None:
-    """Delete recorded runs for good: their calls, messages, tokens, scores and feedback.
+    """Delete recorded trajectories for good: their calls, messages, tokens, scores and feedback.
 
-    TRAJECTORY is Hone's id, the end of it, or the one its caller gave: that means all that was recorded at that
+    TRAJECTORY is Hone's id, the end of it, or the id that its caller gave; the last deletes everything recorded at that
     address.
     """
     ids = run(context, lambda project: _named(project, names, group))
@@ -164,7 +171,11 @@ def delete(context: Context, names: tuple[str, ...], group: str | None, yes: boo
     for one in done:
         echo(f"Deleted {one.trajectory_id}: {one.calls} calls, {one.nodes} messages, {one.blobs} blobs.")
     if not erased:
-        echo("Readers keep the store's log, which still holds the bytes. Try again when it is quiet.", err=True)
+        echo(
+            "Open readers keep the store's log, which still contains the deleted bytes. Repeat the command when "
+            "nothing reads the store.",
+            err=True,
+        )
 
 
 async def _named(project: Project, names: tuple[str, ...], group: str | None) -> list[str]:
@@ -189,12 +200,12 @@ async def _delete(project: Project, ids: list[str]) -> tuple[list[DeletionResult
 @click.command()
 @click.argument("object_id", metavar="[ID]", required=False)
 @click.option(
-    "--kind", help="Of this kind of object only: trajectory, group, call, version, step, attempt, alias, client."
+    "--kind", help="Only objects of this kind: trajectory, group, call, version, step, attempt, alias, client."
 )
-@click.option("--code", help="With this reason only.")
-@click.option("--counts", is_flag=True, help="How many of each reason, by kind.")
-@click.option("--trained", is_flag=True, help="Also what was trained on, which is most of it.")
-@click.option("--since", type=TimeParam(), help="Counted since: 24h, 7d, 2026-11-20 …")
+@click.option("--code", help="Only entries with this reason.")
+@click.option("--counts", is_flag=True, help="Count the entries of each reason, by kind.")
+@click.option("--trained", is_flag=True, help="Include what was trained on, which is most entries.")
+@click.option("--since", type=TimeParam(), help="Only entries since: 24h, 7d, 2026-11-20 …")
 @_limit
 @click.pass_obj
 def ledger(
@@ -207,9 +218,9 @@ def ledger(
     since: float | None,
     limit: int,
 ) -> None:
-    """Show why things were left out, refused or moved: of one object, or the newest.
+    """Show why things were excluded, refused or moved: one object, or the newest entries.
 
-    What was trained on is not among the newest unless it is asked for.
+    The newest entries omit what was trained on, unless --trained is given.
     """
     if counts:
         _print_counts(context, kind, since)
@@ -251,7 +262,7 @@ def ledger(
 
 
 async def _clients(project: Project, since: float | None) -> list[Entry]:
-    """Clients of which nothing can be trained on, as the ledger's rows: of those, there is none to write one about."""
+    """Clients that cannot be trained on, as rows of the ledger: the ledger has no object of theirs to write about."""
     from recorder.store.ledger import Entry
     from recorder.views.status.client_problems import find_untrainable_clients
 
@@ -284,4 +295,4 @@ def _print_counts(context: Context, kind: str | None, since: float | None) -> No
         write_json(found)
         return
     rows = [(one, code, count, explain_reason(code)) for one, codes in found.items() for code, count in codes.items()]
-    show_table(("kind", "reason", "objects", "what it means"), rows, right=("objects",))
+    show_table(("kind", "reason", "objects", "meaning"), rows, right=("objects",))

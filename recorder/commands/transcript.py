@@ -1,7 +1,7 @@
-"""How a conversation, a group and a call look on a terminal.
+"""How a trajectory, a group and a call look on a terminal.
 
-Owns: what of them is shown, in which order, and cut how. Refuses: making text harmless, which it leaves to
-`recorder.base.terminal` for every string; reading the store.
+Owns: what is shown, in which order, and where long text is cut. Refuses: making text harmless, which
+`recorder.base.terminal` does for every string; reading the store.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from recorder.queue.judging.scores import NewPart, StoredScore
     from recorder.views.trajectories.shapes import CallView, ChoiceView, GroupView, ToolCallView, TrajectoryView
 
-SHOWN_CHARS: Final = 4000  # of one message, unless everything is asked for
+SHOWN_CHARS: Final = 4000  # of one message, without --full
 _ROLE_STYLES: Final = {
     "system": "magenta",
     "developer": "magenta",
@@ -36,18 +36,18 @@ _ROLE_STYLES: Final = {
 def render_trajectory(
     view: TrajectoryView, score: StoredScore | None, versions: Mapping[str, str], *, full: bool = False
 ) -> RenderableType:
-    """A run: who and when, what it was given for it, and the conversation to its last main leaf.
+    """A trajectory: when it ran, its rewards, and the conversation up to its last main call.
 
     `versions`: version id → name.
     """
-    shown: list[RenderableType] = [_trajectory_head(view, versions), *_left_out(view.calls)]
+    shown: list[RenderableType] = [_trajectory_head(view, versions), *_dropped(view.calls)]
     shown += [_rewards(view, score), _feedback(view), Text()]
     by_id = {call.id: call for call in view.calls}
     sampled = {len(by_id[id_].messages): (by_id[id_], choice) for id_, choice in view.main_path if id_ in by_id}
     for index, message in enumerate(view.messages):
         shown.append(_message(message, _sampled_note(sampled.get(index), versions), full))
         if index in sampled:
-            shown += _tools_at_work(view, *sampled[index])
+            shown += _tool_results(view, *sampled[index])
     on_path = {id_ for id_, _ in view.main_path}
     shown.append(_other_calls([c for c in view.calls if c.id not in on_path]))
     shown.append(_other_tools([t for t in view.tool_calls if (t.call_id, t.choice) not in set(view.main_path)]))
@@ -55,7 +55,7 @@ def render_trajectory(
 
 
 def render_group(view: GroupView, score: StoredScore | None, versions: Mapping[str, str]) -> RenderableType:
-    """A group: its members by reward, and under each what that is made of, with every reason."""
+    """A group: its members by reward, with the parts of each reward and their explanations."""
     about = [view.external_id and f"id {view.external_id}", view.version_id and versions.get(view.version_id)]
     about += [f"scenario {view.scenario.id}" if view.scenario else None, f"{len(view.members)} members"]
     parts = {member.id: score.parts_of(member.id) if score else [] for member in view.members}
@@ -81,7 +81,7 @@ def render_call(view: CallView, versions: Mapping[str, str], *, full: bool = Fal
     ]
     if view.error:
         shown.append(clean_line(view.error, "red"))
-    shown += _left_out([view])
+    shown += _dropped([view])
     shown += [Text(), *(_message(message, None, full) for message in view.messages)]
     for choice in view.choices:
         if choice.message is not None:
@@ -89,13 +89,13 @@ def render_call(view: CallView, versions: Mapping[str, str], *, full: bool = Fal
     return Group(*shown)
 
 
-def _left_out(calls: Sequence[CallView]) -> list[RenderableType]:
-    """What the client sent and the model did not get."""
+def _dropped(calls: Sequence[CallView]) -> list[RenderableType]:
+    """What the client sent and the model did not receive."""
     shown: list[RenderableType] = []
     for entry, what in ((DROPPED_TOOLS, "tools"), (DROPPED_ITEMS, "of the conversation")):
         types = dict.fromkeys(type_ for call in calls for type_ in (call.response_meta or {}).get(entry, ()))
         if types:
-            shown.append(clean_line(f"left out, {what}: {', '.join(types)}", "yellow"))
+            shown.append(clean_line(f"not sent to the model, {what}: {', '.join(types)}", "yellow"))
     return shown
 
 
@@ -121,7 +121,7 @@ def _trajectory_head(view: TrajectoryView, versions: Mapping[str, str]) -> Rende
     ]
     shown = [title, clean_line(" · ".join(str(a) for a in about if a), "dim")]
     if view.continues:
-        shown.append(clean_line(f"goes on from {view.continues}", "dim"))
+        shown.append(clean_line(f"continues {view.continues}", "dim"))
     if view.tags:
         shown.append(clean_line("tags " + " ".join(f"{k}={v}" for k, v in view.tags.items()), "dim"))
     return Group(*shown)
@@ -140,7 +140,7 @@ def _part_cells(part: NewPart) -> tuple[object, ...]:
 
 
 def _member_rows(view: TrajectoryView, parts: Sequence[NewPart]) -> Iterable[Sequence[object]]:
-    """A line for a member and its reward, and one for each part of that."""
+    """A line for a member and its reward, and one for each part of the reward."""
     about = (view.id, view.state, view.selection or view.end_reason, len(view.calls))
     first, *others = [_part_cells(part) for part in parts] or [("reward", format_number(None), "", None)]
     yield *about, *first
@@ -210,7 +210,7 @@ def _sampled_note(sampled: tuple[CallView, int] | None, versions: Mapping[str, s
 def _call_facts(view: CallView, versions: Mapping[str, str]) -> list[str]:
     version = versions.get(view.version_id or "", view.version_id or view.model)
     took = None if view.finished_at is None else f"{view.finished_at - view.started_at:.2f} s"
-    side = None if view.turn_kind == "main" else str(view.turn_kind)
+    side = None if view.call_kind == "main" else str(view.call_kind)
     known = f"{view.attribution_source}/{view.attribution_confidence}"
     return [fact for fact in (view.id, version, known, took, side, f"T={view.sampling.temperature:g}") if fact]
 
@@ -223,16 +223,16 @@ def _choice_note(choice: ChoiceView) -> Text:
 
 def _other_calls(calls: Sequence[CallView]) -> RenderableType:
     rows = [
-        (c.id, c.state, c.turn_kind, f"{c.attribution_source}/{c.attribution_confidence}",
+        (c.id, c.state, c.call_kind, f"{c.attribution_source}/{c.attribution_confidence}",
          f"after {c.parent_call_id}" if c.parent_call_id else "first",
          f"superseded by {c.superseded_by}" if c.superseded_by else c.error)
         for c in calls
     ]  # fmt: skip
-    return Group(Text("calls beside the main path", style="dim"), build_table(("",) * 6, rows)) if rows else Text()
+    return Group(Text("calls outside the main path", style="dim"), build_table(("",) * 6, rows)) if rows else Text()
 
 
-def _tools_at_work(view: TrajectoryView, asked: CallView, choice: int) -> Iterable[RenderableType]:
-    """The tool calls that a sampled message led to, below it: who did the work, how long, with what outcome."""
+def _tool_results(view: TrajectoryView, asked: CallView, choice: int) -> Iterable[RenderableType]:
+    """The tool calls of a sampled message, below it: server, duration, outcome."""
     for one in view.tool_calls:
         if (one.call_id, one.choice) == (asked.id, choice):
             style = "red" if one.error is not None else "dim"
@@ -250,5 +250,5 @@ def _tool_facts(one: ToolCallView) -> list[str]:
 
 def _other_tools(calls: Sequence[ToolCallView]) -> RenderableType:
     rows = [(format_time(t.started_at), t.outcome, t.name, json.dumps(t.arguments)[:200], t.error) for t in calls]
-    title = Text("tool calls beside the main path", style="dim")
+    title = Text("tool calls outside the main path", style="dim")
     return Group(title, build_table(("", "", "", "", ""), rows)) if rows else Text()

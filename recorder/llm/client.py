@@ -1,11 +1,11 @@
-"""A model behind LiteLLM, as the judge and the generator of scenarios ask theirs: one request in, one answer or one
-precise failure out.
+"""Client for a model behind LiteLLM, for the judge and the scenario generator: one request in, one reply or one failure
+out.
 
-Owns: the request's parameters, structured output and its fallback, time limits, waiting for a turn, immediate retries,
-tokens and money, and that no key ever stands in a message. Refuses: what is asked, what the answer means, and agents'
-calls (the proxy's own `proxy.engine.providers`).
+Owns: request parameters, structured output and its fallback, timeouts, rate limiting, immediate retries, counts of
+tokens and cost, and removing API keys from error messages. Refuses: the prompt, the meaning of the reply, and calls of
+agents (`proxy.engine.providers`).
 
-LiteLLM takes seconds to import, so it is imported when the first request is made (or by `warm_up`).
+LiteLLM takes seconds to import, so the first request imports it (or `warm_up`).
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ class ModelEndpoint:
         return self.key or (NO_KEY if self.api_base else None)
 
     def told(self) -> str:
-        """How people are told of it, without any key."""
+        """The model's name and address for messages, without any key."""
         at = f" at {mask_secrets(self.api_base, self.sent_key())}" if self.api_base else ""
         return f"{self.name}{at}"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """One answer. `text` is empty where it said nothing; `cost_usd` None: the price is not known."""
+    """One reply. `text` is empty if it has none; `cost_usd` None: the price is unknown."""
 
     text: str
     finish_reason: str | None
     version: str | None  # what the provider says it ran: model and fingerprint
-    refusal: str | None  # what it said in place of an answer, where it declined to give one
+    refusal: str | None  # its explanation, if it declined to answer
     tokens_in: int
     tokens_cached: int
     tokens_out: int
@@ -96,9 +96,9 @@ class LlmClient:
         return self._litellm
 
     async def ask(self, messages: Messages) -> ModelReply:
-        """Send one request; again, after a pause, where the model is unreachable, overloaded or broken.
+        """Send one request; retry after a pause if the model is unreachable, overloaded or broken.
 
-        Raises `ModelFailed`; one that was too slow is never asked again at once.
+        Raises `ModelFailed`. A request that timed out is not retried at once.
         """
         persistently = AsyncRetrying(
             stop=stop_after_attempt(1 + self._manner.retries),
@@ -140,7 +140,7 @@ class LlmClient:
             async with asyncio.timeout(self._manner.timeout_s):
                 response = await self._send(litellm, messages, structured)
         except TimeoutError:
-            # Not sent again at once: a model that hangs would hold who asks for the sum of all tries.
+            # Not retried at once: a model that hangs would block the caller for the sum of all tries.
             limit = f"{self._manner.timeout_s:g} s (judge.timeout_s)"
             raise ModelFailed("timeout", self._told(f"did not answer within {limit}")) from None
         reply = _reply(response, time.monotonic() - started)
@@ -149,7 +149,7 @@ class LlmClient:
 
     async def _turn(self, tokens: int) -> RequestSlot:
         if (held_s := self._pace.held_s()) > self._manner.timeout_s:
-            told = self._told(f"asked to be left alone for {held_s:.0f} s more (Retry-After)")
+            told = self._told(f"asked for a pause of {held_s:.0f} s more (Retry-After)")
             raise ModelFailed("busy", told, held_s)
         while isinstance(turn := self._pace.take(tokens), float):  # noqa: ASYNC110 - it says how long, nothing else does
             await asyncio.sleep(turn)
@@ -234,7 +234,7 @@ def _reply(response: Any, latency_s: float) -> ModelReply:
 
 
 def _refusal(message: Any) -> str | None:
-    """LiteLLM puts a field that it does not know beside the message."""
+    """The refusal that LiteLLM puts beside the message, in a field that it does not know."""
     beside = getattr(message, "provider_specific_fields", None) or {}
     said = getattr(message, "refusal", None) or beside.get("refusal")
     return str(said)[:MAX_ERROR_CHARS] if said else None

@@ -1,7 +1,7 @@
-"""The JSON documents in a model's reply, and what it says around them.
+"""Find the JSON documents in a model's reply and the text around them. Pure.
 
-Owns: passing over thoughts, finding documents in prose, and reading no character of a reply twice. Refuses: what a
-document means (who asked knows). Pure.
+Owns: skipping thinking, finding documents in prose, and reading each character of a reply only once. Refuses: the
+meaning of a document.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 from recorder.errors import ReplyUnreadable
 
 MAX_REPLY_CHARS = 400_000
-_MAX_STARTS = 2_000  # places in a reply where a document is looked for: bounds the work on hostile text
+_MAX_STARTS = 2_000  # positions in a reply where a document is tried: bounds the work on hostile text
 
 _PLACES = re.compile(r"[{\[]|</think>")
 _THOUGHTS_END = re.compile(r"</think>")
 
 
 class DuplicateKeys(dict[str, Any]):
-    """An object in which a key stands twice: nothing may rest on which of the two counts."""
+    """An object with a duplicate key: nothing may depend on which of the two counts."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -47,12 +47,11 @@ class ParsedReply:
 
 
 def find_documents(reply: str) -> ParsedReply:
-    """The documents that follow a reply's thoughts.
+    """The JSON documents after a reply's thinking.
 
-    Thoughts end with the last `</think>` that stands in no document, whether or not a `<think>` began them.
+    Thinking ends with the last `</think>` outside a document, whether or not a `<think>` began it.
 
-    Raises:
-        ReplyUnreadable: the reply is empty, too long, ends in its thoughts, or is no JSON anywhere near.
+    Raises: ReplyUnreadable: the reply is empty, too long, ends in its thinking, or contains no JSON.
     """
     if len(reply) > MAX_REPLY_CHARS:
         raise ReplyUnreadable(f"the reply is {len(reply)} characters long; at most {MAX_REPLY_CHARS} are read")
@@ -60,17 +59,17 @@ def find_documents(reply: str) -> ParsedReply:
         raise ReplyUnreadable("the reply is empty")
     found, hopeless = _scan(reply)
     if any("<think>" in text for text in found.around):  # a verdict in there is one that it may have dropped again
-        raise ReplyUnreadable("the reply ends in the middle of its thoughts")
+        raise ReplyUnreadable("the reply ends in the middle of its thinking")
     if hopeless:
         raise ReplyUnreadable("the reply is not JSON: give one JSON object and nothing else")
     return found
 
 
 def _scan(reply: str) -> tuple[ParsedReply, bool]:
-    """What follows the thoughts, and whether too much of that is no JSON to look further.
+    """The documents after the thinking, and whether too much of the rest is no JSON to continue.
 
-    Where a document breaks off, the search goes on where it does, not inside it: what lies in a broken document counts
-    for nothing, and no character is read twice.
+    After a broken document the scan continues where it breaks off, not inside it: what lies in a broken document is
+    ignored, and no character is read twice.
     """
     found, starts, hopeless = ParsedReply(), 0, False
     told = position = 0

@@ -1,6 +1,6 @@
-"""The edge to LiteLLM, which the judge and the proxy share: imported late, silent, and no key in its words.
+"""The edge to LiteLLM, shared by judge and proxy: imported late, silenced, and with API keys masked in its messages.
 
-Owns: how LiteLLM is imported and left, and taking keys out of what it says. Refuses: requests and answers.
+Refuses: requests and replies.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import warnings
 from typing import Any
 
+from recorder.base.gc_pause import pause_gc
 from recorder.base.urls import mask_parameters
 
 NO_KEY = "none"  # what a server behind `api_base` is sent where no key is set: never one from the environment
@@ -27,7 +28,7 @@ def load_litellm() -> Any:
     """LiteLLM, imported when it is first needed: that takes seconds, so call it in a thread."""
     # Else importing it fetches a price list from the network, and may hang there.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    with warnings.catch_warnings():
+    with pause_gc(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pydantic's, about LiteLLM's types
         import litellm
 
@@ -50,7 +51,7 @@ def token_price(model: str, tokens_in: int, tokens_out: int) -> float | None:
     except Exception:  # noqa: BLE001 - the edge of LiteLLM, which raises whatever it likes for a model it does not know
         return None
     total = float(sent) + float(answered)
-    return total or None  # its entries without a price say 0
+    return total or None  # entries without a price hold 0
 
 
 async def close_litellm() -> None:
@@ -65,7 +66,7 @@ async def close_litellm() -> None:
 
 
 def mask_secrets(text: str, *secrets: str | None) -> str:
-    """`text` without the given secrets, any key that stands in the environment, and those in its URLs."""
+    """`text` without the given secrets, any key from the environment, and keys in its URLs."""
     known = [value for name, value in os.environ.items() if _SECRET_NAME.search(name)]
     for secret in sorted({*known, *(s for s in secrets if s and s != NO_KEY)}, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET or secret in secrets:

@@ -1,7 +1,7 @@
-"""How fast a model may be asked: requests and tokens a minute, and how long it wants to be left alone.
+"""Rate limits of a model: requests and tokens per minute, and the pauses that it asks for.
 
-Owns: what of the last minute is used up, for all who ask it in one process, and reading `Retry-After`. Refuses: waiting
-and sending (`recorder.llm.client`).
+Owns: the usage of the last minute, shared by all callers in one process, and parsing `Retry-After`. Refuses: sending
+requests (`recorder.llm.client`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 MINUTE_S: Final = 60.0
-MOST_HELD_S: Final = 86_400.0  # a model that asks for more is asked again after a day all the same
+MOST_HELD_S: Final = 86_400.0  # a longer pause is cut to a day
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class RequestSlot:
 
 
 class RateLimiter:
-    """What a model was asked within the last minute. One event loop; it never waits itself."""
+    """The requests to a model within the last minute. For one event loop; it never waits itself."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class RateLimiter:
         self._held_until = 0.0
 
     def take(self, tokens: int) -> RequestSlot | float:
-        """A turn for a request of at most so many tokens, or how many seconds to wait before asking for one again.
+        """A slot for a request of at most so many tokens, or the seconds to wait before trying again.
 
-        A request of more tokens than a minute has gets its turn when nothing else has one.
+        A request with more tokens than a minute allows gets its slot when no other request has one.
         """
         at = self._clock()
         if self._held_until > at:
@@ -66,11 +66,11 @@ class RateLimiter:
         return self._tokens is not None and sum(turn.tokens for turn in self._turns) + tokens > self._tokens
 
     def hold(self, for_s: float) -> None:
-        """Give nobody a turn for so long."""
+        """Give out no slot for so many seconds."""
         self._held_until = max(self._held_until, self._clock() + min(for_s, MOST_HELD_S))
 
     def held_s(self) -> float:
-        """How long nobody gets a turn from now on."""
+        """Seconds for which no slot is given out from now on."""
         return max(0.0, self._held_until - self._clock())
 
 
@@ -78,7 +78,7 @@ class RateLimiter:
 def shared_limiter(
     model: str, api_base: str | None, requests_per_minute: int | None, tokens_per_minute: int | None
 ) -> RateLimiter:
-    """The pace of a model in this process: all who ask it with the same settings have the same one."""
+    """The rate limiter of a model in this process: all callers with the same settings share it."""
     return RateLimiter(requests_per_minute, tokens_per_minute)
 
 

@@ -1,8 +1,8 @@
-"""A rubric as a list of criteria: what a scenario's `rubric` may hold, read strictly.
+"""A rubric as a list of criteria: parse a scenario's `rubric` strictly.
 
-Owns: the form of a criterion, its defaults, and refusing a list that no reward could be made of. Refuses: files
-(`trainer.tasks.scenarios`) and judging (`judge.rewards.rubrics`); both read a rubric here, so what one takes the other
-can judge. A rubric that is no list (a text, an object) is words for RULER, and means nothing here.
+Owns: the form of a criterion, its defaults, and refusing lists that cannot produce a reward. Refuses: files
+(`trainer.tasks.scenarios`) and judging (`judge.rewards.rubrics`). Both parse rubrics here, so each accepts what the
+other does. A rubric that is not a list (a text, an object) is text for RULER and is ignored here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RULE_KEYS: Final = ("rule", "value")
 
 @dataclass(frozen=True, slots=True)
 class RuleCheck:
-    """A rule that decides a criterion: it is met where the run keeps the rule."""
+    """A rule that decides a criterion: the criterion is met if the trajectory keeps the rule."""
 
     rule: Rule
     value: Any
@@ -34,9 +34,9 @@ class RuleCheck:
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """One thing that an answer has or has not. A negative weight marks a pitfall: meeting it costs.
+    """One property that an answer has or lacks. A negative weight marks a pitfall: meeting it costs.
 
-    `check`: what decides it in the judge's place, a rule or a function (`package.module:function`).
+    `check`: a rule or function (`package.module:function`) that decides instead of the judge.
     """
 
     id: str
@@ -46,10 +46,9 @@ class Criterion:
 
 
 def parse_criteria(value: object) -> list[Criterion]:
-    """The criteria of a list, in its order: texts, or objects with `text` and what else there is to say.
+    """The criteria of a list, in its order: texts, or objects with `text` and other keys.
 
-    Raises:
-        RubricInvalid: names the criterion by its place, and its key.
+    Raises: RubricInvalid: names the criterion by its position, and the key.
     """
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise RubricInvalid("a rubric with criteria is a list of texts or objects")
@@ -65,7 +64,7 @@ def parse_criteria(value: object) -> list[Criterion]:
             raise RubricInvalid(str(e), place) from e
         found[one.id] = one
     if not any(one.weight > 0 for one in found.values()):
-        raise RubricInvalid("no criterion has a weight above 0, so nothing could be earned")
+        raise RubricInvalid("no criterion has a weight above 0, so no reward is possible")
     return list(found.values())
 
 
@@ -79,7 +78,7 @@ def check_functions(rubrics: Iterable[Any]) -> frozenset[str]:
 
 
 def rubric_text(rubric: Any) -> Any:
-    """What RULER is shown of a scenario's rubric: of a list its texts, else all of it."""
+    """The text of a scenario's rubric for RULER: the texts of a list, else all of it."""
     if not isinstance(rubric, list):
         return rubric
     return [entry["text"] if isinstance(entry, Mapping) and "text" in entry else entry for entry in rubric]

@@ -1,6 +1,6 @@
-"""Data written so that nothing in it can end its line, form the fence or hide.
+"""Encode untrusted data for a prompt as one line of JSON that cannot end the line, close the fence or hide characters.
 
-Owns: one JSON document on one line. Refuses: what the documents hold. Pure.
+Pure. Refuses: the meaning of the data.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 _FENCE = {mark: "".join(f"\\u{ord(c):04x}" for c in mark) for mark in ("<<<", ">>>")}
 _NOT_ASCII = re.compile(r"[^\x20-\x7e]+")
-# What Unicode calls letters, marks and symbols and nobody sees: fillers, joiners, variation selectors.
+# Invisible characters that Unicode calls letters, marks or symbols: fillers, joiners, variation selectors.
 _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )

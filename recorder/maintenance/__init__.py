@@ -1,6 +1,5 @@
-"""What time and deletion take away: the sweep, one run's deletion, nodes, blobs and versions' folders that
-nobody needs any more.
+"""Changes by time and by deletion: sweeps, retention, deleting trajectories; export, copies, backups, integrity checks.
 
-Refuses: deciding whether something should be deleted (people and `recorder.retention_days` do), and the rules of the
-end.
+Others import `recorder.maintenance.sweeper` and `recorder.maintenance.deletion`. Refuses: deciding what to delete
+(people and `recorder.retention_days` do), and the rules for ending groups (`recorder.queue.groups`).
 """

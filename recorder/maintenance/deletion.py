@@ -1,21 +1,21 @@
-"""Deleting a trajectory: its calls and all that was said in them, and nothing of any other trajectory.
+"""Delete a trajectory: its calls and their content, and nothing of any other trajectory.
 
-Owns: what belongs to a trajectory, and what others keep of it. Refuses: what nobody needs any more
-(`recorder.maintenance.dependents`), asking whether it should be deleted.
+Owns: what belongs to a trajectory and what other trajectories keep of it. Refuses: collecting unused nodes and blobs
+(`recorder.maintenance.dependents`), and deciding whether to delete.
 
-One trajectory goes in one transaction. What could make that long is done before, in short ones of their own
-(`recorder.maintenance.dependents`), so a deletion may be killed at any moment and started again.
+One transaction deletes one trajectory. Work that could make it long runs before, in short transactions of its own
+(`recorder.maintenance.dependents`), so a deletion may be killed at any time and started again.
 
-Processes remember what they wrote and do not write it again: nodes, blobs, prompts to store differences to. A deletion
-that removes such a thing would leave their next call with a hole. So every deletion counts up `projects.deletions` in
-its transaction; every writing transaction of a proxy compares that count with the one its turns were prepared by, under
-the store's write lock, and where they differ writes nothing, forgets what it remembers and prepares the turns anew. No
-process has to be told, and none waited for.
+Processes cache what they wrote and do not write it again: nodes, blobs, prompts that differences refer to. If a
+deletion removed such a row, their next call would refer to a missing one. So each deletion increments
+`projects.deletions` in its transaction. Each writing transaction of a proxy compares that count, under the store's
+write lock, with the count at which its calls were prepared. If they differ, it writes nothing, clears its cache and
+prepares the calls again. Nothing has to be sent to other processes.
 
-A choice of an n>1 call that became a trajectory of its own shares the call: the call passes to who remains, and the
-deleted one's choice is emptied. What Hone answered again of a run (`recorder.queue.groups.shadows`) goes with the run.
-Scores are kept as numbers; what a judge wrote about the group is taken, since it may quote. Versions that were trained
-on a trajectory stay: what weights have learnt is not in the store.
+If a choice of an n>1 call became a trajectory of its own, both share the call: the call passes to the remaining
+trajectory, and the deleted choice is emptied. Shadow answers (`recorder.queue.groups.shadows`) are deleted with their
+trajectory. Scores stay as numbers; the judge's texts about the group are removed, since they may quote. Versions that
+were trained on the trajectory stay: what weights learned is not in the store.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from recorder.store.wal_checkpoint import empty_log
 from recorder.views.trajectories.transcripts import find_trajectory
 
 DELETED: Final = "deleted"  # the ledger's code
-HELD: Final = (GroupState.JUDGING, GroupState.TRAINING)  # a worker has the group in hand
+HELD: Final = (GroupState.JUDGING, GroupState.TRAINING)  # a worker holds the group
 _WAITING: Final = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED)
 
 
@@ -108,7 +108,7 @@ async def delete_trajectory(project: Project, trajectory_id: str, why: str = "as
             row = await _row(conn, project.id, trajectory_id)
         for shadow in await shadow_member_ids(
             project.store, trajectory_id
-        ):  # they hold what was said up to a turn of it
+        ):  # they hold its conversation up to one of its calls
             with contextlib.suppress(NotFound):  # another deletion was faster
                 await delete_trajectory(project, shadow, why)
         await detach_dependents(project.store, row)
@@ -130,9 +130,9 @@ async def _is_shadowed(conn: AsyncConnection, own: _TrajectoryParts) -> bool:
 
 
 async def erase_deleted_words(store: Store, merge_s: float = math.inf) -> bool:
-    """Have deleted words leave SQLite's index of what was said, and its log, which holds the pages as they were.
+    """Remove deleted words from SQLite's search index, and from its log, which holds the old pages.
 
-    False: readers kept the log, or the index is large and takes longer than `merge_s`; call again.
+    False: readers kept the log open, or the index is large and takes longer than `merge_s`; call again.
     """
     merged = await IndexMerge(store).go_on(merge_s)
     return await empty_log(store) and merged
@@ -165,9 +165,9 @@ async def _require_free(conn: AsyncConnection, row: Any) -> None:
         locked = select(groups.c.state).where(groups.c.id == row.group_id).with_for_update()
         state = (await conn.execute(locked)).scalar_one()
         if state in HELD:
-            raise Conflict(f"the group of trajectory {row.id} is {state}: a worker has it in hand, try again later")
+            raise Conflict(f"the group of trajectory {row.id} is {state}: a worker holds it; try again later")
     if row.state == TrajectoryState.OPEN:
-        raise Conflict(f"trajectory {row.id} is still open, its next call would record it again: end it first")
+        raise Conflict(f"trajectory {row.id} is still open, and its next call would record it again: end it first")
     if await _first(conn, select(calls.c.id).where(calls.c.trajectory_id == row.id, calls.c.state == CallState.OPEN)):
         raise Conflict(f"a call of trajectory {row.id} is still being answered: try again when it has ended")
 
@@ -222,7 +222,9 @@ async def _delete_calls(conn: AsyncConnection, own: _TrajectoryParts, page: Sequ
 
 
 async def _delete_tool_calls(conn: AsyncConnection, own: _TrajectoryParts) -> None:
-    """Its tool calls, and what its turns asked of tools. Another run's call that answered one of them stays with it."""
+    """Delete its tool calls and its models' tool requests. Another trajectory's call that answered one of them stays
+    with that one.
+    """
     await conn.execute(delete(tool_calls).where(tool_calls.c.trajectory_id == own.row.id))
     await conn.execute(delete(tool_requests).where(tool_requests.c.trajectory_id == own.row.id))
     for page in chunk_keys(own.gone):
@@ -232,7 +234,9 @@ async def _delete_tool_calls(conn: AsyncConnection, own: _TrajectoryParts) -> No
 
 
 async def _pass_on(conn: AsyncConnection, own: _TrajectoryParts, call_id: str, kept: dict[int, str]) -> None:
-    """Empty the choices of a shared call that nobody has any more; the call becomes that of the first who has one."""
+    """Empty the choices of a shared call that belong to no trajectory any more; the call passes to the first that has
+    one.
+    """
     call = (await conn.execute(select(calls).where(calls.c.id == call_id))).one()
     if call.trajectory_id != own.row.id:
         kept = {**await _home_choice(conn, call), **kept}
@@ -271,7 +275,9 @@ async def _home_choice(conn: AsyncConnection, call: Any) -> dict[int, str]:
 
 
 async def _take_scores(conn: AsyncConnection, trajectory_id: str) -> None:
-    """Its parts go; of the others' the numbers stay. What was asked and answered goes, and answers nothing again."""
+    """Delete its reward parts; the others keep their numbers. Prompts and replies are deleted and no longer answer
+    requests.
+    """
     of_it = select(score_parts.c.score_id).where(score_parts.c.trajectory_id == trajectory_id)
     judged = list((await conn.execute(of_it.distinct())).scalars())
     for page in chunk_keys(judged):
@@ -337,10 +343,10 @@ async def _first(conn: AsyncConnection, query: Any) -> Any:
 
 
 async def trajectory_ids(project: Project, name: str, group: str | None = None) -> list[str]:
-    """The internal ids that `name` stands for: itself where it is one, else all runs at that address, newest first.
+    """The internal ids of `name`: itself if it is one, else all trajectories at that address, newest first.
 
-    A run that went on after its end is several trajectories, each with the conversation so far. `group` is the group
-    part of the address, where runs of several groups share an id. Raises NotFound.
+    A trajectory that continued after its end is several trajectories, each with the conversation so far. `group` is the
+    group part of the address, where trajectories of several groups share an id. Raises NotFound.
     """
     newest = await find_trajectory(project, name, group)
     if newest == name:
@@ -353,7 +359,7 @@ async def trajectory_ids(project: Project, name: str, group: str | None = None) 
 
 
 def is_deletable(before: ColumnElement[float]) -> list[ColumnElement[bool]]:
-    """Which trajectories retention may delete: ended before a time, and in no group that is open or in hand."""
+    """Which trajectories retention may delete: ended before a time, and in no group that is open or held."""
     answering = exists().where(calls.c.trajectory_id == trajectories.c.id, calls.c.state == CallState.OPEN)
     busy = exists().where(groups.c.id == trajectories.c.group_id, groups.c.state.in_((GroupState.OPEN, *HELD)))
     ended = and_(trajectories.c.state != TrajectoryState.OPEN, trajectories.c.ended_at <= before)

@@ -1,18 +1,15 @@
-"""Before a trajectory is deleted: nothing leans on it any more.
+"""What other rows depend on a trajectory that is to be deleted, and removing nodes and blobs that nothing uses.
 
-Owns: giving those calls of others that store their prompt as a difference to one of its calls token ids of their own,
-each in a short transaction. Refuses: deleting anything (`recorder.maintenance.deletion`).
+Owns: giving calls that store their prompt as a difference to one of its calls their own token ids, each in a short
+transaction; and the rule for when a node or blob is still used. Refuses: deleting trajectories
+(`recorder.maintenance.deletion`).
 
-That changes nothing that is read, so it may be killed at any moment and started again.
+Detaching changes nothing that readers see, so it may be killed at any time and started again. Nodes and blobs are
+removed inside the deletion's transaction.
 
-Nodes and blobs that nothing needs any more: found and removed, inside a deletion's transaction.
-
-Owns: what still needs a node or a blob. Refuses: deciding what is deleted (`recorder.maintenance.deletion`).
-
-A node is needed by a choice that ends in it, a call whose prompt ends in it, or a node under it that is needed. So a
-node that is there has all above it, which is what the writer relies on.
-
-A system message or a set of tools may have a million users: whether there is one is asked, never who they are.
+A node is used by a choice that ends in it, a call whose prompt ends in it, or a used node below it. So an existing node
+always has its ancestors, which the writer relies on. A system message or a set of tools may have a million users, so
+queries ask only whether one exists.
 """
 
 from __future__ import annotations
@@ -51,7 +48,7 @@ async def has_dependents(conn: AsyncConnection, row: Any) -> bool:
 
 
 def _leaning(row: Any) -> Select[Any]:
-    """The calls of other trajectories whose prompts are stored as differences to one of this trajectory."""
+    """The calls of other trajectories whose prompts are stored as differences to a call of this trajectory."""
     # a sibling's leaf is a call of another; so is a fork's for a shadow group, which has no part in it
     leaf = (row.leaf_call_id or "") if row.origin != Origin.SHADOW else ""
     own = union(select(calls.c.id).where(calls.c.trajectory_id == row.id), select(literal(leaf)))

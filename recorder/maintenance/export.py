@@ -1,4 +1,4 @@
-"""Recorded calls as JSON lines: every detail (raw), conversations for fine-tuning (openai), or tool calls (tools).
+"""Recorded calls as JSON lines: all fields (raw), conversations for fine-tuning (openai), or tool calls (tools).
 
 Owns: the shape of exported lines. Refuses: files and printing (`recorder.commands.trajectories`).
 """
@@ -32,7 +32,7 @@ async def raw_lines(
     """One line a call, trajectory by trajectory in the order they began, from `since` (unix seconds) on.
 
     `request` and `response` are in the chat form, whatever the wire format was; `timings` are seconds since the start;
-    `parts` are what the run's `reward` is made of, by name, each with its reason.
+    `parts` are the parts of the trajectory's `reward`, by name, each with its reason.
     """
     names: dict[str, str] = {}
     async for page in _pages(project, trajectory_id, since, with_tokens=True):
@@ -90,9 +90,9 @@ async def _pages(
 
 
 async def _trajectories(store: Store, trajectory_id: str | None) -> AsyncIterator[Row]:
-    """All trajectories of the store, or one, by id: ids sort by time, and a page costs the same however many there are.
+    """All trajectories of the store, or one, by id: ids sort by time, and each page costs the same.
 
-    Asking for one project in order would have SQLite sort all of it for each page.
+    A query for one project in order would make SQLite sort all of it for each page.
     """
     t = trajectories.c
     query = select(t.id, t.project_id, t.started_at).order_by(t.id).limit(ID_PAGE)
@@ -145,7 +145,7 @@ def _raw(trajectory: TrajectoryView, call: CallView, version: str | None, parts:
         "model": call.model,
         "version": version,
         "status": call.state.value if call.superseded_by is None else "superseded",
-        "turn_kind": call.turn_kind.value,
+        "turn_kind": call.call_kind.value,
         "purpose": trajectory.purpose.value,
         "origin": trajectory.origin.value,
         "request": _request(call),

@@ -1,9 +1,9 @@
-"""Which versions' folders may go, and the store's part of letting them go.
+"""Which versions' adapter folders may be removed, and clearing them in the store.
 
-Owns: the rule (contracts.md, 8): the live version, the one before it, the canary, what is not decided, what open runs
-and groups are pinned to, the best one of the newest campaign that measured any, the newest `keep`, and whatever an
-engine or a proxy still holds stay. Refuses: files: whoever wrote them removes them, after the rows have let go of them.
-A kill in between leaves a folder that no row has.
+Owns: the rule. These stay: the live version and the one before it, the canary, undecided versions,
+versions that open trajectories or groups are pinned to, the best version of the newest campaign that measured any, the
+newest `keep`, and whatever an engine or proxy still uses. Refuses: files. The process that wrote a folder removes it
+after the row is cleared; a kill in between leaves a folder without a row.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ReleasedFolders:
 
 
 async def release_folders(store: Store, alias_id: str, keep: int) -> list[ReleasedFolders]:
-    """Let go of the folders of an alias's versions that nobody needs, beyond its `keep` newest ones."""
+    """Clear the folders of an alias's versions that nothing needs, beyond its `keep` newest ones."""
     async with store.write() as conn:
         locked = select(aliases).where(aliases.c.id == alias_id).with_for_update()
         alias = (await conn.execute(locked)).one()

@@ -1,11 +1,10 @@
-"""The sweep: what time alone changes. Any worker may run it, at any moment, as often as it likes.
+"""The sweep: all changes that time alone causes. Any worker may run it at any time.
 
-Owns: idle runs, groups that are due, leases that ran out, calls of proxies that died, runs past their retention.
-Refuses: deciding (the rules are in `recorder.queue.groups.readiness`, `recorder.queue.attempts`); working (judge and
-trainer do).
+Owns: idle trajectories, groups that are due, expired leases, calls of dead proxies, trajectories past their retention.
+Refuses: the rules (`recorder.queue.groups.readiness`, `recorder.queue.attempts`), judging and training.
 
-It first only reads, and takes the store's write lock for what is really due, a few objects a transaction: a long writer
-would stop every proxy.
+It reads first and takes the store's write lock only for what is due, a few objects a transaction, because a long write
+would block every proxy.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ log = logging.getLogger(__name__)
 BATCH: Final = 32  # objects a transaction
 MERGE_S: Final = 0.2  # for deleted words to leave the index; what takes longer is left to `recorder.search.indexer`
 DAY_S: Final = 86400.0
-STALE_CALL_S: Final = 3600.0  # no answer takes an hour: who should have ended the call, and is not named, is dead
+STALE_CALL_S: Final = 3600.0  # no answer takes an hour: the unnamed process of such a call is dead
 _EXPIRES: Final = {GroupState.JUDGING: GroupState.READY, GroupState.TRAINING: GroupState.SCORED}
 
 
@@ -78,9 +77,9 @@ class SweepReport:
 
 
 def next_due_query(project_id: str, settings: RecorderSettings) -> Select[Any]:
-    """The question when a sweep will next have something to do, for `seconds_until_due`.
+    """The query for the time when a sweep next has something to do, for `seconds_until_due`.
 
-    Retention is not asked about: the oldest of all runs is not found quickly.
+    Retention is not included: the oldest of all trajectories is not found quickly.
     """
     rules = (
         _lost_calls(project_id),
@@ -165,9 +164,9 @@ async def _end_idle(conn: AsyncConnection, idle: Select[Any], trajectory_ids: Se
 
 
 def _due_groups(project_id: str, settings: RecorderSettings) -> DueRule:
-    """Open groups, and the moment that `readiness.close_time` tells of each.
+    """Open groups, and the time that `readiness.close_time` gives for each.
 
-    It may miss no group that is due: tests/recorder/maintenance/test_due_groups.py holds both to one another.
+    It may miss no group that is due: tests/recorder/maintenance/test_due_groups.py holds both to each other.
     """
     member = trajectories.c.group_id == groups.c.id
     running = exists().where(member, trajectories.c.state == TrajectoryState.OPEN)
@@ -228,7 +227,7 @@ async def _delete_old(project: Project, retention_days: float | None) -> int:
     if deleted:
         await IndexMerge(project.store).go_on(MERGE_S)
     if deleted and not await empty_log(project.store):
-        log.warning("readers keep the store's log: what retention deleted is in it until it is next emptied")
+        log.warning("readers keep the store's log open: deleted content stays in it until it is next emptied")
     return deleted
 
 

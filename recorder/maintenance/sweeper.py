@@ -1,11 +1,12 @@
-"""Sweeping for as long as a process runs: at the time at which something is next due, by one process at a time.
+"""Run the sweep for as long as a process lives: when something is due, in one process at a time.
 
-Owns: when the next sweep is, and the claim under which it runs. Refuses: what is due and what becomes of it
+Owns: when the next sweep runs, and the lease under which it runs. Refuses: what is due and what happens to it
 (`recorder.maintenance.sweep`).
 
-Any number of processes may run one: each knows by one question when something is due next, and whoever is first then
-takes the lease `sweep` and sweeps. What can bring that time forward (runs that end, groups that change hands, a process
-that is gone) wakes it; what cannot (new runs and calls) is due a timeout later at the earliest, and seen by then.
+Any number of processes may run a sweeper. Each finds the next due time by one query; the first to take the lease
+`sweep` then sweeps. Changes that can bring the due time forward wake it: ended trajectories, groups that change their
+holder, a process that ended. New trajectories and calls do not wake it, because they are due a timeout later at the
+earliest.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from recorder.store.changes import ChangeSignal, Topic
 from recorder.store.database import Project
 
 LEASE: Final = "sweep"
-LEASE_S: Final = 60.0  # a sweep that takes longer is harmless beside another: each of its writes is guarded
+LEASE_S: Final = 60.0  # a longer sweep may overlap another without harm: each of its writes is guarded
 BREATH_S: Final = 0.2  # between two looks, however much happens
-LOOK_S: Final = 20.0  # the longest between two looks: attempts are claimed without anybody being told
+LOOK_S: Final = 20.0  # the longest pause between two queries: claiming an attempt sends no notification
 RETENTION_EVERY_S: Final = 60.0  # days need no haste, and no index
 HICCUP_S: Final = 1.0
 
@@ -42,7 +43,7 @@ class Sweeper:
         self.sweeps = 0  # done by this process
         self._project = project
         self._settings = settings
-        self._question = next_due_query(project.id, settings)  # made once: making it costs more than asking it
+        self._question = next_due_query(project.id, settings)  # built once: building it costs more than running it
         self._owner = owner
         self._stopping = False
         self._retained_at = float("-inf")
@@ -68,7 +69,7 @@ class Sweeper:
             try:
                 within_s = await self._look()
             except StoreError as e:
-                log.warning("nothing is swept until the store answers: %s", e)
+                log.warning("the sweep is paused until the store answers: %s", e)
                 within_s = HICCUP_S
             except Exception:  # one object that trips a bug of ours must not keep all others waiting for good
                 log.exception("the sweep failed")
@@ -83,7 +84,7 @@ class Sweeper:
             settings = self._settings
             return min(due_s, settings.answered_idle_s, settings.idle_timeout_s, settings.group_timeout_s, LOOK_S)
         lease = await leases.acquire_lease(self._project, LEASE, self._owner, LEASE_S)
-        if lease is None:  # somebody sweeps now
+        if lease is None:  # another process sweeps now
             await leases.release_all_dead(self._project, LEASE)
             return HICCUP_S
         try:

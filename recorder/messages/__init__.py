@@ -1,5 +1,6 @@
-"""One call as data: messages and their identity, tokens as bytes, what may be trained, what is redacted. Pure.
+"""One call as data: messages and their identity, tokens as bytes, trainability, redaction, the lineage rules. Pure.
 
-Refuses: the database, the network, and whose call it is. Others import `turns` for what a dialect hands over,
-`canonical` for when two messages are one, `trainable` for the words of what may be trained.
+Others import `recorder.messages.calls` (what a dialect hands over), `recorder.messages.plain_text` (text of a message),
+`recorder.messages.content_hashes` (equality of messages) and `recorder.messages.trainability`. Refuses: the database
+and the network.
 """

@@ -1,22 +1,19 @@
-"""What shape a trajectory's calls have: the tree, its main leaf and the path to it, retries, choices nobody took.
+"""The tree of a trajectory's calls: its main leaf and the path to it, retries, unselected choices, and call kinds.
 
-Owns: these, as pure functions over plain facts. Refuses: look-ups and storage, and which turn a call goes on from
-(`recorder.messages.continuation`).
+Owns: these, as pure functions over plain facts. Refuses: queries and storage (`recorder.queue.groups.call_kinds`
+settles kinds in the store), and which call another continues (`recorder.messages.continuation`). A branch is a branch;
+an SDK's retry is the same turn.
 
-A branch is a branch; an SDK's retry is the same turn.
+A call's kind is main, sub-agent or auxiliary (a title, a summary). It is known only when the trajectory has ended,
+because only then is it known which thread continued. Kinds that a client states (`x-hone-turn`) are not changed.
 
-Which calls of a run are its agent's main path, which are sub-agents', and which are errands such as titles.
-
-Owns: the rule, as a pure function over a run that has ended: only then is it known which thread went on. Refuses:
-storage (`recorder.queue.groups.call_kinds`), and any say where a client told the kinds itself (`x-hone-turn`).
-
-A thread is a call that goes on from none of the run's, with all that go on from it. The rule is conservative: two
-threads with the same tools are both main (parallel samples, a compacted history, an agent without memory), and so are
-stages that follow one another, whatever their tools. An errand is a thread with other tools that begins while a main
-thread is busy: one of its calls runs, or it waits for tools and goes on later. It is a sub-agent's where it has tools
-of its own, and auxiliary where it has none. A thread without tools that comes first is auxiliary where it is a single
-call about the very words with which the main thread then begins, and the main thread does not use its answer (Claude
-Code asks for a topic first; a planner's plan is used).
+A thread is a call that continues no other call of the trajectory, with all calls that continue it. The rule is
+conservative. Two threads with the same tools are both main (parallel samples, a compacted history, an agent without
+memory), and so are stages that follow one another, whatever their tools. A thread is a side thread if its tools differ
+and it begins while a main thread is busy: one of its calls runs, or it waits for tools and continues later. A side
+thread with tools of its own is a sub-agent's; one without is auxiliary. A first thread without tools is auxiliary if it
+is a single call about the very words with which the main thread then begins, and the main thread does not use its
+answer (Claude Code asks for a topic first; a planner's plan is used).
 """
 
 from __future__ import annotations
@@ -53,10 +50,10 @@ class RetryAttempt:
 
 
 def find_superseded(attempts: Iterable[RetryAttempt]) -> dict[str, str]:
-    """Which attempts are superseded, and by which call: an SDK's retry and what it retries are one turn.
+    """Which requests are superseded, and by which call: an SDK's retry and what it retries are one turn.
 
-    The turn is the attempt that was gone on with (each, where several were), else the last one, a complete one first.
-    Equal requests that no retry answers for stay separate samples.
+    The turn is the request that was continued (each, if several were), else the last one, a complete one first. Equal
+    requests without a retry between them stay separate samples.
     """
     superseded: dict[str, str] = {}
     for turn in _turns(attempts):
@@ -71,10 +68,10 @@ def _age(attempt: RetryAttempt) -> tuple[int, float, str]:
 
 
 def _turns(attempts: Iterable[RetryAttempt]) -> list[list[RetryAttempt]]:
-    """Attempts, put together where a retry answers for an earlier one.
+    """Requests, grouped where a retry answers for an earlier one.
 
-    A retry answers for the attempt with the highest lower count that no other retry answers for; among equals for one
-    that did not complete, then for the newest.
+    A retry answers for the request with the highest lower retry count that no other retry answers for; among equals for
+    one that did not complete, then for the newest.
     """
     turns: list[list[RetryAttempt]] = []
     for attempt in sorted(attempts, key=_age):
@@ -88,7 +85,7 @@ def _turns(attempts: Iterable[RetryAttempt]) -> list[list[RetryAttempt]]:
 
 
 def continued_choices(calls: Iterable[CallNode]) -> set[ParentCall]:
-    """The choices that some call goes on from."""
+    """The choices that some call continues."""
     return {c.parent for c in calls if c.parent is not None}
 
 
@@ -112,7 +109,7 @@ def path_to(calls: Mapping[str, CallNode], leaf: ParentCall | None) -> list[Pare
 
 
 def find_unselected(calls: Iterable[CallNode], path: Collection[ParentCall]) -> set[ParentCall]:
-    """The choices of n>1 calls that nobody went on with and that do not end the main path."""
+    """The choices of n>1 calls that no call continues and that do not end the main path."""
     nodes = list(calls)
     chosen = continued_choices(nodes) | set(path)
     every = (ParentCall(c.id, index) for c in nodes if c.choices > 1 for index in range(c.choices))
@@ -135,8 +132,8 @@ class CallFacts:
     """What the rule needs to know of a call. Times are unix seconds."""
 
     id: str
-    parent: str | None  # a call that it goes on from
-    tools: bytes | None  # what stands for its tools; None: it has none
+    parent: str | None  # the call that it continues
+    tools: bytes | None  # identifies its tools; None: it has none
     began: float
     ended: float | None
     calls_tools: bool  # its answer does
@@ -147,7 +144,7 @@ class ThreadTexts:
     """The texts of a thread's first call, where they matter."""
 
     user: str = ""  # its first user message
-    prompt: str = ""  # everything that it was asked
+    prompt: str = ""  # its whole prompt
     answer: str = ""
 
 
@@ -163,13 +160,13 @@ class _Thread:
         return any(c.began > at for c in self.calls)
 
     def waits_at(self, at: float) -> bool:
-        """Whether its last answer called tools whose results have not come back, and will."""
+        """Whether its last answer called tools whose results come back later."""
         before = [c for c in self.calls if c.ended is not None and c.ended <= at]
         return bool(before) and max(before, key=_thread_age).calls_tools and self.goes_on_after(at)
 
 
 def side_call_kinds(calls: Iterable[CallFacts], words: Mapping[str, ThreadTexts]) -> dict[str, CallKind]:
-    """The calls of a run that are not on its main path, and what they are. `words` by a thread's first call."""
+    """The kinds of a trajectory's calls that are not on its main path. `words` by a thread's first call."""
     threads = _threads(calls)
     main: list[_Thread] = []
     found: dict[str, CallKind] = {}

@@ -1,12 +1,10 @@
-"""What a dialect hands to the recorder: one finished (or broken) call in the internal form.
+"""One finished or broken call in the internal form, as a dialect passes it to the recorder.
 
-Owns: the data that passes between proxy and recorder. Refuses: wire formats and storage.
+Owns: the data that passes between proxy and recorder, and the entries that the recorder keeps in a call's
+`response_meta`. Refuses: wire formats and storage, which fields of a message are kept there
+(`recorder.messages.content_hashes`), and what dialects store in `response_meta` for themselves.
+
 The internal form of messages, tools and response formats is OpenAI's chat form, whatever the wire format was.
-
-What is kept beside a call's messages, in its `response_meta`, and reading it back.
-
-Owns: the names of these entries, and how what a choice said beside its message is found. Refuses: which fields of a
-message are kept here (`recorder.messages.content_hashes`), and what dialects keep in `response_meta` for themselves.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ Message = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SamplingParameters:
-    """The effective sampling parameters of a call: what the engine was told, not what the client left out."""
+    """The effective sampling parameters of a call, as sent to the engine, with defaults that the client omitted."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -42,33 +40,34 @@ class SampledChoice:
 
     index: int
     message: Message | None  # the assistant message in the chat form; None when nothing came
-    token_ids: Sequence[int] | None  # as the engine said them: what is no id is found when the row is made
+    token_ids: Sequence[int] | None  # as the engine returned them: invalid ones are found when the row is made
     logprobs: Sequence[float] | None  # as many as token_ids, or None
     finish_reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class KeyAccess:
-    """For whom a call acts: which runs are its own. `key` names a family of keys: one, its successors, what it minted.
+    """The access of a call's key: which trajectories are its own. `key` names a family of keys: a key, its successors,
+    and the keys that it created.
 
-    What was made without a key is anybody's; who shows none on a proxy without keys owns everything.
+    Trajectories created without a key are anybody's; a caller without a key on a proxy without keys owns everything.
     """
 
-    key: str = ""  # "": no key was asked for
-    everywhere: bool = True  # may name anybody's run: admin, or a proxy without keys
+    key: str = ""  # "": no key is required
+    everywhere: bool = True  # may name any trajectory: admin, or a proxy without keys
     own_groups: bool = True  # a group that it names is its own, else the project's
-    run: tuple[str, str] | None = None  # group part and id of the one run that its key was minted for
+    run: tuple[str, str] | None = None  # group part and id of the trajectory that its key was created for
 
     def owns(self, made_by: str) -> bool:
         """Whether what a family of keys made is this caller's own: all that evidence may lead to."""
         return not self.key or made_by in ("", self.key)
 
     def may_name(self, made_by: str) -> bool:
-        """Whether it may go on with that run by its address."""
+        """Whether it may continue that trajectory by its address."""
         return self.everywhere or self.owns(made_by)
 
     def may_read(self, made_by: str, address_group: str, external_id: str | None) -> bool:
-        """Whether it may be shown the answers of the run at an address, and go on from them."""
+        """Whether it may read the answers of the trajectory at an address, and continue from them."""
         return self.may_name(made_by) and self.run in (None, (address_group, external_id))
 
     @property
@@ -82,17 +81,17 @@ ANYBODY = KeyAccess()
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """How the caller named its run: the parts it gave, checked, and nothing guessed."""
+    """How the caller named its trajectory: the parts it gave, validated, with nothing inferred."""
 
     trajectory: str | None = None  # external id
     group: str | None = None  # external id
     group_size: int | None = None  # declared size of the group
     purpose: Purpose = Purpose.TRAIN
     origin: Origin = Origin.LIVE
-    turn_kind: CallKind | None = None  # None: it said nothing, and the shape of the run tells
+    turn_kind: CallKind | None = None  # None: not stated; the shape of the trajectory decides
     done: bool = False  # this call ends the trajectory
     tags: Mapping[str, str] = field(default_factory=dict)
-    whose: KeyAccess = ANYBODY  # who says so
+    whose: KeyAccess = ANYBODY  # the caller's
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +105,12 @@ class TrajectoryRef:
     version_id: str | None = None  # its pin (the group's, where the group is declared)
     purpose: Purpose = Purpose.TRAIN
     session: str | None = None  # what a client called the conversation, where it named no run
-    made_by: str = ""  # the family of keys whose run it is; "": anybody's
+    made_by: str = ""  # the key family that owns it; "": anybody's
 
 
 @dataclass(frozen=True, slots=True)
 class ParentCall:
-    """The sampled choice that a call goes on from."""
+    """The sampled choice that a call continues."""
 
     call_id: str
     choice: int
@@ -119,7 +118,7 @@ class ParentCall:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """Which run a call belongs to, how that is known, and how surely."""
+    """The trajectory that a call belongs to, by which evidence, and with which confidence."""
 
     source: str  # path, key, header, session_header, tool_call_id, metadata, lineage, new …
     confidence: Confidence
@@ -143,16 +142,16 @@ class RecordedRequest:
     body_hash: bytes  # 16 bytes over the client's body
     sampling: SamplingParameters
     retry_count: int = 0
-    previous_response_id: str | None = None  # the answer of ours that it says it goes on from
+    previous_response_id: str | None = None  # the answer of Hone's that it names as the one it continues
     left_out_tools: tuple[str, ...] = ()  # types of tools that it declared and the model did not get
-    left_out_items: tuple[str, ...] = ()  # types of what its conversation tells and the model was not shown
+    left_out_items: tuple[str, ...] = ()  # types of items in its conversation that the model does not see
 
 
 @dataclass(frozen=True, slots=True)
 class RedactedParts:
-    """Where text of a call was taken out before it was written: indices of its messages, and of its choices.
+    """Where text of a call was redacted: indices of its messages, and of its choices.
 
-    Both may be empty: then it was in its tools or fields, or the call goes on from one that was redacted.
+    Both may be empty: then the text was in its tools or fields, or the call continues a redacted one.
     """
 
     messages: frozenset[int]
@@ -186,24 +185,25 @@ class RecordedCall:
 
     @property
     def stated_kind(self) -> CallKind | None:
-        """What its client said of the turn: by Hone's own header, else by a vendor's. None: nothing."""
+        """The kind that the client stated: by Hone's own header, else by a vendor's. None: not stated."""
         return self.address.turn_kind or self.attribution.turn_kind
 
     @property
     def turn_kind(self) -> CallKind:
-        """The turn's kind as far as the call alone can tell; the run's end may tell more
-        (`recorder.messages.call_tree`)."""
+        """The call's kind as far as the call alone shows; the trajectory's end may show more
+        (`recorder.messages.call_tree`).
+        """
         return self.stated_kind or CallKind.MAIN
 
 
-CHOICE_EXTRAS: Final = "choice_extras"  # what each choice said beside its message (reasoning …), by its index as text
+CHOICE_EXTRAS: Final = "choice_extras"  # what each choice holds besides its message (reasoning …), by its index as text
 DROPPED_TOOLS: Final = "left_out_tools"  # types of tools that the client declared and the model did not get
 DROPPED_ITEMS: Final = "left_out_items"  # types of what the conversation tells and the model was not shown
 CLIENT: Final = "client"  # the product that its User-Agent named
-STATED_KIND: Final = "stated_kind"  # the client said what kind of turn it was
+STATED_KIND: Final = "stated_kind"  # the client stated the call's kind
 
 
 def choice_extras(meta: Mapping[str, Any] | None, index: int) -> Mapping[str, Any]:
-    """What a choice of a call with this `response_meta` said beside its message; empty where nothing."""
+    """What a choice of a call with this `response_meta` holds besides its message; empty if nothing."""
     kept: Mapping[str, Mapping[str, Any]] = (meta or {}).get(CHOICE_EXTRAS, {})
     return kept.get(str(index), {})

@@ -1,9 +1,9 @@
-"""Content ids: when two messages are the same message, and what they hash to.
+"""Content ids: when two messages are the same message, and their hashes.
 
-Owns: the canonical form of a message (five ways to echo an assistant turn are one), the keyed hashes of nodes, blobs
-and implicit groups. Refuses: storage; deciding what follows from equality (`recorder.messages.continuation`).
+Owns: the canonical form of a message (five ways to echo an assistant message are one), and the keyed hashes of nodes,
+blobs and implicit groups. Refuses: storage, and what follows from equality (`recorder.messages.continuation`).
 
-Hashes are keyed with the project's `node_key`, so that equal text in two projects cannot be linked.
+Hashes are keyed with the project's `node_key`, so equal text in two projects cannot be linked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import orjson
 from recorder.messages.calls import Message
 from recorder.messages.text_masking import mask_message
 
-# What clients add to, or leave out of, an assistant turn when they send it back.
+# What clients add to, or omit from, an assistant message when they send it back.
 ECHO_EXTRAS = frozenset(
     {
         "refusal",
@@ -68,12 +68,12 @@ def canonical_message(message: Message) -> dict[str, Any]:
 
 
 def echoed_extras(message: Message) -> dict[str, Any]:
-    """What `canonical_message` leaves out and yet says something: reasoning, refusal, annotations …"""
+    """What `canonical_message` omits although it has content: reasoning, refusal, annotations …"""
     return {k: v for k, v in message.items() if k in ECHO_EXTRAS and v not in (None, [], "")}
 
 
 def node_id(key: bytes, parent: bytes | None, message: Message) -> bytes:
-    """The 16-byte id of `message` under `parent`; the id stands for the whole conversation up to it."""
+    """The 16-byte id of `message` under `parent`; the id identifies the whole conversation up to it."""
     return blake2b((parent or b"") + canonical_json(canonical_message(message)), digest_size=16, key=key).digest()
 
 
@@ -93,7 +93,7 @@ def content_id(key: bytes, content: bytes) -> bytes:
 
 
 def issued_id_key(issued_id: str) -> str:
-    """By what an id that was given out is looked up: itself, or a hash of one that is long.
+    """Return the key by which an issued id is looked up: the id itself, or a hash of a long one.
 
     Some providers put a signature of kilobytes into the id of a tool call, which PostgreSQL's indexes do not take.
     """
@@ -103,7 +103,7 @@ def issued_id_key(issued_id: str) -> str:
 
 
 def hash_first_turn(messages: Iterable[Message], *, whole: bool = False) -> list[dict[str, Any]]:
-    """What a run was given to do: its system messages and the first of its user; with `whole`, all of both."""
+    """A hash of a trajectory's task: its system messages and the first of its user; with `whole`, all of both."""
     head: list[dict[str, Any]] = []
     for message in messages:
         role = message.get("role")
@@ -124,11 +124,11 @@ def implicit_group_key(
     continued: bool = False,
     masked: bool = False,
 ) -> str:
-    """What runs that attempt the same task have in common: alias, system messages, tools, first user message.
+    """The key that trajectories of the same task share: alias, system messages, tools, first user message.
 
-    `purpose` is part of it, so that a measuring run never shares a group with runs that are trained on. What continues
-    an ended run (`continued`) is no further attempt at its opening: all that its user has said since counts too.
-    `masked`: what is alike counts as the same (`recorder.messages.text_masking`).
+    `purpose` is part of it, so that a measuring trajectory never shares a group with trajectories that are trained on.
+    A continuation of an ended trajectory (`continued`) is no further attempt at its task, so all later user messages
+    count too. `masked`: similar texts count as the same (`recorder.messages.text_masking`).
     """
     head = hash_first_turn(messages, whole=continued)
     if masked:

@@ -1,11 +1,11 @@
-"""Which sampled turn a call goes on from: its ends, the ids that we issued, and the decision.
+"""Decide which sampled answer a call continues, from the ends of its conversation and the ids that Hone issued.
 
-Owns: that, as pure functions over plain facts. Refuses: look-ups and storage
-(`recorder.capture.lookups.recorded_calls`, the writer), and what shape the calls of a trajectory have
-(`recorder.messages.call_tree`).
+Owns: that decision, as pure functions over plain facts. Refuses: queries and storage
+(`recorder.capture.lookups.recorded_calls`), and the shape of a trajectory's calls (`recorder.messages.call_tree`).
 
-The rules are those of the recorder's contract: a chain of messages that ends in a turn we sampled belongs to that
-turn's trajectory, for certain where only one open trajectory holds such a turn; identical runs stay separate samples.
+The rules are those of the recorder's contract. A chain of messages that ends in an answer that Hone sampled belongs to
+that answer's trajectory; this is certain if only one open trajectory has such an answer. Identical trajectories stay
+separate samples.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WRITTEN_ID: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ConversationAnswer:
-    """An assistant turn as a conversation tells it. `node` stands for all up to it, `before` for all in front of it."""
+    """An assistant message as a conversation repeats it. `node` identifies all up to it, `before` all before it."""
 
     node: bytes
     before: bytes | None  # None: the conversation begins with it
@@ -39,13 +39,13 @@ class ConversationAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A sampled choice that a new call's conversation goes on from, as far as it can be seen."""
+    """A sampled choice that a new call's conversation may continue."""
 
     call_id: str
     choice: int
     trajectory_id: str
     open: bool  # its trajectory is
-    continued: bool  # another call goes on from it already
+    continued: bool  # another call continues it already
     at: float  # when it was sampled
     session: str | None = None  # of its trajectory
     hinted: bool = False  # it was placed there by a hint alone
@@ -53,16 +53,16 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the matches say: `match` is None where there is none."""
+    """The result of the matches: `match` is None if there is none."""
 
     confidence: Confidence
     match: Match | None
 
 
 def issued_tool_call_ids(messages: Sequence[Message]) -> list[str]:
-    """The tool-call ids that the last assistant turn with tool calls shows, in order; empty where there is none.
+    """The tool-call ids of the last assistant message with tool calls, in order; empty if there is none.
 
-    Where no turn has tool calls, those that the last of its texts spells (`written_ids`).
+    If no message has tool calls, those that the last of its texts spells (`written_ids`).
     """
     for message in reversed(messages):
         calls = message.get("tool_calls") if message.get("role") == "assistant" else None
@@ -72,14 +72,14 @@ def issued_tool_call_ids(messages: Sequence[Message]) -> list[str]:
 
 
 def has_tool_calls(messages: Sequence[Message]) -> bool:
-    """Whether an assistant turn of a conversation has tool calls, not only a text about them."""
+    """Whether an assistant message of a conversation has tool calls, not only text about them."""
     return any(m.get("tool_calls") for m in messages if m.get("role") == "assistant")
 
 
 def written_ids(messages: Sequence[Message]) -> list[str]:
-    """The random ids in the last assistant text that has any: agents that write their tool calls as text (smolagents).
+    """The random ids in the last assistant text that has any: some agents write their tool calls as text (smolagents).
 
-    One that stood in front of it, in what users, tools or the system said, may have been copied, and says nothing.
+    An id that occurs before it, in text of users, tools or the system, may have been copied and is no evidence.
     """
     turns = [at for at in range(len(messages) - 1, -1, -1) if messages[at].get("role") == "assistant"]
     for at in turns[: partial_match.MOST_LOOKED_AT]:
@@ -91,20 +91,20 @@ def written_ids(messages: Sequence[Message]) -> list[str]:
 
 
 def has_answer(messages: Sequence[Message]) -> bool:
-    """Whether a conversation holds an assistant turn."""
+    """Whether a conversation has an assistant message."""
     return any(m.get("role") == "assistant" for m in messages)
 
 
 def answer_nodes(messages: Sequence[Message], chain: Sequence[bytes], limit: int = 64) -> list[bytes]:
-    """The nodes of the assistant turns of a conversation, the last first, at most `limit` of them."""
+    """The nodes of the assistant messages of a conversation, the last first, at most `limit` of them."""
     nodes = (node for message, node in zip(messages, chain, strict=True) if message.get("role") == "assistant")
     return list(nodes)[::-1][:limit]
 
 
 def last_answers(messages: Sequence[Message], chain: Sequence[bytes]) -> list[ConversationAnswer]:
-    """The assistant turn that a conversation goes on from; two where it closes with the beginning of an answer.
+    """The assistant message that a conversation continues; two if it closes with the beginning of an answer.
 
-    An earlier turn that we sampled proves nothing where a later one is not ours: the history was edited or made up.
+    An earlier message that Hone sampled is no evidence if a later one is not Hone's: the history was edited or made up.
     """
     turns = [at for at in range(len(messages) - 1, -1, -1) if messages[at].get("role") == "assistant"]
     kept = turns[: 2 if messages[-1].get("role") == "assistant" else 1]
@@ -112,10 +112,10 @@ def last_answers(messages: Sequence[Message], chain: Sequence[bytes]) -> list[Co
 
 
 def decide_parent(matches: Iterable[Match]) -> Decision:
-    """Whose turn a call goes on from, given every sampled choice that equals its beginning.
+    """The answer that a call continues, given every sampled choice that equals its beginning.
 
-    Exact where one trajectory is in question: the only open one, or, where none is open, the only one. Else ambiguous:
-    the newest turn that nothing goes on from yet, since runs that are equal so far may be dealt out in any order.
+    Exact if only one trajectory is possible: the only open one or, if none is open, the only one. Otherwise ambiguous:
+    the newest answer that no call continues yet, since trajectories that are equal so far may be assigned in any order.
     """
     found = list(matches)
     if not found:

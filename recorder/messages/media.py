@@ -1,6 +1,6 @@
-"""Media inside messages: kept once as blobs, however often and wherever a conversation shows them.
+"""Media in messages: stored once as blobs, however often a conversation shows them.
 
-Owns: taking long strings out of content parts and putting them back. Refuses: text parts, storage.
+Owns: extracting long strings from content parts and restoring them. Refuses: text parts, storage.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from recorder.messages.calls import Message
 from recorder.messages.content_hashes import content_id
 
-MIN_CHARS = 4096  # shorter strings cost less in place than a blob's row
+MIN_CHARS = 4096  # shorter strings cost less inline than a blob's row
 _MARK = "hone-blob:"
 
 

@@ -1,10 +1,10 @@
-"""What a conversation shares with recorded ones though it is not their continuation word by word.
+"""What a conversation shares with recorded calls that it does not continue word by word. Pure.
 
-Owns: answers that come back behind another history, and texts of a run that are quoted in a new conversation. Pure.
-Refuses: deciding where a call belongs (`recorder.capture.lookups.client_sessions`), the exact chain of messages
+Owns: answers that come back behind another history, and texts of a trajectory that a new conversation quotes. Refuses:
+deciding where a call belongs (`recorder.capture.lookups.client_sessions`), and the exact chain of messages
 (`recorder.messages.continuation`).
 
-An answer counts together with what it answered: "OK" alone comes back in any run.
+An answer counts together with what it answered, because "OK" alone comes back in any trajectory.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from recorder.messages.calls import Message, ParentCall
 from recorder.messages.content_hashes import canonical_json, canonical_message
 from recorder.messages.plain_text import message_text, text_parts
 
-MIN_QUOTED_CHARS: Final = 32  # a shorter text may stand in two conversations by chance
+MIN_QUOTED_CHARS: Final = 32  # a shorter text may occur in two conversations by chance
 _BLOCK_ENDS: Final = "<`"  # what closing tags and fences of code begin with
-MOST_LOOKED_AT: Final = 16  # turns of a history, from its end
+MOST_LOOKED_AT: Final = 16  # assistant messages of a history, from its end
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedAnswer:
-    """An answer of a run, with what it answered."""
+    """An answer of a trajectory, with what it answered."""
 
     choice: ParentCall
     trajectory_id: str
@@ -36,7 +36,7 @@ class RecordedAnswer:
 
 
 def matching_exchanges(messages: Sequence[Message], said: Iterable[RecordedAnswer]) -> list[RecordedAnswer]:
-    """The recorded answers that stand in a conversation, at the last place where any does; empty where none does."""
+    """The recorded answers that occur in a conversation, at the last position where any does; empty if none does."""
     known: dict[tuple[bytes, bytes], list[RecordedAnswer]] = {}
     for one in said:
         if one.asked is not None:
@@ -52,7 +52,7 @@ def matching_exchanges(messages: Sequence[Message], said: Iterable[RecordedAnswe
 
 
 def form_without_ids(message: Message) -> bytes:
-    """A message without the ids of tool calls: some agents number their calls anew when they send them back."""
+    """A message without the ids of tool calls: some agents renumber their calls when they send them back."""
     form = canonical_message(message)
     form.pop("tool_call_id", None)
     calls = form.get("tool_calls")
@@ -72,10 +72,10 @@ def equals_but_space(said: Message, told: Message) -> bool:
 
 
 def matched_length(said: Message, told: Message, stops: Sequence[str] = ()) -> int:
-    """How much of a told message is what was said, where it begins with all of that; 0 where it does not.
+    """How many characters of a repeated message are the sampled text, if it begins with all of that; 0 if it does not.
 
-    Agents append their stop string, and notes. Behind what was said there is a new line, one of the call's stop strings
-    or the end of a block of code: a text that goes on in another way is another text.
+    Agents append their stop string, and notes. After the sampled text comes a new line, one of the call's stop strings
+    or the end of a code block: a text that continues in another way is another text.
     """
     text, whole = message_text(told), message_text(said)
     if not whole.strip():
@@ -104,18 +104,18 @@ def _rest(message: Message) -> bytes:
 
 
 def is_quoted(text: str, messages: Iterable[Message]) -> bool:
-    """Whether a text, long enough to be no chance, stands in some message."""
+    """Whether a text, long enough to exclude chance, occurs in some message."""
     wanted = text.strip()
     return len(wanted) >= MIN_QUOTED_CHARS and any(wanted in said for m in messages for said in text_parts(m))
 
 
 def first_user_text(messages: Iterable[Message]) -> str:
-    """What a conversation begins with, after its system messages; "" where nobody asks anything."""
+    """The first user text of a conversation, after its system messages; "" if there is none."""
     return next((message_text(m).strip() for m in messages if m.get("role") == "user"), "")
 
 
 def is_about(words: str, messages: Iterable[Message]) -> bool:
-    """Whether some user message says these words, and not as a part of longer ones: what an errand is about."""
+    """Whether some user message contains these words, and not inside longer words: what an auxiliary call is about."""
     return bool(words) and any(
         _stands_in(words, text) for m in messages if m.get("role") == "user" for text in text_parts(m)
     )

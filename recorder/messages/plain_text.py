@@ -1,11 +1,8 @@
-"""What a stored message says: its texts, its thinking, the tools that it asked for; in each spelling of the form.
+"""Read a stored message: its text, its thinking and its tool calls, in each spelling of the internal form.
 
-Owns: reading these, whatever nonsense stands in their place. Refuses: how they are shown or held against each other.
-
-What a model asked of its tools: the requests in a sampled message, and when a tool call is the one asked for.
-
-Owns: the equality of a request and a call: their names, and their arguments as JSON values. Refuses: storage, and
-deciding between equal requests (`recorder.capture.tool_calls`).
+Owns: reading these whatever invalid values stand in their place, and when a tool call equals a model's request: the
+names, and the arguments as JSON values. Refuses: display, storage, and choosing among equal requests
+(`recorder.capture.tool_calls`).
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ _THINKING: Final = ("reasoning_content", "reasoning")
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool that was asked for. `arguments` as they stand there: mostly a string of JSON."""
+    """A tool that was requested. `arguments` as stored: mostly a string of JSON."""
 
     id: str | None
     name: str
@@ -38,7 +35,7 @@ def thinking_text(message: Message) -> str:
 
 
 def tool_calls(message: Message) -> list[ToolCall]:
-    """The tools that it asked for; a function, as it was called before there were tools, too."""
+    """The tool calls of a message, and its `function_call`, the older form."""
     asked, old = message.get("tool_calls"), message.get("function_call")
     found = [one for one in asked if isinstance(one, Mapping)] if isinstance(asked, list) else []
     return [_tool_call(one) for one in [*found, *([{"function": old}] if isinstance(old, Mapping) else [])]]
@@ -56,7 +53,7 @@ def message_text(
 ) -> str:
     """The text of a message's content (also of an MCP result's): a string, a list of parts, or nothing.
 
-    `label` says what stands for a part that is no text; None: nothing does.
+    `label` gives the text for a part that is no text; None: it is skipped.
     """
     if label is None:
         return separator.join(text_parts(message))
@@ -70,7 +67,7 @@ def text_parts(message: Mapping[str, object]) -> Iterator[str]:
 
 
 def find_texts(content: object) -> Iterator[str]:
-    """The texts in a content, however deep they stand in it."""
+    """All texts in a content, at any depth."""
     if isinstance(content, str):
         yield content
     elif isinstance(content, Mapping):
@@ -119,7 +116,7 @@ def match_key(key: bytes, name: str, arguments: Any) -> bytes:
 
 
 def parse_tool_requests(key: bytes, message: Message | None) -> list[tuple[int, str | None, bytes]]:
-    """(position, tool-call id, match) of each function call in an assistant message whose arguments are JSON."""
+    """(position, tool-call id, match key) of each function call in an assistant message whose arguments are JSON."""
     found = []
     calls = (message or {}).get("tool_calls")
     for position, call in enumerate(calls if isinstance(calls, Sequence) else ()):

@@ -1,22 +1,22 @@
-"""Redaction: what matches `recorder.redact` is taken out of a call before anything of the recorder sees it.
+"""Redaction: matches of `recorder.redact` are removed from a call before the recorder processes it.
 
-Owns: walking a call's parts, the visible marks, what else goes with a match. Refuses: patterns
+Owns: walking a call's parts, the visible marks, and what else is removed with a match. Refuses: patterns
 (`recorder.base.patterns`).
 
-A call is redacted at the recorder's door, so everything behind it (rows, node ids, hashes, groups) is made of the
-redacted call and cannot tell what was there. A node id made of the text as the client sent it would tell: it is keyed,
-but the key lies in the same store, and whoever holds both can try every phone number there is. The price: two runs that
-differ in redacted spans alone look equal, as two identical runs do, and are told apart by ids that Hone gave out.
+Rows, node ids, hashes and groups are made of the redacted call and reveal nothing of the original. A node id made of
+the original text would: it is keyed, but the key lies in the same store, and whoever has both can try every phone
+number. The price: two trajectories that differ in redacted text alone look equal, and only ids that Hone issued tell
+them apart.
 
-Token ids spell the text, so a call with a match keeps neither ids nor logprobs, whichever of its parts matched, and its
-choices are not trainable. Nor does a call that goes on from one: what was sampled there may be in its prompt though the
-client never sent it (reasoning that Hone kept). What cannot be looked at is not kept either: ids without text.
+Token ids spell the text. So a call with a match keeps neither ids nor logprobs, whichever part matched, and its choices
+are not trainable. The same holds for calls that continue it, because their prompt may hold sampled text that the client
+never sent (reasoning that Hone kept). Ids without text cannot be checked and are not kept either.
 
-A conversation that Hone itself puts together (`previous_response_id`) goes on from what was kept: from the marks.
+A conversation that Hone itself assembles (`previous_response_id`) continues from the stored text, marks included.
 
-Not seen: text inside pictures or sound, text in another encoding (base64, percent signs), and a match that a
-broken-off answer ends within. Addresses (the ids of runs and groups) are stored as they are: agents need them. What an
-agent of a campaign hands back, and the scenarios it was given, are the operator's own and not looked at.
+Not redacted: text inside images or audio, text in another encoding (base64, percent signs), and a match within which a
+broken answer ends. Addresses (the ids of trajectories and groups) are stored as they are, because agents need them. A
+campaign's scenarios and its agents' results are the operator's own and are not checked.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _UNSEEN: Final = frozenset({"user", "metadata", "safety_identifier", "prompt_cac
 _SPELLING: Final = frozenset(
     {"logprobs", "top_logprobs", "prompt_logprobs", "token_ids", "prompt_token_ids", "tokens", "text_offset"}
 )
-# A prompt that a client gave as token ids is recorded as their list: what they spell cannot be looked at.
+# A prompt that a client gave as token ids is recorded as their list: their text cannot be checked.
 _IDS: Final = re.compile(r"\[[0-9]+(?:,[0-9]+)+\]")
 _REMEMBERED: Final = 64
 
@@ -70,9 +70,10 @@ class Redactor:
         return bool(self._patterns)
 
     def text(self, text: str) -> str:
-        """`text` with a mark in the place of each match; JSON in it is looked at behind its escapes.
+        """`text` with a mark in place of each match; JSON in it is matched behind its escapes.
 
-        JSON with escapes is written anew where anything matched: its spelling would tell how a secret was escaped.
+        JSON with escapes is serialized again if anything matched, because its spelling would reveal how a secret was
+        escaped.
         """
         plain = self._marked(text)
         if "\\" not in plain or plain.lstrip()[:1] not in ("{", "[", '"'):
@@ -85,7 +86,7 @@ class Redactor:
         return plain if kept == inner and plain == text else json.dumps(kept, ensure_ascii=False)
 
     def value(self, value: Any) -> Any:
-        """A JSON value with a mark in the place of each match: in texts, numbers and keys."""
+        """A JSON value with a mark in place of each match: in texts, numbers and keys."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -204,7 +205,7 @@ def _strings(redaction: Redactor, value: Any) -> Any:
 
 
 def _not_spelled_out(value: Any) -> Any:
-    """What an answer says beside its messages, without what spells them out token by token."""
+    """An answer's fields besides its messages, without those that spell the messages token by token."""
     if isinstance(value, Mapping):
         return {k: _not_spelled_out(v) for k, v in value.items() if k not in _SPELLING}
     return [_not_spelled_out(v) for v in value] if isinstance(value, list | tuple) else value
@@ -227,7 +228,7 @@ def _body_hash(kept: RecordedRequest) -> bytes:
 
 
 def _without_ids(turn: RecordedCall, *, everywhere: bool) -> RecordedCall:
-    """`turn` without the ids of what was redacted, and of what no text was there to look at."""
+    """`turn` without the token ids of redacted parts and of parts that have no text to check."""
     unseen = everywhere or not turn.request.messages
     choices = [_blank(c) if everywhere or c.message is None else c for c in turn.choices]
     return replace(turn, choices=choices, prompt_token_ids=None if unseen else turn.prompt_token_ids)

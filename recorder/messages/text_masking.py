@@ -1,9 +1,9 @@
-"""Tasks that are alike: the same words but for numbers, dates, ids, addresses, URLs and quoted text.
+"""Mask what varies between similar tasks: numbers, dates, ids, addresses, URLs and quoted text. Pure.
 
-Owns: what of a text is masked, and with which mark. Pure. Refuses: deciding whether alike is enough
-(`recorder.same_task`), and telling the judge (`judge.llm.prompt`).
+Owns: what is masked, and with which mark. Refuses: deciding whether similar is enough (`recorder.same_task`), and
+showing it to the judge (`judge.llm.prompt`).
 
-Each kind has its own mark, so a number never stands for an address. Masking what is masked changes nothing.
+Each kind has its own mark, so a number never stands for an address. Masking is idempotent.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ _KINDS: Final = (
 
 
 def mask_text(text: str) -> str:
-    """A text with a mark in the place of each thing that may differ between tasks that are alike."""
+    """A text with a mark in place of each value that may differ between similar tasks."""
     for kind, pattern in _KINDS:
         text = pattern.sub(f"<{kind}>", text)
     return text
 
 
 def mask_message(message: Message) -> dict[str, Any]:
-    """A message whose texts are masked; all else of it stays."""
+    """A message whose texts are masked; everything else of it stays."""
     return {**message, "content": _masked(message.get("content"))}
 
 

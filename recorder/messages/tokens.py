@@ -1,9 +1,9 @@
-"""Token ids and logprobs as bytes, and prefixes compared without reading what they are prefixes of.
+"""Token ids and logprobs as bytes, and comparing prefixes without reading them.
 
-Owns: packing, the chained hashes of whole blocks, and putting a sequence together from its parent's. Refuses: storage.
+Owns: packing, the chained hashes of whole blocks, and assembling a sequence from its parent's. Refuses: storage.
 
-A sequence is cut into blocks of `BLOCK` ids. Each whole block has an 8-byte hash that covers it and all before it, so
-two sequences are equal up to the last block whose hashes are equal. A call stores the hashes and ids from there on.
+A sequence is cut into blocks of `BLOCK` ids. Each whole block has an 8-byte hash of it and all before it, so two
+sequences are equal up to the last block with equal hashes. A call stores only the hashes and ids after that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def pack_ids(ids: Sequence[int]) -> bytes:
 
 
 def pack_heard_ids(ids: Sequence[int]) -> bytes | None:
-    """What an engine said were token ids, as `pack_ids`; None where one is none, or below zero."""
+    """Token ids of an engine, packed as by `pack_ids`; None if one is no integer or below zero."""
     try:
         packed = pack_ids(ids)
     except (TypeError, ValueError, OverflowError):

@@ -1,7 +1,7 @@
-"""What of a call may be trained on, and the words for what may not.
+"""What of a call may be trained on, and the reason codes for the rest.
 
-Owns: the reason codes about tokens (the whole project uses these, in `choices.untrainable_reason` and in the ledger)
-and the rule for one sampled choice. Refuses: what only a trajectory, a group or a trainer can know: they use the codes.
+Owns: the reason codes about tokens (used by the whole project, in `choices.untrainable_reason` and in the ledger), and
+the rule for one sampled choice. Refuses: what only a trajectory, a group or a trainer can know; they use the codes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from recorder.messages.calls import RecordedCall, SampledChoice, SamplingParamet
 from recorder.states import CallKind, CallState, Confidence, Purpose
 
 MAX_LOGPROB = 1e-3  # a probability is at most 1; what rounding adds is a thousand times smaller
-MIN_TEMPERATURE = 0.1  # below it sampling is nearly greedy: the logprobs say nothing about the choice that was made
+MIN_TEMPERATURE = 0.1  # below it sampling is nearly greedy: the logprobs say nothing about the choice
 ENGINE_MISSING_LOGPROB = -9999.0  # what vLLM writes where it has none
 TRAINED_FINISHES = frozenset({"stop", "tool_calls", "function_call"})
 
@@ -24,9 +24,9 @@ class Exclusion(StrEnum):
     # of the call
     PURPOSE = "purpose"  # val, eval, none
     NOT_COMPLETE = "not_complete"  # aborted, errored
-    AMBIGUOUS = "ambiguous_attribution"  # whose call it is, is not certain
-    AUXILIARY = "auxiliary_call"  # a title, a summary beside the agent's work
-    SUPERSEDED = "superseded"  # a retry took its place
+    AMBIGUOUS = "ambiguous_attribution"  # the call's trajectory is not certain
+    AUXILIARY = "auxiliary_call"  # a title or a summary beside the agent's work
+    SUPERSEDED = "superseded"  # a retry replaced it
     REDACTED = "redacted"  # text was taken out of it, and its token ids with it
     # of the sampling
     TEMPERATURE = "temperature_below_0.1"
@@ -44,18 +44,18 @@ class Exclusion(StrEnum):
     LOGPROBS_NOT_FINITE = "logprobs_not_finite"
     LOGPROBS_ABOVE_ZERO = "logprobs_above_zero"
     # of the trajectory and the version
-    NOT_SELECTED = "not_selected"  # a choice of n>1 that the agent did not go on with
+    NOT_SELECTED = "not_selected"  # a choice of n>1 that the agent did not continue
     BASE_FINGERPRINT = "base_fingerprint"  # sampled by another base
     FOREIGN_VERSION = "foreign_version"  # not an ancestor of the version that is trained
     OVER_AGE = "over_age"  # too many steps ago
-    DELETED = "deleted"  # the trajectory whose choice it was is no more
+    DELETED = "deleted"  # its trajectory was deleted
     OTHER_VERSION = "other_version"  # a mixed trajectory's tokens of its earlier version
 
 
 def untrainable_reason(turn: RecordedCall, choice: SampledChoice, *, ids_readable: bool = True) -> str | None:
-    """Why this choice may not be trained on, as far as the call alone can tell; None where it may.
+    """The reason why this choice may not be trained on, as far as the call alone shows; None if it may.
 
-    `ids_readable`: what the engine said were the ids of the prompt and of the choice could be packed as such.
+    `ids_readable`: the engine's ids of the prompt and of the choice are valid token ids.
     """
     if not ids_readable:
         return Exclusion.IDS_MALFORMED

@@ -1,7 +1,7 @@
-"""What the user's own code finds in its environment when Hone starts it.
+"""The environment in which Hone starts the user's own code.
 
-Owns: the list of names that a Python program needs, adding those that the user names, and telling which of the others
-a failure speaks of. Refuses: everything else; what is not on the list, keys above all, is not passed on.
+Owns: the variables that a Python program needs, adding those that the user names, and finding withheld variables in an
+error's text. Refuses: everything else. Variables that are not listed, keys above all, are not passed on.
 """
 
 from __future__ import annotations

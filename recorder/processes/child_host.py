@@ -1,8 +1,8 @@
 """A child process that answers requests: the parent's half, for agents, reward functions, charts and trackers.
 
-Owns: starting it with an environment in a folder, whether it is ready, ids, time limits, killing all it started, ending
-it when it is idle, starting it again after its death, and the last lines that it wrote. Refuses: what is asked, and
-what an answer means. The wire and the child's half are in `recorder.processes.user_code_host`.
+Owns: starting it with an environment in a folder, readiness, request ids, time limits, killing all processes that it
+started, ending it when idle, restarting it after its death, and its last lines of output. Refuses: the meaning of
+requests and replies. The wire and the child's half are in `recorder.processes.user_code_host`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from recorder.processes import file_modes
 from recorder.processes.child_environment import child_environment
 
 LINE_LIMIT_BYTES: Final = 16 * 1024 * 1024
-KEPT_BYTES: Final = 16 * 1024  # of what the child wrote last
+KEPT_BYTES: Final = 16 * 1024  # of the end of the child's output
 KEPT_LINES: Final = 5
 KEPT_LINE_CHARS: Final = 300
-SHOWN_BYTES: Final = 100  # of a line that nobody asked for
+SHOWN_BYTES: Final = 100  # of a line that answers no request
 GRACE_S: Final = (
-    0.2  # for what a process that has ended wrote before; only one that left its group holds the pipe longer
+    0.2  # to read the last output of an ended process; only a process that left its group keeps the pipe open longer
 )
 
 Json = dict[str, Any]
@@ -46,23 +46,23 @@ class Output(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """What is started, and how it is used.
+    """How a child is started and used.
 
-    `in_turn`: the child answers one request after the other. So a request that is cut off ends it, since it would go on
-    with it, and a line that answers no request ends it too: user code wrote that. A child that works at several
-    requests at once goes on in both cases.
+    `in_turn`: the child answers one request after the other. So cancelling a request kills it, since it would continue
+    with that request; so does a line that answers no request, since user code wrote it. A child with several requests
+    at once continues in both cases.
     """
 
     command: Sequence[str | Path]
-    start: Mapping[str, Any] = field(default_factory=dict)  # what it is told first
+    start: Mapping[str, Any] = field(default_factory=dict)  # the first message to it
     start_limit_s: float | None = None
     in_turn: bool = True
     idle_s: float | None = None  # without a request, after which it is ended
     cwd: Path | None = None
-    named_env: Sequence[str] = ()  # variables of ours that it sees beside those that every Python needs
+    named_env: Sequence[str] = ()  # variables passed on besides those that every Python needs
     own_env: Mapping[str, str] = field(default_factory=dict)
     output: Output | Path = Output.KEPT
-    clean: Callable[[str], str] = str  # takes secrets out of what is shown
+    clean: Callable[[str], str] = str  # removes secrets from shown output
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Exit:
 
 
 class ChildError(Exception):
-    """There is no answer. `starting`: the child was not ready for requests yet."""
+    """The child gave no answer. `starting`: it was not ready for requests yet."""
 
     def __init__(self, text: str, end: Exit, *, starting: bool) -> None:
         super().__init__(text)
@@ -98,7 +98,7 @@ class ChildTimeout(ChildError):
 
 
 class ForeignReply(ChildError):
-    """The child, which answers in turn, wrote a line that answers no request (the text shows it), and was killed."""
+    """The child, which answers in turn, wrote a line that answers no request (in the text), and was killed."""
 
 
 class ChildHost:
@@ -114,7 +114,7 @@ class ChildHost:
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a process that can be asked."""
+        """Whether a process runs."""
         task = self._starting
         return task is not None and task.done() and not _failed(task) and not task.result().is_over
 
@@ -123,12 +123,12 @@ class ChildHost:
         await self._process()
 
     async def ready(self) -> Json:
-        """Start the process if none runs; what it says when it is ready. Raises ChildError and OSError."""
+        """Start the process if none runs; return its ready message. Raises ChildError and OSError."""
         self._stay()
         return await (await self._process()).ready()
 
     async def request(self, payload: Mapping[str, Any], limit_s: float | None = None) -> Json:
-        """The answer to a request, from a process that is started if none runs. Raises ChildError and OSError.
+        """The reply to a request, from a process that is started if none runs. Raises ChildError and OSError.
 
         `limit_s` counts from when the process has the request.
         """
@@ -146,11 +146,11 @@ class ChildHost:
                 self._idle = asyncio.get_running_loop().call_later(self.spec.idle_s, self._end_idle)
 
     async def stop(self, within_s: float | None = None) -> Exit:
-        """Tell the process that nothing more comes, kill what is left of it after that time, and say how it ended."""
+        """Close the process's input, kill what is left of it after that time, and return how it ended."""
         return await self._end(lambda process: process.stop(within_s))
 
     async def kill(self) -> Exit:
-        """Kill the process and all that it started, and say how it ended."""
+        """Kill the process and everything that it started, and return how it ended."""
         return await self._end(_Process.kill)
 
     async def _process(self) -> _Process:
@@ -159,7 +159,7 @@ class ChildHost:
             self._starting = asyncio.create_task(_started(self.spec, before), name=f"start {self.spec.command[0]}")
             self._starting.add_done_callback(_failed)
         assert self._starting is not None
-        # Shielded: a start that is cut off would leave a process that nobody knows of; `kill` ends it.
+        # Shielded: a cancelled start would leave an unknown process; `kill` ends it.
         return await asyncio.shield(self._starting)
 
     async def _end(self, how: Callable[[_Process], Awaitable[Exit]]) -> Exit:
@@ -259,7 +259,7 @@ class _Process:
         try:
             async with asyncio.timeout(limit_s):
                 self._writer.write(json.dumps({"id": id_, kind: payload}).encode() + b"\n")
-                with contextlib.suppress(ConnectionError):  # its end is told to whoever waits
+                with contextlib.suppress(ConnectionError):  # waiting callers receive its end
                     await self._writer.drain()
                 answer = await waiting
         except TimeoutError:
@@ -274,7 +274,7 @@ class _Process:
         return answer
 
     async def _live(self) -> Exit:
-        """Listen until the process or what it writes ends; kill all that it started; tell whoever waits."""
+        """Read until the process or its output ends; kill everything that it started; notify waiting callers."""
         listening = asyncio.create_task(self._listen())
         exiting = asyncio.create_task(self._process.wait())
         await asyncio.wait({listening, exiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -302,7 +302,7 @@ class _Process:
             return
 
     def _is_heard(self, line: bytes) -> bool:
-        """Take a line; whether it answers a request."""
+        """Handle a line; return whether it answers a request."""
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):  # no JSON, or no UTF-8
@@ -328,7 +328,7 @@ class _Process:
         return ChildDied(f"its process ended ({end})", end, starting=starting)
 
     def _kill(self) -> None:
-        """Kill the child's group and the groups that it told of: after its end nobody else would."""
+        """Kill the child's group and the groups that it reported: after its end nothing else would."""
         for pgid in [self._process.pid, *self._groups.values()]:
             with contextlib.suppress(ProcessLookupError, PermissionError):  # it is gone already
                 os.killpg(pgid, signal.SIGKILL)
@@ -340,7 +340,7 @@ class _Process:
         (kept,) = await asyncio.gather(self._output, return_exceptions=True)
         if isinstance(kept, BaseException):
             return ()
-        # Secrets are taken out of whole lines: half of one would be shown. The first may have lost its beginning.
+        # Secrets are removed from whole lines. The first line is dropped if its beginning is lost: half a secret shows.
         lines = kept.decode(errors="replace").split("\n")
         if len(kept) == KEPT_BYTES:
             lines[0] = "(a very long line)"
@@ -357,12 +357,12 @@ _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 def _failed(task: asyncio.Task[Any]) -> bool:
-    """Whether a task that is done has no result; its exception counts as seen, also where nobody waits for it."""
+    """Return whether a finished task has no result; its exception counts as retrieved even if it is never awaited."""
     return task.cancelled() or task.exception() is not None
 
 
 async def _started(spec: ChildSpec, before: asyncio.Task[_Process] | None) -> _Process:
-    """A new process; what is left of the one before it goes first."""
+    """Start a new process, after the rest of the one before it is removed."""
     if before is not None:
         await _ended(before, _Process.kill)
     return await _Process.started(spec)
@@ -379,7 +379,7 @@ async def _ended(starting: asyncio.Task[_Process] | None, how: Callable[[_Proces
 
 
 async def _spawned(spec: ChildSpec, fd: int) -> tuple[Process, asyncio.Task[bytes] | None]:
-    """Start the process; also what will collect the end of its output, if that is kept."""
+    """Start the process; return it with the task that collects the end of its output, if that is kept."""
     with contextlib.ExitStack() as stack:
         reading = None
         if isinstance(spec.output, Path):
@@ -404,7 +404,7 @@ async def _spawned(spec: ChildSpec, fd: int) -> tuple[Process, asyncio.Task[byte
 
 
 async def _tail(fd: int) -> bytes:
-    """The last bytes that come out of a pipe, until it ends or the task is cancelled.
+    """Return the last bytes from a pipe, when it ends or the task is cancelled.
 
     A pipe of our own: with asyncio's, waiting for the process also waits for every child that kept the pipe.
     """

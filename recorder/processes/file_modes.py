@@ -1,6 +1,6 @@
-"""Files and folders that their owner alone can read, whatever the umask and whatever was there before.
+"""Create files and folders that only their owner can read, whatever the umask and whatever existed before.
 
-Owns: the modes, and making or opening a file or folder with them. Refuses: knowing which files there are
+Owns: the modes, and creating or opening a file or folder with them. Refuses: which files exist
 (`recorder.store.data_folder`).
 """
 
@@ -40,7 +40,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def open_log(path: Path) -> BinaryIO:
-    """A log, opened to go on with it."""
+    """A log file, opened for appending."""
     return open(path, "ab", opener=private_opener)
 
 

@@ -1,7 +1,4 @@
-"""Being told to stop: SIGINT (Ctrl-C) and SIGTERM, as programs of Hone hear them.
-
-Owns: which signals these are. Refuses: what a program does then.
-"""
+"""Stop signals (SIGINT from Ctrl-C, SIGTERM) as Hone's programs receive them. Refuses: what a program does then."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def call_on_stop(stop: Callable[[], object]) -> Iterator[None]:
-    """Call `stop`, in the running event loop, whenever this process is told to stop; until left."""
+    """Call `stop` in the running event loop on each stop signal, until the context is left."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)

@@ -2,15 +2,15 @@
 
     PYTHON user_code_host.py --fd N
 
-Owns: the wire, importing `module:function`, running agents and reward functions, and what of their results goes back.
-A script for the user's own Python (3.9 or later, standard library only). Refuses: anything of Hone; it imports none.
+Owns: the wire, importing `module:function`, running agents and reward functions, and which results go back. A script
+for the user's own Python (3.9 or later, standard library only). Refuses: anything of Hone; it imports none.
 
-Agents run many attempts at a time. Async functions share one event loop: an attempt costs a task. A sync function runs
-in a process forked for the attempt, after the import: it has its own environment, may block, and can be killed. A
+Agents run many attempts concurrently. Async functions share one event loop: an attempt costs a task. A sync function
+runs in a process forked for the attempt, after the import: it has its own environment, may block, and can be killed. A
 command is a process group of its own. Reward functions are called one after the other, in the main thread and outside
 any running loop: they may keep state and start a loop of their own.
 
-The wire is one JSON object a line each way, over the socket that is inherited as file descriptor N.
+The protocol is one JSON object on each line, both ways, over the socket that is inherited as file descriptor N.
 In:   {"id", "start": {"kind", ...}} once, then {"id", "request": {...}} each:
       agent, measure, command: start {"target", "parent"}; request {"task", "env", "timeout_s"}
       functions: start {"functions": [target, ...], "all"}; request {"function", "trajectory"}
@@ -18,8 +18,8 @@ Out:  {"id", "ready": {...}} or {"id", "failed": why} once; then for each id {"i
       group that was started for it, and one {"id", "reply": {...}}:
       agent, measure, command: {"ending": "done", "answer"}, {"ending": "error", "error"} or {"ending": "timeout"}
       functions: {"score", "explanation", "extra"} or {"error"}
-Nobody can guess an id. What user code prints goes to standard error: standard output leads there too. When the socket
-closes, everything is killed and the process ends, even in the middle of a call.
+Ids cannot be guessed. Output of user code goes to standard error; standard output leads there too. When the socket
+closes, all started processes are killed and this process ends, even in the middle of a call.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ MAX_EXTRAS = 100
 MAX_NAME_CHARS = 100
 # How long a cancelled attempt may clean up before it is left behind.
 CANCEL_GRACE_S = 1.0
-FORK_GRACE_S = 0.2  # what was forked and ends, or comes back, does so by then; a pool of workers goes on
-# An agent that reads OPENAI_BASE_URL once, at import, would send every attempt to one place: it gets a refusal instead.
+FORK_GRACE_S = 0.2  # a fork that ends or returns does so by then; a pool of workers continues
+# An agent that reads OPENAI_BASE_URL once, at import, would send every attempt to one address: it is refused instead.
 NO_ADDRESS = "http://127.0.0.1:9/hone-read-OPENAI_BASE_URL-inside-the-function-or-use-task.base_url/v1"
 
 Json = dict[str, Any]
@@ -84,7 +84,7 @@ class AgentFailed(Exception):
 
 
 class Connection:
-    """The socket to the parent. What is sent from several threads does not mix."""
+    """The socket to the parent. Messages sent from several threads do not mix."""
 
     def __init__(self, fd: int) -> None:
         os.set_inheritable(fd, False)
@@ -92,24 +92,24 @@ class Connection:
         self._sending = threading.Lock()
 
     def messages(self) -> Iterator[Json]:
-        """What the parent sends, until it closes the socket."""
+        """Yield the parent's messages, until it closes the socket."""
         with self.socket.makefile("rb") as lines:
             for line in lines:
                 yield json.loads(line)
 
     def send(self, message: Json) -> None:
-        """Send one message; the whole of it is on its way on return, nothing stays in a buffer that a fork copies."""
+        """Send one message completely; nothing stays in a buffer that a fork would copy."""
         with self._sending:
             self.socket.sendall(encode_line(message))
 
 
 def encode_line(message: Json) -> bytes:
-    """A message as its line."""
+    """Return a message as one line of JSON."""
     return json.dumps(message).encode() + b"\n"
 
 
 def connect(description: str) -> Connection:
-    """The socket that this process was started with, from its command line."""
+    """Return the connection to the parent, by the command line of this process."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--fd", type=int, required=True, help="the file descriptor of the socket to Hone")
     return Connection(parser.parse_args().fd)
@@ -118,9 +118,9 @@ def connect(description: str) -> Connection:
 def serve_in_turn(
     messages: Iterable[Json], send: Send, begin: Callable[[Json], Json], answer: Callable[[Json], Json]
 ) -> None:
-    """Begin, and answer one request after the other until there are no more.
+    """Handle the start message, and then one request after the other until the messages end.
 
-    `begin` returns {"ready": {...}} or {"failed": why}, after which nothing is answered.
+    `begin` returns {"ready": {...}}, or {"failed": why}: then no request is answered.
     """
     for message in messages:
         if "start" in message:
@@ -133,7 +133,7 @@ def serve_in_turn(
 
 
 def ending_with(messages: Iterator[Json]) -> Iterator[Json]:
-    """The same messages; when they end, this process does at once: a call that hangs must not outlive Hone."""
+    """Yield the same messages. When they end, this process ends at once, so that a hanging call cannot outlive Hone."""
     waiting: queue.SimpleQueue[Json] = queue.SimpleQueue()
 
     def read() -> None:
@@ -150,7 +150,7 @@ def ending_with(messages: Iterator[Json]) -> Iterator[Json]:
 
 
 def look_in_working_directory() -> None:
-    """Put the working directory first on the path; take the folder of this script, whose modules are Hone's, off it."""
+    """Put the working directory first on the path; remove the folder of this script, whose modules are Hone's."""
     own = str(Path(__file__).parent)
     sys.path[:] = [str(Path.cwd()), *(folder for folder in sys.path if folder != own)]
 
@@ -172,7 +172,7 @@ _overlay: contextvars.ContextVar[dict[str, str] | None] = contextvars.ContextVar
 
 
 class AttemptEnviron(os._Environ):  # type: ignore[type-arg]  # not subscriptable when run
-    """`os.environ`, where the variables of the attempt that reads come first: so attempts can share a process."""
+    """`os.environ` with the variables of the current attempt on top, so that attempts can share a process."""
 
     def __getitem__(self, key: str) -> str:
         own = (_overlay.get() or {}).get(key)
@@ -180,7 +180,7 @@ class AttemptEnviron(os._Environ):  # type: ignore[type-arg]  # not subscriptabl
 
 
 def install_environ() -> None:
-    """Put an `AttemptEnviron` in the place of `os.environ`, before the user's modules take a reference to it."""
+    """Replace `os.environ` by an `AttemptEnviron` before the user's modules take a reference to it."""
     old = os.environ
     new = AttemptEnviron(old._data, old.encodekey, old.decodekey, old.encodevalue, old.decodevalue)  # type: ignore[attr-defined]
     os.environ = new  # noqa: B003 - shares its data with the old one
@@ -190,14 +190,14 @@ def install_environ() -> None:
 
 
 def plain(answer: Any) -> Any:
-    """`answer` as JSON can say it; what JSON cannot say becomes its repr, what is too long is cut."""
+    """Return `answer` as JSON values. Other values become their repr, and long ones are truncated."""
     try:
         text = json.dumps(answer, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         try:
             answer = repr(answer)
         except Exception as error:  # noqa: BLE001 - boundary: a user's __repr__ may do anything
-            answer = f"<{type(answer).__name__}, whose repr failed: {type(error).__name__}>"
+            answer = f"<{type(answer).__name__}; its repr failed: {type(error).__name__}>"
         text = json.dumps(answer)
     if len(text) > ANSWER_LIMIT_CHARS:
         return text[:ANSWER_LIMIT_CHARS] + f"… (cut, {len(text)} characters)"
@@ -205,13 +205,13 @@ def plain(answer: Any) -> Any:
 
 
 def format_error(error: BaseException) -> str:
-    """What a person needs of an exception: its type, its text and the last frames, cut to a bound."""
+    """Return an exception's type, text and last frames, truncated to `ERROR_LIMIT_CHARS`."""
     lines = traceback.format_exception(type(error), error, error.__traceback__)
     return (lines[-1].strip() + "\n" + "".join(lines))[:ERROR_LIMIT_CHARS]
 
 
 def is_network_fault(error: BaseException | None) -> bool:
-    """Whether an exception, or one that led to it, is a broken connection or a server's own error (HTTP 5xx)."""
+    """Return whether an exception or one of its causes is a broken connection or a server error (HTTP 5xx)."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -224,7 +224,7 @@ def is_network_fault(error: BaseException | None) -> bool:
 
 
 def describe(error: BaseException) -> str:
-    """An exception in one line, with the place in the user's code where it came from."""
+    """Return an exception as one line, with its position in the user's code."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     text = " ".join(str(error).split())[:MAX_TEXT_CHARS]
@@ -235,7 +235,7 @@ def describe(error: BaseException) -> str:
 
 
 async def call_here(function: Function, request: Json, report: Callable[[int], None]) -> Any:
-    """Run the function in this event loop. A sync one blocks it: only for functions that are over at once."""
+    """Run the function in this event loop. A sync function blocks it, so it has to return quickly."""
     _overlay.set(request["env"])
     try:
         result = function(SimpleNamespace(**request["task"]))
@@ -248,17 +248,17 @@ async def call_here(function: Function, request: Json, report: Callable[[int], N
 
 
 async def call_forked(function: Function, host_socket: int, request: Json, report: Callable[[int], None]) -> Any:
-    """Run the function in a process forked for it, and kill what it leaves behind."""
+    """Run the function in a process forked for it, and kill the processes that it leaves behind."""
     sys.stdout.flush()
     sys.stderr.flush()
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(read_end)
-        os.close(host_socket)  # held here, it would hide the host's end from Hone
+        os.close(host_socket)  # while it is open here, Hone would not notice that the host ended
         _in_child(function, request, write_end)
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.setpgid(pid, pid)  # here as in the child: whoever comes first, a kill finds the group
+        os.setpgid(pid, pid)  # in parent and child, so that the group exists for a kill in any order
     os.close(write_end)
     report(pid)
     try:
@@ -287,7 +287,7 @@ def _in_child(function: Function, request: Json, write_end: int) -> NoReturn:
         while reply:
             reply = reply[os.write(write_end, reply) :]
     finally:
-        os._exit(0)  # nothing of the parent may run again here: no exit handlers, no loop
+        os._exit(0)  # without the parent's exit handlers and event loop
 
 
 def _called(function: Function, request: Json) -> Json:
@@ -324,24 +324,24 @@ async def _first_line(fd: int) -> bytes:
 
 
 async def _end_of(pid: int) -> str:
-    """How a process ended that has closed its pipe; it is given a second."""
+    """Return how a process ended that has closed its pipe; wait for it up to a second."""
     until = time.monotonic() + 1.0
     while time.monotonic() < until:
         done, status = os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222 - it does not wait
         if done:
             return f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit {os.WEXITSTATUS(status)}"
         await asyncio.sleep(0.01)
-    return "it still ran, without its pipe"
+    return "it was still running, without its pipe"
 
 
 def _reap(pid: int) -> None:
-    with contextlib.suppress(ChildProcessError):  # reaped when its end was looked at
+    with contextlib.suppress(ChildProcessError):  # reaped when its end was read
         os.waitpid(pid, 0)
 
 
 async def run_command(command: str, request: Json, report: Callable[[int], None]) -> Any:
-    """Run a shell command in a process group of its own. Its output goes to the log; the tail also into the error."""
-    # A pipe of our own: with asyncio's, waiting for the process also waits for every child that kept the pipe.
+    """Run a shell command in a process group of its own. Its output goes to the log, the end also into the error."""
+    # With asyncio's own pipe, waiting for the process would also wait for every child that keeps the pipe open.
     read_end, write_end = os.pipe()
     tail = asyncio.ensure_future(_log_output(read_end))
     try:
@@ -359,7 +359,7 @@ async def run_command(command: str, request: Json, report: Callable[[int], None]
 
 
 async def _end_of_group(process: asyncio.subprocess.Process) -> int:
-    """Wait for a command, and kill what it left running."""
+    """Wait for a command, and kill the processes that it left running."""
     try:
         return await process.wait()
     finally:
@@ -367,7 +367,7 @@ async def _end_of_group(process: asyncio.subprocess.Process) -> int:
 
 
 async def _start_shell(command: str, env: dict[str, str], output: int) -> asyncio.subprocess.Process:
-    """Start a command; the pipe's end `output` is closed here, so that only the command holds it."""
+    """Start a command, and close `output`, the end of the pipe, so that only the command has it open."""
     try:
         return await asyncio.create_subprocess_exec(
             "/bin/sh",
@@ -384,7 +384,7 @@ async def _start_shell(command: str, env: dict[str, str], output: int) -> asynci
 
 
 async def _log_output(read_end: int) -> str:
-    """Copy a pipe to the log and return its end."""
+    """Copy a pipe to the log, and return the last 2000 bytes as text."""
     stream = asyncio.StreamReader()
     pipe = os.fdopen(read_end, "rb", 0)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -404,7 +404,7 @@ async def _log_output(read_end: int) -> str:
 
 
 def kill_group(pgid: int) -> None:
-    """Kill a process group that this host started, if it is still there."""
+    """Kill a process group that this host started, if it still exists."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pgid, signal.SIGKILL)
 
@@ -423,7 +423,7 @@ class Attempts:
         self._groups: dict[str, int] = {}
 
     async def serve(self) -> None:
-        """Start an attempt for each line; when the lines end, kill what runs."""
+        """Start an attempt for each line; when the lines end, kill what is running."""
         async for line in self._reader:
             attempt = asyncio.ensure_future(self._attempt(json.loads(line)))
             self._running.add(attempt)
@@ -447,7 +447,7 @@ class Attempts:
         self._send({"id": id_, "group": pgid})
 
     def _send(self, message: Json) -> None:
-        self._writer.write(encode_line(message))  # a socket that the other side closed swallows it
+        self._writer.write(encode_line(message))  # no error if the other side has closed the socket
 
 
 def _result(running: asyncio.Future[Any]) -> Json:
@@ -457,22 +457,22 @@ def _result(running: asyncio.Future[Any]) -> Json:
         return {"ending": "error", "error": str(error), "network": error.network}
     except asyncio.CancelledError:
         return {"ending": "error", "error": "the agent cancelled its own task"}
-    except Exception as error:  # noqa: BLE001 - boundary: a fault here (fork refused, no /bin/sh) is the attempt's
+    except Exception as error:  # noqa: BLE001 - boundary: a fault here (fork refused, no /bin/sh) fails the attempt
         return {"ending": "error", "error": format_error(error)}
 
 
 def is_async(function: Function) -> bool:
-    """Whether calling it gives a coroutine, for functions, bound methods, partials and callable objects."""
+    """Return whether calling it gives a coroutine, for functions, bound methods, partials and callable objects."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 def runner(start: Json, host_socket: int) -> Runner:
-    """How an attempt at the target is run; imports it."""
+    """Import the target, and return the function that runs an attempt at it."""
     if start["kind"] != "command":
         function = load(start["target"])
         if start["kind"] == "measure" or is_async(function):
             return lambda request, report: call_here(function, request, report)
-    # From here on user code runs in other processes: this one sees the socket close, and kills them before it ends.
+    # User code runs in other processes then. This one notices when the socket closes, and kills them before it ends.
     die_with(start["parent"], 0)
     if start["kind"] == "command":
         return lambda request, report: run_command(start["target"], request, report)
@@ -480,7 +480,7 @@ def runner(start: Json, host_socket: int) -> Runner:
 
 
 def serve_attempts(connection: Connection, message: Json) -> None:
-    """Import the agent, say whether that went well, and run attempts if so."""
+    """Import the agent, report whether that succeeded, and run attempts if so."""
     start = message["start"]
     die_with(start["parent"], signal.SIGTERM)
     if start["kind"] != "command":
@@ -488,7 +488,7 @@ def serve_attempts(connection: Connection, message: Json) -> None:
         install_environ()
     try:
         run = runner(start, connection.socket.fileno())
-    except BaseException as error:  # noqa: BLE001 - boundary: a module may raise anything at import; it is told
+    except BaseException as error:  # noqa: BLE001 - boundary: a module may raise anything at import; it is reported
         traceback.print_exc()
         connection.send({"id": message["id"], "failed": format_error(error)})
         return
@@ -502,7 +502,7 @@ async def _serve_attempts(run: Runner, connection: Connection) -> None:
 
 
 def die_with(parent: int, by: int) -> None:
-    """Ask the kernel for signal `by` (0: none) when the parent ends, for user code may never let this process look."""
+    """Let the kernel send signal `by` (0: none) when the parent ends; user code may block this process for ever."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, by)
     if os.getppid() != parent:
@@ -513,14 +513,17 @@ def die_with(parent: int, by: int) -> None:
 
 
 class RewardFunctions:
-    """Reward functions by their targets. The files are their modules and all of the user's own that these loaded."""
+    """Calls the user's reward functions, which it has by their targets (`module:function`)."""
 
     def __init__(self) -> None:
         self._functions: dict[str, Function] = {}
         self._loop = asyncio.new_event_loop()
 
     def begin(self, start: Json) -> Json:
-        """Import them. Unless all are wanted, one that cannot be imported fails its own calls alone."""
+        """Import the functions. Unless `all` is set, a function that cannot be imported fails its own calls only.
+
+        The ready message has the files of the user's modules, and whether all functions were imported (`whole`).
+        """
         whole = True
         for target in start["functions"]:
             try:
@@ -533,7 +536,7 @@ class RewardFunctions:
         return {"ready": {"files": own_files(self._functions), "whole": whole}}
 
     def answer(self, request: Json) -> Json:
-        """Call one with a trajectory: its number, or what went wrong."""
+        """Call a function with a trajectory; return its number or the error."""
         with self._forks.watched():
             result = self._called(self._functions[request["function"]], request["trajectory"])
         return self._forks.came_back() or result
@@ -544,12 +547,12 @@ class RewardFunctions:
             if inspect.isawaitable(result):
                 result = self._loop.run_until_complete(_awaited(result))
             return number(result)
-        except BaseException as error:  # noqa: BLE001 - whatever the user's code raises marks this trajectory alone
+        except BaseException as error:  # noqa: BLE001 - whatever the user's code raises fails this trajectory only
             return {"error": describe(error)}
 
 
 class _Forks:
-    """Whether a process that a function forked came back here, as its parent does, instead of ending."""
+    """Detects a process that a function forked and that returned from the function instead of ending."""
 
     def __init__(self) -> None:
         self._me = os.getpid()
@@ -562,7 +565,7 @@ class _Forks:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Around one call. A process that comes back out of it, and is not this one, tells so and ends."""
+        """A context around one call. A forked process that leaves it reports this and ends."""
         self._count, self._news = 0, os.pipe()
         yield
         if os.getpid() != self._me:
@@ -570,9 +573,9 @@ class _Forks:
             os._exit(0)
 
     def came_back(self) -> Json | None:
-        """The error of a call that two processes came back from; None where all is well."""
+        """Return the error if a forked process returned from the call too, else None."""
         reader, writer = self._news
-        os.close(writer)  # now only what was forked holds it
+        os.close(writer)  # now only forked processes have it open
         try:
             if self._count and _comes(reader) and os.read(reader, 1):
                 return {"error": "the function forked, and both processes returned: end the other by os._exit"}
@@ -582,14 +585,14 @@ class _Forks:
 
 
 def _comes(reader: int) -> bool:
-    """Whether a pipe has something, or ends, within the grace."""
+    """Return whether a pipe has data, or is closed, within `FORK_GRACE_S`."""
     poll = select.poll()  # takes any file descriptor, which select.select does not
     poll.register(reader, select.POLLIN)
     return bool(poll.poll(FORK_GRACE_S * 1000))
 
 
 def _raising(error: BaseException) -> Function:
-    """What stands in the place of a function that could not be imported."""
+    """A replacement for a function that could not be imported."""
 
     def fail(trajectory: Any) -> Any:
         raise error
@@ -598,22 +601,22 @@ def _raising(error: BaseException) -> Function:
 
 
 def own_files(functions: Mapping[str, Function]) -> list[str]:
-    """The functions' modules, wherever they lie, and the source files in the working directory that are loaded by now.
+    """Return the functions' modules, wherever they are, and the loaded source files in the working directory.
 
-    Of these, installed packages and this script are left out.
+    Installed packages and this script are omitted.
     """
     named = {path.partition(":")[0] for path in functions} | {str(f.__module__) for f in functions.values()}
     modules = (getattr(sys.modules.get(name), "__file__", None) for name in named)
-    asked = {Path(file).resolve() for file in modules if file is not None}
+    modules_of_functions = {Path(file).resolve() for file in modules if file is not None}
     loaded = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     paths = {Path(file).resolve() for file in loaded if file is not None and file.endswith(".py")}
     folder, installed = Path.cwd().resolve(), {"site-packages", "dist-packages"}
     ours = {p for p in paths if folder in p.parents and not installed.intersection(p.parts)}
-    return sorted(str(path) for path in (ours | asked) - {Path(__file__).resolve()})
+    return sorted(str(path) for path in (ours | modules_of_functions) - {Path(__file__).resolve()})
 
 
 def number(result: Any) -> Json:
-    """What a function returned, as score, explanation and named numbers beside them."""
+    """Return a function's result as score, explanation and further named numbers. Raises TypeError, ValueError."""
     if not isinstance(result, dict):
         return {"score": _finite(result, "the result"), "explanation": None, "extra": {}}
     if "score" not in result:
@@ -627,9 +630,9 @@ def number(result: Any) -> Json:
 
 
 def _extra(values: Mapping[Any, Any]) -> Json:
-    """The named numbers beside the score."""
+    """Return the named numbers other than the score."""
     if len(values) > MAX_EXTRAS:
-        raise ValueError(f"the returned dict has {len(values)} values beside 'score': at most {MAX_EXTRAS}")
+        raise ValueError(f"the returned dict has {len(values)} values besides 'score': at most {MAX_EXTRAS}")
     for name in map(str, values):
         if not 0 < len(name) <= MAX_NAME_CHARS or not name.isprintable():
             what = f"1 to {MAX_NAME_CHARS} printable characters"
@@ -638,7 +641,7 @@ def _extra(values: Mapping[Any, Any]) -> Json:
 
 
 def _finite(value: Any, what: str) -> float:
-    # numpy and torch scalars have __float__; so has nothing else that is no number but str, which has none
+    # numpy and torch scalars have __float__; a str has not
     if not hasattr(value, "__float__"):
         raise TypeError(f"{what} is {type(value).__name__}, not a number")
     result = float(value)
@@ -651,7 +654,7 @@ def _finite(value: Any, what: str) -> float:
 
 
 def main() -> None:
-    """Serve what the first message asks for, until the socket closes."""
+    """Serve agents or reward functions, as the first message says, until the socket closes."""
     connection = connect("Runs a user's agent or reward functions for Hone; not to be called by hand.")
     look_in_working_directory()
     messages = connection.messages()
@@ -664,7 +667,7 @@ def main() -> None:
         serve_attempts(connection, first)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # the user's threads and exit handlers have no say any more
+    os._exit(0)  # without the user's threads and exit handlers
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""The store as a queue: who takes what, for how long, and what is handed in (scores, feedback, attempts, steps).
+"""The store as a work queue: groups, campaigns and their attempts, claims and leases, feedback, scores, training steps.
 
-Refuses: doing the work. Every later write of a holder depends on its owner and epoch.
+Every write of a claim's holder is guarded by its owner and epoch. Others import the module of the object they work on:
+`recorder.queue.claims`, `recorder.queue.campaigns`, `recorder.queue.leases`, `recorder.queue.judging.scores` and so on.
+Refuses: the work itself (judge and trainer).
 """

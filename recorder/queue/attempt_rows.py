@@ -1,6 +1,6 @@
-"""The rows behind an attempt: the trajectory that it opens, and the attempt that follows one that was abandoned.
+"""The rows behind an attempt: the trajectory that it opens, and the attempt that replaces an abandoned one.
 
-Owns: making those rows, for many attempts at once. Refuses: claiming and ending attempts (`recorder.queue.attempts`).
+Owns: creating those rows, for many attempts at once. Refuses: claiming and ending attempts (`recorder.queue.attempts`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Attempts: one run of the agent on one scenario, claimed by a runner, run again where the fault was not the agent's.
+"""Attempts: one trajectory of the agent on one scenario, claimed by a runner, repeated if the fault was not the
+agent's.
 
-Owns: attempts and their leases, the trajectory row that an attempt opens before the agent's first call (so that the
-proxy knows its purpose). Refuses: running the agent (trainer), what a failed run means.
+Owns: attempts and their leases, and the trajectory row that an attempt opens before the agent's first call, so that the
+proxy knows its purpose. Refuses: running the agent (trainer), and what a failed attempt means.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class AttemptEnd:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailure:
-    """How an attempt failed. `reason`: its run's `end_reason`, where it has one."""
+    """How an attempt failed. `reason`: its trajectory's `end_reason`, if it has one."""
 
     reason: str | None
     error: str | None
@@ -156,9 +157,9 @@ async def claim_attempt(store: Store, campaign_id: str, owner: str, lease_s: flo
 
 
 async def claim_attempts(store: Store, campaign_id: str, owner: str, lease_s: float, limit: int) -> list[AttemptView]:
-    """Take the next attempts (group by group, so that the first groups are ready early) and open their trajectories.
+    """Claim the next attempts (group by group, so that the first groups are ready early) and open their trajectories.
 
-    Attempts whose group has closed meanwhile are never handed out; the sweep abandons them.
+    Attempts whose group has closed meanwhile are never claimed; the sweep abandons them.
     """
     runnable = (
         select(attempts.c.id)
@@ -214,8 +215,8 @@ async def finish_attempt(
     ending = AttemptEnd(attempt, state, answer, error, trajectory_state, reason, retry)
     if await finish_attempts(store, [ending]):
         raise LeaseLost(
-            f"attempt {attempt.id} is no longer held by {attempt.owner} (epoch {attempt.epoch}): its lease ran out. "
-            "Drop its result: it is made again."
+            f"attempt {attempt.id} is no longer held by {attempt.owner} (epoch {attempt.epoch}): its lease expired. "
+            "Drop its result: it is repeated."
         )
 
 
@@ -273,7 +274,7 @@ async def abandon_running(store: Store, campaign_id: str) -> int:
 
 
 async def abandon_expired(project: Project) -> int:
-    """The same for every attempt of a running campaign whose lease ran out."""
+    """The same for every attempt of a running campaign whose lease expired."""
     return await _abandon(project.store, and_(*list_expired(project.id)), "lease_expired")
 
 
@@ -290,7 +291,7 @@ def list_groupless(project_id: str) -> tuple[ColumnElement[bool], ...]:
 
 
 def list_expired(project_id: str) -> tuple[ColumnElement[bool], ...]:
-    """Attempts of running campaigns whose lease ran out."""
+    """Attempts of running campaigns whose lease expired."""
     return *list_running(project_id), attempts.c.lease_expires_at <= now()
 
 
@@ -300,7 +301,7 @@ def list_running(project_id: str) -> tuple[ColumnElement[bool], ...]:
 
 
 def _of_running(project_id: str) -> ColumnElement[bool]:
-    """Of campaigns that run, and of all gates: nobody goes on with one that is over, and finds what it left."""
+    """Of running campaigns, and of all gates. A campaign that is over has no runner to find its attempts."""
     runs = or_(campaigns.c.state == CampaignState.RUNNING, campaigns.c.version_id.is_not(None))
     return attempts.c.campaign_id.in_(select(campaigns.c.id).where(campaigns.c.project_id == project_id, runs))
 
@@ -308,7 +309,7 @@ def _of_running(project_id: str) -> ColumnElement[bool]:
 async def _abandon(store: Store, condition: ColumnElement[bool], why: str) -> int:
     """Abandon running attempts with their trajectories, and plan them again.
 
-    One whose trajectory had ended by itself is not made again: its group has it.
+    One whose trajectory had ended by itself is not repeated: its group has it.
     """
     dead = guarded_update(
         attempts, AttemptState.ABANDONED, expect=AttemptState.RUNNING, **{**GROUP_CLOSED, "error": why}
@@ -375,7 +376,7 @@ async def last_call(store: Store, trajectory_id: str) -> LastCall | None:
 
 
 async def last_calls(store: Store, trajectory_ids: Collection[str]) -> dict[str, LastCall]:
-    """The newest main call of each trajectory that has one, which tells an engine's fault from the agent's."""
+    """The newest main call of each trajectory that has one. It distinguishes an engine's fault from the agent's."""
     c = calls.c
     query = select(c.trajectory_id, c.state, c.http_status, c.error).where(
         c.trajectory_id.in_(trajectory_ids), c.turn_kind == CallKind.MAIN

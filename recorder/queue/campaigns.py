@@ -1,8 +1,8 @@
-"""Campaigns: training over a list of scenarios that Hone runs itself.
+"""Campaigns: training over a list of scenarios that Hone attempts itself.
 
-Owns: campaigns, their scenarios, the groups bound to a scenario before their first call; evaluations, which are rows
-of the same table and train nothing. Refuses: single attempts (`recorder.queue.attempts`), what versions' gates ask for
-(rows of the same table too, `recorder.queue.gate_requests`), running agents (trainer).
+Owns: campaigns, their scenarios, the groups bound to a scenario before their first call, and evaluations, which are
+rows of the same table and train nothing. Refuses: single attempts (`recorder.queue.attempts`), requests of gates (rows
+of the same table too, `recorder.queue.gate_requests`), running agents (trainer).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from sqlalchemy import Select, and_, exists, insert, literal, select, update
+from sqlalchemy import Select, and_, exists, func, insert, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
@@ -29,13 +29,16 @@ EVALUATES: Final = "evaluates"  # in the settings of an evaluation: what it comp
 _EVALUATES: Final = campaigns.c.settings[EVALUATES].as_string().is_not(None)
 TRAINS: Final = and_(campaigns.c.version_id.is_(None), ~_EVALUATES)  # the others are gates' and evaluations
 _PAGE: Final = 200  # scenarios a SELECT
-# Columns of a group that say by which recipe it is judged: its alias's name, and what its campaign names, if anything.
+# Columns of a group that determine its judge recipe: its alias's name, and its campaign's recipe, if any.
 ALIAS: Final = select(aliases.c.name).where(aliases.c.id == groups.c.alias_id).scalar_subquery().label("alias")
+# The judge recipe that a campaign names in its stored settings, where campaigns of earlier releases have the older key.
+_OLDER_JUDGE_RECIPE: Final = "reward_recipe"
+_JUDGE_RECIPE: Final = "judge_recipe"
+NAMED_RECIPE: Final = func.coalesce(
+    campaigns.c.settings[_JUDGE_RECIPE].as_string(), campaigns.c.settings[_OLDER_JUDGE_RECIPE].as_string()
+)
 REWARD_RECIPE: Final = (
-    select(campaigns.c.settings["reward_recipe"].as_string())
-    .where(campaigns.c.id == groups.c.campaign_id)
-    .scalar_subquery()
-    .label("reward_recipe")
+    select(NAMED_RECIPE).where(campaigns.c.id == groups.c.campaign_id).scalar_subquery().label("judge_recipe")
 )
 
 
@@ -158,12 +161,12 @@ async def unfinished_evaluations(store: Store, alias_id: str) -> list[CampaignVi
 
 
 def lease_name(campaign_id: str) -> str:
-    """The lease of the process that runs a campaign."""
+    """The name of the lease of the process that runs a campaign."""
     return f"campaign:{campaign_id}"
 
 
 async def list_running(store: Store, alias_id: str) -> list[CampaignView]:
-    """The campaigns that some process runs on an alias now: the learner leaves it to them."""
+    """The campaigns that a process runs on an alias now: the learner does not train the alias meanwhile."""
     held = exists().where(
         leases.c.project_id == campaigns.c.project_id,
         leases.c.name == literal(lease_name("")) + campaigns.c.id,
@@ -192,7 +195,7 @@ async def set_settings(store: Store, campaign_id: str, settings: Mapping[str, An
 
 
 async def resume_campaign(store: Store, campaign_id: str) -> CampaignView:
-    """Let a stopped or failed campaign run again; one whose process died is still running. Raises Conflict."""
+    """Set a stopped or failed campaign to running; one whose process died is still running. Raises Conflict."""
     async with store.write() as conn:
         if (await _one(conn, campaign_id)).state != CampaignState.RUNNING:
             await move_state(conn, campaigns, campaign_id, CampaignState.RUNNING, reason=None, ended_at=None)
@@ -221,7 +224,7 @@ async def list_scenarios(store: Store, campaign_id: str, split: Split) -> list[S
 
 
 async def load_rubrics(store: Store, scenario_ids: Collection[str]) -> dict[str, Any]:
-    """Scenarios' rubrics by the scenarios' ids; those that are not there are left out."""
+    """Scenarios' rubrics by the scenarios' ids; scenarios that do not exist are omitted."""
     found: dict[str, Any] = {}
     ids = sorted(scenario_ids)
     for page in (ids[at : at + _PAGE] for at in range(0, len(ids), _PAGE)):
@@ -301,7 +304,7 @@ async def _bound(
         row = found[binding.group_external_id]
         if (row.campaign_id, row.scenario_id) != (campaign_id, binding.scenario_id):
             raise Conflict(
-                f"group {binding.group_external_id!r} is there already, for {row.campaign_id or 'no campaign'} and "
+                f"group {binding.group_external_id!r} exists already, for {row.campaign_id or 'no campaign'} and "
                 f"{row.scenario_id or 'no scenario'}: use another group id"
             )
     return [str(found[binding.group_external_id].id) for binding in bindings]
@@ -343,5 +346,6 @@ async def _one(conn: AsyncConnection, campaign_id: str) -> CampaignView:
 
 
 def campaign_view(row: Any) -> CampaignView:
-    """A campaign's row as what others see of it."""
-    return sql.as_view(CampaignView, row, state=CampaignState(row.state))
+    """A campaign's row as what others see of it. Settings that were stored under an older key have today's."""
+    settings = {_JUDGE_RECIPE if key == _OLDER_JUDGE_RECIPE else key: value for key, value in row.settings.items()}
+    return sql.as_view(CampaignView, row, state=CampaignState(row.state), settings=settings)

@@ -1,6 +1,6 @@
-"""Claims on groups: a judge or trainer takes one for a while, by one guarded statement on the database's clock.
+"""Claims on groups: a judge or trainer takes one for a limited time, by one guarded statement on the database's clock.
 
-Owns: who may take which group, epochs, renewing and giving back. Refuses: what the holder does with it
+Owns: who may take which group, epochs, renewing and returning claims. Refuses: what the holder does with the group
 (`recorder.queue.judging.scores`, `recorder.queue.training.steps`), expiry (`recorder.maintenance.sweep`).
 """
 
@@ -23,7 +23,7 @@ from recorder.store.sql import now
 from recorder.store.statement import equals_literal
 from recorder.store.transitions import guarded_update, move_state
 
-# What a judge takes once `try_after` is over. It stands on a scored group where feedback came after its score.
+# What a judge takes after `try_after`. A scored group has it if feedback came after its score.
 _AGAIN: Final = (GroupState.UNSCORED, GroupState.SCORED)
 _OLDEST: Final = (groups.c.ready_at, groups.c.id)
 _BACK: Final = {GroupState.JUDGING: GroupState.READY, GroupState.TRAINING: GroupState.SCORED}
@@ -50,9 +50,9 @@ class GroupClaim:
 async def claim_for_judging(
     project: Project, owner: str, lease_s: float, *, of_campaigns: bool = False
 ) -> GroupClaim | None:
-    """Take the oldest group that waits for a judge: ready, or one that is to be judged again and whose time has come.
+    """Claim the oldest group that waits for a judge: ready, or due for another judging.
 
-    One that a version's gate waits for comes before all others. With `of_campaigns` only one of a campaign.
+    A group that a version's gate waits for comes before all others. With `of_campaigns` only groups of campaigns.
     """
     # Each kind is found in its order by an index of its own: most groups are scored, and many may be ready.
     mine = (groups.c.project_id == project.id, *_whose(of_campaigns))
@@ -90,8 +90,8 @@ async def _oldest_first(conn: AsyncConnection, kinds: Sequence[ColumnElement[boo
 
 
 async def next_try_in(project: Project, *, of_campaigns: bool = False) -> float | None:
-    """In how many seconds the next group is to be judged again; only of campaigns' where asked. None: never."""
-    due = groups.c.try_after.is_not(None)  # said, or PostgreSQL reads all that are scored
+    """Seconds until the next group is due for another judging, of campaigns only on request. None: no group is."""
+    due = groups.c.try_after.is_not(None)  # explicit, or PostgreSQL reads all scored groups
     again = (groups.c.project_id == project.id, groups.c.state.in_(_AGAIN), due, *_whose(of_campaigns))
     async with project.store.read() as conn:
         in_s = (await conn.execute(select(func.min(groups.c.try_after) - now()).where(*again))).scalar_one()
@@ -111,9 +111,9 @@ async def claim_one_for_judging(
     free: Sequence[GroupState] = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED),
     left_out_for: Collection[str] = (),
 ) -> GroupClaim | None:
-    """Take a named group for judging, a scored one too (a new recipe judges it again). None: it is not `free`.
+    """Claim a named group for judging, a scored one too (a new recipe rescores it). None: it is not `free`.
 
-    `left_out_for`: also one that was left out for one of these reasons.
+    `left_out_for`: also one that was excluded for one of these reasons.
     """
     left_out = and_(groups.c.state == GroupState.LEFT_OUT, groups.c.reason.in_(sorted(left_out_for)))
     wanted = and_(groups.c.id == group_id, or_(groups.c.state.in_(free), left_out))
@@ -132,12 +132,13 @@ async def claim_for_training(
     group_ids: Sequence[str] | None = None,
     lacking: Collection[str] = (),
 ) -> list[GroupClaim]:
-    """Take up to `limit` scored groups of an alias, oldest first; only those whose judged members all train.
+    """Claim up to `limit` scored groups of an alias, oldest first; only those whose judged members are all for
+    training.
 
-    One that is to be scored again, because of feedback that came since, waits for that.
+    A group that is due for rescoring because of later feedback waits for that.
 
-    Without `campaign_id` only groups that belong to no campaign; `group_ids` narrows to named groups. Those scored by
-    the recipes of `lacking` (`recorder.queue.training.baselines`) wait until there is a baseline to compare with.
+    Without `campaign_id` only groups that belong to no campaign; `group_ids` narrows to named groups. Groups scored by
+    the recipes of `lacking` (`recorder.queue.training.baselines`) wait until a baseline exists.
     """
     wanted = _trainable(alias_id, campaign_id, lacking)
     if group_ids is not None:
@@ -229,7 +230,7 @@ async def _claim(
         "lease_owner": owner,
         "lease_epoch": groups.c.lease_epoch + 1,
         "lease_expires_at": now() + lease_s,
-        "try_after": None,  # its time has come; whoever finds more to do meanwhile sets it again
+        "try_after": None,  # it is due; later feedback sets it again
     }
     statement = (
         guarded_update(groups, to, expect=expect, **lease).where(groups.c.id.in_(select(picked.c.id))).returning(groups)
@@ -304,6 +305,6 @@ def _held(claim: GroupClaim) -> ColumnElement[bool]:
 
 def _lost(claim: GroupClaim) -> LeaseLost:
     return LeaseLost(
-        f"group {claim.group_id} is no longer held by {claim.owner} (epoch {claim.epoch}): its lease ran out. "
+        f"group {claim.group_id} is no longer held by {claim.owner} (epoch {claim.epoch}): its lease expired. "
         "Drop the work and claim again."
     )

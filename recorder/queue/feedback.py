@@ -1,11 +1,8 @@
-"""Feedback: what people and programs said about a trajectory, or about one call of it.
+"""Feedback: what people and programs report about a trajectory or one of its calls, and tags.
 
-Owns: its rows, the reserved names, choices between two runs, having a group scored again that was scored without it.
-Refuses: turning feedback into a reward (the judge).
-
-Tags of a run: what people call it, to find it again.
-
-Owns: setting and removing one by hand. Refuses: those that a client sends with its calls (`recorder.capture`).
+Owns: feedback rows, reserved names, choices between two trajectories, requesting a rescore when feedback arrives after
+the score, and setting or removing a tag by hand. Refuses: turning feedback into a reward (the judge), and tags that a
+client sends with its calls (`recorder.capture`).
 """
 
 from __future__ import annotations
@@ -30,14 +27,16 @@ from recorder.store.schema import calls, feedback, groups, score_parts, trajecto
 from recorder.store.sql import now
 
 PREFERENCE: Final = "preference"  # of the better of two attempts; tags: `loser` and `group`, their ids
-TIE: Final = "tie"  # of one of two runs that are as good as each other; tags: `other` and `group`, their ids
-SCORE: Final = "score"  # of a run, 0 to 1: what a person would give it
+TIE: Final = "tie"  # of one of two equally good trajectories; tags: `other` and `group`, their ids
+SCORE: Final = "score"  # of a trajectory, 0 to 1: a person's score
 BY_PERSON: Final = "person"  # what a part of a score ends with that a person's choice gave: `ruler.person`
 RESERVED: Final = frozenset({"comment", "demonstration"})  # their value is text
 MAX_TEXT_CHARS: Final = 100_000
-LATE: Final = "feedback_late"  # of a run: what was said about it came when its group was in training already
-SETTLES_S: Final = 1.0  # what is said about the runs of a group one by one costs it one judging, not one each
-CHOICE_SETTLES_S: Final = 60.0  # who chooses pair by pair has so long for the next one before the group is scored
+LATE: Final = "feedback_late"  # of a trajectory: its feedback arrived when its group was already in training
+SETTLES_S: Final = 1.0  # feedback on the trajectories of a group, one by one, costs one judging, not one each
+CHOICE_SETTLES_S: Final = (
+    60.0  # a person choosing pair by pair has this long for the next one before the group is scored
+)
 CHOICES: Final = frozenset({PREFERENCE, TIE, SCORE})  # what scores a group about which judges disagree
 _IN_TRAINING: Final = (GroupState.TRAINING, GroupState.TRIED, GroupState.TRAINED)
 
@@ -84,7 +83,8 @@ async def add_feedback(
     """Write feedback about a trajectory (internal id). Raises NotFound, InvalidId (name), ValueError.
 
     A group whose score has a part of that name is scored again; once it is in training the ledger says `feedback_late`.
-    So is one that judges disagree about, or that a person's choice scored, where the name is a choice (`CHOICES`).
+    A group that judges disagree about, or that a person's choice scored, is also scored again if the name is a choice
+    (`CHOICES`).
     """
     check_external(name, "the feedback name")
     feedback_id = new_id("fb")
@@ -107,9 +107,9 @@ async def add_feedback(
 
 
 def ranking_pairs(places: Mapping[str, int]) -> list[tuple[str, str]]:
-    """The pairs (better, worse) that follow from a ranking: each attempt against those of the next place.
+    """The pairs (better, worse) that follow from a ranking: each attempt against those of the next rank.
 
-    `places`: trajectory id → its place, 1 is best. Attempts of one place are not held against each other.
+    `places`: trajectory id → its rank, 1 is best. Attempts of the same rank are not compared.
     """
     ordered = sorted(set(places.values()))
     at = {place: [id_ for id_, its in places.items() if its == place] for place in ordered}
@@ -126,7 +126,7 @@ async def write_preferences(
 ) -> list[str]:
     """Write that one attempt of a group is better than another, for each pair (better, worse): all of it or nothing.
 
-    Each is feedback `preference` on the better one; its tags hold the worse one's id, the group's, and who says so.
+    Each is feedback `preference` on the better one; its tags hold the worse one's id, the group's, and the author.
     Returns their ids. Raises NotFound for an attempt that is not of the group, ValueError for one against itself.
     """
     if any(better == worse for better, worse in pairs):
@@ -139,12 +139,12 @@ async def write_preferences(
 
 
 async def write_choice(project: Project, choice: PairChoice, *, by: str, shown: str, comment: str | None = None) -> str:
-    """Write what somebody chose between two runs that were shown side by side; the feedback's id.
+    """Write a person's choice between two trajectories shown side by side; returns the feedback's id.
 
-    Feedback `preference` as `write_preferences` writes it, or `tie` on the run that was shown first, whose tags hold
-    the `other` one's id. `shown`: where the run stood that it is on, `first` or `second`. Of runs of two groups the
-    tags name the other run's too (`other_group`): such a choice scores no group. A group about which judges disagree is
-    scored once nobody chose in it for `CHOICE_SETTLES_S`. Raises NotFound, ValueError.
+    Feedback `preference` as `write_preferences` writes it, or `tie` on the trajectory that was shown first, whose tags
+    hold the `other` one's id. `shown`: the position of the trajectory that it is on, `first` or `second`. If the two
+    are of different groups, the tags name the other's group too (`other_group`), and the choice scores no group. A
+    group about which judges disagree is scored after `CHOICE_SETTLES_S` without a choice. Raises NotFound, ValueError.
     """
     if choice.better == choice.worse:
         raise ValueError("an attempt is not better than itself: choose two")
@@ -155,7 +155,7 @@ async def write_choice(project: Project, choice: PairChoice, *, by: str, shown: 
         own, other = groups_of.get(choice.better), groups_of.get(choice.worse)
         if own is None or other is None:
             gone = choice.worse if own is not None else choice.better
-            raise NotFound(f"no run {gone[:200]!r} of a group in project {project.id!r}: nothing was written")
+            raise NotFound(f"no trajectory {gone[:200]!r} of a group in project {project.id!r}: nothing was written")
         tags = {"group": own, "by": by, "shown": shown} | ({} if own == other else {"other_group": other})
         row = _row(project.id, choice, comment, tags)
         await _write(conn, [row], CHOICE_SETTLES_S, scores_group=own == other)
@@ -163,7 +163,7 @@ async def write_choice(project: Project, choice: PairChoice, *, by: str, shown: 
 
 
 def parse_choice(trajectory_id: str, name: str, value: object, tags: Mapping[str, str]) -> PairChoice | None:
-    """The choice between two runs that feedback on one of them is; None: it is none."""
+    """The choice between two trajectories that feedback on one of them expresses; None: it expresses none."""
     other = tags.get("other" if name == TIE else "loser")
     if name not in (PREFERENCE, TIE) or not value or not other or other == trajectory_id:
         return None
@@ -185,7 +185,7 @@ def _row(project_id: str, choice: PairChoice, comment: str | None, tags: Mapping
 async def _write(
     conn: AsyncConnection, rows: Sequence[Mapping[str, Any]], settles_s: float, *, scores_group: bool = True
 ) -> None:
-    """Write choices, and have the groups of their runs scored by them."""
+    """Write choices, and request the groups of their trajectories to be scored by them."""
     for row in rows:
         await conn.execute(insert(feedback).values(**row, created_at=now()))
     for run, name in {(row["trajectory_id"], row["name"]) for row in rows} if scores_group else ():
@@ -212,7 +212,7 @@ async def _require(conn: AsyncConnection, project_id: str, trajectory_id: str, c
 
 
 async def _score_again(conn: AsyncConnection, trajectory_id: str, name: str, settles_s: float = SETTLES_S) -> None:
-    """Mark the run's group for a judge (`recorder.queue.claims`), where its score would be another one now."""
+    """Mark the trajectory's group for a judge (`recorder.queue.claims`) if its score would change now."""
     if name in RESERVED:
         return
     p = score_parts.c
@@ -252,7 +252,7 @@ MAX_CHARS: Final = 1000  # of a value
 
 
 async def set_tag(project: Project, trajectory_id: str, name: str, value: str | None) -> None:
-    """Give a run a tag; None takes it away. Raises NotFound, InvalidId (name), ValueError (too long, too many)."""
+    """Set a trajectory's tag; None removes it. Raises NotFound, InvalidId (name), ValueError (too long, too many)."""
     if value is not None:
         _check(name, value)
     t = trajectories.c
@@ -265,7 +265,7 @@ async def set_tag(project: Project, trajectory_id: str, name: str, value: str | 
         if value is not None:
             tags[name] = value
         if len(tags) > MOST:
-            raise ValueError(f"the run has {len(row.tags)} tags already: remove one first")
+            raise ValueError(f"the trajectory has {len(row.tags)} tags already: remove one first")
         await conn.execute(update(trajectories).where(t.id == trajectory_id).values(tags=tags))
 
 

@@ -1,10 +1,10 @@
-"""What a version's gate asks of the learner: held-out scenarios, attempted as the version and as the live one.
+"""Requests of a version's gate to the learner: attempt held-out scenarios with the version and with the live one.
 
-Owns: the wish (a row of `campaigns` that names the version, one at most), which side an attempt is of, what it was
-worth, and the pairs that follow from that. Refuses: running attempts (trainer), and what pairs decide (`proxy.gate`).
+Owns: the request (a row of `campaigns` that names the version, at most one), the arm of an attempt, its measured value,
+and the pairs that follow. Refuses: running attempts (trainer), and the decision over pairs (`proxy.gate`).
 
-Rounds count from 1 (`attempts.step_number`); `campaigns.steps_done` counts those that are measured, and only their
-pairs are shown: which attempts count is then settled before anybody has seen what they were worth.
+Rounds count from 1 (`attempts.step_number`). `campaigns.steps_done` counts the measured rounds, and only their pairs
+are shown. So which attempts count is settled before anybody sees their values.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from recorder.store.sql import now
 from recorder.store.transitions import try_move_state
 
 # Why a gate's row is over, where nothing failed.
-DECIDED = "decided"  # its pairs decide, or the version is decided about otherwise
-ATTEMPTED = "attempted"  # the learner made as many pairs as were asked for
-LATE = "late"  # the gate waited no longer
-# Why its groups are left out: no run is lost by that, and nobody needs to be told.
+DECIDED = "decided"  # the pairs suffice, or the version was decided in another way
+ATTEMPTED = "attempted"  # the learner made all requested pairs
+LATE = "late"  # the gate stopped waiting
+# The reason of its groups' exclusion. They are only measured, so no ledger row is needed.
 NO_LOSS: Final = GroupCode.MEASURED
 
 
@@ -44,7 +44,7 @@ _OPEN: Final = and_(
 
 
 class GateArm(IntEnum):
-    """As which version an attempt is made: its number."""
+    """The arm of an attempt, by its number: with the new version or with the live one."""
 
     CANDIDATE = 0
     LIVE = 1
@@ -52,7 +52,7 @@ class GateArm(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class GateRequest:
-    """Attempt the alias's held-out scenarios as `version` and as `beside`, at most `pairs` times each."""
+    """A request to attempt held-out scenarios with `version` and with `beside`, the live one, `pairs` times at most."""
 
     row: CampaignView
     version: str  # names that a proxy answers to: `helpdesk@3`
@@ -62,7 +62,7 @@ class GateRequest:
 
 @dataclass(frozen=True, slots=True)
 class GatePair:
-    """One scenario, attempted as both; what the two were worth, 0 or 1."""
+    """One scenario, attempted with both versions; their measured values, 0 or 1."""
 
     candidate: float
     live: float
@@ -70,21 +70,21 @@ class GatePair:
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """How far a wish is."""
+    """The state of a request, and its measured pairs so far."""
 
     state: CampaignState
     reason: str | None
-    pairs: Sequence[GatePair]  # in the order in which they were planned
+    pairs: Sequence[GatePair]  # in the order of planning
 
 
-async def request_gate(store: Store, version: VersionView, beside: VersionView, pairs: int) -> str:
-    """Ask for a version's scenarios, beside the live version's; the wish's id. Who asks again finds what was asked."""
+async def request_gate(store: Store, version: VersionView, live: VersionView, pairs: int) -> str:
+    """Request attempts with a version and with the live one; return the request's id. An equal request exists once."""
     row = {
         "id": new_id("gate"),
         "project_id": version.project_id,
         "alias_id": version.alias_id,
         "name": f"gate:{version.name}",
-        "settings": {"version": version.name, "beside": beside.name, "pairs": pairs},
+        "settings": {"version": version.name, "beside": live.name, "pairs": pairs},
         "state": CampaignState.RUNNING,
         "version_id": version.id,
     }
@@ -95,7 +95,7 @@ async def request_gate(store: Store, version: VersionView, beside: VersionView, 
 
 
 async def next_request(store: Store, alias_id: str) -> GateRequest | None:
-    """The oldest wish for an alias's scenarios that nobody has answered yet, while its version is undecided."""
+    """Return the oldest open request for an alias, if its version is undecided."""
     query = select(campaigns).where(campaigns.c.alias_id == alias_id, _OPEN).order_by(campaigns.c.id)
     async with store.read() as conn:
         row = (await conn.execute(query)).first()
@@ -106,46 +106,48 @@ async def next_request(store: Store, alias_id: str) -> GateRequest | None:
     )
 
 
-async def is_open(store: Store, wish_id: str) -> bool:
-    """Whether a wish still waits for an answer."""
+async def is_open(store: Store, request_id: str) -> bool:
+    """Return whether a request is still open."""
     async with store.read() as conn:
-        return (await conn.execute(select(campaigns.c.id).where(campaigns.c.id == wish_id, _OPEN))).first() is not None
+        return (
+            await conn.execute(select(campaigns.c.id).where(campaigns.c.id == request_id, _OPEN))
+        ).first() is not None
 
 
 async def find_request(store: Store, version_id: str) -> str | None:
-    """The wish of a version's gate, over or not."""
+    """Return the id of the request of a version's gate, open or not."""
     async with store.read() as conn:
         found = await conn.execute(select(campaigns.c.id).where(campaigns.c.version_id == version_id))
         return found.scalar_one_or_none()
 
 
-async def end_request(store: Store, wish_id: str, state: CampaignState, reason: str) -> None:
-    """End a wish; one that is over stays as it is."""
+async def end_request(store: Store, request_id: str, state: CampaignState, reason: str) -> None:
+    """End a request; one that has ended stays unchanged."""
     async with store.write() as conn:
-        await try_move_state(conn, campaigns, wish_id, state, reason=reason, ended_at=now())
+        await try_move_state(conn, campaigns, request_id, state, reason=reason, ended_at=now())
 
 
-async def write_round(store: Store, wish_id: str, number: int, worth: Mapping[str, float]) -> None:
-    """Write what a round's attempts were worth, by the external ids of their groups; absent: nobody can tell."""
+async def write_round(store: Store, request_id: str, number: int, measured: Mapping[str, float]) -> None:
+    """Write the measured values of a round's attempts, by the external ids of their groups; absent: not measurable."""
     of_group = update(attempts).where(
-        attempts.c.campaign_id == wish_id, attempts.c.group_external_id == bindparam("of_group")
+        attempts.c.campaign_id == request_id, attempts.c.group_external_id == bindparam("of_group")
     )
-    rows = [{"of_group": group, "worth": value} for group, value in worth.items()]
-    done = update(campaigns).where(campaigns.c.id == wish_id).values(steps_done=number)
+    rows = [{"of_group": group, "worth": value} for group, value in measured.items()]
+    done = update(campaigns).where(campaigns.c.id == request_id).values(steps_done=number)
     async with store.write() as conn:
         if rows:
             await conn.execute(of_group.values(success=bindparam("worth")), rows)
         await conn.execute(done)
 
 
-async def gate_result(store: Store, wish_id: str) -> GateResult:
-    """How far a wish is."""
+async def gate_result(store: Store, request_id: str) -> GateResult:
+    """Return the state of a request, and its measured pairs so far."""
     a = attempts.c
     counted = and_(a.campaign_id == campaigns.c.id, a.step_number <= campaigns.c.steps_done)
     query = (
         select(campaigns.c.state, campaigns.c.reason, a.step_number, a.scenario_id, a.number, a.success)
         .outerjoin(attempts, and_(counted, a.success.is_not(None)))
-        .where(campaigns.c.id == wish_id)
+        .where(campaigns.c.id == request_id)
         .order_by(a.step_number, a.group_external_id)
     )
     async with store.read() as conn:
@@ -154,16 +156,16 @@ async def gate_result(store: Store, wish_id: str) -> GateResult:
 
 
 def _pairs(rows: Sequence[Any]) -> list[GatePair]:
-    worth: defaultdict[tuple[int, str], dict[int, float]] = defaultdict(dict)
+    measured: defaultdict[tuple[int, str], dict[int, float]] = defaultdict(dict)
     for row in rows:
-        worth[row.step_number, row.scenario_id][row.number] = row.success
-    both = [sides for sides in worth.values() if sides.keys() >= set(GateArm)]
+        measured[row.step_number, row.scenario_id][row.number] = row.success
+    both = [sides for sides in measured.values() if sides.keys() >= set(GateArm)]
     return [GatePair(sides[GateArm.CANDIDATE], sides[GateArm.LIVE]) for sides in both]
 
 
 @dataclass(frozen=True, slots=True)
 class GateProgress:
-    """A gate whose scenarios are attempted now: `ended` of at most `most` attempts, in so many measured `rounds`."""
+    """A gate whose scenarios are being attempted: `ended` of at most `most` attempts, in `rounds` measured rounds."""
 
     version: str  # its name
     ended: int
@@ -175,7 +177,7 @@ class GateProgress:
 
 
 async def list_in_progress(conn: AsyncConnection, project_id: str) -> dict[str, GateProgress]:
-    """The wishes of a project that wait for an answer, by version."""
+    """Return the progress of a project's open requests, by version id."""
     a, c = attempts.c, campaigns.c
     ended = select(func.count(func.distinct(a.group_external_id))).where(a.campaign_id == c.id, a.ended_at.is_not(None))
     columns = (c.version_id, ended.scalar_subquery().label("ended"), c.settings, c.steps_done)

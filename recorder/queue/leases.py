@@ -1,16 +1,9 @@
-"""Leases with a name: who controls the engine, who trains an alias, which judges are present.
+"""Named leases: who controls the engine, who trains an alias, which judges are present.
 
-Owns: taking, renewing and releasing them by guarded statements on the database's clock. Refuses: what a name means.
-
-Who holds a lease, and whether that process is dead: what a killed program left behind is taken over at once.
-
-Owns: the form of a holder's name (`host:pid:random`), releasing leases of dead processes of this machine, and waiting
-until a lease is free.
-Refuses: judging other machines: their leases run out by themselves.
-
-Showing in the store that a process runs: a lease under its own name, renewed for as long as it does.
-
-Owns: how such leases are called, and keeping one. Refuses: what depends on a process being there.
+Owns: acquiring, renewing and releasing them by guarded statements on the database's clock; a holder's name
+(`host:pid:random`); releasing leases of dead processes of this machine, so that another process takes over at once; and
+a process's presence, which is a lease under its own name. Refuses: the meaning of a name, and judging processes of
+other machines, whose leases expire.
 """
 
 from __future__ import annotations
@@ -50,15 +43,15 @@ class Lease:
 
 
 def trainer_lease(alias_name: str) -> str:
-    """The lease that lets one process alone train an alias."""
+    """Return the name of the lease that lets only one process train an alias."""
     return f"trainer:{alias_name}"
 
 
 async def acquire_lease(project: Project, name: str, owner: str, lease_s: float) -> Lease | None:
-    """Take a lease that is free, ran out, or is the owner's own already (a new epoch all the same). None: held."""
+    """Acquire a lease that is free, expired or already the owner's (with a new epoch); None if another holds it."""
     free = or_(leases.c.lease_owner.is_(None), leases.c.lease_expires_at <= now(), leases.c.lease_owner == owner)
     others = (leases.c.project_id == project.id, leases.c.name == name, ~free)
-    async with project.store.read() as conn:  # asking for one that is held must not cost the write lock
+    async with project.store.read() as conn:  # testing a held one must not take the write lock
         if (await conn.execute(select(leases.c.name).where(*others))).first():
             return None
     async with project.store.write() as conn:
@@ -79,7 +72,7 @@ async def acquire_lease(project: Project, name: str, owner: str, lease_s: float)
 
 
 async def seconds_until_free(project: Project, name: str) -> float:
-    """In how many seconds a lease runs out, if its holder does not renew it; 0 where it is free."""
+    """Seconds until a lease expires if its holder does not renew it; 0 if it is free."""
     held = (leases.c.project_id == project.id, leases.c.name == name, leases.c.lease_owner.is_not(None))
     async with project.store.read() as conn:
         left_s = (await conn.execute(select(leases.c.lease_expires_at - now()).where(*held))).scalar_one_or_none()
@@ -87,13 +80,13 @@ async def seconds_until_free(project: Project, name: str) -> float:
 
 
 async def renew_lease(store: Store, lease: Lease, lease_s: float) -> Lease:
-    """Hold a lease for longer, also one that ran out and that nobody took. Raises LeaseLost."""
+    """Extend a lease, also an expired one that no other owner took. Raises LeaseLost."""
     async with store.write() as conn:
         return replace(lease, expires_at=await _touch(conn, lease, lease_expires_at=now() + lease_s))
 
 
 async def release_lease(store: Store, lease: Lease) -> None:
-    """Let a lease go; one that was lost already is left alone."""
+    """Release a lease; does nothing if it was lost already."""
     statement = update(leases).where(_held(lease)).values(lease_owner=None, lease_expires_at=None)
     async with store.write() as conn:
         await conn.execute(statement)
@@ -105,7 +98,7 @@ async def require_lease(conn: AsyncConnection, lease: Lease) -> None:
 
 
 async def list_holders(project: Project, prefix: str = "") -> list[Lease]:
-    """The leases in force whose name begins with `prefix`, by name."""
+    """The valid leases whose name begins with `prefix`, by name."""
     query = (
         select(
             leases.c.project_id, leases.c.name, leases.c.lease_owner, leases.c.lease_epoch, leases.c.lease_expires_at
@@ -137,7 +130,7 @@ async def _touch(conn: AsyncConnection, lease: Lease, **values: Any) -> float:
     expires_at = (await conn.execute(statement)).scalar_one_or_none()
     if expires_at is None:
         raise LeaseLost(
-            f"{lease.owner} no longer holds {lease.name!r} (epoch {lease.epoch}): its lease ran out and was taken. "
+            f"{lease.owner} no longer holds {lease.name!r} (epoch {lease.epoch}): its lease expired and was taken. "
             "Drop the work and acquire it again."
         )
     return float(expires_at)
@@ -149,7 +142,7 @@ def holder_name() -> str:
 
 
 def is_dead(holder: str) -> bool:
-    """Whether the holder was a process of this machine that is no more. Doubt means no."""
+    """Return whether the holder was a process of this machine that has ended; False if unsure."""
     host, _, pid = holder.rpartition(":")[0].rpartition(":")
     if host != socket.gethostname() or not pid.isdecimal():
         return False
@@ -170,7 +163,7 @@ async def release_dead(project: Project, name: str) -> None:
 
 
 async def wait_until_free(project: Project, name: str) -> None:
-    """Wait until a lease may be taken: let go, run out, or left behind by a dead process of this machine."""
+    """Wait until a lease is released, has expired, or was held by a process of this machine that is dead."""
     with project.store.watch.on(Topic.LEASES) as news:
         left_s: float | None = None
         while left_s is None or left_s > 0:
@@ -180,7 +173,7 @@ async def wait_until_free(project: Project, name: str) -> None:
 
 
 async def release_all_dead(project: Project, prefix: str) -> None:
-    """The same for all leases whose name begins with `prefix`."""
+    """Release all leases of dead processes of this machine with a name that begins with `prefix`."""
     for lease in await list_holders(project, prefix):
         if is_dead(lease.owner):
             await release_lease(project.store, lease)
@@ -195,7 +188,9 @@ log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def keep_presence(project: Project, kind: str, owner: str, lease_s: float) -> AsyncIterator[None]:
-    """Show that `owner` runs, until the block ends. Where the store is away, it is shown again when it is back."""
+    """Hold a lease until the block ends, as a sign that `owner` is running. It is acquired again after an outage of the
+    store.
+    """
     held: list[Lease] = []
 
     async def show() -> None:
@@ -212,7 +207,7 @@ async def keep_presence(project: Project, kind: str, owner: str, lease_s: float)
     finally:
         over.set()
         await keeper  # not cancelled: it may be about to take the lease
-        with suppress(StoreError):  # then it runs out by itself
+        with suppress(StoreError):  # then it expires by itself
             for lease in held:
                 await release_lease(project.store, lease)
 
@@ -225,7 +220,7 @@ async def _keep(show: Callable[[], Awaitable[None]], held: list[Lease], lease_s:
             held.clear()  # it ran out while the store was away
             continue
         except StoreError as e:
-            log.warning("this process cannot show that it runs: %s", e)
+            log.warning("this process cannot renew its lease that shows it is running: %s", e)
         with suppress(TimeoutError):
             async with asyncio.timeout(lease_s / _RENEWALS_A_LEASE):
                 await over.wait()

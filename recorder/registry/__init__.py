@@ -1,4 +1,6 @@
-"""What a project has: keys, aliases, versions, the fingerprints of bases, and what engines and proxies report.
+"""What a project has registered: API keys, aliases, versions, base fingerprints, and reports of engines and proxies.
 
-Refuses: moving anything in an engine, and deciding when a version is good enough.
+Others import `recorder.registry.aliases`, `recorder.registry.versions` and `recorder.registry.keys`, and
+`recorder.registry.alias_moves` to promote or roll back. Refuses: changing anything in an engine, and deciding when a
+version is good enough.
 """

@@ -1,9 +1,10 @@
-"""Moving an alias from one version to another: promote, roll back, gate, canary, and the watch after a promotion.
+"""Move an alias from one version to another: promote, roll back, gate, canary, and the watch after a promotion.
 
-Owns: these moves, each one transaction; what a version must be for its alias to move to it (its own, through its gate,
-with a folder, in the line); after which promotions a share of new runs is held back on the version before, and the
-alias is watched. Refuses: drawing runs (`proxy.versions.pins`), comparing them (`proxy.gate`), loading and draining
-versions (the proxy's controller), what was trained as the alias moves (`recorder.registry.ancestry`).
+Owns: these moves, each one transaction; the conditions for moving an alias to a version (it belongs to the alias,
+passed its gate, has a folder, and descends from the live one); and after which promotions the alias is watched and a
+share of new trajectories stays on the version before. Refuses: drawing trajectories (`proxy.versions.pins`), comparing
+them (`proxy.gate`), loading and draining versions (the proxy's controller), and what counts as trained after a move
+(`recorder.registry.ancestry`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from recorder.store.sql import now
 from recorder.store.transitions import move_state
 
 Why = Literal["promote", "rollback", "gate"]
-BY_HAND: Final = "hand"  # who moved an alias: a person, by whatever way
+BY_HAND: Final = "hand"  # the mover of an alias: a person
 ROLLED_BACK: Final = "rollback"  # reason of a retired version: its pins are void at once
 _SERVABLE: Final = (VersionState.GATED, VersionState.CANARY, VersionState.RETIRED)
 
@@ -41,12 +42,12 @@ async def set_live(
     reason: str | None = None,
     figures: Mapping[str, Any] | None = None,
 ) -> AliasView:
-    """Make a version live: the old one retires, the generation counts up, what is trained changes with the line, and
-    it is watched where the alias says so.
+    """Make a version live, in one transaction, and return the alias.
 
-    The ledger says why (`reason`: in words), who and by which figures. All of it is one transaction. Making the live
-    version live again changes nothing. Raises Conflict for a version that is not fit to serve, and for one that the
-    gate passed (`why`) and whose parent is not live any more: it would leave the line.
+    The old version retires, the generation increments, the groups that count as trained are those of the new ancestry,
+    and the alias is watched if its settings ask for it. The ledger records `reason`, `who` and `figures`. If the
+    version is live already, nothing changes. Raises Conflict for a version that cannot be served, and for a move by the
+    gate (`why`) to a version whose parent is no longer live: its ancestry would lack what was learned since.
     """
     async with store.write() as conn:
         alias = await lock_alias(conn, alias_id)
@@ -67,16 +68,17 @@ async def rollback(
     reason: str | None = None,
     figures: Mapping[str, Any] | None = None,
 ) -> AliasView:
-    """Go back to the version that was live before: what only the one that is left was trained on is untrained.
+    """Make the previous live version live again, and return the alias.
 
-    Raises Conflict where there is none, and where another version than `left` is live by now.
+    Groups that only the replaced version was trained on no longer count as trained. `left`: the version that the caller
+    wants to replace. Raises Conflict if there is no previous version, or if another version than `left` is live by now.
     """
     async with store.write() as conn:
         alias = await lock_alias(conn, alias_id)
         if alias.previous_version_id is None:
             raise Conflict(f"alias {alias.name!r} has no earlier version to go back to")
         if left not in (None, alias.live_version_id):
-            raise Conflict(f"alias {alias.name!r} moved in the meantime: {left} is not live any more")
+            raise Conflict(f"alias {alias.name!r} moved in the meantime: {left} is no longer live")
         await require_servable(conn, alias, alias.previous_version_id)
         await _swap(conn, alias, alias.previous_version_id, "rollback", MoveReason(who, reason, figures))
         return await lock_alias(conn, alias_id)
@@ -85,14 +87,14 @@ async def rollback(
 async def end_watch(
     store: Store, alias_id: str, version_id: str, *, who: str, figures: Mapping[str, Any] | None = None
 ) -> AliasView:
-    """A live version was watched for as long as it was to be, and stays: no run is held back any more.
+    """End the watch of a live version, which stays live; no trajectory is held back any more.
 
-    Raises Conflict where it is not watched any more.
+    Raises Conflict if the version is no longer watched.
     """
     async with store.write() as conn:
         alias = await lock_alias(conn, alias_id)
         if alias.live_version_id != version_id or alias.watched_until is None:
-            raise Conflict(f"alias {alias.name!r} moved in the meantime: {version_id} is not watched any more")
+            raise Conflict(f"alias {alias.name!r} moved in the meantime: {version_id} is no longer watched")
         await _point(conn, alias, watched_until=None)
         await moves.write_move(
             conn, alias.project_id, alias.name, version_id, "watch_ended", {}, MoveReason(who, None, figures)
@@ -110,34 +112,35 @@ async def set_canary(
     reason: str | None = None,
     figures: Mapping[str, Any] | None = None,
 ) -> AliasView:
-    """Give a gated version, or the canary, a share (0..1) of new groups; None takes the canary out (retired).
+    """Give a gated version, or the canary, a share (0..1) of new groups; None ends the canary, which is retired.
 
-    The ledger says who did it and by which figures. What a canary that is taken away was trained on is left out: it was
-    rolled back. Raises Conflict for a version whose
-    parent is not live.
+    The ledger records `reason`, `who` and `figures`. The groups that an ended canary was trained on are excluded with
+    the reason `rollback`. Raises Conflict for a version whose parent is not live.
     """
     if not 0.0 <= share <= 1.0:
         raise ValueError(f"canary share {share} is not in 0..1")
-    said = MoveReason(who, reason, figures)
+    why_moved = MoveReason(who, reason, figures)
     async with store.write() as conn:
         alias = await lock_alias(conn, alias_id)
         if alias.canary_version_id not in (None, version_id):
             await move_state(conn, versions, alias.canary_version_id, VersionState.RETIRED, reason=ROLLED_BACK)
             await ancestry.end_version(conn, alias.canary_version_id, "left_out", ROLLED_BACK)
             await moves.write_move(
-                conn, alias.project_id, alias.name, alias.canary_version_id, "canary_ended", {}, said
+                conn, alias.project_id, alias.name, alias.canary_version_id, "canary_ended", {}, why_moved
             )
         if version_id is not None and version_id != alias.canary_version_id:
             await require_child(conn, alias, version_id)
             await move_state(conn, versions, version_id, VersionState.CANARY)
         if version_id is not None and (version_id, share) != (alias.canary_version_id, alias.canary_share):
-            await moves.write_move(conn, alias.project_id, alias.name, version_id, "canary", {"share": share}, said)
+            await moves.write_move(
+                conn, alias.project_id, alias.name, version_id, "canary", {"share": share}, why_moved
+            )
         await _point(conn, alias, canary_version_id=version_id, canary_share=share if version_id else 0.0)
         return await lock_alias(conn, alias_id)
 
 
 async def drop_canary(conn: AsyncConnection, version_id: str) -> None:
-    """Forget a version as canary wherever it is one: it was rejected."""
+    """Remove a rejected version as the canary of any alias."""
     await conn.execute(
         update(aliases)
         .where(aliases.c.canary_version_id == version_id)
@@ -150,26 +153,32 @@ async def _swap(
     alias: AliasView,
     version_id: str,
     why: Why,
-    said: MoveReason,
+    why_moved: MoveReason,
 ) -> None:
     if alias.live_version_id is not None:
         left = ROLLED_BACK if why == "rollback" else None
         await move_state(conn, versions, alias.live_version_id, VersionState.RETIRED, reason=left)
     await move_state(conn, versions, version_id, VersionState.LIVE, reason=None)
-    before = alias.live_version_id if why != "rollback" else await _lived_before(conn, version_id)
+    before = alias.live_version_id if why != "rollback" else await _live_before(conn, version_id)
     canary_ends = alias.canary_version_id == version_id
     share = {"canary_version_id": None, "canary_share": 0.0} if canary_ends else {}
     is_watched = why != "rollback" and await is_held(conn, alias, version_id)
     until = now() + alias.rollback_watch_s if is_watched else None
     await _point(conn, alias, live_version_id=version_id, previous_version_id=before, watched_until=until, **share)
-    await ancestry.move_ancestry(conn, alias.live_version_id, version_id, why=why, who=said.who)
+    await ancestry.move_ancestry(conn, alias.live_version_id, version_id, why=why, who=why_moved.who)
     await moves.write_move(
-        conn, alias.project_id, alias.name, version_id, why, {"from": alias.live_version_id, "to": version_id}, said
+        conn,
+        alias.project_id,
+        alias.name,
+        version_id,
+        why,
+        {"from": alias.live_version_id, "to": version_id},
+        why_moved,
     )
 
 
-async def _lived_before(conn: AsyncConnection, version_id: str) -> str | None:
-    """What was live before `version_id` first replaced it: where a second rollback goes, never to what was left."""
+async def _live_before(conn: AsyncConnection, version_id: str) -> str | None:
+    """Return the version that was live before `version_id` was last promoted: the target of a second rollback."""
     query = (
         select(ledger_table.c.detail)
         .where(
@@ -201,45 +210,45 @@ async def _require_own(conn: AsyncConnection, alias: AliasView, version_id: str)
 
 
 async def require_servable(conn: AsyncConnection, alias: AliasView, version_id: str) -> None:
-    """Raise Conflict for a version that did not pass its gate or lost its folder, NotFound for another alias's."""
+    """Raise Conflict if a version did not pass its gate or has no folder, NotFound if it is another alias's."""
     name, state, reason = await _require_own(conn, alias, version_id)
     if state not in _SERVABLE:
         because = f" ({reason})" if reason else ""
         raise Conflict(
             f"{name} is {state}{because} and cannot be made live: only a version that passed its gate "
-            f"({', '.join(_SERVABLE)}) can. `hone versions` shows which do."
+            f"({', '.join(_SERVABLE)}) can. `hone versions` lists them."
         )
     await _require_folder(conn, version_id, name)
 
 
 async def _require_folder(conn: AsyncConnection, version_id: str, name: str) -> None:
     published = versions.c.manifest_sha256.is_not(None)
-    gone = (versions.c.id == version_id, published, versions.c.path.is_(None))
-    if (await conn.execute(select(versions.c.id).where(*gone))).first() is not None:
+    removed = (versions.c.id == version_id, published, versions.c.path.is_(None))
+    if (await conn.execute(select(versions.c.id).where(*removed))).first() is not None:
         raise Conflict(
-            f"{name} cannot be made live: its folder was removed, since it was none of the newest "
+            f"{name} cannot be made live: its folder was removed, because only the newest versions are kept "
             "(trainer.keep_versions). `hone versions` shows the others."
         )
 
 
 async def require_child(conn: AsyncConnection, alias: AliasView, version_id: str) -> None:
-    """Raise Conflict for a version that was not trained from the live one: it would leave the line."""
+    """Raise Conflict for a version that is retired or not trained from the live one, NotFound for another alias's."""
     name, state, _ = await _require_own(conn, alias, version_id)
     if state == VersionState.RETIRED:
         raise Conflict(f"{name} was taken out of service in the meantime: only a person makes it live again")
     query = select(versions.c.parent_id).where(versions.c.id == version_id)
     if (await conn.execute(query)).scalar_one() != alias.live_version_id:
         raise Conflict(
-            f"{name} was trained from a version that is not live any more: accepted, it would drop what was learned "
-            "since. It is to be rejected as parent_left."
+            f"{name} was trained from a version that is no longer live: accepting it would drop what was learned "
+            "since. Reject it as parent_left."
         )
 
 
 async def is_held(conn: AsyncConnection, alias: AliasView, version_id: str) -> bool:
-    """Whether runs are held back from a version that takes the place of the alias's live one.
+    """Return whether a share of new trajectories is held back when a version replaces the alias's live one.
 
-    None are where it goes back to an earlier version: what is left then is what somebody wants nobody to meet. And none
-    from one of a campaign, which was validated on scenarios of its own.
+    Not if the alias moves back to an earlier version, because the operator wants the later one out of service. And not
+    for a campaign's version, which was validated on scenarios.
     """
     if alias.holdback_share <= 0 or alias.live_version_id is None:
         return False

@@ -1,8 +1,8 @@
-"""Aliases: the stable names that agents ask for, and the base that each stands on.
+"""Aliases: the stable model names that agents ask for, and the base model of each.
 
-Owns: making an alias with its version 0, its settings in the store, its base, reading aliases. Refuses: moving an alias
-to another version (`recorder.registry.alias_moves`), loading, probing and draining versions (the proxy's controller),
-choosing one for a request (`proxy.versions.routing`).
+Owns: creating an alias with its version 0, its settings in the store, its base, reading aliases. Refuses: moving an
+alias to another version (`recorder.registry.alias_moves`), loading, probing and draining versions (the proxy's
+controller), choosing one for a request (`proxy.versions.routing`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _SPOILT: Final = (VersionState.REJECTED, VersionState.ABANDONED)
 
 @dataclass(frozen=True, slots=True)
 class AliasView:
-    """One alias. `generation` counts every move, so that who compares sees a change; `canary_share` is in 0..1.
+    """One alias. `generation` counts every move, so that a comparison shows a change; `canary_share` is in 0..1.
 
-    `baseline`: what its runs' rewards are compared with in training, those of their group or the alias's earlier ones
-    (`recorder.queue.training.baselines`). `watched_until` (unix seconds of the database's clock): until then the live
-    version is compared with the previous one, on which `holdback_share` of new runs stays.
+    `baseline`: what its trajectories' rewards are compared with in training, those of their group or the alias's
+    earlier ones (`recorder.queue.training.baselines`). `watched_until` (unix seconds of the database's clock): until
+    then the live version is compared with the previous one, on which `holdback_share` of new trajectories stays.
     """
 
     id: str
@@ -46,7 +46,7 @@ class AliasView:
     previous_version_id: str | None
     canary_version_id: str | None
     canary_share: float
-    recipe: dict[str, Any]
+    notes: dict[str, Any]
     generation: int
     baseline: Baseline = "group"
     holdback_share: float = 0.0
@@ -56,7 +56,7 @@ class AliasView:
 
 @dataclass(frozen=True, slots=True)
 class Holdback:
-    """The share (0..1, 0: none) of new runs that stays on the version before, and for how long."""
+    """The share (0..1, 0: none) of new trajectories that stays on the version before, and for how long."""
 
     share: float
     watch_s: float
@@ -67,7 +67,8 @@ class Holdback:
         return {"holdback_share": self.share, "rollback_watch_s": self.watch_s}
 
 
-_COLUMNS: Final = [aliases.c[name] for name in AliasView.__slots__]
+_STORED: Final = {"notes": "recipe"}  # field → column, where their names differ
+_COLUMNS: Final = [aliases.c[_STORED.get(name, name)].label(name) for name in AliasView.__slots__]
 
 
 async def ensure_alias(
@@ -226,7 +227,7 @@ async def get_alias(project: Project, name: str) -> AliasView:
         if alias.name == name:
             return alias
     there = ", ".join(a.name for a in found) or "none yet"
-    raise NotFound(f"no alias {name!r} in project {project.id!r}; there is: {there}")
+    raise NotFound(f"no alias {name!r} in project {project.id!r}; the project has: {there}")
 
 
 async def lock_alias(conn: AsyncConnection, alias_id: str) -> AliasView:

@@ -1,12 +1,12 @@
-"""The line of descent: what versions were trained on, as they are accepted, taken back or come to nothing.
+"""Ancestry: what versions were trained on, as versions are accepted, rolled back or rejected.
 
-Owns: which groups and runs count as trained (`trained`, `untrained` in the ledger: the newest row of a run counts), and
-what becomes of the groups of a version that is not accepted. All inside the transaction that decides on the version.
-Refuses: deciding (`recorder.registry.alias_moves` moves the alias, `recorder.registry.versions` a version), and steps
-(`recorder.queue.training.steps`).
+Owns: which groups and trajectories count as trained (`trained`, `untrained` in the ledger: a trajectory's newest row
+counts), and what happens to the groups of a version that is not accepted. All of it runs inside the transaction that
+decides on the version. Refuses: deciding (`recorder.registry.alias_moves` moves the alias, `recorder.registry.versions`
+a version), and steps (`recorder.queue.training.steps`).
 
-What an alias was trained on is what its live version and that one's ancestors were trained on, and nothing else. So
-wherever the alias moves, the versions that come into the line and those that leave it are the difference of two lines.
+An alias was trained on what its live version and that version's ancestors were trained on, and on nothing else. So
+after a move, the versions that enter and leave the ancestry are the difference of two chains.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from recorder.store.transitions import guarded_update
 Lessons = Literal["again", "left_out"]
 
 VERSION_REJECTED: Final = "version_rejected"  # of a group: its version behaved badly, or was rolled back
-VERSIONS_FAILED: Final = "versions_failed"  # of a group: too many versions of it came to nothing
+VERSIONS_FAILED: Final = "versions_failed"  # of a group: too many of its versions never went live
 OF_VERSIONS: Final = (VERSION_REJECTED, VERSIONS_FAILED)  # reasons that lie with the version, and not with the group
 GIVEN_BACK: Final = "given_back"  # of a group: it may be trained on again
-RETURNS: Final = 2  # how often a group may be given back: what fails three times fails through the group
+RETURNS: Final = 2  # how often a group may be returned: if three versions fail, the group is at fault
 _BACK: Final = (GroupState.TRIED, GroupState.TRAINING, GroupState.SCORED)
 _WITHOUT_LEASE: Final[Mapping[str, Any]] = {"lease_owner": None, "lease_expires_at": None}
 
@@ -45,7 +45,9 @@ def ancestry_ages(version_id: str) -> Select[Any]:
 
 
 async def move_ancestry(conn: AsyncConnection, left: str | None, live: str, *, why: str, who: str) -> None:
-    """The alias moved from the version `left` to `live`: take back what is no longer in the line, add what is new."""
+    """Record that the alias moved from the version `left` to `live`: untrain what left the ancestry, train what entered
+    it.
+    """
     before, after = await _line(conn, left), await _line(conn, live)
     await _take_back(conn, before - after, {"why": why, "who": who})
     await _accept(conn, after - before)
@@ -67,7 +69,7 @@ async def _take_back(conn: AsyncConnection, version_ids: Collection[str], detail
 
 
 async def end_version(conn: AsyncConnection, version_id: str, lessons: Lessons, reason: str | None) -> None:
-    """A version came to nothing: give back what it was tried on, or leave that out (`lessons`)."""
+    """End a version that is not accepted: return the groups it was trained on, or exclude them (`lessons`)."""
     tried = and_(_of([version_id]), groups.c.state == GroupState.TRIED)
     detail = {"version": await _name(conn, version_id), "reason": reason}
     if lessons == "left_out":
@@ -77,8 +79,8 @@ async def end_version(conn: AsyncConnection, version_id: str, lessons: Lessons, 
 
 
 async def give_back(conn: AsyncConnection, these: ColumnElement[bool], detail: Mapping[str, Any]) -> None:
-    """Let groups be trained on again, `RETURNS` times and then no more: tried ones, those that a trainer had in hand,
-    and those of a dead trainer that are scored again already.
+    """Allow groups to be trained on again, `RETURNS` times: tried ones, those that a trainer held, and those of a dead
+    trainer that are scored again already.
     """
     await _leave_out(conn, and_(these, _returns() >= RETURNS), VERSIONS_FAILED, detail)
     back = list(await conn.execute(select(groups.c.id, groups.c.project_id).where(these, groups.c.state.in_(_BACK))))
@@ -88,7 +90,7 @@ async def give_back(conn: AsyncConnection, these: ColumnElement[bool], detail: M
 
 
 def _returns() -> ColumnElement[int]:
-    """How often a group was given back, since it was last given up: a person may have asked for it again."""
+    """How often a group was returned since it was last excluded: a person may have requested it again."""
     back, up = ledger_table.alias("back"), ledger_table.alias("up")
     given_up = select(func.coalesce(func.max(up.c.id), 0)).where(
         up.c.object_kind == "group", up.c.object_id == back.c.object_id, up.c.code == VERSIONS_FAILED

@@ -31,7 +31,7 @@ OTHERS: Final = (
     "chat_templates/*",
 )
 _PART: Final = re.compile(r"(.+)-\d{5}-of-(\d{5})(\.\w+)")  # how the parts of large weights are named
-CACHED_FROM_BYTES: Final = 64 * 1024 * 1024  # hashing less takes no time worth a cache
+CACHED_FROM_BYTES: Final = 64 * 1024 * 1024  # hashing less is faster than a cache is useful
 _DTYPES: Final = {"fp32": "float32", "float": "float32", "bf16": "bfloat16", "fp16": "float16", "half": "float16"}
 
 
@@ -76,7 +76,7 @@ def default_cache() -> Path:
 
 def _files(model_dir: Path) -> list[Path]:
     if not model_dir.is_dir():
-        raise NotFound(f"there is no model folder {model_dir}: give the folder that holds config.json and the weights")
+        raise NotFound(f"no model folder {model_dir}: name the folder that holds config.json and the weights")
     weights = next(filter(None, (_matching(model_dir, patterns) for patterns in WEIGHTS)), None)
     if not weights:
         raise NotFound(f"the model folder {model_dir} holds no weights (*.safetensors)")

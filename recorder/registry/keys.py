@@ -1,13 +1,10 @@
-"""API keys: minted once, or taken over from whoever made the secret, kept as a hash, checked by what they may do.
+"""API keys: created once, or imported with an existing secret, stored as a hash, checked by scope; and page sign-ins.
 
-Keys of one family share their runs: a key, those that replaced it, and those that it minted for a run.
+Owns: keys, scopes, families and sign-in tokens. Refuses: HTTP and cookies (`proxy.dashboard.sign_in`), and what is
+allowed while no key exists (`proxy.admission.auth`).
 
-Owns: keys, scopes and families. Refuses: HTTP, and what is allowed where no key exists (`proxy.admission.auth`).
-
-Who is signed in to the pages: a token that a browser keeps, which stands for a key while that is in force.
-
-Owns: making, checking and ending them. Refuses: cookies (`proxy.dashboard.sign_in`), and what a key may do
-(`recorder.registry.keys`).
+Keys of one family share their trajectories: a key, the keys that replaced it, and the keys that it created for a
+trajectory. A sign-in token is kept by a browser and stands for a key while that key is valid.
 """
 
 from __future__ import annotations
@@ -30,27 +27,27 @@ from recorder.store.schema import keys, sign_ins
 from recorder.store.sql import now
 
 PREFIX: Final = "hone_"
-SOMEBODY: Final = "somebody on this machine"  # who is at hand where nobody needs a key
+SOMEBODY: Final = "somebody on this machine"  # the actor while no key is required
 _HINT_CHARS: Final = len(PREFIX) + 4
-_LEAST_CHARS: Final = len(PREFIX) + 32  # of a secret that somebody else made: what 16 random bytes are in hex
+_LEAST_CHARS: Final = len(PREFIX) + 32  # of an imported secret: 16 random bytes in hex
 
 
 class Scope(StrEnum):
     """What a key may do."""
 
     INFER = "infer"  # call models
-    FEEDBACK = "feedback"  # end runs and say how they went
+    FEEDBACK = "feedback"  # end trajectories and give feedback
     READ = "read"  # read transcripts, exports, the ledger
-    EVAL = "eval"  # ask for a version by name, mark runs as val or eval
+    EVAL = "eval"  # request a version by name, mark trajectories as val or eval
     ADMIN = "admin"  # everything, and move versions and keys
 
 
 @dataclass(frozen=True, slots=True)
 class KeyView:
-    """A key without its secret. `trajectory_id`: it was minted for one run; `replaces`: it was rotated from that key.
+    """A key without its secret. `trajectory_id`: it was created for one trajectory; `replaces`: it was rotated from
+    that key.
 
-    Times are unix seconds. `made_by`, `revoked_by`: a key's id, or who was at hand where there was none; None: nobody
-    said.
+    Times are unix seconds. `made_by`, `revoked_by`: a key's id, or the actor while no key was required; None: unknown.
     """
 
     id: str
@@ -81,9 +78,9 @@ async def create_key(
     family: str | None = None,
     by: str | None = None,
 ) -> tuple[KeyView, str]:
-    """Make a key, of a family of its own unless it is to be of one that is there. `by`: who makes it.
+    """Create a key, of a new family or of an existing one. `by`: the creator.
 
-    Returns it and its secret, which is shown this once. Raises ValueError for an unknown scope.
+    Returns it and its secret, which is shown only here. Raises ValueError for an unknown scope.
     """
     fields = {"name": name, "scopes": sorted(_scopes(scopes)), "trajectory_id": trajectory_id, "made_by": by}
     async with project.store.write() as conn:
@@ -121,9 +118,9 @@ async def adopt_key(
 
 
 async def rotate_key(project: Project, key: str, grace_s: float = 0.0, by: str | None = None) -> tuple[KeyView, str]:
-    """Replace a key, by its id or its name, with a new one that has its scopes, its runs and its end.
+    """Replace a key, by its id or its name, with a new one that has its scopes, its trajectories and its expiry.
 
-    The old one ends at once, or after `grace_s` seconds. Raises NotFound, and Conflict where a name is ambiguous.
+    The old one ends at once, or after `grace_s` seconds. Raises NotFound, and Conflict for an ambiguous name.
     """
     async with project.store.write() as conn:
         old = await _in_force(conn, project.id, key)
@@ -182,7 +179,7 @@ async def list_keys(project: Project) -> list[KeyView]:
 
 
 async def newest_keys(project: Project, limit: int = 200) -> list[KeyView]:
-    """The newest keys that were made for no single run, revoked ones too: of runs there are as many as runs."""
+    """The newest keys that were not created for a single trajectory, revoked ones too."""
     own = (keys.c.project_id == project.id, keys.c.trajectory_id.is_(None))
     query = select(keys).where(*own).order_by(keys.c.id.desc()).limit(limit)  # ids begin with the time
     async with project.store.read() as conn:
@@ -203,7 +200,7 @@ async def _in_force(conn: AsyncConnection, project_id: str, key: str) -> Any:
     query = select(keys).where(keys.c.project_id == project_id, named, keys.c.revoked_at.is_(None))
     rows = list(await conn.execute(query))
     if not rows:
-        raise NotFound(f"no key {key!r} in force in project {project_id!r}: `hone keys list` shows them")
+        raise NotFound(f"no valid key {key!r} in project {project_id!r}: `hone keys list` shows them")
     if len(rows) > 1:
         raise Conflict(f"{len(rows)} keys are called {key!r}: name it by its id (`hone keys list`)")
     return rows[0]
@@ -241,7 +238,7 @@ async def sign_in(store: Store, key: KeyView) -> str:
 
 
 async def find_signed_in_key(store: Store, token: str) -> KeyView | None:
-    """The key that a token stands for, unless the token or the key is unknown, ended or past its time."""
+    """The key of a sign-in token, unless the token or the key is unknown, ended or expired."""
     query = select(sign_ins.c.key_id).where(sign_ins.c.hash == _token_hash(token), sign_ins.c.expires_at > now())
     async with store.read() as conn:
         key_id = (await conn.execute(query)).scalar_one_or_none()

@@ -1,6 +1,6 @@
-"""Moves of versions, as they were written down: what was decided, who did, why, and by which figures.
+"""Moves of versions as recorded: what was decided, by whom, why, and by which figures.
 
-Owns: their rows in the ledger, which the transaction that decides writes (`recorder.registry.alias_moves`,
+Owns: their rows in the ledger, written by the transaction that decides (`recorder.registry.alias_moves`,
 `recorder.registry.versions`). Refuses: deciding.
 """
 
@@ -26,7 +26,7 @@ class VersionMove:
 
     `move`: gated, canary, canary_ended, gate (made live by it), promote, watch_ended (it stays), rollback, rejected,
     abandoned; a canary's share may be moved again. `who`: controller, hand, a key's id …; `why` in words or a code;
-    `figures` as whoever decided saw them.
+    `figures` at the time of the decision.
     """
 
     at: float
@@ -42,7 +42,7 @@ class VersionMove:
 
 @dataclass(frozen=True, slots=True)
 class MoveReason:
-    """What a move's row says beside the move: who made it, why in words, by which figures."""
+    """The details of a move's row: by whom, why in words, by which figures."""
 
     who: str
     reason: str | None = None

@@ -1,4 +1,4 @@
-"""What engine replicas and proxies report about themselves, so that the controller knows when an unload is safe.
+"""What engine replicas and proxies report about themselves, so that the controller knows when unloading is safe.
 
 Owns: the rows of `replicas` and `proxies`. Refuses: talking to engines.
 """
@@ -19,8 +19,8 @@ from recorder.store.database import Project, Store
 from recorder.store.schema import proxies, replicas
 from recorder.store.sql import now
 
-PROXY_GONE_S: Final = 30.0  # a proxy not heard of for so long holds nothing any more
-REMEMBERED_S: Final = 86_400.0  # what was not heard of for longer is forgotten
+PROXY_GONE_S: Final = 30.0  # a proxy without a report for so long uses no version any more
+REMEMBERED_S: Final = 86_400.0  # rows without a report for longer are deleted
 
 ReplicaState = Literal["up", "down", "starting"]
 
@@ -79,7 +79,7 @@ async def report_replica(
 
 
 async def touch_replica(project: Project, url: str) -> bool:
-    """Say that nothing changed with the replica at `url`: a heartbeat, which wakes nobody. False: it has no row."""
+    """A heartbeat of the unchanged replica at `url`, which sends no notification. Return False if it has no row."""
     statement = update(replicas).where(replicas.c.project_id == project.id, replicas.c.url == url)
     return await _seen(project.store, statement)
 
@@ -91,7 +91,7 @@ async def forget_replica(project: Project, url: str) -> None:
 
 
 async def list_replicas(project: Project, within_s: float | None = None) -> list[ReplicaView]:
-    """The project's replicas by URL; only those heard of `within_s` seconds where it is given."""
+    """The project's replicas by URL; with `within_s` only those that reported within so many seconds."""
     async with project.store.read() as conn:
         return await read_replicas(conn, project.id, within_s)
 
@@ -126,7 +126,7 @@ async def report_proxy(
 
 
 async def touch_proxy(store: Store, proxy_id: str) -> bool:
-    """Say that nothing changed with a proxy: a heartbeat, which wakes nobody. False: it has no row."""
+    """A heartbeat of an unchanged proxy, which sends no notification. Return False if it has no row."""
     return await _seen(store, update(proxies).where(proxies.c.id == proxy_id))
 
 
@@ -149,7 +149,7 @@ async def forget_gone_proxies(project: Project) -> None:
 
 
 async def list_live_proxies(project: Project, within_s: float) -> list[ProxyView]:
-    """The proxies heard of within so many seconds."""
+    """The proxies that reported within so many seconds."""
     query = (
         select(proxies)
         .where(proxies.c.project_id == project.id, proxies.c.seen_at >= now() - within_s)

@@ -1,8 +1,8 @@
-"""Which campaigns' attempts may use tools that are not marked read-only, and what was kept from them for that.
+"""Which campaigns' attempts may use tools that are not marked read-only, and which tools were withheld.
 
-Owns: finding the campaign behind a caller of tools, its word (`campaign.allow_writes`), the ledger's row for each tool
-left out. Refuses: what a tool is (the gateway), and telling people (trainer). A campaign, or a gate, that never said
-anything allows none: attempts are many, and run by themselves.
+Owns: finding the campaign behind a tool's caller, its permission (`campaign.allow_writes`), and the ledger's row for
+each withheld tool. Refuses: the tools themselves (the gateway), and notifying people (trainer). A campaign or gate
+without the permission allows none, because its attempts are many and run unattended.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ REFUSED: Final = "write_not_allowed"  # what the error of a call that was refuse
 async def find_barred_campaign(
     project: Project, *, group: str | None, trajectory_id: str | None, family: str
 ) -> str | None:
-    """The campaign (or gate) that a caller attempts a scenario of, where its attempts may not write; else None.
+    """The campaign (or gate) whose scenario a caller attempts, if its attempts may not write; else None.
 
-    A caller is known by the group that it named, the run that its call was found to belong to, its key's family.
+    A caller is identified by the group that it named, the trajectory of its call, or its key's family.
     """
     c = campaigns.c
     known = [c.id == family]

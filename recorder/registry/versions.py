@@ -34,7 +34,7 @@ _ENDED_BADLY: Final = (VersionState.REJECTED, VersionState.ABANDONED)
 
 @dataclass(frozen=True, slots=True)
 class VersionView:
-    """One version. `name` is what users see (helpdesk@3), `engine_name` what the engine is asked for."""
+    """One version. `name` is shown to users (helpdesk@3), `engine_name` is the model name in the engine."""
 
     id: str
     project_id: str
@@ -190,11 +190,11 @@ async def mark_version(
     expect: VersionState | None = None,
     **fields: Any,
 ) -> VersionView:
-    """Move a version on and set columns (`verified`, `metrics`, `path` …). Live and canary: see
+    """Change a version's state and set columns (`verified`, `metrics`, `path` …). Live and canary: see
     `recorder.registry.alias_moves`.
 
-    Rejected and abandoned are written to the ledger with `reason`, and what the version was trained on is given back.
-    Raises Conflict.
+    Rejected and abandoned are written to the ledger with `reason`, and the groups that the version was trained on are
+    returned. Raises Conflict.
     """
     if to in (VersionState.LIVE, VersionState.CANARY):
         raise ValueError(f"use aliases.set_live or set_canary to make a version {to}: the alias moves with it")
@@ -239,11 +239,11 @@ async def reject_version(
     who: str,
     figures: Mapping[str, Any] | None = None,
 ) -> VersionView:
-    """Decide against a version, with what it was trained on, in one transaction. `reason` begins with a code.
+    """Reject a version and settle its groups, in one transaction. `reason` begins with a code.
 
-    `lessons` "again": it could not be tried, or was superseded, and its groups may be trained on anew (twice, then they
-    are left out as `versions_failed`). "left_out": it behaved badly, and so its groups are left out as
-    `version_rejected`. Raises Conflict where it is decided already.
+    `lessons` "again": the version could not be tried, or was superseded, and its groups may be trained on again (twice,
+    then they are excluded as `versions_failed`). "left_out": it behaved badly, so its groups are excluded as
+    `version_rejected`. Raises Conflict if it is decided already.
     """
     said = {"who": who, "lessons": lessons} | ({"figures": dict(figures)} if figures else {})
     async with store.write() as conn:
@@ -268,14 +268,14 @@ async def _end(
 
 
 async def find_pending_version(store: Store, alias_id: str) -> VersionView | None:
-    """The alias's version that is made but neither accepted nor given up: until then no step begins."""
+    """The alias's version that exists but is neither accepted nor rejected: until then no step begins."""
     async with store.read() as conn:
         return await read_pending_version(conn, alias_id)
 
 
 async def read_pending_version(conn: AsyncConnection, alias_id: str) -> VersionView | None:
-    """`find_pending_version` inside the caller's transaction. One that is still being written (`allocated`) does not
-    count: its step runs, or its trainer is dead.
+    """`find_pending_version` inside the caller's transaction. A version that is still being written (`allocated`) does
+    not count: its step is running, or its trainer is dead.
     """
     made = sorted(UNDECIDED - {VersionState.ALLOCATED})
     query = _query().where(versions.c.alias_id == alias_id, versions.c.state.in_(made))

@@ -1,5 +1,5 @@
-"""Full-text search over what was said: what of a call is searched, filled behind the commit, emptied by deletion.
+"""Full-text search over recorded calls: which text of a call is indexed, the background indexer, and queries.
 
-Refuses: filters of any other kind. Its face: `asking.runs_saying`, `snippets.snippets`, `filler.Filler`, and for who
-writes or deletes calls `queue`, `erasing`.
+Others import `recorder.search.matches` to search, `recorder.search.indexer` to run the indexer and to remove deleted
+calls, and `recorder.search.documents` to queue calls. Refuses: every other filter of a list (`recorder.views.lists`).
 """

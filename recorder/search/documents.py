@@ -1,22 +1,17 @@
-"""What one call adds to what was said in its run, as texts: the document that is searched.
+"""The searchable text of a call: what it adds to its trajectory, as one document; and the queue of unindexed calls.
 
-Owns: which messages those are, and what of a message is said. Refuses: words (`recorder.search.terms`), keeping them.
+Owns: which messages are searchable, which of their text, a document's number, and queueing calls. Refuses: splitting
+into words (`recorder.search.terms`), indexing and taking calls from the queue (`recorder.search.indexer`).
 
-A document's key is its call's id. A sibling, which a choice of a shared call became, has no call of its own: its key is
-its run's id, and its document is the call's with its own choice. The call's document leaves that choice out.
+A document's key is its call's id. A sibling, made of one choice of a shared call, has no call of its own: its key is
+its trajectory's id, and its document is the call's with its own choice, which the call's document then omits.
 
-A call's prompt repeats the conversation so far. What it adds are the messages that its parent's prompt and answer do
-not have, and what was answered. System and developer messages and tools' schemas are left out: they are the same in
-every run. What is read is what the store holds, so it is redacted already.
+A call's prompt repeats the conversation so far. It adds the messages that its parent's prompt and answer do not have,
+and its own answer. System and developer messages and tool schemas are omitted, because they are the same in every
+trajectory. The text is read from the store, so it is already redacted.
 
-Which calls wait to be indexed: one tiny row each, written with the call.
-
-Owns: putting calls in, and how many wait. Refuses: taking them out (`recorder.search.indexer`).
-
-The numbers of documents: by the millisecond in which their run began, so that a walk downwards meets new runs first.
-
-Owns: how a number is made of a run's id and a count, and the bounds of a run's. Refuses: which number is free
-(`recorder.search.indexer`).
+A document's number begins with the millisecond in which its trajectory began, so a descending scan meets new
+trajectories first.
 """
 
 from __future__ import annotations
@@ -40,14 +35,14 @@ from recorder.store.statement import json_as_text
 
 # A document of so many characters takes some milliseconds to index, as long as one transaction may hold SQLite's lock.
 MOST_CHARS: Final = 32_768
-# Of one message: a file that a tool read must not push out what was said beside it.
+# Of one message: a file that a tool read must not push out the text beside it.
 MOST_OF_ONE: Final = 16_384
 _UNSAID: Final = frozenset({"system", "developer"})
 
 
 @dataclass(slots=True)
 class Document:
-    """What one call says: the answer first, then what came before it. Each text is of one message."""
+    """The text of one call: the answer first, then the messages before it. Each text is of one message."""
 
     call_id: str
     trajectory_id: str
@@ -55,7 +50,7 @@ class Document:
     key: str = ""
 
     def take(self, message: Message) -> None:
-        """Add what a message says, as far as there is room."""
+        """Add the text of a message, as far as there is room."""
         room = MOST_CHARS - sum(map(len, self.texts))
         text = "\n".join(_said(message))[: min(room, MOST_OF_ONE)]
         if text:
@@ -92,7 +87,7 @@ async def load_documents(conn: AsyncConnection, keys: Sequence[str]) -> list[Doc
 
 @dataclass(frozen=True, slots=True)
 class _Sibling:
-    """A run that one choice of a shared call became."""
+    """A trajectory that was made of one choice of a shared call."""
 
     id: str
     call_id: str
@@ -100,7 +95,7 @@ class _Sibling:
 
 
 def is_sibling() -> ColumnElement[bool]:
-    """Whether a run has no call of its own: a choice of a call that it shares with others is all of it."""
+    """Whether a trajectory has no call of its own, but one choice of a shared call."""
     return and_(trajectories.c.forked_from_call == trajectories.c.leaf_call_id, trajectories.c.origin != Origin.SHADOW)
 
 
@@ -126,7 +121,9 @@ _Path = Sequence[tuple[_Node, Message]]  # first to last
 
 
 async def _new(conn: AsyncConnection, row: Any, path: _Path, heard: set[bytes] | None) -> list[Message]:
-    """What of a call's prompt (`path`: what lies deeper than its parent's prompt ended) its parent had not heard."""
+    """The messages of a call's prompt that are new to its parent (`path`: what lies deeper than the parent's prompt
+    ended).
+    """
     if heard is not None and not (path and path[0][0].parent_id in heard):  # the agent rewrote what it remembers
         path = await _whole_path(conn, row.id)
         heard = heard | {node.id for node, _ in await _whole_path(conn, row.parent_call_id)}
@@ -134,7 +131,7 @@ async def _new(conn: AsyncConnection, row: Any, path: _Path, heard: set[bytes] |
 
 
 async def _answers(conn: AsyncConnection, call_ids: Sequence[str]) -> dict[str, list[tuple[int, Message]]]:
-    """By call: what was answered, each with its place among the choices."""
+    """By call: the answers, each with its index among the choices."""
     query = (
         select(choices.c.call_id, choices.c.index, json_as_text(nodes.c.message))
         .join(nodes, nodes.c.id == choices.c.node_id)
@@ -162,7 +159,7 @@ async def _added(conn: AsyncConnection, call_ids: Sequence[str]) -> dict[str, li
 
 
 async def _whole_path(conn: AsyncConnection, call_id: str) -> list[tuple[_Node, Message]]:
-    """All messages of a prompt that did not go on from its parent's: an agent rewrote what it remembers."""
+    """All messages of a prompt that does not continue its parent's, because an agent rewrote its history."""
     of_call = (
         select(calls.c.id.label("call_id"), nodes.c.id, nodes.c.parent_id, nodes.c.depth, literal(-1).label("floor"))
         .join(nodes, nodes.c.id == calls.c.prompt_node_id)
@@ -204,7 +201,7 @@ async def _heard(conn: AsyncConnection, rows: Sequence[Any]) -> dict[str, set[by
     }
 
 
-# --- what of a message is said
+# --- the text of a message
 
 
 def _said(message: Message) -> Iterator[str]:
@@ -225,7 +222,9 @@ MOST_COUNTED: Final = 10_000
 
 
 async def queue_calls(conn: AsyncConnection, project_id: str, call_ids: Sequence[str]) -> None:
-    """Have some calls indexed, or indexed anew; a sibling, which has no call of its own, by its run's id."""
+    """Queue some calls to be indexed, or indexed again; a sibling, which has no call of its own, by its trajectory's
+    id.
+    """
     if call_ids:
         rows = [{"project_id": project_id, "call_id": id_} for id_ in call_ids]
         await conn.execute(sql.insert_ignore(conn, unindexed), rows)
@@ -246,20 +245,20 @@ async def count_queued(project: Project, *, most: int = MOST_COUNTED) -> int:
 
 
 _COUNT_BITS: Final = 20
-PER_MS: Final = 1 << _COUNT_BITS  # documents of all runs that began in one millisecond
+PER_MS: Final = 1 << _COUNT_BITS  # documents of all trajectories that began in one millisecond
 _LAST_MS: Final = (1 << 63 - _COUNT_BITS) - 1
 
 
 def first_number(trajectory_id: str) -> int:
-    """The least number of the runs that began with this one. An id that is not of our making began at 0."""
+    """The least document number of trajectories that began with this one. An id that Hone did not make began at 0."""
     return min(id_time_ms(trajectory_id), _LAST_MS) << _COUNT_BITS
 
 
 def next_number(trajectory_id: str) -> int:
-    """The least number of the runs that began after this one."""
+    """The least document number of trajectories that began after this one."""
     return first_number(trajectory_id) + PER_MS
 
 
 def is_same_ms(a: int, b: int) -> bool:
-    """Whether two documents are of runs that began in one millisecond: their order says nothing of the runs'."""
+    """Whether two documents are of trajectories that began in one millisecond: their numbers do not order these."""
     return a >> _COUNT_BITS == b >> _COUNT_BITS

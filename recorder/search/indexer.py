@@ -1,31 +1,21 @@
-"""Calls taken from the queue and indexed, a few at a time.
+"""Fill the full-text index in the background, and remove deleted calls from it.
 
-Owns: one such step: what is read before the transaction, what is written in it, and how long it may be. Refuses: when
-a step is taken (`recorder.search.indexer`).
+Owns: one indexing step (what it reads before the transaction, what it writes, its size), when a step runs, the lease
+under which one process of a project indexes, and merging deleted words out of SQLite's file. Refuses: deciding what is
+deleted (`recorder.maintenance.deletion`).
 
-The newest calls come first: an old store that is filled behind its migration keeps nobody from what is said now. What
-was read is written only while no deletion came between (`projects.deletions`, see `recorder.maintenance.deletion`), and
-only for calls that still wait: so two that fill at once, and one that is killed in the midst, do no harm.
+The newest calls are indexed first, so filling an old store after its migration delays nothing new. A step's result is
+written only if no deletion came in between (`projects.deletions`, see `recorder.maintenance.deletion`) and only for
+calls that still wait. So concurrent or killed indexers do no harm.
 
-Words that leave the index when the calls that said them are deleted.
+Writing a call increments no change counter (`recorder.store.changes`), so the queue is polled once a second with one
+index read, and a call is searchable within 2 s. The indexer keeps its lease, because taking it would wake other
+processes. A step's transactions take a few milliseconds. If more calls wait, the next step comes after a pause as long
+as the last step, so that recorded calls can be committed in between.
 
-Owns: taking documents out, inside a deletion's transaction, and what makes their words leave SQLite's file. Refuses:
-deciding what is deleted (`recorder.maintenance.deletion`).
-
-What is taken out is found no more from the commit on. But SQLite's index is made of segments that are only ever written
-and merged: a word that is taken out stays in an old one until that is merged with all that came behind it. `IndexMerge`
-does so, in short transactions, and is done when no segment is left that held what was deleted. PostgreSQL's dead rows
-are its own: VACUUM takes them.
-
-Filling the index for as long as a process runs, by one process of a project at a time.
-
-Owns: when a step is taken, the claim under which that happens, and when words of deleted runs are merged out behind the
-sweep's deletions. Refuses: what a step does (`recorder.search.indexer`, `recorder.search.indexer`).
-
-A call counts up no topic when it is written (`recorder.store.changes`), so the queue is asked once a second: a look at
-one index, and what was said is found within 2 s. Whoever fills keeps its lease, so that nobody is woken by taking it.
-A step writes in transactions of some milliseconds, and where more waits the next comes after a rest as long as it took:
-turns that are being recorded come in between.
+A removed document is not found from the commit on. But SQLite's index consists of segments that are only written and
+merged, so a removed word stays in an old segment until that is merged with all later ones. `IndexMerge` does this in
+short transactions until no segment is left that held deleted words. On PostgreSQL, VACUUM removes dead rows.
 """
 
 from __future__ import annotations
@@ -58,7 +48,7 @@ from recorder.store.statement import Statement, insert_into
 from recorder.store.wal_checkpoint import empty_log
 from recorder.store.write_backends import Executor, Row, StoreBackend, WriteBackend, choose_backend
 
-CALLS: Final = 32  # looked at in a step
+CALLS: Final = 32  # read in a step
 # Of the words that one transaction writes, or one long document: it holds SQLite's write lock for some milliseconds.
 MOST_CHARS: Final = 16_384
 
@@ -82,31 +72,31 @@ _SAY: Final = insert_into(said)
 
 @dataclass(frozen=True, slots=True)
 class _CallWords:
-    """What a call says, by its words as the database takes them; None where it says nothing."""
+    """A call's text as words in the database's form; None if it has no text."""
 
     call_id: str
     trajectory_id: str
     words: str | None
 
 
-async def index_calls(project: Project, lane: WriteBackend | None = None) -> int:
-    """Index the newest calls that wait; returns how many are done. 0: none waits, or another was faster.
+async def index_calls(project: Project, backend: WriteBackend | None = None) -> int:
+    """Index the newest queued calls; returns how many are done. 0: the queue is empty, or another indexer was faster.
 
-    A program that records beside it writes by a fast `lane`: the write lock is held half as long.
+    A program that also records writes by a fast `backend`, which holds the write lock half as long.
     """
-    lane = lane if lane is not None else StoreBackend(project.store)
+    backend = backend if backend is not None else StoreBackend(project.store)
     deletions, found = await _read(project)
     done = 0
     for portion in _portions(found):
         try:
-            done += await lane.write(partial(_write, project.id, deletions, portion))
-        except IntegrityError:  # PostgreSQL: a program of another project took the same numbers. Look anew
+            done += await backend.write(partial(_write, project.id, deletions, portion))
+        except IntegrityError:  # PostgreSQL: a program of another project took the same numbers. Try again
             break
     return done
 
 
 async def _read(project: Project) -> tuple[int, list[_CallWords]]:
-    """The project's count of deletions, and with it what the newest calls that wait say."""
+    """The project's count of deletions, and the documents of the newest queued calls."""
     counted = select(projects.c.deletions).where(projects.c.id == project.id)
     queue = select(unindexed.c.call_id).where(unindexed.c.project_id == project.id)
     async with project.store.read() as conn:
@@ -114,7 +104,7 @@ async def _read(project: Project) -> tuple[int, list[_CallWords]]:
         newest = await conn.execute(queue.order_by(unindexed.c.call_id.desc()).limit(CALLS))
         waiting = list(newest.scalars())
         there = {one.key: one for one in await load_documents(conn, waiting)} if waiting else {}
-    # in a thread: the proxy's event loop has turns to answer, and a long document takes 10 ms
+    # in a thread: the proxy's event loop has calls to answer, and a long document takes 10 ms
     return deletions, await asyncio.to_thread(_all_words, waiting, there, in_a_line=project.store.is_sqlite)
 
 
@@ -149,13 +139,13 @@ def _write(project_id: str, deletions: int, portion: Sequence[_CallWords], ex: E
     if ex.all(_DELETIONS, project=project_id)[0][0] != deletions:
         return 0
     taken = {row[0] for row in ex.all(_TAKE, project=project_id, calls=[one.call_id for one in portion])}
-    ex.many(_UNSAY, [(call_id,) for call_id in taken])  # what was said of it before
+    ex.many(_UNSAY, [(call_id,) for call_id in taken])  # its earlier document
     ex.many(_SAY, _numbered(ex, project_id, [one for one in portion if one.call_id in taken and one.words]))
     return len(taken)
 
 
 def _numbered(ex: Executor, project_id: str, says: Sequence[_CallWords]) -> Sequence[Row]:
-    """Rows of `said`, in the order of their numbers: SQLite's index takes them faster so."""
+    """Rows of `said` in the order of their numbers, which SQLite's index inserts faster."""
     free: dict[int, int] = {}
     rows: list[tuple[int, str, str, str, str | None]] = []
     for one in sorted(says, key=lambda each: each.call_id):
@@ -169,19 +159,20 @@ def _numbered(ex: Executor, project_id: str, says: Sequence[_CallWords]) -> Sequ
 
 
 # Of the index, that a step writes: 1 ms of CPU under the write lock, 7 at p99 of 600,000 documents (with 32 pages 19).
-# A word that nearly every document has is merged in one step whatever this is: 45 ms (benchmarks/results/merging.json).
+# A word of nearly every document is merged in one step for any value: 45 ms (benchmarks/results/merging.json).
 PAGES: Final = 8
 PAUSE_S: Final = 0.01  # in which others write
 _PAGE: Final = 500  # marks a statement
 _WRITES: Final = "SELECT total_changes()"
 _NOTHING: Final = 2  # fewer changes than this, and a step merged nothing
-# FTS5 is told what to do by a row: a negative rank begins to merge all segments into one, a positive one goes on.
+# FTS5 takes commands as rows: a negative rank begins to merge all segments into one, a positive one continues.
 _index: Final = table("said_words", column("said_words"), column("rank"))
 
 
 async def forget_calls(conn: AsyncConnection, project_id: str, call_ids: Sequence[str]) -> None:
-    """Take a project's calls out of the index and of its queue. The queue first: who fills holds its rows while it
-    writes."""
+    """Remove a project's calls from the index and its queue. The queue first: an indexer locks its rows while it
+    writes.
+    """
     queued = unindexed.c.project_id == project_id, unindexed.c.call_id.in_(call_ids)
     await conn.execute(delete(unindexed).where(*queued))
     await conn.execute(delete(said).where(said.c.call_id.in_(call_ids)))
@@ -235,19 +226,19 @@ LEASE: Final = "index"
 LEASE_S: Final = 30.0  # two that fill at once do no harm: what one took from the queue the other does not find
 LOOK_S: Final = 1.0
 MERGE_EVERY_S: Final = 60.0
-MERGE_S: Final = 0.5  # at once: what is said meanwhile is found within 2 s all the same
-MERGE_SHARE: Final = 0.02  # of the time: a merge writes the whole index anew, and retention deletes all day
+MERGE_S: Final = 0.5  # at once: calls recorded meanwhile are still found within 2 s
+MERGE_SHARE: Final = 0.02  # of the time: a merge rewrites the whole index, and retention deletes all day
 
 log = logging.getLogger(__name__)
 
 
 class Indexer:
-    """Fills one project's index: `async with filler.running(): …`. `owner` names this process."""
+    """Fills one project's index in the background: `async with filler.running(): …`. `owner` names this process."""
 
     def __init__(self, project: Project, owner: str) -> None:
         self._project = project
         self._owner = owner
-        self._lane = choose_backend(
+        self._backend = choose_backend(
             project.store, "process"
         )  # a power cut takes both, what was indexed and that it was
         self._lease: Lease | None = None
@@ -261,14 +252,14 @@ class Indexer:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Fill until the block ends."""
-        await self._lane.start()
-        task = asyncio.create_task(self._run(), name="index what was said")
+        await self._backend.start()
+        task = asyncio.create_task(self._run(), name="search index")
         try:
             yield
         finally:
             self._stop.set()
             await task  # not cancelled: a statement that is cut off leaves its connection's thread behind
-            await self._lane.stop()
+            await self._backend.stop()
 
     async def _run(self) -> None:
         rest_s = 0.0
@@ -276,10 +267,10 @@ class Indexer:
             try:
                 rest_s = await self._look()
             except (StoreError, LeaseLost) as e:
-                self._failing(logging.WARNING, "what was said is not indexed, and tried again: %s", e)
+                self._failing(logging.WARNING, "calls could not be indexed; indexing is retried: %s", e)
                 self._lease, rest_s = None, LOOK_S
             except Exception as e:  # noqa: BLE001 - a bug of ours must not end it for good; the log has it
-                self._failing(logging.ERROR, "what was said could not be indexed", error=e)
+                self._failing(logging.ERROR, "indexing failed", error=e)
                 rest_s = LOOK_S
             await self._rest(rest_s)
         if self._lease is not None:
@@ -292,21 +283,21 @@ class Indexer:
                 await self._stop.wait()
 
     async def _look(self) -> float:
-        """Index some of what waits; in how many seconds to look again."""
+        """Index some of the queue; return in how many seconds to do it again."""
         began = time.monotonic()
         merge = began >= self._merge_at
         if not merge and not await count_queued(self._project, most=1):
             return LOOK_S
         if not await self._holds():
             return LOOK_S
-        done = await index_calls(self._project, self._lane)
+        done = await index_calls(self._project, self._backend)
         took_s = time.monotonic() - began
         if merge:
             await self._merge_some()
         return took_s if done >= CALLS or self._merge is not None else LOOK_S
 
     async def _holds(self) -> bool:
-        """Whether the lease is ours; taken where nobody has it."""
+        """Whether this process holds the lease; it is acquired if free."""
         if self._lease is None:
             await leases.release_dead(self._project, LEASE)
             self._lease = await leases.acquire_lease(self._project, LEASE, self._owner, LEASE_S)

@@ -1,15 +1,12 @@
-"""Which runs said something: the newest first, by keyset.
+"""Find the trajectories that match a search, newest first, by keyset; and the snippet of each.
 
-Owns: the question in either database's words, and how far it is walked. Refuses: reading what was typed
-(`recorder.search.terms`), any other filter, what the runs are (`recorder.views`).
+Owns: the query for both databases, how far it scans, where a match stands in a text, and how much text a snippet shows.
+Refuses: parsing what was typed (`recorder.search.terms`), other filters, the trajectories themselves
+(`recorder.views`), and markup: marks are numeric positions.
 
-SQLite walks the documents that match downwards from the newest and stops when it has enough, so a word that is
-everywhere costs no more than one that is rare. PostgreSQL chooses by its statistics between that and its index.
-
-The words around what was found: of each run the first turn that says it, cut to a line.
-
-Owns: where a match stands in a text, and how much is shown around it. Refuses: which runs are listed
-(`recorder.search.matches`), and every markup: the places of the marks are numbers.
+SQLite scans matching documents downwards from the newest and stops when it has enough, so a frequent word costs no more
+than a rare one. PostgreSQL chooses between that and its index by its statistics. A snippet is one line of the first
+call of the trajectory that matches.
 """
 
 from __future__ import annotations
@@ -42,17 +39,17 @@ from recorder.store.database import Project
 from recorder.store.schema import said as documents
 from recorder.store.schema import said as rows
 
-_LEAST_PAGE: Final = 200  # documents read at once: a run has several
+_LEAST_PAGE: Final = 200  # documents read at once: a trajectory has several
 
 _words = table("said_words", column("rowid"))
 
 
 async def find_trajectories(project: Project, said: str, *, before: str | None, limit: int) -> list[str]:
-    """The ids of at most `limit` runs in which all words of `said` were said, in one turn; newest first.
+    """The ids of at most `limit` trajectories with a call that contains all words of `said`; newest first.
 
-    "a quoted phrase", a prefix* and -without work, anything else is plain words; where it names no word at all, or only
-    unwanted ones, nothing is found. `before` is the last id of the page before. A turn is what one call adds: the
-    messages that its prompt has beyond its parent's, and what was answered. It is found within 2 s of its commit.
+    "a quoted phrase", a prefix* and -without work, anything else is plain words; a query without words, or with only
+    unwanted ones, finds nothing. `before` is the last id of the page before. A call contains what it adds: the messages
+    that its prompt has beyond its parent's, and its answer. It is found within 2 s of its commit.
     """
     asked = queries.parse_query(said)
     if not asked.wanted or limit < 1:
@@ -62,7 +59,7 @@ async def find_trajectories(project: Project, said: str, *, before: str | None, 
 
 
 async def _runs(conn: AsyncConnection, project_id: str, asked: Query, before: str | None, limit: int) -> list[str]:
-    """Walk until the run behind the last wanted one began earlier: of one millisecond the ids say the order."""
+    """Scan until the trajectory after the last wanted one began earlier: within one millisecond ids give the order."""
     found: dict[str, int] = {}
     below = next_number(before) if before is not None else None
     page = max(_LEAST_PAGE, 4 * limit)
@@ -84,7 +81,7 @@ def _page(conn: AsyncConnection, project_id: str, asked: Query, below: int | Non
 
 
 def match_documents(conn: AsyncConnection, asked: Query) -> Select[Any]:
-    """The documents that match, as a SELECT of number and run."""
+    """Return a SELECT of the matching documents: number and trajectory."""
     chosen = select(documents.c.id, documents.c.trajectory_id)
     if conn.dialect.name == "sqlite":
         is_said = literal_column("said_words").op("MATCH")(literal(queries.fts5_query(asked)))
@@ -103,7 +100,7 @@ SHOWN: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """A line of what one call added. `marks`: from where to where in `text` (characters) something was asked for."""
+    """A line of the text that one call added. `marks`: the ranges of matches in `text` (characters)."""
 
     call_id: str
     text: str
@@ -113,7 +110,9 @@ class Snippet:
 
 
 async def load_snippets(project: Project, said: str, trajectory_ids: Sequence[str]) -> Mapping[str, Snippet]:
-    """By run: the words around the first match. Runs that do not say it, or whose calls are gone, are not there."""
+    """Return the text around the first match, by trajectory. Trajectories without a match, or with deleted calls, are
+    absent.
+    """
     asked = queries.parse_query(said)
     if not asked.wanted:
         return {}
@@ -128,7 +127,9 @@ async def load_snippets(project: Project, said: str, trajectory_ids: Sequence[st
 
 
 def _first_call(conn: AsyncConnection, project_id: str, asked: Query) -> Select[Any]:
-    """The key of a run's first document that matches; which run, says `_place`. Made once: that costs most."""
+    """The key of a trajectory's first document that matches; `_place` binds the trajectory. Built once: that costs
+    most.
+    """
     number = document_number(conn)
     least, end = bindparam("least", type_=BigInteger), bindparam("end", type_=BigInteger)
     of_run = (rows.c.project_id == project_id, rows.c.trajectory_id == bindparam("run"), number >= least, number < end)
@@ -140,7 +141,7 @@ def _place(trajectory_id: str) -> dict[str, Any]:
 
 
 def find_snippet(document: Document, asked: Query) -> Snippet | None:
-    """The first text of a document in which something is said that was asked for, around that."""
+    """The first text of a document with a match, cut to the text around it."""
     for text in map(compose_text, document.texts):
         marks = find_marks(text, asked)
         first = next(marks, None)
@@ -151,7 +152,7 @@ def find_snippet(document: Document, asked: Query) -> Snippet | None:
 
 
 def find_marks(text: str, asked: Query) -> Iterator[tuple[int, int]]:
-    """From where to where a composed text says something that was asked for, in order."""
+    """The ranges of matches in a composed text, in order."""
     words = split_words(text)
     ahead = deque(islice(words, max(len(term.words) for term in asked.wanted)))
     while ahead:
@@ -164,7 +165,7 @@ def find_marks(text: str, asked: Query) -> Iterator[tuple[int, int]]:
 
 
 def _says(ahead: Sequence[Word], term: Term) -> bool:
-    """Whether the next words of a text are a term's."""
+    """Return whether the next words of a text match a term."""
     *inner, last = term.words
     if len(ahead) <= len(inner) or any(word.key != key for word, key in zip(ahead, inner, strict=False)):
         return False

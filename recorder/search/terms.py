@@ -1,19 +1,15 @@
-"""A text as the words by which it is found, the same for both databases.
+"""Split text into search words, the same for both databases, and parse search queries.
 
-Owns: where a word begins and ends, and when two are one. Refuses: what is searched, and how a database keeps it.
+Owns: where a word begins and ends, when two words are equal, and the spelling of a query for either database. Any input
+is a valid query. Refuses: which text is searched, and running queries.
 
-A word is a row of letters and digits; upper and lower case are one, as are the widths and forms of a letter (NFKC).
-Accents tell words apart. What is written without spaces between words (Chinese, Japanese, Korean, Thai, Lao, Khmer,
-Burmese) is searched by its characters: each is a word of its own, and what a person types together is a phrase.
-
-What a person types into a search, read: words, "a phrase", a beginning*, and -what must not be there.
-
-Owns: that anything can be typed and nothing is a mistake; how a question is spelled for either database. Refuses:
-asking it.
+A word is a sequence of letters and digits. Case, width and form of a letter do not matter (NFKC); accents do. Scripts
+without spaces between words (Chinese, Japanese, Korean, Thai, Lao, Khmer, Burmese) are searched by character: each is a
+word, and what a person types together is a phrase.
 
     timeout refund          both words
     "was not found"         these words in a row
-    refun*                  a word that begins like this (three characters at least, else the word itself)
+    refun*                  a word that begins like this (at least three characters, else the word itself)
     refund -order -"a b"    without these
 """
 
@@ -25,8 +21,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-LONGEST: Final = 64  # characters of a word that count: what is longer is no word, and two such that begin alike are one
-# Between two messages of a document, so that no phrase runs from one into the next. No query can name it.
+LONGEST: Final = 64  # characters of a word that count; longer words with the same beginning are equal
+# Between two messages of a document, so that no phrase spans both. No query can name it.
 _BREAK: Final = "\N{MIDDLE DOT}"
 _MOST_PLACES: Final = 16_383  # PostgreSQL counts no further
 
@@ -39,7 +35,7 @@ _WORD: Final = re.compile(f"[{_SPACELESS}]|[^\\W_{_SPACELESS}]+")
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of a text: by what it is found, and where it stands."""
+    """A word of a text: its search key and its position."""
 
     key: str
     start: int
@@ -52,7 +48,7 @@ def compose_text(text: str) -> str:
 
 
 def split_words(text: str) -> Iterator[Word]:
-    """The words of a composed text, in order."""
+    """Return the words of a composed text, in order."""
     for found in _WORD.finditer(text):
         key = _key(found.group())
         if key:
@@ -60,17 +56,17 @@ def split_words(text: str) -> Iterator[Word]:
 
 
 def word_keys(text: str) -> list[str]:
-    """By what the words of a text are found, in order."""
+    """Return the search keys of a text's words, in order."""
     return [word.key for word in split_words(compose_text(text))]
 
 
 def fts5_line(texts: Sequence[Sequence[str]]) -> str:
-    """The words of some texts as SQLite's tokenizer `ascii` takes them: with spaces between."""
+    """Return the words of some texts in the form of SQLite's tokenizer `ascii`: separated by spaces."""
     return f" {_BREAK} ".join(" ".join(words) for words in texts)
 
 
 def tsvector_text(texts: Sequence[Sequence[str]]) -> str:
-    """The words of some texts as PostgreSQL reads a tsvector: each with its places."""
+    """Return the words of some texts in the form of PostgreSQL's tsvector: each with its positions."""
     places: dict[str, list[str]] = {}
     place = 0
     for words in texts:
@@ -88,14 +84,14 @@ def _key(word: str) -> str:
     return "".join(c for c in folded if c.isalnum())[:LONGEST]
 
 
-MOST_TERMS: Final = 32  # what comes behind them is not asked: nobody types more
-LEAST_BEGINNING: Final = 3  # what begins with one letter is a large part of all words, and takes seconds to find
+MOST_TERMS: Final = 32  # further terms are ignored
+LEAST_BEGINNING: Final = 3  # a prefix of one letter matches a large part of all words, and takes seconds
 _TYPED: Final = re.compile(r'(?P<without>(?<!\S)-)?(?:"(?P<phrase>[^"]*)"?(?P<star>\*)?|(?P<plain>[^\s"]+))')
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Words in a row; with `begins` the last of them may go on."""
+    """Consecutive words; with `begins` the last of them is a prefix."""
 
     words: tuple[str, ...]
     begins: bool = False
@@ -103,14 +99,14 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What must be there, all of it in one turn, and what must not. Without a wanted term it finds nothing."""
+    """The terms that a call must all contain, and those that it must not. Without a required term nothing matches."""
 
     wanted: tuple[Term, ...]
     unwanted: tuple[Term, ...]
 
 
 def parse_query(said: str) -> Query:
-    """A query of any text at all."""
+    """Parse any text as a query."""
     wanted: list[Term] = []
     unwanted: list[Term] = []
     for found in _TYPED.finditer(said):
@@ -126,13 +122,13 @@ def parse_query(said: str) -> Query:
 
 
 def fts5_query(query: Query) -> str:
-    """The query in the words of SQLite's FTS5."""
+    """Return the query in the syntax of SQLite's FTS5."""
     wanted = " AND ".join(map(_fts5, query.wanted))
     return f"({wanted})" + "".join(f" NOT {_fts5(term)}" for term in query.unwanted)
 
 
 def tsquery_text(query: Query) -> str:
-    """The query in the words of PostgreSQL's tsquery."""
+    """Return the query in the syntax of PostgreSQL's tsquery."""
     return " & ".join([_tsquery(term) for term in query.wanted] + [f"!{_tsquery(term)}" for term in query.unwanted])
 
 

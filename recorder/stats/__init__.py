@@ -1,3 +1,4 @@
-"""Statistics, pure: means, intervals, paired and sequential tests, agreement, advantages, charts. Refuses: the store,
-and what follows from a figure.
+"""Statistics as pure functions: means, intervals, paired and sequential tests, agreement, advantages, charts.
+
+Refuses: the store, and decisions that follow from a figure.
 """

@@ -1,7 +1,7 @@
-"""Who did better than its group: the group-relative advantage, and which members count for it.
+"""Group-relative advantages, and which members count for them.
 
-Owns: the rule, the zero-variance rule, why a member has no advantage. Refuses: baselines of earlier runs and what a
-step makes of all this (`trainer.batch.advantages`, which takes the rule from here, so that both say the same).
+Owns: the rule, the zero-variance rule, and why a member has no advantage. Refuses: baselines of earlier trajectories
+and what a step does with advantages (`trainer.batch.advantages`, which takes the rule from here).
 
 The advantage is the reward minus the group's mean (GRPO, arXiv 2402.03300, without the division by the standard
 deviation, which Dr. GRPO, arXiv 2503.20783, section 3.1, shows to favour tasks that are almost always or almost never
@@ -21,10 +21,10 @@ STD_FLOOR: Final = 1e-4  # keeps a nearly equal group from being blown up when t
 
 
 def group_advantages(rewards: Mapping[str, float], *, divide_by_std: bool = False) -> dict[str, float] | None:
-    """Return trajectory id → advantage, or None when the group teaches nothing.
+    """Return trajectory id → advantage, or None if no advantage can be computed.
 
-    A group teaches nothing when it has fewer than two rewards or when they lie within `ZERO_VARIANCE`.
-    `rewards` holds the members that count for the mean: errored and unjudged ones are the caller's to leave out.
+    That is so with fewer than two rewards, or if all lie within `ZERO_VARIANCE`. `rewards` holds the members that count
+    for the mean: the caller omits errored and unjudged ones.
     """
     values = list(rewards.values())
     if len(values) < 2 or max(values) - min(values) <= ZERO_VARIANCE:

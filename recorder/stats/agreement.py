@@ -1,10 +1,11 @@
-"""How far two scores of a group agree: the runs taken two at a time, and Kendall's tau-b over them.
+"""Agreement of two scores of a group: pairs of trajectories, and Kendall's tau-b over them. Pure.
 
 Owns: counting pairs, inside groups only, and pooling the counts. Refuses: which scores are compared
-(`judge.scoring.rescoring`). All pure.
+(`judge.scoring.rescoring`).
 
-Tau-b (Kendall 1945) is (concordant - discordant) / sqrt(pairs not tied before * pairs not tied now): 1 where both order
-all runs alike, -1 where one turns every pair over. A pair is of one group: rewards of two groups need not compare.
+Tau-b (Kendall 1945) is (concordant - discordant) / sqrt(pairs not tied before * pairs not tied now): 1 if both scores
+order all trajectories alike, -1 if one reverses every pair. A pair is of one group, because rewards of two groups need
+not be comparable.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from itertools import combinations
 
 @dataclass(frozen=True, slots=True)
 class PairAgreement:
-    """The pairs of runs that two scores gave rewards to, by what became of their order."""
+    """The pairs of trajectories that two scores gave rewards to, counted by what happened to their order."""
 
     kept: int = 0  # concordant: the same run is better
     turned: int = 0  # discordant: the other run is better now
-    tied_before: int = 0  # equal before, told apart now
-    tied_now: int = 0  # told apart before, equal now
+    tied_before: int = 0  # tied before, ordered now
+    tied_now: int = 0  # ordered before, tied now
     tied: int = 0  # equal before and now
 
     def __add__(self, other: PairAgreement) -> PairAgreement:
@@ -41,14 +42,14 @@ class PairAgreement:
 
     @property
     def tau(self) -> float | None:
-        """Kendall's tau-b; None where either score tells no two runs apart, so that there is no order to compare."""
+        """Kendall's tau-b; None if either score ties all trajectories, so that there is no order to compare."""
         told_apart = self.kept + self.turned
         before, now = told_apart + self.tied_now, told_apart + self.tied_before
         return (self.kept - self.turned) / math.sqrt(before * now) if before and now else None
 
 
 def compare_rewards(before: Mapping[str, float | None], now: Mapping[str, float | None]) -> PairAgreement:
-    """The pairs of one group, by its rewards before and now; a run without one of the two is in none."""
+    """The pairs of one group, by its rewards before and now; a trajectory without one of the two is in none."""
     runs = [(old, new) for id_, old in before.items() if old is not None and (new := now.get(id_)) is not None]
     return sum((_pair(a[0] - b[0], a[1] - b[1]) for a, b in combinations(runs, 2)), PairAgreement())
 

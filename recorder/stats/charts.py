@@ -1,8 +1,8 @@
-"""Charts: figures drawn as SVG, light and dark, alike on the pages and in a campaign's report.
+"""Draw charts as SVG, light and dark, for the pages and a campaign's report.
 
-Owns: what a chart is, drawing it (matplotlib, imported when the first is drawn, one at a time), and making its SVG fit
-for strict rules: no style sheet or style attribute, text as outlines, nothing fetched, the same bytes for the same
-chart. Refuses: which figures are shown (whoever shows a chart says so, and shows the same as a table).
+Owns: what a chart is, drawing it (matplotlib, imported for the first chart, one chart at a time), and making its SVG
+fit for a strict content policy: no style sheet or style attribute, text as outlines, nothing fetched, the same bytes
+for the same chart. Refuses: choosing figures; callers do that, and show the same figures as a table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST_TICKS: Final = 12
 _MOST_DOTS: Final = 60  # of a line; more of them would be one band
 _MOST_MARKS: Final = 12
 _LABEL_CHARS: Final = 40
-# Told apart by shape and place too: nothing is known by its colour alone. Their order is that of a chart's series.
+# Distinguished by shape and position too, never by colour alone. In the order of a chart's series.
 _INKS: Final = {False: ("#0b5cad", "#7d4e00", "#1a6b31", "#b1222c"), True: ("#7ab7f2", "#e6b450", "#6fcf87", "#ff8b8b")}
 _FILLS: Final = ("", "////", "....", "xxxx", "\\\\\\\\", "----")
 _MARKS: Final = ("o", "s", "^", "D")
@@ -36,7 +36,7 @@ _NEEDLESS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Values over a chart's places, and, where they are known, the ends of their intervals. None: there is none."""
+    """Values over a chart's labels, and the ends of their intervals, where known. None: no value."""
 
     name: str
     values: tuple[float | None, ...]
@@ -54,7 +54,7 @@ class ReferenceLine:
 
 @dataclass(frozen=True, slots=True)
 class EventMark:
-    """Something that happened at a place (counted from 0), as a line down the chart."""
+    """An event at a position (counted from 0), drawn as a line down the chart."""
 
     name: str
     at: int
@@ -63,7 +63,7 @@ class EventMark:
 @dataclass(frozen=True, slots=True)
 class Chart:
     """What is drawn: series over `places` (their labels), as lines or as stacked bars; or (`rows`) as points beside the
-    name of each place, which leaves long names room.
+    label of each position, which leaves room for long labels.
     """
 
     title: str
@@ -86,7 +86,7 @@ _one_at_a_time = threading.Lock()  # matplotlib's settings are the process's
 
 
 def dark_inks() -> Iterator[tuple[str, str]]:
-    """Each colour of a light drawing with that of a dark one in its place."""
+    """Each colour of a light drawing with its replacement in a dark one."""
     return zip(_PAPER[False] + _INKS[False], _PAPER[True] + _INKS[True], strict=True)
 
 
@@ -158,7 +158,7 @@ def _bars(axes: Axes, chart: Chart) -> None:
 
 
 def _rows(axes: Axes, chart: Chart, faint: str) -> None:
-    """Values beside the names of their places, from the top down; series of one place lie a little apart."""
+    """Values beside their labels, from the top down; series at one position lie a little apart."""
     for number, (one, mark) in enumerate(zip(chart.series, _MARKS * len(chart.series), strict=False)):
         below = 0.25 * (number - (len(chart.series) - 1) / 2)
         there = [(value, at + below) for at, value in enumerate(one.values) if value is not None]

@@ -1,20 +1,16 @@
-"""How sure a share or a mean is: its 95 % interval.
+"""Shares and means with 95 % intervals, measures pooled over attempts, plateaus of a series, and latency quantiles.
+Pure.
 
-Owns: the two formulas. Pure. Refuses: tests of one against another (`recorder.stats.sequential_tests`).
-
-What a series of measurements says: shares and means pooled over attempts, how sure their difference is, a plateau.
-
-Owns: the statistics that stop rules and health rules share. Pure. Refuses: what follows from them
-(`trainer.campaign.health`, `trainer.campaign.stop_rules`).
+Owns: these formulas, which stop rules and health rules share. Refuses: sequential tests
+(`recorder.stats.sequential_tests`), and what follows from a figure (`trainer.campaign.health`,
+`trainer.campaign.stop_rules`).
 
 Two pools of attempts are compared by the interval of Agresti and Caffo ("Simple and effective confidence intervals for
 proportions and differences of proportions result from adding two successes and two failures", The American Statistician
 54, 2000): one success and one failure are added to each pool, so that no pool is ever sure of 0 or 1. Attempts at the
-same scenario resemble each other more than that takes them to, so real differences are somewhat surer than said here.
+same scenario are correlated, which the interval ignores, so real differences are somewhat surer than it says.
 
-Spans of time in two numbers: what is usual, and what the slow ones take.
-
-Owns: the rule (nearest rank, so that each is a time that was really taken). Refuses: what is measured.
+Latency quantiles use the nearest rank, so each one is a latency that was measured.
 """
 
 from __future__ import annotations
@@ -47,7 +43,7 @@ def share_interval(share: float, number: int) -> Interval | None:
 
 
 def mean_interval(mean: float, std: float, number: int) -> Interval | None:
-    """The normal interval of a mean of `number` values with that standard deviation; None: too few say nothing."""
+    """The normal interval of a mean of `number` values with that standard deviation; None: too few values."""
     if number < 2:
         return None
     half = _Z * std / math.sqrt(number)
@@ -55,9 +51,9 @@ def mean_interval(mean: float, std: float, number: int) -> Interval | None:
 
 
 def reward_interval(mean: float, std: float, number: int, least: float, most: float) -> Interval | None:
-    """`mean_interval` of rewards that went from `least` to `most`, within what a reward can be.
+    """`mean_interval` of rewards between `least` and `most`, clipped to the possible range of a reward.
 
-    That is 0 to 1 unless a recipe says otherwise; a side on which a reward went further has no end that is known here.
+    That is 0 to 1 unless a recipe gives others; on a side where a reward lay outside, nothing is clipped.
     """
     found = mean_interval(mean, std, number)
     if found is None:
@@ -67,7 +63,7 @@ def reward_interval(mean: float, std: float, number: int, least: float, most: fl
 
 SURE: Final = NormalDist().inv_cdf(0.95)  # one-sided
 FEWEST: Final = 4  # measurements of a plateau
-# A plateau is not told before a rise of this much a measurement would have shown. Rules that look after every
+# A plateau is not reported before a rise of this much a measurement would have shown. Rules that look after every
 # measurement err by their worst look: `POWER` standard errors keep a whole campaign's looks below 5 % (docs/health.md).
 WORTH: Final = 0.02
 POWER: Final = 4.75
@@ -120,10 +116,10 @@ def measure_gap(newer: Sequence[PooledMeasure], older: Sequence[PooledMeasure]) 
 
 
 def trend_level(measures: Sequence[PooledMeasure]) -> PooledEstimate:
-    """Where the straight line through some measurements ends (least squares): their newest level, risen or fallen to.
+    """The last value of the least-squares line through some measurements: their newest level, after a rise or fall.
 
-    There are two or more, at different steps. On level ground it is less sure than their mean, and on rising ground
-    not below the truth as that is. Of shares it is at most 1.
+    There are two or more, at different steps. On level ground its error is larger than the mean's; on rising ground it
+    is not biased downwards as the mean is. Of shares it is at most 1.
     """
     at = [float(one.step) for one in measures]
     middle = math.fsum(at) / len(at)
@@ -157,11 +153,11 @@ class WindowHalves:
 
 
 def find_plateau(measures: Sequence[PooledMeasure], steps: int, delta: float) -> WindowHalves | None:
-    """The halves of the newest window, where the newer is not above the older by `delta`; None: no plateau is shown.
+    """The halves of the newest window if the newer is not above the older by `delta`; None: no plateau is shown.
 
     The window spans at least `steps` steps and `FEWEST` measurements, and reaches further back until a rise of `WORTH`
-    a measurement would have shown in it; where all of them are too few for that, nothing is said. A share that is
-    surely too high to rise by `delta` needs no such proof.
+    a measurement would have shown in it; if all measurements are too few for that, the result is None. A share too high
+    to rise by `delta` needs no such proof.
     """
     for size in range(FEWEST, len(measures) + 1, 2):
         window = measures[-size:]

@@ -1,17 +1,17 @@
-"""How sure a version's mean is, and how sure its difference to another's: intervals of 95 %, by scenarios.
+"""A version's mean and its difference to another version's, with 95 % intervals by scenario.
 
 Owns: the bootstrap. Pure: the same values give the same interval. Refuses: what the values are
 (`trainer.evaluation.figures`).
 
-Attempts at one scenario resemble each other, and two versions that attempt the same scenario share what makes it hard.
-So a scenario is one observation: the mean of its attempts, or the difference of two such means. Every scenario weighs
-the same. Scenarios are drawn anew, with replacement (Efron 1979); of few of them the ends are taken further out, since
-percentiles of a bootstrap are too narrow by sqrt((n - 1) / n) and by what Student's t is wider than the normal
-("expanded percentiles": Hesterberg, "What Teachers Should Know About the Bootstrap", The American Statistician 69,
-2015).
+Attempts at one scenario are correlated, and two versions that attempt the same scenario share its difficulty. So a
+scenario is one observation: the mean of its attempts, or the difference of two such means. All scenarios have the same
+weight. Scenarios are resampled with replacement (Efron 1979). With few scenarios the ends are moved outwards, because
+bootstrap percentiles are too narrow by sqrt((n - 1) / n) and by the ratio of Student's t to the normal ("expanded
+percentiles": Hesterberg, "What Teachers Should Know About the Bootstrap", The American Statistician 69, 2015).
 
-Where all scenarios come out alike, a bootstrap would be sure of it. Scenarios of another kind may be as many as
-Wilson's interval allows that saw none of them among these, and be as different as can be: so wide is the interval then.
+If all scenarios have the same value, a bootstrap interval would have no width. Unseen scenarios may differ: their share
+is at most what Wilson's interval allows for none seen, and their difference at most the largest possible. The interval
+is as wide as that.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Values = Mapping[str, Sequence[float]]  # by scenario, one an attempt
 DRAWS: Final = 2_000
 _NORMAL: Final = NormalDist()
 _Z: Final = _NORMAL.inv_cdf(0.975)
-_ALIKE: Final = 1e-12  # scenarios whose values differ by less are alike: so much rounding makes of them
+_ALIKE: Final = 1e-12  # scenarios whose values differ by less are equal, up to rounding
 _SHARE: Final = (0.0, 1.0)
 
 
@@ -46,7 +46,7 @@ class PairedEstimate:
 
     @property
     def sign(self) -> int:
-        """1 where it is surely above 0, -1 where it is surely below, else 0."""
+        """1 if its interval lies above 0, -1 if it lies below, else 0."""
         if self.interval is None:
             return 0
         return int(self.interval.low > 0) - int(self.interval.high < 0)

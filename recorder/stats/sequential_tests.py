@@ -1,13 +1,13 @@
-"""Is it worse? A one-sided test that may be looked at after every observation.
+"""A one-sided test whether a mean is lower than claimed, valid at any time: it may be read after every observation.
 
 Owns: the test by betting (Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", 2020,
-sections 2 and 4): one who doubts that a mean is at least so high starts with a capital of 1 and stakes a part of it on
-each next value being lower. Where the mean is as high as claimed, no way of staking makes the capital grow on average,
-so it ever reaches 1/α with a probability of at most α (Ville), however often it is looked at and whenever one stops.
-Refuses: what the values are, and what follows.
+sections 2 and 4). A bettor against the claim starts with a capital of 1 and stakes part of it on each next value being
+lower. If the mean is as high as claimed, no staking increases the expected capital. So the capital reaches 1/α with a
+probability of at most α (Ville), however often one looks and whenever one stops. Refuses: what the values are, and what
+follows.
 
-The doubter plays several fixed stakes side by side, an equal part of the capital each (a mixture). Fixed ones do not
-depend on the order of the values, so that whoever reads them from the store again finds the same capital.
+The bettor plays several fixed stakes side by side, an equal part of the capital each (a mixture). Fixed stakes do not
+depend on the order of the values, so values read again from the store give the same capital.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class SequentialTestResult:
 def test_mean(values: Sequence[float], *, at_least: float, alpha: float) -> SequentialTestResult:
     """Test the claim that values in 0..1 have a mean of `at_least` or more.
 
-    A value's expectation given the ones before must be what the claim is about: a value that was looked at stays as it
-    is, and which ones count is settled before they are seen.
+    The claim must be about a value's expectation given the values before it: an observed value never changes, and which
+    values count is settled before they are observed.
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha {alpha} is not between 0 and 1")
@@ -60,7 +60,7 @@ def test_mean(values: Sequence[float], *, at_least: float, alpha: float) -> Sequ
 def log_capital(values: Floats, *, at_least: float) -> Floats:
     """The capital's logarithm after each value, along the last axis. Shape as `values`, which lie in 0..1."""
     if not 0 < at_least < 1:
-        raise ValueError(f"a mean of at least {at_least} is not between 0 and 1: nothing could refute or support it")
+        raise ValueError(f"a mean of at least {at_least} is not between 0 and 1: no value could refute or support it")
     if not bool(np.all((values >= 0) & (values <= 1))):  # NaN is neither
         raise ValueError("a value to be tested is not in 0..1")
     won = (at_least - values) / (1 - at_least)  # -1 or more: what the doubter wins for a stake of 1

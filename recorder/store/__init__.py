@@ -1,4 +1,5 @@
 """The database: every table, how it is opened, migrated and written, and the only way in which a state changes.
 
-Refuses: what is written and why. Others import `database` (`Store`, the clock), `schema`, `transitions`, `ledger`.
+Others import `recorder.store.database` (`Store`, `Project`), `recorder.store.schema`, `recorder.store.transitions`,
+`recorder.store.ledger`, `recorder.store.changes` and `recorder.store.bootstrap`. Refuses: what is written, and why.
 """

@@ -1,10 +1,10 @@
-"""Opening the store: the data folder, the schema's revision, the project.
+"""Open the store: the data folder, the schema's revision, the project.
 
-Owns: who may migrate and the lock under which it happens, the refusal of a differing schema.
-Refuses: the schema itself (`recorder.store.schema`) and the steps between revisions (`recorder/store/migrations`).
+Owns: who may migrate, the lock for it, and refusing another schema. Refuses: the schema itself
+(`recorder.store.schema`) and the migrations (`recorder/store/migrations`).
 
-A new database gets today's schema at once; only a store of an earlier revision goes through the steps. Tests hold that
-both come out the same.
+A new database gets today's schema at once; only a store of an earlier revision is migrated. Tests hold both to the same
+result.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ REVISIONS: Final = (
     "0012", "0013", "0014", "0015", "0016", "0017", "0018", "0019", "0020", "0021", "0022",
 )  # fmt: skip
 HEAD: Final = REVISIONS[-1]
-UNFINISHED: Final = "unfinished copy"  # in the place of a revision, while a copy into this database goes on
+UNFINISHED: Final = "unfinished copy"  # in place of a revision, while a copy into this database is unfinished
 LOCK_TIMEOUT_S: Final = 120.0
 _LOCK_POLL_S: Final = 0.05
 _ADVISORY_LOCK: Final = 0x686F6E65  # "hone"
-# As Alembic makes and names it; it is no part of the schema.
+# As Alembic creates and names it; not part of the schema.
 _VERSION: Final = Table(
     "alembic_version",
     MetaData(),
@@ -55,7 +55,7 @@ _VERSION: Final = Table(
 
 
 async def open_store(data: Path, settings: RecorderSettings, *, migrate: bool, project: str = DEFAULT_PROJECT) -> Store:
-    """Open the store of a data folder, with its schema brought to this program's (`migrate`) or held to it.
+    """Open the store of a data folder; migrate its schema to this program's (`migrate`), or require that it is equal.
 
     Raises SchemaMismatch where it differs and `migrate` is False, StoreError where it cannot be opened.
     """
@@ -69,7 +69,7 @@ async def open_store(data: Path, settings: RecorderSettings, *, migrate: bool, p
 
 
 async def open_to_look(data: Path, settings: RecorderSettings) -> Store:
-    """The store as it is, for who writes nothing: nothing is made, mended or added. Raises as `open_store`."""
+    """Open the store for read-only programs: nothing is created, migrated or repaired. Raises as `open_store`."""
     _refuse_absent(data, settings, migrate=False)
     store = Store(settings.url or sqlite_url(data), durability=settings.durability)
     async with _closed_on_error(store):
@@ -78,7 +78,7 @@ async def open_to_look(data: Path, settings: RecorderSettings) -> Store:
 
 
 async def open_bare(url: str) -> Store:
-    """A database by its URL, made where it is a file that is not there, whatever its schema. Raises StoreError."""
+    """A database by its URL, created if its file does not exist, whatever its schema. Raises StoreError."""
     store = Store(url)
     async with _closed_on_error(store):
         _make_file(store)
@@ -88,7 +88,7 @@ async def open_bare(url: str) -> Store:
 
 @asynccontextmanager
 async def _closed_on_error(store: Store) -> AsyncIterator[None]:
-    """Close a store that cannot be opened, and say why in one line."""
+    """Close a store that cannot be opened, with the reason in one line."""
     try:
         yield
     except BaseException as e:
@@ -99,22 +99,22 @@ async def _closed_on_error(store: Store) -> AsyncIterator[None]:
 
 
 def _fault(error: BaseException, store: Store) -> str | None:
-    """What is wrong with the disk, the file or the server, in one line; None for what says so itself, and for bugs."""
+    """Return the fault of the disk, the file or the server as one line; None for errors of our own, and for bugs."""
     if isinstance(error, exc.DBAPIError):
         said = str(error.orig)
         damaged = "not a database" in said or "malformed" in said
-        return f"{said}. Put a copy of it back, or choose another folder with --data." if damaged else said
+        return f"{said}. Restore it from a backup, or choose another folder with --data." if damaged else said
     if isinstance(error, StoreUnavailable):
         return _fault(error.__cause__, store) if error.__cause__ is not None else None
     if isinstance(error, OSError) and not store.is_sqlite and not error.filename:
-        return f"{error}. Start PostgreSQL, or mend the URL."
+        return f"{error}. Start PostgreSQL, or correct the URL."
     if isinstance(error, OSError):
-        return f"{error}. Mend the folder or its disk, or choose another with --data."
+        return f"{error}. Repair the folder or its disk, or choose another with --data."
     return None
 
 
 def has_store(folder: Path, settings: RecorderSettings) -> bool:
-    """Whether a data folder has a store. One that is named by its URL is taken to be there."""
+    """Return whether a data folder has a store. A store with a URL is assumed to exist."""
     return settings.url is not None or (folder / "hone.db").exists()
 
 
@@ -127,7 +127,7 @@ def _refuse_absent(folder: Path, settings: RecorderSettings, migrate: bool) -> N
 
 
 async def ensure_project(project: Project) -> None:
-    """Make the project if it is not there, with a key of its own for its content hashes."""
+    """Create the project if it does not exist, with a key of its own for its content hashes."""
     async with project.store.read() as conn:
         if (await conn.execute(select(projects.c.id).where(projects.c.id == project.id))).first():
             return
@@ -149,7 +149,7 @@ async def upgrade_schema(store: Store) -> None:
             if not store.is_sqlite:
                 await conn.execute(text(f"set local lock_timeout = '{LOCK_TIMEOUT_S:.0f}s'"))
                 await conn.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
-            # asked again under the lock: another process may have made it meanwhile
+            # read again under the lock: another process may have created it meanwhile
             is_new = await _revision(conn) is None
             if is_new and not store.is_sqlite:
                 await _require_utf8(conn, store)
@@ -183,8 +183,8 @@ async def _revision(conn: AsyncConnection) -> str | None:
 def _refuse_unknown(store: Store, found: str | None) -> None:
     if found == UNFINISHED:
         raise SchemaMismatch(
-            f"the store {mask_store_url(store.url)} is an unfinished copy: end it with the `hone db copy` that began "
-            "it, started again, before anything uses it."
+            f"the store {mask_store_url(store.url)} is an unfinished copy: finish it with the `hone db copy` that "
+            "began it, before any program uses it."
         )
     if found is not None and found not in REVISIONS:
         raise SchemaMismatch(
@@ -197,13 +197,13 @@ async def _require_utf8(conn: AsyncConnection, store: Store) -> None:
     encoding = (await conn.execute(text("show server_encoding"))).scalar_one()
     if encoding != "UTF8":
         raise StoreError(
-            f"the database {mask_store_url(store.url)} keeps text as {encoding}, which has not all that people and "
-            "models say: make it anew with ENCODING 'UTF8' TEMPLATE template0."
+            f"the database {mask_store_url(store.url)} keeps text as {encoding}, which cannot store all characters: "
+            "create it again with ENCODING 'UTF8' TEMPLATE template0."
         )
 
 
 def _make_schema(connection: Connection) -> None:
-    """Give an empty database today's schema. Tables that are there already are somebody else's: an error."""
+    """Give an empty database today's schema. Existing tables belong to another program: an error."""
     for table in metadata.sorted_tables:
         connection.execute(CreateTable(table))
         for index in sorted(table.indexes, key=lambda each: int(each.info[PLACE])):
@@ -233,7 +233,7 @@ def _make_file(store: Store) -> None:
 
 @asynccontextmanager
 async def _exclusively(store: Store) -> AsyncIterator[None]:
-    """Hold the migration lock. SQLite: a file beside the database; PostgreSQL: taken inside the transaction."""
+    """Hold the migration lock. SQLite: a file next to the database; PostgreSQL: taken inside the transaction."""
     if not store.is_sqlite:
         yield
         return

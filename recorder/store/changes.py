@@ -1,16 +1,16 @@
-"""What changed in the store, as counters by topic, and waiting for a change without asking the store what it was.
+"""Change counters by topic, and waiting for a change without polling tables.
 
-Owns: which tables stand for which topic, the row of each topic, counting up inside the transaction that writes, and one
-look at the counters every `EVERY_S` for a whole process, only while somebody waits. No caller counts: `Store.write`
-asks `topic_of` about every statement that it executes. Refuses: knowing what a change was; whoever is woken looks.
+Owns: which tables belong to which topic, each topic's row, incrementing it inside the writing transaction, and one poll
+of the counters every `EVERY_S` for a whole process, only while somebody waits. Callers do not count: `Store.write` asks
+`topic_of` about every statement that it executes. Refuses: what a change was; a woken caller queries that.
 
-A statement that changes nothing that anybody waits for (a renewed lease, the time of a last call) says so by
-`mark_quiet`: it would wake every process for nothing.
+A statement that no process waits for (a renewed lease, the time of a last call) is marked by `mark_quiet`, because it
+would wake every process for nothing.
 
-On PostgreSQL a look is at what was heard meanwhile (`recorder.store.postgres`), and a notification ends the pause at
-once. On SQLite a look is `PRAGMA data_version` on a connection that never writes, so that commits of this process and
-of others are seen alike; the counters are read only where it differs. A commit of this process wakes at once: `told` is
-called after it. A counter that differs in either direction wakes: a restored database counts from where its copy was.
+On PostgreSQL a poll reads the notifications received meanwhile (`recorder.store.postgres`), and a notification ends the
+pause at once. On SQLite a poll is `PRAGMA data_version` on a connection that never writes, so commits of this and of
+other processes are seen alike; the counters are read only if it differs. A commit of this process wakes waiters at
+once. A counter that differs in either direction wakes, because a restored database counts from where its copy was.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ Counts = Mapping[str, int]
 
 
 class Topic(StrEnum):
-    """What a process may wait for."""
+    """A kind of change that a process can wait for."""
 
     SERVICE = "service"  # aliases moved, versions that changed state
     ENGINES = "engines"  # what engine replicas serve
     PROXIES = "proxies"  # what proxies have seen, and still hold
     GROUPS = "groups"  # groups that changed state
-    RUNS = "runs"  # runs that ended, were pinned anew or deleted
-    LEASES = "leases"  # names taken and let go
-    CAMPAIGNS = "campaigns"  # begun, a step further, ended: gates' too
+    RUNS = "runs"  # trajectories that ended, were repinned or deleted
+    LEASES = "leases"  # leases acquired and released
+    CAMPAIGNS = "campaigns"  # campaigns and gates that began, made a step or ended
 
 
 TOPIC_OF: Final[Mapping[str, Topic]] = {
@@ -68,12 +68,12 @@ CHANNEL: Final = "hone_changes"  # of PostgreSQL's NOTIFY
 
 
 def mark_quiet(statement: S) -> S:
-    """The statement, marked: it changes nothing that anybody waits for."""
+    """Return the statement with a mark that its changes need no notification."""
     return statement.execution_options(**{_QUIET: True})
 
 
 def topic_of(statement: Executable) -> Topic | None:
-    """The topic that a statement counts up; None for a question, a quiet write, and a table that nobody waits for."""
+    """Return the topic that a statement counts up; None for a read, a quiet write, and a table without a topic."""
     if not isinstance(statement, UpdateBase) or statement.get_execution_options().get(_QUIET):
         return None
     return TOPIC_OF.get(statement.table.name) if isinstance(statement.table, Table) else None
@@ -88,37 +88,37 @@ def _note(
     connection: Connection, statement: Executable, _many: object, _values: object, _options: object, result: Any
 ) -> None:
     topic = topic_of(statement)
-    if topic is not None and (not isinstance(result, CursorResult) or result.rowcount != 0):  # -1: it cannot tell
+    if topic is not None and (not isinstance(result, CursorResult) or result.rowcount != 0):  # -1: unknown
         connection.info.setdefault(_NOTED, set()).add(topic)
 
 
 def forget_topics(connection: AsyncConnection) -> None:
-    """Begin anew: what an earlier transaction noted on this connection was rolled back, or counted."""
+    """Clear the noted topics: the earlier transaction on this connection was rolled back, or counted."""
     connection.info.pop(_NOTED, None)
 
 
 async def count_changes(connection: AsyncConnection) -> Counts:
-    """Count up what this transaction changed, as its last statement; the new counts."""
+    """Count up the topics that this transaction changed, as its last statement; return the new counts."""
     noted: set[Topic] = connection.info.pop(_NOTED, set())
     if not noted:
         return {}
     insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-    # in one order: two transactions that each hold what the other wants would wait for each other (PostgreSQL)
+    # in a fixed order, so that two transactions cannot deadlock (PostgreSQL)
     new = insert(changes).values([{"topic": topic, "count": 1} for topic in sorted(noted)])
     counted = new.on_conflict_do_update(index_elements=["topic"], set_={"count": changes.c.count + 1})
     counts = await _rows(connection, counted.returning(changes.c.topic, changes.c.count))
-    if connection.dialect.name == "postgresql":  # who listens is told when this commits
+    if connection.dialect.name == "postgresql":  # listeners are notified when this commits
         await connection.execute(select(func.pg_notify(CHANNEL, " ".join(f"{t}={n}" for t, n in counts.items()))))
     return counts
 
 
 def parse_notification(payload: str) -> Counts:
-    """The counts that a notification carries."""
+    """Return the counts that a notification carries."""
     return {topic: int(count) for topic, _, count in (one.partition("=") for one in payload.split())}
 
 
 async def read_counts(connection: AsyncConnection) -> Counts:
-    """All counts."""
+    """Return all counts."""
     return await _rows(connection, select(changes.c.topic, changes.c.count))
 
 
@@ -128,8 +128,8 @@ async def _rows(connection: AsyncConnection, statement: Executable) -> Counts:
 
 log = logging.getLogger(__name__)
 
-EVERY_S: Final = 0.125  # workers are to hear of changes within 0.25 s (contracts.md, 10), and then look themselves
-SAME_FILE_LOOKS: Final = 8  # how many looks a file that was put in another's place may go unnoticed
+EVERY_S: Final = 0.125  # half of the 0.25 s within which workers must notice a change
+SAME_FILE_LOOKS: Final = 8  # how many polls may pass before a replaced file is noticed
 
 Rest = Callable[[float], Awaitable[None]]
 Look = Callable[[], Awaitable[Counts | None]]  # the counts, or None: nothing was committed since the last look
@@ -140,10 +140,10 @@ class ChangeSignal:
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
-        self._event.set()  # what came before is news to who has just begun
+        self._event.set()  # a new waiter has not seen earlier changes
 
     def tell(self) -> None:
-        """Wake it, also for a reason that lies outside the store."""
+        """Wake the waiting caller, also for a reason outside the store."""
         self._event.set()
 
     async def wait(self, within_s: float | None = None) -> bool:
@@ -173,7 +173,7 @@ class ChangeWatcher:
 
     @contextlib.contextmanager
     def on(self, *topics: Topic) -> Iterator[ChangeSignal]:
-        """Somebody waits for these topics until the block ends."""
+        """Register a caller that waits for these topics until the block ends."""
         news = ChangeSignal()
         self._waiting[news] = frozenset(topics)
         if self._task is None or self._task.done():
@@ -184,13 +184,13 @@ class ChangeWatcher:
             self._waiting.pop(news, None)  # it is not there after `close`
 
     def told(self, counts: Counts) -> None:
-        """This process committed a change: these counts are news now, and none when the watch sees them."""
+        """Note counts that this process committed: waiting callers wake now, and not again when the watch sees them."""
         if self._counts is not None:
             self._counts = {**self._counts, **counts}
         self._wake(counts)
 
     async def close(self) -> None:
-        """Stop looking. Nobody is woken any more."""
+        """Stop polling. No caller is woken any more."""
         self._waiting.clear()
         if self._task is not None:
             if self._resting:  # a look is not cut off: it would leave its connection's thread behind
@@ -206,7 +206,7 @@ class ChangeWatcher:
                     failing = False
                 except StoreUnavailable as e:
                     if not failing:
-                        log.warning("the store does not tell what changes, asking on: %s", e)
+                        log.warning("changes in the store cannot be read; retrying: %s", e)
                     failing = True
                     self._counts = None
                 self._resting = True
@@ -232,7 +232,7 @@ class ChangeWatcher:
 
 
 class SqliteChangePoller:
-    """A look at a SQLite file, on a connection that never writes. In the event loop's own thread: it takes 10 µs."""
+    """Polls a SQLite file on a connection that never writes. In the event loop's own thread: a poll takes 10 µs."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
@@ -255,11 +255,11 @@ class SqliteChangePoller:
         if version == self._version:
             return None
         counts = dict(connection.execute(READ).fetchall())
-        self._version = version  # read before them: what is committed in between is looked at twice
+        self._version = version  # read before them: a commit in between is read twice
         return counts
 
     def _opened(self) -> sqlite3.Connection:
-        """The connection; a new one where another file was put in the old one's place."""
+        """The connection; a new one if another file replaced the old one."""
         self._looks += 1
         if self._connection is not None and self._looks % SAME_FILE_LOOKS:
             return self._connection

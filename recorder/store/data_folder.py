@@ -1,9 +1,9 @@
-"""The data folder: made, owned, and closed to everybody else.
+"""The data folder: created, owned, and closed to all other users.
 
-Owns: which names in it are ours, mending a folder that is open to others, refusing one of a foreign owner, and letting
-one group read the adapters. Refuses: what any of its files holds.
+Owns: which names in it are Hone's, closing a folder that is open to others, refusing a folder of another owner, and
+letting one group read the adapters. Refuses: the content of its files.
 
-Only names of ours are touched, so that a data folder may lie where other things do.
+Only Hone's names are touched, so the data folder may hold other files.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _NOBODYS: Final = frozenset({"lost+found"})  # what a fresh file system has in i
 
 
 def make_data_folder(data: Path) -> Path:
-    """Make the data folder, or close the one that is there to everybody else. Returns its absolute path.
+    """Create the data folder, or close the existing one to all other users. Returns its absolute path.
 
-    Raises StoreError where it cannot be made, is somebody else's, or cannot be closed.
+    Raises StoreError if it cannot be created, belongs to another user, or cannot be closed.
     """
     try:
         file_modes.make_folder(data)
@@ -55,9 +55,9 @@ def make_data_folder(data: Path) -> Path:
 
 
 def share_adapters(data: Path, group: str | None) -> None:
-    """Let a group, by name or number, read the adapters and nothing else; None: nobody but the owner.
+    """Let a group, by name or number, read the adapters and nothing else; None: only the owner may.
 
-    Raises StoreError where the group is unknown or is not one of ours.
+    Raises StoreError if the group is unknown or this user is not in it.
     """
     adapters = data / ADAPTERS
     if group is None:
@@ -77,7 +77,7 @@ def share_adapters(data: Path, group: str | None) -> None:
     except (KeyError, OSError) as e:
         raise StoreError(
             f"the group {group!r} cannot be given the adapters in {adapters}: {e}. Set engine.adapter_group to a group "
-            "that this user is in, or leave it out."
+            "that this user is in, or unset it."
         ) from e
 
 
@@ -97,8 +97,8 @@ def _require_ours(folder: Path) -> None:
 
 
 def _mend(folder: Path) -> None:
-    """Close what is open to others, and say so once. What lies in a closed folder was open to nobody, as a draft that a
-    killed program left: it is closed all the same, and not told.
+    """Close what is open to others, and warn once. Files in a closed folder were open to no one, as a draft that a
+    killed program left: they are closed too, without a warning.
     """
     adapters = folder / ADAPTERS
     shared = adapters.is_dir() and file_modes.is_shared(adapters)
@@ -124,7 +124,7 @@ def _is_open(folder: Path) -> bool:
 
 def _closed(path: Path, allowed: int) -> list[Path]:
     """Take from a file or folder what is not allowed to others; itself where that was anything."""
-    with contextlib.suppress(FileNotFoundError):  # somebody else's draft, renamed meanwhile
+    with contextlib.suppress(FileNotFoundError):  # another process's draft, renamed meanwhile
         mode = stat.S_IMODE(path.lstat().st_mode)
         if mode & 0o077 & ~allowed:
             path.chmod(mode & ~(0o077 & ~allowed))

@@ -1,7 +1,7 @@
-"""The store: one database, opened once a process, with short writing and reading transactions.
+"""The store: one database, opened once per process, with short writing and reading transactions.
 
-Owns: engines, pragmas, BEGIN IMMEDIATE; that every commit counts up what it changed (`recorder.store.changes`), and the
-watch that waits for it; reads that end in time. Refuses: knowing any table's meaning.
+Owns: engines, pragmas, BEGIN IMMEDIATE; counting changes at every commit (`recorder.store.changes`) and waiting for
+them; reads with a time limit. Refuses: the meaning of any table.
 
 Inside `Store.write()` nothing may be awaited but SQL: the transaction holds SQLite's only write lock.
 """
@@ -28,7 +28,7 @@ from recorder.store.sqlite import existing_file_uri, file_identity
 from recorder.store.statement import column_json
 
 BUSY_TIMEOUT_S = 30.0
-_LOOK_EVERY: Final = 10_000  # steps of SQLite's machine, a fraction of a millisecond: how often a limit is looked at
+_LOOK_EVERY: Final = 10_000  # steps of SQLite's machine, a fraction of a millisecond: how often a limit is checked
 _DEADLINE: Final = "deadline"  # of a connection in the pool
 
 
@@ -85,10 +85,10 @@ class Store:
         self.watch = self._watching()
 
     def limited(self, read_limit_s: float) -> Store:
-        """The same database over connections of their own that only read, and not for longer than the limit at once.
+        """The same database over read-only connections of their own, each read at most as long as the limit.
 
-        Whoever reads through them (pages) takes no connection from whoever records. A read that is ended raises
-        TooSlow. Close it as well.
+        Readers through them (pages) take no connection from the writer. A cancelled read raises TooSlow. Close it as
+        well.
         """
         made = Store(self.url, durability=self._durability, read_limit_s=read_limit_s)
         made._file = self._file
@@ -121,8 +121,9 @@ class Store:
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=self._limit_s or BUSY_TIMEOUT_S,
-            hide_parameters=True,  # errors are logged and told, and what is written is what people said
-            connect_args={"timeout": BUSY_TIMEOUT_S, "async_creator_fn": sqlite.connect},
+            hide_parameters=True,  # errors are logged and shown, and parameters hold users' text
+            # the driver must not begin transactions of its own
+            connect_args={"timeout": BUSY_TIMEOUT_S, "isolation_level": None, "async_creator_fn": sqlite.connect},
             json_serializer=column_json,
         )
         synchronous = "FULL" if self._durability == "power" else "NORMAL"
@@ -135,15 +136,12 @@ class Store:
 
         @event.listens_for(engine.sync_engine, "connect")
         def _connect(connection: Any, record: Any) -> None:
-            connection.isolation_level = None  # the driver must not begin transactions of its own
-            cursor = connection.cursor()
-            for pragma in ("journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON", "secure_delete=ON"):
-                cursor.execute(f"PRAGMA {pragma}")
+            pragmas = ["journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON", "secure_delete=ON"]
             if self._limit_s is not None:
-                cursor.execute("PRAGMA query_only=ON")
+                pragmas.append("query_only=ON")
                 deadline = record.info[_DEADLINE] = _Deadline()
                 connection.run_async(lambda driver: driver.set_progress_handler(deadline, _LOOK_EVERY))
-            cursor.close()
+            connection.run_async(lambda driver: driver.set_pragmas(pragmas))
 
         @event.listens_for(engine.sync_engine, "begin")
         def _begin(connection: Any) -> None:
@@ -157,7 +155,7 @@ class Store:
     async def write(self) -> AsyncIterator[AsyncConnection]:
         """A writing transaction: committed at the end, rolled back on an exception. Await only SQL inside.
 
-        Raises StoreUnavailable: RolledBack where it may be run again, else nobody knows whether it was committed.
+        Raises StoreUnavailable: RolledBack if it may be run again, else it is unknown whether it was committed.
         """
         committing = False
         try:
@@ -197,7 +195,7 @@ class Store:
             return await changes.read_counts(conn)
 
     def _require_same(self, path: str) -> None:
-        """Connections of one store are to one file, also where another took its place.
+        """Require all connections of one store to be to one file, even if another replaced it.
 
         What cannot be a database is refused before the driver starts a thread for it, which would outlive the refusal.
         """
@@ -209,9 +207,9 @@ class Store:
             raise sqlite3.OperationalError("the file was deleted or replaced while this program had it open")
 
     def _refusal(self, what: str, error: Exception, *, committing: bool = False) -> StoreUnavailable | None:
-        """What a fault means for who asked; None where the statement is to blame."""
+        """The error for the caller; None if the statement is at fault."""
         if self._limit_s is not None and self._took_too_long(error):
-            return TooSlow(f"a {what} of the store was ended, as it took longer than {self._limit_s:g} s")
+            return TooSlow(f"a {what} of the store was cancelled after {self._limit_s:g} s")
         if self.is_sqlite:
             said = error.orig if isinstance(error, exc.OperationalError) else error
             return StoreUnavailable(f"the store {mask_store_url(self.url)} refused a {what}: {said}")

@@ -1,9 +1,9 @@
-"""Whether anything can be recorded now, and why not.
+"""Whether calls can be recorded now, and why not.
 
-Owns: what is known of that: the last commit that failed, one that hangs, a store that went away under us; alarms on it,
-and finding out when it is over. Refuses: what follows from it (`recorder.on_failure`, `/readyz`).
+Owns: the last commit that failed, a commit that hangs, a store that was removed or replaced; alarms about it, and
+noticing when it is over. Refuses: what follows from it (`recorder.on_failure`, `/readyz`).
 
-A store in trouble is asked again by itself: nobody sends calls any more to a proxy that says it is not ready.
+The monitor probes a store in trouble itself, because a proxy that reports itself as not ready receives no more calls.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _TOUCH: Final = Statement(update(projects).values(created_at=projects.c.created_
 
 
 class StoreHealthMonitor:
-    """What one process knows of its store. `start()` it after the lane."""
+    """The health of the store as one process observes it. `start()` it after the write backend."""
 
-    def __init__(self, lane: WriteBackend, patience_s: float, look_every_s: float = LOOK_EVERY_S) -> None:
-        self._lane = lane
+    def __init__(self, backend: WriteBackend, patience_s: float, look_every_s: float = LOOK_EVERY_S) -> None:
+        self._backend = backend
         self._patience_s = patience_s
         self._look_every_s = look_every_s
         self._failed: str | None = None
@@ -59,7 +59,7 @@ class StoreHealthMonitor:
 
     def why(self) -> str | None:
         """Why nothing can be recorded now; None where nothing is known to be wrong."""
-        gone = self._lane.trouble()
+        gone = self._backend.trouble()
         if gone is not None:
             return gone
         if self._writing_since is not None:
@@ -70,7 +70,7 @@ class StoreHealthMonitor:
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[None]:
-        """Around one commit: how long it takes and how it ends is noted. One at a time has the lane."""
+        """A context around one commit: its duration and outcome are noted. Only one commit runs at a time."""
         await self._one.acquire()
         self._writing_since = time.monotonic()
         try:
@@ -106,7 +106,7 @@ class StoreHealthMonitor:
     async def _ask_again(self) -> None:
         with contextlib.suppress(StoreUnavailable):
             async with self.writing():
-                await self._lane.write(_touch)
+                await self._backend.write(_touch)
 
 
 def _touch(ex: Executor) -> None:

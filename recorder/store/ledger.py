@@ -1,7 +1,7 @@
-"""The ledger: for every object that was skipped, refused or moved, a reason code, and when.
+"""The ledger: a reason code and a time for every object that was skipped, refused or moved.
 
-Owns: its rows; nothing updates or deletes them, but that a deletion takes their details. Of `trained` and `untrained`
-about one run the newest counts: whoever asks for one of the two, or counts, is told what holds. Refuses: deciding.
+Owns: its rows. Nothing updates or deletes them, except that a deletion removes their details. Of a trajectory's
+`trained` and `untrained` rows the newest counts, in queries for one of the two and in counts. Refuses: deciding.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from recorder.store import sql
 from recorder.store.database import Project, Store
 from recorder.store.schema import ledger
 
-TRAINED: Final = "trained"  # of a run: the live version or an ancestor of it was trained on it
-UNTRAINED: Final = "untrained"  # of a run: it was so, and the version was taken back
+TRAINED: Final = "trained"  # of a trajectory: the live version or an ancestor was trained on it
+UNTRAINED: Final = "untrained"  # of a trajectory: it was trained on, and the version was rolled back
 _REVOKING: Final = (TRAINED, UNTRAINED)
 
 

@@ -1,8 +1,8 @@
-"""PostgreSQL: its connections, what its errors mean, and how one hears of changes.
+"""PostgreSQL: its connections, the meaning of its errors, and notifications of changes.
 
-Owns: connections that are proven before they are used, and given up where nobody answers on them; text that PostgreSQL
-can hold, which errors say that the database is away, LISTEN. Refuses: any table's meaning, and running a transaction
-again (`recorder.store.write_backends`). Imported only where the store is one: asyncpg is an extra.
+Owns: connections that are tested before use and dropped if the server does not respond, text that PostgreSQL can store,
+which errors mean that the database is unavailable, LISTEN. Refuses: the meaning of any table, and repeating a
+transaction (`recorder.store.write_backends`). Imported only for PostgreSQL stores: asyncpg is an extra.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from recorder.store.statement import column_json
 log = logging.getLogger(__name__)
 
 CONNECT_S = 10.0
-BEGIN_S = 10.0  # a BEGIN waits for no lock: what does not answer it hangs
-ANSWER_S = 300.0  # of any other statement: a store of a million runs needs minutes for its longest
+BEGIN_S = 10.0  # a BEGIN waits for no lock: a server that does not answer it hangs
+ANSWER_S = 300.0  # for any other statement: the longest takes minutes in a store of a million trajectories
 POOL_TIMEOUT_S: Final = 30.0  # as SQLAlchemy's own
-READ_ANYWAY_S = 30.0  # the counts are asked for this often, though nothing was heard
+READ_ANYWAY_S = 30.0  # the counts are read this often, even without a notification
 _SETTINGS: Final = {"application_name": "hone", "jit": "off"}  # our statements take less than compiling them would
 FAULTS: Final[tuple[type[Exception], ...]] = (
     exc.DBAPIError,
@@ -52,11 +52,11 @@ _PATIENCE: Final = "patience"  # the same
 
 
 class _AnswerTimeout:
-    """Ends a connection on which a question stays without an answer, as a firewall would.
+    """Ends a connection on which a query stays without an answer, as a firewall would.
 
-    A stopped server takes packets for ever, so neither the driver nor keep-alives know of it. Whoever asked is told
-    what a cut connection tells, COMMIT's unknown end included. The driver's own timeout would leave a connection that
-    waits for a cancellation, and that without end.
+    A stopped server accepts packets for ever, so neither the driver nor keep-alives notice. The caller gets the error
+    of a cut connection, including the unknown outcome of a COMMIT. The driver's own timeout would leave a connection
+    that waits for a cancellation without end.
     """
 
     def __init__(self, connection: asyncpg.Connection[Any]) -> None:
@@ -64,18 +64,18 @@ class _AnswerTimeout:
         self._timer: asyncio.TimerHandle | None = None
 
     def asked(self, within_s: float) -> None:
-        """A question goes out."""
+        """Note that a query was sent."""
         self.answered()
         self._timer = asyncio.get_running_loop().call_later(within_s, self._end, within_s)
 
     def answered(self) -> None:
-        """Nothing is waited for."""
+        """Note that the answer arrived."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
 
     def _end(self, within_s: float) -> None:
-        log.warning("PostgreSQL answered nothing within %g s: this connection to it is given up", within_s)
+        log.warning("PostgreSQL did not answer within %g s: the connection is closed", within_s)
         self._connection.terminate()
 
 
@@ -98,16 +98,15 @@ def create_engine(
         pool_size=pool_size,
         pool_timeout=read_limit_s or POOL_TIMEOUT_S,
         isolation_level=isolation,
-        hide_parameters=True,  # errors are logged and told, and what is written is what people said
+        hide_parameters=True,  # errors are logged and shown, and parameters are people's texts
         connect_args={"timeout": CONNECT_S, "server_settings": settings},
         json_serializer=column_json,
     )
 
     @listens_for(made.sync_engine, "checkout")
     def _begin(connection: Any, record: Any, proxy: Any) -> None:
-        # Between the server's last word and the end of the stream asyncpg calls a connection open, and one that nobody
-        # has read from since it was cut as well. BEGIN is sent here, not with the first statement: its answer tells,
-        # and costs no question more, as a ping would.
+        # asyncpg reports a connection as open after the server's last message, and also after it was cut unnoticed.
+        # So BEGIN is sent here and not with the first statement: it proves the connection without an extra round trip.
         patience = record.info.setdefault(_PATIENCE, _AnswerTimeout(record.driver_connection))
         patience.asked(BEGIN_S)
         try:
@@ -149,10 +148,10 @@ def create_engine(
 
 
 async def copy_rows(conn: AsyncConnection, table: Table, rows: Iterable[Sequence[Any]]) -> None:
-    """Write whole rows in the connection's transaction by COPY, which takes half the time of INSERTs.
+    """Write whole rows in the connection's transaction by COPY, in half the time of INSERTs.
 
-    JSON is given as its text. Nothing is heard of it (`recorder.store.changes`): it is for tables nobody reads yet.
-    Raises StoreError where a row is none that PostgreSQL keeps.
+    JSON is given as its text. No notification is sent (`recorder.store.changes`), since no process reads the table yet.
+    Raises StoreError if PostgreSQL refuses a row.
     """
     raw = await conn.get_raw_connection()
     driver: asyncpg.Connection[Any] | None = raw.driver_connection
@@ -166,12 +165,12 @@ async def copy_rows(conn: AsyncConnection, table: Table, rows: Iterable[Sequence
         await conn.invalidate(e)
         raise
     except (ValueError, TypeError, ArithmeticError) as e:  # the driver writes no such value
-        raise StoreError(f"a row of the table {table.name} is none that PostgreSQL keeps: {_line(e)}") from e
+        raise StoreError(f"PostgreSQL refused a row of the table {table.name}: {_line(e)}") from e
     except asyncpg.PostgresError as e:
         if _means_away(e.sqlstate):
             raise
         where = f" ({e.context})" if e.context else ""
-        raise StoreError(f"a row of the table {table.name} is none that PostgreSQL keeps: {_line(e)}{where}") from e
+        raise StoreError(f"PostgreSQL refused a row of the table {table.name}: {_line(e)}{where}") from e
     finally:
         patience.answered()
 
@@ -184,7 +183,7 @@ def _without_nul(row: Sequence[Any]) -> Sequence[Any]:
 
 
 def unavailability(error: BaseException) -> str | None:
-    """Why the database could not be asked, in one line; None where it was, and refused what it was asked."""
+    """Why the database could not be reached, in one line; None if it was, and refused the statement."""
     if isinstance(error, exc.DBAPIError):
         # InternalClientError: asyncpg read the server's last word, and not yet the end of the stream
         broken = isinstance(error.driver_exception, asyncpg.InternalClientError)
@@ -206,13 +205,13 @@ def _line(error: BaseException | None) -> str:
 
 
 def was_rolled_back(error: BaseException) -> bool:
-    """Whether the server said, of a COMMIT, that it rolled back instead."""
+    """Whether the server answered a COMMIT by a rollback."""
     state = getattr(error.orig, "sqlstate", None) if isinstance(error, exc.DBAPIError) else None
     return state is not None and state.startswith(_ROLLED_BACK)
 
 
 class PostgresChangeListener:
-    """What changed, heard on a connection that LISTENs (`changes.count_up` notifies). Nothing is asked in between."""
+    """Receives changes on a connection that LISTENs (`changes.count_changes` notifies). It does not poll."""
 
     def __init__(self, made: AsyncEngine) -> None:
         self._engine = made
@@ -223,15 +222,15 @@ class PostgresChangeListener:
         self._read_at = 0.0
 
     async def __call__(self) -> Counts | None:
-        """The counts where anything was heard since the last look. Raises StoreUnavailable."""
+        """The counts if a notification arrived since the last call. Raises StoreUnavailable."""
         try:
             return await self._look()
         except FAULTS as e:
             self.close()
-            raise StoreUnavailable(f"the database cannot be listened to: {_line(e)}") from e
+            raise StoreUnavailable(f"cannot receive notifications from the database: {_line(e)}") from e
 
     async def rest(self, within_s: float) -> None:
-        """Return when something was heard, or the connection ended; after so many seconds at the latest."""
+        """Return when a notification arrives or the connection ends, or after so many seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._heard.wait()

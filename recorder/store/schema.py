@@ -1,11 +1,10 @@
 """The schema of the store, declared once.
 
-Owns: every table, its keys and indexes, for SQLite and PostgreSQL alike; Alembic's migrations are held to it by a test.
+Owns: every table, its keys and indexes, for SQLite and PostgreSQL alike; a test holds Alembic's migrations to it.
 Refuses: queries. Times are unix seconds (UTC, float) by the database's clock; `*_bytes`, `*_s` say their unit.
 
 Token ids are packed little-endian int32, logprobs little-endian float32 (`recorder.messages.tokens`). Node and blob ids
-are keyed content hashes (16 bytes), so that writing one needs no look-up; other ids are text from
-`recorder.ids.new_id`.
+are keyed content hashes (16 bytes), so that writing one needs no query; other ids are text from `recorder.ids.new_id`.
 """
 
 from __future__ import annotations
@@ -47,8 +46,10 @@ PLACE: Final = "place"  # in an index's `info`: its number among its table's
 
 @event.listens_for(Index, "after_parent_attach")
 def _place(index: Index, table: Table) -> None:
-    """Note the order of declaration, which SQLAlchemy forgets: where two indexes serve a query as well, their order
-    decides which SQLite takes. So they are declared in the order in which the migrations made them."""
+    """Note the order of declaration, which SQLAlchemy does not keep.
+
+    If two indexes suit a query, SQLite chooses by their order, so they are declared in the order of the migrations.
+    """
     index.info[PLACE] = len(table.indexes)
 
 
@@ -61,7 +62,7 @@ def _project() -> Column[str]:
 
 
 def _lease() -> list[Column[Any]]:
-    """A claim: who holds the row, since which epoch, until when. Every write of the holder names owner and epoch."""
+    """A claim: the row's holder, its epoch and its expiry. Every write of the holder names owner and epoch."""
     return [
         Column("lease_owner", Text),
         Column("lease_epoch", Integer, nullable=False, default=0, server_default="0"),
@@ -70,12 +71,12 @@ def _lease() -> list[Column[Any]]:
 
 
 def _some(name: str | None, which: str, *columns: str) -> Index:
-    """An index of some rows: those that are asked for again and again."""
+    """A partial index, of the rows that are queried frequently."""
     return Index(name, *columns, sqlite_where=text(which), postgresql_where=text(which))
 
 
 def _where_set(column: str) -> Index:
-    """An index of the rows that have a value: the others cost it nothing."""
+    """An index of the rows that have a value; the others take no space in it."""
     return _some(None, f"{column} IS NOT NULL", column)
 
 
@@ -87,7 +88,7 @@ projects = Table(
         "node_key", LargeBinary, nullable=False
     ),  # keys the content hashes: equal text in two projects is unlinkable
     Column("created_at", Double, nullable=False),
-    # Counts every deletion (`recorder.maintenance.deletion`): a process's memory of the store is valid while it stays.
+    # Counts every deletion (`recorder.maintenance.deletion`): a process's cache is valid while it does not change.
     Column("deletions", Integer, nullable=False, default=0, server_default="0"),
 )
 
@@ -100,13 +101,15 @@ keys = Table(
     Column("hash", Text, nullable=False, unique=True),  # sha256 of the key; the key itself is shown once
     Column("hint", Text, nullable=False),  # its first characters, to recognise it
     Column("scopes", JSON, nullable=False),  # of infer, feedback, read, eval, admin
-    Column("trajectory_id", Text),  # a key minted for one run
+    Column("trajectory_id", Text),  # a key created for one trajectory
     Column("created_at", Double, nullable=False),
     Column("expires_at", Double),
     Column("revoked_at", Double),
-    Column("family", Text, nullable=False, default="", server_default=""),  # the first key of those that share runs
+    Column(
+        "family", Text, nullable=False, default="", server_default=""
+    ),  # the first key of those that share trajectories
     Column("replaces", Text),  # the key that it was rotated from
-    Column("made_by", Text),  # a key's id, or who was at hand where nobody needs one
+    Column("made_by", Text),  # a key's id, or the actor while no key is required
     Column("revoked_by", Text),
 )
 
@@ -115,7 +118,7 @@ sign_ins = Table(
     metadata,
     Column("hash", Text, primary_key=True),  # sha256 of what the browser keeps
     _project(),
-    Column("key_id", Text, ForeignKey("keys.id"), nullable=False),  # whose scopes it has, while that is in force
+    Column("key_id", Text, ForeignKey("keys.id"), nullable=False),  # its scopes apply while that key is valid
     Column("expires_at", Double, nullable=False),
 )
 
@@ -128,16 +131,18 @@ aliases = Table(
     Column("base_model", Text, nullable=False),  # the engine's name of the base
     Column("base_fingerprint", Text),  # weights, dtype, tokenizer, chat template
     Column("live_version_id", Text),
-    Column("previous_version_id", Text),  # where `hone rollback` goes
+    Column("previous_version_id", Text),  # the target of `hone rollback`
     Column("canary_version_id", Text),
     Column("canary_share", Double, nullable=False, default=0.0, server_default="0"),
     Column("recipe", JSON, nullable=False),
     Column("generation", Integer, nullable=False, default=0, server_default="0"),  # counts every move
     Column("updated_at", Double, nullable=False),
-    Column("baseline", Text, nullable=False, default="group", server_default="group"),  # or running: `work.baselines`
+    Column(
+        "baseline", Text, nullable=False, default="group", server_default="group"
+    ),  # or running: `queue.training.baselines`
     Column("holdback_share", Double, nullable=False, default=0.0, server_default="0"),  # after the next promotions
     Column("rollback_watch_s", Double, nullable=False, default=0.0, server_default="0"),
-    Column("watched_until", Double),  # until when live is compared with previous, which the share stays on
+    Column("watched_until", Double),  # the end of the comparison of live with previous, which keeps the share
     UniqueConstraint("project_id", "name"),
 )
 
@@ -176,7 +181,7 @@ node_blobs = Table(
     "node_blobs",
     metadata,
     Column("node_id", LargeBinary, nullable=False),
-    Column("blob_id", LargeBinary, nullable=False),  # media that the node's message shows
+    Column("blob_id", LargeBinary, nullable=False),  # media in the node's message
     PrimaryKeyConstraint("node_id", "blob_id"),
     Index(None, "blob_id"),
 )
@@ -202,7 +207,7 @@ groups = Table(
     Column("last_call_at", Double, nullable=False),
     Column("ready_at", Double),
     Column("tries", Integer, nullable=False, default=0, server_default="0"),
-    Column("try_after", Double),  # when a judge takes it again: unscored, or scored and feedback came since
+    Column("try_after", Double),  # when it is judged again: if unscored, or if scored and feedback came since
     *_lease(),
     Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": the project's
     UniqueConstraint("project_id", "external_id", "sequence"),
@@ -231,11 +236,11 @@ trajectories = Table(
     Column("end_reason", Text),
     Column("purpose", Text, nullable=False),
     Column("origin", Text, nullable=False),
-    Column("continues", Text),  # the sealed trajectory that this one goes on from
+    Column("continues", Text),  # the sealed trajectory that this one continues
     Column("forked_from_call", Text),
-    Column("leaf_call_id", Text),  # the last main leaf: the judge sees the path to it
+    Column("leaf_call_id", Text),  # the last main leaf; the judge reads the path to it
     Column("leaf_choice", Integer),
-    Column("selection", Text),  # not_selected: a sibling choice of n>1 that the agent did not go on with
+    Column("selection", Text),  # not_selected: a sibling choice of n>1 that the agent did not continue
     Column("version_id", Text),  # pin
     Column("mixed", Boolean, nullable=False, default=False, server_default="0"),  # moved to another version midway
     Column("call_count", Integer, nullable=False, default=0, server_default="0"),
@@ -243,14 +248,14 @@ trajectories = Table(
     Column("started_at", Double, nullable=False),
     Column("last_call_at", Double, nullable=False),
     Column("ended_at", Double),
-    Column("session", Text),  # what a client called the conversation that the run is of; several may share it
-    Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": none, it takes any
+    Column("session", Text),  # a client's name for the conversation; several trajectories may share it
+    Column("made_by", Text, nullable=False, default="", server_default=""),  # family of keys; "": any key may use it
     UniqueConstraint("project_id", "address_group", "external_id", "sequence"),
     Index(None, "group_id"),
     Index("ix_trajectories_newest", "project_id", "id"),  # lists
     Index(None, "project_id", "state", "id"),  # what is open; lists of one state
     _some("ix_trajectories_ended", "ended_at IS NOT NULL", "project_id", "ended_at"),  # retention
-    _some("ix_trajectories_shadow", "origin = 'shadow'", "project_id", "id"),  # what answering again costs
+    _some("ix_trajectories_shadow", "origin = 'shadow'", "project_id", "id"),  # the cost of shadow answers
     # Lists, walked downwards by the id.
     Index("ix_trajectories_newest_of_alias", "project_id", "alias_id", "id"),
     _some("ix_trajectories_newest_of_version", "version_id IS NOT NULL", "version_id", "id"),
@@ -268,7 +273,7 @@ calls = Table(
     Column("alias_id", Text),
     Column("version_id", Text),
     Column("base_fingerprint", Text),
-    Column("model", Text, nullable=False),  # as the client asked
+    Column("model", Text, nullable=False),  # as the client requested
     Column("dialect", Text, nullable=False),
     Column("endpoint", Text, nullable=False),
     Column("stream", Boolean, nullable=False),
@@ -285,7 +290,7 @@ calls = Table(
     Column("retry_count", Integer, nullable=False, default=0, server_default="0"),
     Column("sampling", JSON, nullable=False),  # effective parameters
     Column("usage", JSON),
-    Column("response_meta", JSON),  # what of the answer is neither message nor tokens
+    Column("response_meta", JSON),  # the rest of the answer besides message and tokens
     Column("prompt_len", Integer),  # null: the ids are not known
     Column("prompt_shared", Integer),  # leading ids that equal the parent's prompt + sampled ids (whole blocks)
     Column("prompt_delta", LargeBinary),  # int32: the ids from prompt_shared on
@@ -295,15 +300,15 @@ calls = Table(
     Column("started_at", Double, nullable=False),
     Column("first_token_at", Double),
     Column("finished_at", Double),
-    Column("process", Text),  # which process runs it, while it is open: its lease says whether it is there
+    Column("process", Text),  # the process of an open call; its lease shows whether that is alive
     Index(None, "parent_call_id"),
-    # Whether anything still needs a node or a blob.
+    # To find out whether a node or blob is still used.
     Index(None, "prompt_node_id"),
     _where_set("tools_blob_id"),
     _where_set("format_blob_id"),
     _where_set("request_blob_id"),
-    _some("ix_calls_open", "state = 'open'", "project_id"),  # a few of millions, asked for all the time
-    Index(None, "trajectory_id", "attribution_source"),  # lists ask how a run's calls were attributed
+    _some("ix_calls_open", "state = 'open'", "project_id"),  # few of millions, queried often
+    Index(None, "trajectory_id", "attribution_source"),  # lists show how a trajectory's calls were attributed
 )
 
 choices = Table(
@@ -326,7 +331,7 @@ issued = Table(
     "issued",
     metadata,
     _project(),
-    Column("issued_id", Text, nullable=False),  # of a tool call or response (`content.canonical.issued_key`)
+    Column("issued_id", Text, nullable=False),  # of a tool call or response (`messages.content_hashes.issued_id_key`)
     Column("kind", Text, nullable=False),
     Column("call_id", Text, nullable=False),
     Column("choice", Integer, nullable=False),
@@ -335,7 +340,7 @@ issued = Table(
     Index(None, "call_id"),
 )
 
-# What a model asked of tools, as recorded: how a tool call that comes in by itself finds the turn that asked for it.
+# Models' tool requests, as recorded: a tool call through the gateway finds the call that requested it by these rows.
 tool_requests = Table(
     "tool_requests",
     metadata,
@@ -356,8 +361,8 @@ tool_calls = Table(
     metadata,
     _id(),
     _project(),
-    Column("trajectory_id", Text, ForeignKey("trajectories.id")),  # null: nobody can tell
-    Column("call_id", Text),  # the model call that asked for it
+    Column("trajectory_id", Text, ForeignKey("trajectories.id")),  # null: unknown
+    Column("call_id", Text),  # the model call that requested it
     Column("choice", Integer),
     Column("position", Integer),
     Column("tool_call_id", Text),
@@ -368,7 +373,7 @@ tool_calls = Table(
     Column("tool", Text, nullable=False),  # as its server calls it
     Column("arguments", JSON),
     Column("outcome", Text, nullable=False),
-    Column("result", JSON),  # what the server answered, whole
+    Column("result", JSON),  # the server's whole answer
     Column("error", Text),
     Column("annotations", JSON),  # readOnlyHint, destructiveHint … as the server declared them
     Column("started_at", Double, nullable=False),
@@ -397,7 +402,7 @@ scores = Table(
     Column("latency_s", Double),
     Column("created_at", Double, nullable=False),
     Column("alias_id", Text),  # the group's
-    # Whether its rewards say something outside the group: no judge's ranking moved them, and no part is missing.
+    # Whether its rewards can be compared with other groups: no judge's ranking changed them, and no part is missing.
     Column("absolute", Boolean, nullable=False, default=False, server_default="0"),
     Column("tokens_cached", Integer, nullable=False, default=0, server_default="0"),  # of tokens_in
     Column("agreement", Double),  # of several replies: mean tau-b of each two; null: fewer than two, or no order
@@ -412,15 +417,15 @@ score_parts = Table(
     Column("score_id", Text, ForeignKey("scores.id"), nullable=False),
     Column("trajectory_id", Text, ForeignKey("trajectories.id"), nullable=False),
     Column("part", Text, nullable=False),  # "reward" is the combination; the others are its parts
-    Column("value", Double),  # null: the part could not be had; `explanation` says why
+    Column("value", Double),  # null: the part is missing; `explanation` has why
     Column("weight", Double),
     Column("explanation", Text),
-    Column("unasked", Boolean, nullable=False, default=False, server_default="0"),  # the value stands for no verdict
+    Column("unasked", Boolean, nullable=False, default=False, server_default="0"),  # the value is not a verdict
     PrimaryKeyConstraint("score_id", "trajectory_id", "part"),
     Index(None, "trajectory_id"),
 )
 
-# What a judge was asked, and a score came of it: its messages as compressed JSON.
+# The prompts of scores: messages as compressed JSON.
 prompts = Table(
     "prompts",
     metadata,
@@ -428,7 +433,7 @@ prompts = Table(
     Column("packed", LargeBinary, nullable=False),
 )
 
-# What each request came to where several made a score; where one did, its reply is in `scores`.
+# The reply to each request if several made a score; a single reply is in `scores`.
 judge_replies = Table(
     "judge_replies",
     metadata,
@@ -439,7 +444,7 @@ judge_replies = Table(
     Column("weight", Double, nullable=False),
     Column("reply", Text),
     Column("failed", Text),  # why there is no reply
-    Column("verdicts", Text),  # JSON: what it says of each run
+    Column("verdicts", Text),  # JSON: the verdict on each trajectory
     Column("tokens_in", Integer, nullable=False, default=0, server_default="0"),
     Column("tokens_cached", Integer, nullable=False, default=0, server_default="0"),
     Column("tokens_out", Integer, nullable=False, default=0, server_default="0"),
@@ -448,7 +453,7 @@ judge_replies = Table(
     PrimaryKeyConstraint("score_id", "number"),
 )
 
-# What the other one of two judges said of a group that one scored: held against the score, and no score itself.
+# Cross-checks: a second judge's verdict on a scored group, compared with the score, and no score itself.
 second_scores = Table(
     "second_scores",
     metadata,
@@ -458,17 +463,17 @@ second_scores = Table(
     Column("alias", Text, nullable=False),  # its name; "": none
     Column("recipe", Text, nullable=False),
     Column("pair", Text, nullable=False),  # a hash of both judges' settings
-    Column("judge", Text, nullable=False),  # whose words these are: cheap, or strong
+    Column("judge", Text, nullable=False),  # the judge: cheap or strong
     Column("judge_model", Text, nullable=False),
     Column("cheap_version", Text),  # what the providers of both reported
     Column("strong_version", Text),
-    Column("failed", Text),  # why there are no words
-    Column("parts", Text),  # JSON: what it says of each run
+    Column("failed", Text),  # why there is no verdict
+    Column("parts", Text),  # JSON: the values of each trajectory
     Column("tau", Double),  # Kendall's tau-b of the two; null: the group has no order
     # Over the newest such groups, this one among them:
     Column("groups", Integer, nullable=False, default=0, server_default="0"),
     Column("mean", Double),  # of their tau
-    Column("low", Double),  # where that is
+    Column("low", Double),  # the mean's interval
     Column("high", Double),
     Column("tokens_in", Integer, nullable=False, default=0, server_default="0"),
     Column("tokens_cached", Integer, nullable=False, default=0, server_default="0"),
@@ -480,7 +485,7 @@ second_scores = Table(
     Index(None, "project_id", "alias", "recipe", "id"),
 )
 
-# Which of two judges scores from when on, where that changed. The first of an alias and recipe follows the cheap one.
+# Switches between two judges: which one scores since when. Before the first switch the cheap one scores.
 judge_turns = Table(
     "judge_turns",
     metadata,
@@ -502,13 +507,13 @@ judge_turns = Table(
     UniqueConstraint("project_id", "alias", "recipe", "number"),
 )
 
-# What a judge said about one run alone, by a hash of what it was asked.
+# Cached verdicts on single trajectories, by a hash of the request.
 verdicts = Table(
     "verdicts",
     metadata,
     _project(),
     Column("hash", Text, nullable=False),
-    Column("trajectory_id", Text, ForeignKey("trajectories.id"), nullable=False),  # the first that was asked about
+    Column("trajectory_id", Text, ForeignKey("trajectories.id"), nullable=False),  # the first that it was requested for
     Column("verdicts", Text, nullable=False),  # JSON
     Column("judge_version", Text),
     Column("created_at", Double, nullable=False),
@@ -516,11 +521,11 @@ verdicts = Table(
     Index(None, "trajectory_id"),
 )
 
-# What the calls say, as words to be found (`recorder.search`): a row for what one call adds to its run.
+# The full-text index (`recorder.search`): a row for the text that one call adds to its trajectory.
 said = Table(
     "said",
     metadata,
-    # The millisecond in which its run began, then a number: so the newest runs are found first.
+    # The millisecond in which its trajectory began, then a number: the newest trajectories are found first.
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
     _project(),
     Column("trajectory_id", Text, nullable=False),
@@ -528,7 +533,7 @@ said = Table(
     Column("words", Text().with_variant(TSVECTOR, "postgresql"), nullable=False),
 )
 
-# Calls that are written, and not in `said` yet.
+# Calls that are written but not yet in `said`.
 unindexed = Table(
     "unindexed",
     metadata,
@@ -538,10 +543,10 @@ unindexed = Table(
     sqlite_with_rowid=False,
 )
 
-# One for each row of `said` that is gone, and whose words SQLite's index may still hold (`recorder.search.indexer`).
+# One for each deleted row of `said` whose words SQLite's index may still hold (`recorder.search.indexer`).
 unmerged = Table("unmerged", metadata, Column("mark", BigInteger, primary_key=True, autoincrement=False))
 
-# What SQLAlchemy has no words for, made behind the tables: the index over `said`, kept by SQLite itself.
+# What SQLAlchemy cannot express, created after the tables: the index over `said`, kept by SQLite itself.
 BESIDE: Final[Mapping[str, Sequence[str]]] = {
     "sqlite": (
         "CREATE VIRTUAL TABLE said_words USING fts5("
@@ -580,7 +585,7 @@ versions = Table(
     Column("parent_id", Text),
     Column("state", Text, nullable=False),
     Column("reason", Text),
-    Column("engine_name", Text, nullable=False),  # what the engine is asked for
+    Column("engine_name", Text, nullable=False),  # its model name in the engine
     Column("path", Text),  # null for version 0
     Column("manifest_sha256", Text),
     Column("base_fingerprint", Text),
@@ -631,8 +636,8 @@ campaigns = Table(
     Column("steps_done", Integer, nullable=False, default=0, server_default="0"),
     Column("started_at", Double, nullable=False),
     Column("ended_at", Double),
-    # Whose gate asked for the attempts (`work.gates`); null: a campaign, which trains, or an evaluation
-    # (`work.campaigns`), which does not.
+    # The version whose gate requested the attempts (`queue.gate_requests`); null: a campaign or an evaluation
+    # (`queue.campaigns`), which has none.
     Column("version_id", Text),
     Index(None, "version_id", unique=True),
 )
@@ -671,7 +676,7 @@ attempts = Table(
     Column("started_at", Double),
     Column("ended_at", Double),
     *_lease(),
-    Column("success", Double),  # of a gate's: 1 or 0 by its function; null: it could not be told
+    Column("success", Double),  # of a gate's: 1 or 0 by its function; null: not measured
     UniqueConstraint("campaign_id", "step_number", "purpose", "scenario_id", "number", "try"),
     Index(None, "campaign_id", "state"),
 )
@@ -706,7 +711,7 @@ step_groups = Table(
     Index(None, "group_id"),
 )
 
-# What the ledger says when the step's version goes live, and takes back when it is rolled back.
+# The trajectories that the ledger marks as trained when the step's version goes live, and as untrained on a rollback.
 step_trajectories = Table(
     "step_trajectories",
     metadata,
@@ -715,7 +720,7 @@ step_trajectories = Table(
     PrimaryKeyConstraint("step_id", "trajectory_id"),
 )
 
-# What the rewards of a step were compared with, where that was no group: so a step can be explained later.
+# The running means that a step compared rewards with, so that its advantages can be explained later.
 step_baselines = Table(
     "step_baselines",
     metadata,
@@ -725,7 +730,7 @@ step_baselines = Table(
     Column("mean", Double, nullable=False),
     Column("std", Double, nullable=False),
     Column("rewards", Integer, nullable=False),  # how many earlier ones
-    Column("same_tools", Boolean, nullable=False),  # whether they are of runs with the same tools alone
+    Column("same_tools", Boolean, nullable=False),  # whether all are of trajectories with the same tools
     PrimaryKeyConstraint("step_id", "trajectory_id"),
 )
 

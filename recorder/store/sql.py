@@ -1,9 +1,8 @@
-"""What SQLite and PostgreSQL spell differently, and rows as views. The only place that asks which database it is.
+"""Where SQLite and PostgreSQL differ, and rows as dataclasses. The only place that asks which database it is.
 
-Owns: insert-or-ignore, insert-or-update, text that both take, a member of stored JSON, a condition kept from the
-indexes, the database's clock, what became of a PostgreSQL transaction, which table refused a row,
-rows → dataclasses.
-Refuses: any table's meaning.
+Owns: insert-or-ignore, upsert, text that both accept, members of stored JSON, keeping a condition from the indexes, the
+database's clock, the outcome of a PostgreSQL transaction, and which table refused a row. Refuses: the meaning of any
+table.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ from recorder.errors import StoreUnavailable
 V = TypeVar("V")
 _UNREADABLE = r"\\u(0000|d[89a-f][0-9a-f]{2})"  # as escapes of JSON
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-_INVALID_PARAMETER_VALUE: Final = "22023"  # PostgreSQL's code for a transaction id that it has not assigned
-UNHURRIED: Final = "hone_unhurried"  # option of a connection whose statements may take any time: a migration's
+UNHURRIED: Final = "hone_unhurried"  # option of a connection without a time limit for statements, for migrations
 Insert = sqlite.Insert | postgresql.Insert
 
 
@@ -45,7 +43,7 @@ def _now_sqlite(element: now, compiler: Any, **kw: Any) -> str:
 
 @compiles(now, "postgresql")
 def _now_postgresql(element: now, compiler: Any, **kw: Any) -> str:
-    # the moment a statement came: clock_timestamp() may differ from row to row, so no index is looked into by it
+    # statement_timestamp() is one value for the whole statement; clock_timestamp() differs by row and uses no index
     return "extract(epoch from statement_timestamp())::double precision"
 
 
@@ -55,7 +53,7 @@ def insert(conn: AsyncConnection, table: Table) -> Insert:
 
 
 def insert_ignore(conn: AsyncConnection, table: Table) -> Insert:
-    """An INSERT that leaves a row alone that is there already, whichever unique key it meets."""
+    """Return an INSERT that does nothing if a row with any of the same unique keys exists."""
     return insert(conn, table).on_conflict_do_nothing()
 
 
@@ -69,7 +67,7 @@ def upsert(
 
 
 def without_index(column: ColumnElement[V]) -> ColumnElement[V]:
-    """The column, as no index knows it: a condition that nearly every row meets must not choose the index."""
+    """Return the column in a form that uses no index, for a condition that nearly every row meets."""
     return func.coalesce(column, column)
 
 
@@ -102,7 +100,7 @@ def _member_sqlite(element: json_member, compiler: Any, **kw: Any) -> str:
 @compiles(json_member, "postgresql")
 def _member_postgresql(element: json_member, compiler: Any, **kw: Any) -> str:
     column, key = element.clauses
-    # blanks in their place, which leave an escaped backslash before them what it was
+    # replaced by blanks, which leave an escaped backslash before them unchanged
     readable = f"regexp_replace(cast({compiler.process(column, **kw)} as text), '{_UNREADABLE}', '\\\\u0020', 'gi')"
     return f"(cast({readable} as json) ->> cast({compiler.process(key, **kw)} as text))"
 
@@ -113,13 +111,16 @@ async def format_wait(conn: AsyncConnection) -> float:
 
 
 def refused_table(error: IntegrityError) -> str | None:
-    """Whose rule PostgreSQL says was broken; of SQLite None, whose errors are words alone."""
+    """The table whose constraint PostgreSQL reports as violated; None on SQLite, whose errors are only text."""
     return getattr(error.driver_exception, "table_name", None)
 
 
 async def transaction_id(conn: AsyncConnection) -> str:
-    """By what `is_committed` finds this transaction again, should the answer to its COMMIT be lost."""
+    """Return the id by which `is_committed` finds this transaction, in case the answer to its COMMIT is lost."""
     return str((await conn.execute(select(func.pg_current_xact_id().op("::")(text("text"))))).scalar_one())
+
+
+_IN_THE_FUTURE: Final = "22023"  # invalid_parameter_value: `pg_xact_status` knows no other reason for it
 
 
 async def is_committed(conn: AsyncConnection, xid: str) -> bool | None:
@@ -134,11 +135,11 @@ async def is_committed(conn: AsyncConnection, xid: str) -> bool | None:
     try:
         status = (await conn.execute(query, {"xid": xid})).scalar_one()
     except DBAPIError as e:
-        if getattr(e.orig, "sqlstate", None) != _INVALID_PARAMETER_VALUE:
+        if getattr(e.orig, "sqlstate", None) != _IN_THE_FUTURE:
             raise
-        return False  # "transaction ID … is in the future"
+        return False
     if status is None:
-        raise StoreUnavailable(f"the database no longer knows what became of transaction {xid}")
+        raise StoreUnavailable(f"the database no longer knows the outcome of transaction {xid}")
     return None if status == "in progress" else bool(status == "committed")
 
 

@@ -1,7 +1,7 @@
-"""A statement compiled once, and the pieces that such statements are made of.
+"""A statement compiled once, and the parts of which such statements are made.
 
-Owns: the text for SQLite and how its parameters are spelled out; JSON as text. Refuses: running one
-(`recorder.store.write_backends`), and knowing any (each room has its own).
+Owns: the text for SQLite and how its parameters are spelled out; JSON as text. Refuses: running a statement
+(`recorder.store.write_backends`), and the statements themselves (each folder has its own).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Statement:
 
     `elsewhere` is the same statement for PostgreSQL, where Core has no common construct (ON CONFLICT).
 
-    It changes nothing that anybody waits for: no state, and what is new falls due a window later at the earliest. So
-    the hot path counts up no topic (`recorder.store.changes`); a test holds every statement to that.
+    Its changes need no notification: it changes no state, and new rows are due a window later at the earliest. So it
+    counts up no topic (`recorder.store.changes`); a test checks this for every statement.
     """
 
     __slots__ = ("_cores", "_lists", "names", "text")
@@ -77,14 +77,14 @@ def column_json(value: object) -> str:
 
 
 def postgres_json(text: str) -> str:
-    """What Python writes as JSON as PostgreSQL takes it: what is infinite as a number past all others, NaN as null."""
+    """Return Python's JSON as PostgreSQL accepts it: infinity becomes a number beyond all doubles, NaN becomes null."""
     if "NaN" not in text and "Infinity" not in text:
         return text
     return _BEYOND_JSON.sub(lambda match: _SPELLED.get(match.group(), match.group()), text)
 
 
 class _RawJson(TypeDecorator[Any]):
-    """JSON that is text already: rows are made once, for every lane."""
+    """JSON that is text already: rows are made once, for every backend."""
 
     impl = JSON
     cache_ok = True
@@ -105,7 +105,7 @@ def insert_into(table: Table) -> Statement:
 
 
 def insert_new(table: Table) -> Statement:
-    """As `insert_into`, where a row that is there already stays as it is."""
+    """As `insert_into`, but an existing row stays unchanged."""
     values = insert_values(table)
     return Statement(
         sqlite.insert(table).values(values).on_conflict_do_nothing(),
@@ -114,10 +114,10 @@ def insert_new(table: Table) -> Statement:
 
 
 def equals_literal(column: ColumnElement[Any], word: str) -> ColumnElement[bool]:
-    """Whether a column holds a word of ours (never one from outside). A literal: parameters are the caller's alone."""
+    """Return the condition that a column has one of Hone's own constants (never outside text), as an SQL literal."""
     return column == literal_column(f"'{word}'")
 
 
 def json_as_text(column: ColumnElement[Any]) -> ColumnElement[str]:
-    """A column of JSON as the text that is stored. A cast: PostgreSQL would hand over what it says."""
+    """A JSON column as its stored text. It needs a cast, because PostgreSQL would return the decoded value."""
     return cast(column, Text())

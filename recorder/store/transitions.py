@@ -1,8 +1,8 @@
-"""Changing a state: one guarded UPDATE, allowed by the tables of `recorder.states`.
+"""Change a state by one guarded UPDATE, allowed by the tables of `recorder.states`.
 
 No other module changes a state column.
 
-Owns: which states an object may come from, the guard by lease owner and epoch, what a refused change says.
+Owns: which states an object may come from, the guard by lease owner and epoch, and the error of a refused change.
 Refuses: why something changes state.
 """
 
@@ -83,7 +83,7 @@ async def try_move_state(
     to: StrEnum,
     **values: Any,
 ) -> bool:
-    """As `move_state`, but tell by False that the object is in another state (or gone), where that is no error."""
+    """As `move_state`, but returns False if the object is in another state or does not exist."""
     return (await conn.execute(guarded_update(table, to, **values).where(table.c.id == id))).rowcount > 0
 
 
@@ -95,9 +95,9 @@ async def _refuse(
     if row is None:
         raise NotFound(f"{what} does not exist")
     if owner is not None and (row["lease_owner"], row["lease_epoch"]) != (owner, epoch):
-        holder = row["lease_owner"] or "nobody"
+        holder = row["lease_owner"] or "no one"
         raise LeaseLost(
-            f"{what} is no longer held by {owner} (epoch {epoch}): its lease ran out and it is now with {holder} "
+            f"{what} is no longer held by {owner} (epoch {epoch}): its lease expired and {holder} holds it now "
             f"(epoch {row['lease_epoch']}, state {row['state']}). Drop the work and claim again."
         )
     raise Conflict(f"{what} is {row['state']}, from where it cannot become {to}")

@@ -1,9 +1,9 @@
 """Checkpoints of SQLite's write-ahead log, off the commit path.
 
-Owns: one thread's connection that moves committed pages from the log into the database file. Refuses: everything else.
+Owns: one thread's connection that moves committed pages from the log into the database file.
 
-A passive checkpoint never makes anybody wait, but under steady load it never reaches the log's end either, so the log
-would grow for ever. Past `RESTART_PAGES` writers are therefore held for one short checkpoint that lets it start anew.
+A passive checkpoint never blocks anybody, but under steady load it never reaches the log's end, and the log would grow
+without limit. So past `RESTART_PAGES` writers are held for one short checkpoint that lets the log restart.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Checkpointer:
                     await asyncio.to_thread(checkpoint, self._path)
             except (sqlite3.Error, OSError) as e:
                 self._seen_ns = 0  # it is still to be done
-                self._failing(logging.WARNING, "a checkpoint of %s failed (%s); it is tried again", self._path, e)
+                self._failing(logging.WARNING, "a checkpoint of %s failed (%s); it is retried", self._path, e)
 
     def _due(self) -> bool:
         """Whether the log was written since the last checkpoint; a short one has time."""

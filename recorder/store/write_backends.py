@@ -1,13 +1,13 @@
-"""How the writer's statements reach the database: a lane runs a function inside one writing transaction.
+"""Write backends: how the writer's statements reach the database, one function per writing transaction.
 
-Owns: the direct lane for SQLite, the lane through SQLAlchemy for any database, checkpoints kept off the commit path.
-Refuses: what is written (`recorder.capture.batch`), and how a statement is spelled (`recorder.store.statement`).
+Owns: the direct backend for SQLite, the backend through SQLAlchemy for any database, and checkpoints off the commit
+path. Refuses: what is written (`recorder.capture.batch`), and how a statement is spelled (`recorder.store.statement`).
 
-Why a direct lane: SQLAlchemy's async layer hands every statement to a thread three times. Measured on 2 cores, a batch
-of 32 calls costs 83 µs a call through it and 39 µs on the connection itself, one call alone 1,280 µs and 90 µs. The
-direct lane works in the event loop's own thread: SQLite in WAL mode commits to the page cache, and a hand-over costs
-more than the commit. It never waits there: a locked store is asked again from a timer, and while commits are slow
-(`SLOW_S`), or are to survive a power cut, they run in a thread.
+Why a direct backend: SQLAlchemy's async layer hands every statement to a thread. Measured on 2 cores, with three such
+hand-overs per statement (now one), a batch of 32 calls cost 83 µs a call through it and 39 µs on the connection itself;
+one call alone 1,280 µs and 90 µs. The direct backend works in the event loop's own thread, because SQLite in WAL mode
+commits to the page cache, and a hand-over costs more than the commit. It never blocks the loop: a locked store is
+retried from a timer. While commits are slow (`SLOW_S`), or have to survive a power cut, they run in a thread.
 """
 
 from __future__ import annotations
@@ -32,45 +32,45 @@ from recorder.store.statement import Statement
 R = TypeVar("R")
 Row = Sequence[Any]
 
-SLOW_S = 0.05  # a commit that takes longer makes the next ones run in a thread: the event loop must not stand still
+SLOW_S = 0.05  # after a commit slower than this, the next ones run in a thread, so that the event loop does not block
 SLOW_FOR_S = 10.0
 _RETRY_S = 0.001
-PATIENCE_S = 60.0  # a database that restarts, or hands over to its standby, is back by then
-READ_PATIENCE_S = 5.0  # who asks where a call belongs has an agent waiting
+PATIENCE_S = 60.0  # a database that restarts, or fails over to its standby, is back by then
+READ_PATIENCE_S = 5.0  # an agent waits for the attribution of its call
 _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.5
-FULL_BYTES = 1024 * 1024  # less room than this on a disk is none
+FULL_BYTES = 1024 * 1024  # with less free space than this, a disk counts as full
 
 
 class Executor(Protocol):
     """A connection inside a transaction."""
 
     def many(self, statement: Statement, rows: Sequence[Row]) -> int:
-        """Execute once a row; returns how many rows were changed, or -1 where the driver cannot tell."""
+        """Execute the statement once for each row; return the number of changed rows, or -1 if it is unknown."""
 
     def all(self, statement: Statement, **values: Any) -> Sequence[Row]:
-        """Every row of a SELECT. A parameter of `IN` takes a list."""
+        """Return every row of a SELECT. A parameter of `IN` takes a list."""
 
 
 class WriteBackend(Protocol):
-    """Where the writer's transactions and the recorder's look-ups run."""
+    """Executes the writer's transactions and the recorder's lookups."""
 
     async def start(self) -> None:
-        """Open."""
+        """Open the connections."""
 
     async def stop(self) -> None:
-        """Close."""
+        """Close the connections."""
 
     async def write(
         self, work: Callable[[Executor], R], then: Callable[[AsyncConnection, R], Awaitable[None]] | None = None
     ) -> R:
-        """Run `work`, and `then`, in one writing transaction. Raises StoreUnavailable where the store refuses."""
+        """Call `work`, and `then`, in one writing transaction; return the result of `work`. Raises StoreUnavailable."""
 
     async def read(self, work: Callable[[Executor], R]) -> R:
-        """Run `work` on committed data."""
+        """Call `work` on committed data and return its result. Raises StoreUnavailable."""
 
     def trouble(self) -> str | None:
-        """Why a write would fail, as far as can be told without one."""
+        """Return why a write would fail, as far as that is known without trying; else None."""
 
 
 class _DirectExecutor:
@@ -106,9 +106,9 @@ class _CoreExecutor:
 class StoreBackend:
     """Any database, through the store's own transactions.
 
-    A transaction that was rolled back for certain, as the database went away or chose it to end a deadlock, is run
-    again for `patience_s`: what waits for it stays in the writer's queue. Whether a COMMIT without an answer was
-    carried out is asked of PostgreSQL itself, so that nothing is written twice.
+    A transaction that was certainly rolled back, because the database was unreachable or ended a deadlock, is repeated
+    for `patience_s`; its jobs stay in the writer's queue. After a COMMIT without an answer, PostgreSQL is asked whether
+    the transaction was committed, so that nothing is written twice.
     """
 
     def __init__(self, store: Store, patience_s: float = PATIENCE_S) -> None:
@@ -116,22 +116,22 @@ class StoreBackend:
         self._patience_s = patience_s
 
     async def start(self) -> None:
-        """Take checkpoints off the commit path of the store's one writing connection."""
+        """Turn off automatic checkpoints on the store's writing connection."""
         if self._store.is_sqlite:
             async with self._store.write() as conn:
                 await conn.exec_driver_sql("PRAGMA wal_autocheckpoint=0")
 
     async def stop(self) -> None:
-        """Nothing: the store is closed by its owner."""
+        """Do nothing: the store's owner closes it."""
 
     async def write(
         self, work: Callable[[Executor], R], then: Callable[[AsyncConnection, R], Awaitable[None]] | None = None
     ) -> R:
-        """Run `work`, and `then`, in one writing transaction; both may be run again, from the beginning."""
+        """Call `work`, and `then`, in one writing transaction; both may be called again from the beginning."""
         return await _again(lambda: self._transact(work, then), self._patience_s)
 
     async def read(self, work: Callable[[Executor], R]) -> R:
-        """Run `work` in one reading transaction."""
+        """Call `work` in one reading transaction."""
 
         async def reading() -> R:
             async with self._store.read() as conn:
@@ -159,7 +159,7 @@ class StoreBackend:
         return result
 
     async def _was_committed(self, xid: str) -> bool:
-        """What became of a transaction whose COMMIT had no answer. Raises StoreUnavailable where nobody can tell."""
+        """Return whether a transaction without an answer to its COMMIT was committed. Raises StoreUnavailable."""
 
         async def ask() -> bool:
             async with self._store.read() as conn:
@@ -171,15 +171,15 @@ class StoreBackend:
         try:
             return await _again(ask, self._patience_s)
         except RolledBack as e:
-            raise StoreUnavailable(f"{e}: nobody knows whether transaction {xid} was committed") from e
+            raise StoreUnavailable(f"{e}: it is unknown whether transaction {xid} was committed") from e
 
     def trouble(self) -> str | None:
-        """Nothing: only the database can tell."""
+        """Return None: only the database knows."""
         return None
 
 
 async def _again(work: Callable[[], Awaitable[R]], patience_s: float) -> R:
-    """Run `work` until it is not rolled back, for so many seconds."""
+    """Repeat `work` until it is not rolled back, for at most `patience_s` seconds."""
     deadline = time.monotonic() + patience_s
     pause_s = _FIRST_PAUSE_S
     while True:
@@ -193,7 +193,7 @@ async def _again(work: Callable[[], Awaitable[R]], patience_s: float) -> R:
 
 
 class SqliteBackend:
-    """A SQLite file, on two connections of its own: one that writes and one that reads."""
+    """A SQLite file, with two connections of its own: one that writes and one that reads."""
 
     def __init__(self, store: Store, durability: Literal["process", "power"]) -> None:
         assert store.url.database is not None
@@ -228,7 +228,7 @@ class SqliteBackend:
     async def write(
         self, work: Callable[[Executor], R], then: Callable[[AsyncConnection, R], Awaitable[None]] | None = None
     ) -> R:
-        """Run `work` in one transaction; with `then`, which needs SQLAlchemy, through the store."""
+        """Call `work` in one transaction; if there is a `then`, which needs SQLAlchemy, through the store."""
         if then is not None:
             self._require_there()
             return await self._through_store.write(work, then)
@@ -245,7 +245,7 @@ class SqliteBackend:
         return self._transact(self._writer, work)
 
     async def read(self, work: Callable[[Executor], R]) -> R:
-        """Run `work` on what is committed; each statement sees its own snapshot."""
+        """Call `work` on committed data; each statement sees its own snapshot."""
         assert self._reader is not None
         try:
             return work(_DirectExecutor(self._reader))
@@ -253,7 +253,7 @@ class SqliteBackend:
             raise StoreUnavailable(f"the store {self._path} refused a read: {e}") from e
 
     def trouble(self) -> str | None:
-        """Whether the file is still the one that was opened, and its disk has room."""
+        """Return the problem if the file is no longer the one that was opened or its disk is full, else None."""
         if self._gone():
             return self._lost()
         disk = os.statvfs(self._path)
@@ -270,8 +270,8 @@ class SqliteBackend:
 
     def _lost(self) -> str:
         return (
-            f"the store {self._path} was deleted or replaced while this program had it open: put it back, or start "
-            "this program again"
+            f"the store {self._path} was deleted or replaced while this program had it open: restore it, or restart "
+            "this program"
         )
 
     def _connect(self, *pragmas: str) -> sqlite3.Connection:
@@ -322,7 +322,7 @@ class SqliteBackend:
 
 
 def choose_backend(store: Store, durability: Literal["process", "power"]) -> WriteBackend:
-    """The fastest lane that the store's database allows."""
+    """Return the fastest write backend for the store's database."""
     if store.file is not None:
         return SqliteBackend(store, durability)
     return StoreBackend(store)

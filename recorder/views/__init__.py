@@ -1,5 +1,5 @@
-"""What was recorded, read back: transcripts, lists, answers by their ids, exports. Others import `views`,
-`transcripts`.
+"""Read models: what the store holds, as frozen data for pages, `/hone/v1`, commands, judge and trainer.
 
-Refuses: writing, printing and files.
+One folder a subject: `trajectories`, `trajectory_detail`, `lists`, `comparison`, `review`, `versions`, `campaigns`,
+`status`. Refuses: writing, printing and files.
 """

@@ -1,7 +1,7 @@
 """Pages that are made from the code, and the site of all pages.
 
-    python -m scripts.pages            which pages differ from what the code says now
-    python -m scripts.pages --write    write those anew
+    python -m scripts.pages            list the pages that differ from the code
+    python -m scripts.pages --write    update those pages
 
-`settings`, `commands` and `api` make a page each; `site` is what mkdocs is told beside mkdocs.yml.
+`settings`, `commands` and `api` make a page each; `site` extends mkdocs.yml.
 """

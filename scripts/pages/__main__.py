@@ -1,4 +1,4 @@
-"""Every page that is made from the code: which of them differ, or, with `--write`, written anew."""
+"""List the pages that differ from the code they are made from, or, with `--write`, update them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MADE: Final[Mapping[Path, Callable[[], str]]] = {
 
 
 def main(write: bool) -> int:
-    """The exit status: 1 where a page differs and was not written."""
+    """Return the exit status: 1 if a page differs and was not written."""
     behind = {path: text for path, make in MADE.items() if (text := make()) != _now(path)}
     for path, text in behind.items():
         if write:

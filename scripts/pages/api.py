@@ -22,35 +22,38 @@ PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "api.md"
 _HEAD = """\
 # API
 
-Where the proxy has keys, each request carries one: `Authorization: Bearer hone_…` or `x-api-key: hone_…`. The scope
-that a route needs stands beside it; `admin` has all. Without keys this machine alone is served, and a changing request
-must be `application/json` ([security](security.md)). `GET /schema` gives the OpenAPI schema of the program that runs.
+**For:** programs that call Hone over HTTP. **You will have:** every route, its scope, its fields and its answer.
 
-Every path may have an address before it, `/t/<run>` or `/g/<group>/t/<run>`: then it is about that run
-([whose call is this](attribution.md)).
+- **Keys.** If the proxy has keys, each request carries one: `Authorization: Bearer hone_…` or `x-api-key: hone_…`. The
+  tables name the scope that a route needs; the scope `admin` opens every route.
+- **No keys.** Hone then serves this machine only, and a changing request must be `application/json`
+  ([security](security.md)).
+- **Addresses.** Every path may begin with an address, `/t/<trajectory>` or `/g/<group>/t/<trajectory>`. The request
+  then belongs to that trajectory ([attribution](attribution.md)).
+- **Schema.** `GET /schema` returns the OpenAPI schema of the running program.
 
 (Made from the routes by `python -m scripts.pages --write`.)
 """
 _MODEL_HEAD = """\
 ## Model routes
 
-What a model route takes and answers is its vendor's format; [your agent](your-agent.md) says what Hone adds. Errors
-come in the format of the route.
+A model route reads and writes its vendor's format; [connect your agent](your-agent.md) lists what Hone adds. Errors
+have the format of the route.
 """
 _OWN_HEAD = """\
 ## Hone's own: `/hone/v1`
 
-Bodies are JSON. An error is a problem (RFC 9457, `application/problem+json`) with `type`, `title`, `status`, `detail`,
-and `code` and `param` where they say more. A field that is not in the table is refused. A run or a group is read back
-with the fields that `hone show --json` has under `trajectory` and `group`.
+Bodies are JSON. Hone refuses a field that is not in the table. An error is a problem document (RFC 9457,
+`application/problem+json`) with `type`, `title`, `status` and `detail`, and sometimes `code` and `param`. A trajectory
+or a group has the fields that `hone show --json` prints under `trajectory` and `group`.
 """
 _SERVED: Final = (  # mounted in `proxy.supervision.app`, without a registry
     ("GET", "/v1/models", "the models that agents may ask for"),
     ("POST", "/mcp", "the tools of the MCP servers of hone.toml, as one server"),
-    ("POST", "/hone/mcp", "Hone's own MCP server: an assistant reads runs, gives feedback, promotes and rolls back"),
+    ("POST", "/hone/mcp", "Hone's own MCP server, for assistants: reading trajectories, feedback, promotion, rollback"),
     ("GET", "/metrics", "figures for Prometheus"),
-    ("GET", "/healthz", "whether the process serves"),
-    ("GET", "/readyz", "whether requests should come here: 503 where no engine is up, or nothing can be recorded"),
+    ("GET", "/healthz", "200 while the process serves"),
+    ("GET", "/readyz", "200 while requests should come here; 503 if no engine is up, or nothing can be recorded"),
     ("GET", "/schema", "the OpenAPI schema of `/hone/v1`"),
 )
 
@@ -58,14 +61,14 @@ Json = dict[str, Any]
 
 
 def schema() -> Json:
-    """The OpenAPI schema of `/hone/v1`. Nothing is served by it."""
-    given = {name: Provide(lambda: None, sync_to_thread=False) for name in ("hone", "stands")}
+    """Return the OpenAPI schema of `/hone/v1`, without serving anything."""
+    given = {name: Provide(lambda: None, sync_to_thread=False) for name in ("hone", "status_service")}
     app = Litestar([*HANDLERS], dependencies=given, openapi_config=OPENAPI)
     return app.openapi_schema.to_schema()
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return "\n".join([_HEAD, _MODEL_HEAD, _model_routes(), _OWN_HEAD, *_own_routes(schema())])
 
 
@@ -108,12 +111,12 @@ def _schema_of(part: Json) -> Json:
     return next(iter(part["content"].values()))["schema"] if "content" in part else {}
 
 
-def _object(what: str, found: Json, schemas: Json) -> Iterator[str]:
-    """A body or an answer as a table of its fields; one without fields of its own in a word."""
-    named = _resolved(found, schemas)
+def _object(what: str, schema: Json, schemas: Json) -> Iterator[str]:
+    """Yield a body or an answer as a table of its fields; without fields of its own, as its type."""
+    named = _resolved(schema, schemas)
     fields: Mapping[str, Json] = named.get("properties", {})
     if not fields:
-        yield f"The {what}: {_type(found, schemas)}.\n"
+        yield f"The {what}: {_type(schema, schemas)}.\n"
         return
     required = named.get("required", ())
     rows = [
@@ -127,20 +130,20 @@ def _object(what: str, found: Json, schemas: Json) -> Iterator[str]:
     yield table([what, "type", "what it is"], rows)
 
 
-def _resolved(found: Json, schemas: Json) -> Json:
-    if "oneOf" in found:
-        return next((_resolved(one, schemas) for one in found["oneOf"] if "$ref" in one), found)
-    return schemas[found["$ref"].rpartition("/")[2]] if "$ref" in found else found
+def _resolved(schema: Json, schemas: Json) -> Json:
+    if "oneOf" in schema:
+        return next((_resolved(one, schemas) for one in schema["oneOf"] if "$ref" in one), schema)
+    return schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
 
 
-def _type(found: Json, schemas: Json) -> str:
-    if "oneOf" in found:
-        return " or ".join(dict.fromkeys(_type(one, schemas) for one in found["oneOf"]))
-    if "enum" in found:
-        return ", ".join(code(str(value)) for value in found["enum"] if value != "")
-    if "$ref" in found:
-        return _type(_resolved(found, schemas), schemas)
-    kind = found.get("type", "any value")
+def _type(schema: Json, schemas: Json) -> str:
+    if "oneOf" in schema:
+        return " or ".join(dict.fromkeys(_type(one, schemas) for one in schema["oneOf"]))
+    if "enum" in schema:
+        return ", ".join(code(str(value)) for value in schema["enum"] if value != "")
+    if "$ref" in schema:
+        return _type(_resolved(schema, schemas), schemas)
+    kind = schema.get("type", "any value")
     if kind == "array":
-        return f"list of {_type(found.get('items', {}), schemas)}"
+        return f"list of {_type(schema.get('items', {}), schemas)}"
     return " or ".join(kind) if isinstance(kind, list) else str(kind)

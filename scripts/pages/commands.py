@@ -1,6 +1,6 @@
 """docs/commands.md: every command of `hone` with its arguments and options, from the command line itself.
 
-Owns: the page's form. Refuses: what commands do: their help says it.
+Owns: the page's form. Refuses: what commands do, which is in their help.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
 _HEAD = """\
 # Commands
 
-`hone COMMAND --help` says the same. Exit status 0: done; 1: it could not be done, and one line says why; 2: a setting
-or an argument is wrong.
+**For:** people who use the command line. **You will have:** every command, its arguments and its options.
+
+`hone COMMAND --help` prints the same. Exit status 0: success; 1: failure, with one line that gives the reason; 2: a
+wrong setting or argument.
 
 (Made from the command line by `python -m scripts.pages --write`.)
 """
 
 
 def every() -> Iterator[click.Context]:
-    """A context for each command that does something, in the table's order."""
+    """Yield a context for each command that does something, in the table's order."""
     yield from _below(cli, click.Context(cli, info_name="hone"))
 
 
@@ -45,11 +47,11 @@ def _below(group: click.Group, context: click.Context) -> Iterator[click.Context
 
 
 def page() -> str:
-    """The whole page."""
-    return "\n".join([_HEAD, "## Options of every command\n", _options(_shared()), *map(_told, every())])
+    """Return the whole page."""
+    return "\n".join([_HEAD, "## Options of every command\n", _options(_shared()), *map(_chapter, every())])
 
 
-def _told(context: click.Context) -> str:
+def _chapter(context: click.Context) -> str:
     pieces = " ".join(context.command.collect_usage_pieces(context)[1:])
     known = {option.name for option in _shared()}
     own = [p for p in context.command.params if isinstance(p, click.Option) and p.name not in known]
@@ -76,6 +78,6 @@ def _prose(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Help is plain text: brackets, stars and underscores mean themselves, outside of code."""
+    """Return help text with brackets, stars and underscores escaped outside of code."""
     pieces = text.split("`")
     return "`".join(piece if at % 2 else re.sub(r"([\[\]*_<>])", r"\\\1", piece) for at, piece in enumerate(pieces))

@@ -1,6 +1,6 @@
-"""The part of a page that a program makes, in a page that people write: what stands between two marks.
+"""The generated part of a page that people write: the text between two marks.
 
-Owns: the marks' form, and finding them. Refuses: what is put there.
+Owns: the marks' form, and finding them. Refuses: the text between them.
 """
 
 from __future__ import annotations
@@ -11,30 +11,28 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Two comments in a Markdown page; `by`: the command that makes what stands between them."""
+    """Two comments in a Markdown page; `by`: the command that writes the text between them."""
 
     by: str
 
     @property
     def begin(self) -> str:
-        """The comment before it."""
+        """Return the comment before the text."""
         return f"<!-- made by `{self.by}` -->"
 
     @property
     def end(self) -> str:
-        """The comment behind it, which may be that of other parts too."""
+        """Return the comment after the text; other parts use the same one."""
         return "<!-- until here -->"
 
     def put(self, page: str, made: str) -> str:
-        """A page's text with this between the marks. Raises ValueError where the page lacks them."""
+        """Return a page's text with `made` between the marks. Raises ValueError if the page has no marks."""
         before, begin, rest = page.partition(self.begin)
         _, end, after = rest.partition(self.end)
         if not begin or not end:
-            raise ValueError(
-                f"the page has no place for what `{self.by}` makes: put {self.begin} and {self.end} into it"
-            )
+            raise ValueError(f"the page has no marks for the output of `{self.by}`: add {self.begin} and {self.end}")
         return f"{before}{begin}\n\n{made.strip()}\n\n{end}{after}"
 
     def write(self, page: Path, made: str) -> None:
-        """Put it into a file. Raises ValueError as `put` does."""
+        """Write `made` between the marks of a file. Raises ValueError as `put` does."""
         page.write_text(self.put(page.read_text("utf-8"), made), "utf-8")

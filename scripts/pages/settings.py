@@ -1,6 +1,6 @@
 """docs/settings.md: every key of hone.toml, from the models that check it.
 
-Owns: how types, units and defaults are said. Refuses: what a setting means: that stands with its field.
+Owns: the text for types, units and defaults. Refuses: the meaning of a setting, which is its field's docstring.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
 _HEAD = """\
 # Settings
 
-Every key of `hone.toml`, with its default. A file holds what differs; an empty one, or none, is fine. `hone config`
-shows the values in force and where each came from, `hone config judge` those of a section and what they are.
+**For:** operators who write hone.toml. **You will have:** every key, its type, its default and its meaning.
 
-- **Where they come from**: `hone.toml` (`--config`, or `HONE_CONFIG`, else the one in the working directory), over it
-  variables, over these flags. A preset (`campaign.preset`) lies below all three.
-- **As a variable**: `HONE_`, then the key with `__` for each dot, in capitals: `HONE_JUDGE__MODEL`,
+A file needs only the values that differ from the defaults; it may be empty or missing. `hone config` shows the values
+in force and where each came from. `hone config judge` shows those of a section, with descriptions.
+
+- **Sources**: `hone.toml` (`--config`, or `HONE_CONFIG`, else the one in the working directory). Environment variables
+  override the file, and flags override both. All three override a preset (`campaign.preset`).
+- **Variables**: `HONE_`, then the key in capitals with `__` for each dot: `HONE_JUDGE__MODEL`,
   `HONE_PROXY__PORT`. Lists and tables are written as JSON.
-- **Paths** in the file are relative to the file, those of variables and flags to the working directory.
-- **Units** stand in the name: `_s` seconds, `_days` days, `_bytes` bytes, `_chars` characters.
-- An unknown key is refused, with the nearest known one.
+- **Paths** in the file are relative to the file; paths in variables and flags are relative to the working directory.
+- **Units** are in the name: `_s` seconds, `_days` days, `_bytes` bytes, `_chars` characters.
+- **Unknown keys** are errors that name the nearest known key.
 
 (Made from the models by `python -m scripts.pages --write`.)
 """
@@ -59,21 +61,21 @@ class Section:
 
     @property
     def title(self) -> str:
-        """As hone.toml writes it."""
+        """Return the heading as hone.toml writes it."""
         return f"[[{self.name}]]" if self.many else f"[{self.name}]" if self.name else "At the top"
 
     @property
     def anchor(self) -> str:
-        """What the page's links name it by."""
+        """Return the anchor for links."""
         return self.name.replace(".", "").lower()  # of the heading, as GitHub and mkdocs both make it
 
     def key(self, field: str) -> str:
-        """The dotted key of one of its fields."""
+        """Return the dotted key of one of its fields."""
         return f"{self.name}.{field}" if self.name else field
 
 
 def sections(model: type[BaseModel] = HoneSettings, name: str = "", many: bool = False) -> Iterator[Section]:
-    """A model's table and those below it, in the models' order."""
+    """Yield a model's table and those below it, in the models' order."""
     here = Section(name, model, many)
     yield here
     for field, info in model.model_fields.items():
@@ -82,16 +84,16 @@ def sections(model: type[BaseModel] = HoneSettings, name: str = "", many: bool =
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     first: dict[type[BaseModel], Section] = {}
     parts = [_HEAD]
     for section in sections():
-        parts += _told(section, first.setdefault(section.model, section))
+        parts += _chapter(section, first.setdefault(section.model, section))
     return "\n".join(parts)
 
 
-def _told(section: Section, first: Section) -> Iterator[str]:
-    """A section's part of the page; `first`: the one where its keys are told."""
+def _chapter(section: Section, first: Section) -> Iterator[str]:
+    """Yield a section's part of the page. `first`: the section that lists its keys, where several have the same."""
     yield f"## {_heading(section)}\n"
     if first is not section:
         yield f"The same keys as [{code(first.title)}](#{first.anchor}).\n"
@@ -106,7 +108,7 @@ def _heading(section: Section) -> str:
 
 
 def _first(section: Section) -> str:
-    return " ".join((section.model.__doc__ or "").split()) if section.name else "What belongs to no section."
+    return " ".join((section.model.__doc__ or "").split()) if section.name else "Keys without a section."
 
 
 def _row(section: Section, field: str, info: FieldInfo) -> list[str]:
@@ -118,7 +120,7 @@ def _row(section: Section, field: str, info: FieldInfo) -> list[str]:
 
 
 def _below(key: str, info: FieldInfo) -> Section | None:
-    """The table that a field is, or whose list or dictionary it is."""
+    """Return the section of a field that is a table, or a list or dictionary of tables; None for any other field."""
     for part in _parts(info.annotation):
         origin, inner = get_origin(part), get_args(part)
         if _is_model(part):
@@ -135,7 +137,7 @@ def _is_model(annotation: Any) -> bool:
 
 
 def _parts(annotation: Any) -> tuple[Any, ...]:
-    """What an annotation allows, one by one; annotations that only add a check are looked through."""
+    """Return the types that an annotation allows. `Annotated` with only a check counts as its type."""
     if get_origin(annotation) in (Union, UnionType):
         return tuple(inner for part in get_args(annotation) for inner in _parts(part))
     if hasattr(annotation, "__metadata__"):
@@ -144,17 +146,17 @@ def _parts(annotation: Any) -> tuple[Any, ...]:
 
 
 def _kind(field: str, info: FieldInfo) -> str:
-    kinds = [_word(part) for part in _parts(info.annotation) if part is not NoneType]
+    kinds = [_type_name(part) for part in _parts(info.annotation) if part is not NoneType]
     unit = next((unit for suffix, unit in _UNITS.items() if field.endswith(suffix)), None)
     return ", ".join([" or ".join(kinds), *_bounds(info), *([unit] if unit else [])])
 
 
-def _word(part: Any) -> str:
+def _type_name(part: Any) -> str:
     origin, inner = get_origin(part), get_args(part)
     if origin is Literal:
         return ", ".join(code(_toml(value)) for value in inner)
     if origin is list:
-        return f"list of {_word(inner[0])}"
+        return f"list of {_type_name(inner[0])}"
     if origin is dict:
         return "table"
     return _WORDS.get(part, "any value")

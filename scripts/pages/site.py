@@ -1,7 +1,7 @@
-"""What mkdocs is told beside mkdocs.yml: the site is the repository's own pages, README its first.
+"""Hooks of mkdocs: the site has the repository's own pages, with README as the first.
 
 Owns: which pages outside of docs/ the site has, and links between them, which in the repository go by its folders.
-Refuses: what stands on any page. mkdocs loads this file by its path (`hooks:`).
+Refuses: the content of pages. mkdocs loads this file by its path (`hooks:`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LINK: Final = re.compile(r"(\]\()([^)\s:#]+)((?:#[^)\s]*)?\))")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """The site's files: docs/, and those of the repository that it shows too."""
+    """Return the site's files: docs/, and the pages of the repository outside of it."""
     for pattern in OUTSIDE:
         for path in sorted(ROOT.glob(pattern)):
             files.append(File.generated(config, _on_site(_in_repository(path)), abs_src_path=str(path)))
@@ -37,7 +37,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """A page whose links go by the site's folders."""
+    """Return a page with its links changed to the site's folders."""
     source = page.file.abs_src_path
     if source is None:
         return markdown
@@ -56,5 +56,5 @@ def _in_repository(path: Path) -> str:
 
 
 def _on_site(path: str) -> str:
-    """Where the site has a file of the repository."""
+    """Return the site's path of a file of the repository."""
     return "index.md" if path == "README.md" else path.removeprefix("docs/")

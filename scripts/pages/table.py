@@ -9,17 +9,17 @@ from collections.abc import Iterable, Sequence
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A whole table; cells are Markdown, on one line each."""
+    """Return a whole table. Cells are Markdown, one line each."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(map(cell, line))} |\n" for line in lines)
 
 
 def cell(text: str) -> str:
-    """A text as one cell."""
+    """Return a text as one cell."""
     return " ".join(text.split()).replace("|", "\\|")
 
 
 def code(text: str) -> str:
-    """A value as inline code, whatever it holds."""
+    """Return a value as inline code, even if it contains backticks."""
     fence = "``" if "`" in text else "`"
     return f"{fence}{text}{fence}"

@@ -17,7 +17,7 @@ WAYS: Mapping[str, str] = {
         "with `ENABLE_TOOL_SEARCH=false`; else it offers the tools of MCP servers once the model has searched for them."
     ),
     "Copilot CLI": "in chat completions it asks for temperature 0 and top_p 0.95, which leaves nothing to train on.",
-    "opencode": ("first it asks for a title, which is an errand of the session and is not in the row."),
+    "opencode": ("first it asks for a title, an auxiliary call that is not in the row."),
     "aider": (
         "it puts files before what was said and changes its own earlier words, so every run needs an address. It "
         "has no tools: the model names files, which aider adds. It asks for temperature 0."

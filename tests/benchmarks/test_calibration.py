@@ -10,8 +10,8 @@ import pytest
 from benchmarks import calibration
 
 
-def committed() -> calibration.Found:
-    return cast(calibration.Found, json.loads(calibration.RESULTS.read_text("utf-8")))
+def committed() -> calibration.CalibrationFigures:
+    return cast(calibration.CalibrationFigures, json.loads(calibration.RESULTS.read_text("utf-8")))
 
 
 def test_the_committed_figures_tell_each_judge_for_what_it_is() -> None:
@@ -41,6 +41,7 @@ def test_the_page_and_the_picture_show_the_committed_figures() -> None:
     assert calibration.PICTURE.read_text("utf-8").startswith("<?xml")
 
 
+@pytest.mark.long
 @pytest.mark.slow  # every judge is asked about every group, and the picture is drawn
 async def test_the_committed_figures_are_what_is_measured() -> None:
     measured, found = await calibration.measure(), committed()

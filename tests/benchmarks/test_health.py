@@ -60,14 +60,18 @@ def test_the_program_runs_at_a_small_size() -> None:
 
 
 @pytest.mark.slow
-def test_at_most_one_of_a_hundred_healthy_campaigns_is_paused() -> None:
+@pytest.mark.parametrize("campaigns", [200, pytest.param(1000, marks=pytest.mark.long)])
+def test_at_most_one_of_a_hundred_healthy_campaigns_is_paused(campaigns: int) -> None:
     rng, settings = np.random.default_rng(21), health.alone("reward_hacking")
     assert [name for name, rule in RULES.items() if rule.then == "pause"] == ["reward_hacking"]
-    paused = sum(bool(health.first_spoken(*health.run(health.healthy(rng), rng), settings)) for _ in range(1000))
-    assert paused <= 10
+    paused = sum(bool(health.first_spoken(*health.run(health.healthy(rng), rng), settings)) for _ in range(campaigns))
+    assert paused <= campaigns / 100
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("campaigns", [150, pytest.param(600, marks=pytest.mark.long)])
 @pytest.mark.parametrize("case", [case for case in FALLS if case.what in SUDDEN], ids=lambda case: case.what)
-def test_a_fall_of_twenty_points_while_the_reward_rises_pauses_within_three_validations(case: health.Case) -> None:
-    assert health.found(case, 0.2, 600, np.random.default_rng(22))["within_3"] >= 0.95
+def test_a_fall_of_twenty_points_while_the_reward_rises_pauses_within_three_validations(
+    case: health.Case, campaigns: int
+) -> None:
+    assert health.found(case, 0.2, campaigns, np.random.default_rng(22))["within_3"] >= 0.95

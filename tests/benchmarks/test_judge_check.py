@@ -12,8 +12,8 @@ from judge.adversarial.check import VERSION
 from judge.adversarial.trick_kinds import KINDS
 
 
-def committed() -> judge_check.Found:
-    return cast(judge_check.Found, json.loads(judge_check.RESULTS.read_text("utf-8")))
+def committed() -> judge_check.JudgeCheckFigures:
+    return cast(judge_check.JudgeCheckFigures, json.loads(judge_check.RESULTS.read_text("utf-8")))
 
 
 def test_each_committed_judge_is_found_out_by_the_kind_it_falls_for_and_the_sound_one_by_none() -> None:

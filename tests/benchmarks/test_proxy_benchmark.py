@@ -26,7 +26,7 @@ def test_the_spread_is_the_median_and_what_it_lies_between() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_a_short_run_gives_figures_for_every_case(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], workers: int
 ) -> None:

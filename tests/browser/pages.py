@@ -8,6 +8,7 @@ from typing import Final
 
 from litestar.handlers import HTTPRouteHandler
 
+from proxy.dashboard.pages.lists import SEARCH
 from proxy.dashboard.routes import HANDLERS
 from tests.browser.rich import Rich
 
@@ -30,13 +31,17 @@ OPENED: Final[Sequence[Where]] = (
     Where("/groups/{group:str}", "thirty turns", lambda rich: f"/groups/{rich.long_group}"),
     Where("/groups/{group:str}/judging", "replied", lambda rich: f"/groups/{rich.group}/judging"),
     Where("/groups/{group:str}/judging", "asked", lambda r: f"/groups/{r.group}/judging?prompt={r.score}"),
-    Where("/runs/{run:str}", "everything", lambda rich: f"/runs/{rich.run}"),
-    Where("/runs/{run:str}", "thirty turns", lambda rich: f"/runs/{rich.long_run}"),
-    Where("/runs/{run:str}", "open", lambda rich: f"/runs/{rich.open_run}"),
-    Where("/runs/{run:str}/calls/{call:str}", "tokens", lambda rich: f"/runs/{rich.run}/calls/{rich.call}"),
-    Where("/runs/{run:str}/delete", "asked", lambda rich: f"/runs/{rich.run}/delete"),
-    Where("/runs", "search", lambda _: "/runs?said=depot&alias=helpdesk"),
-    Where("/runs", "nothing found", lambda _: "/runs?state=abandoned"),
+    Where("/trajectories/{trajectory:str}", "everything", lambda rich: f"/trajectories/{rich.run}"),
+    Where("/trajectories/{trajectory:str}", "thirty turns", lambda rich: f"/trajectories/{rich.long_run}"),
+    Where("/trajectories/{trajectory:str}", "open", lambda rich: f"/trajectories/{rich.open_run}"),
+    Where(
+        "/trajectories/{trajectory:str}/calls/{call:str}",
+        "tokens",
+        lambda rich: f"/trajectories/{rich.run}/calls/{rich.call}",
+    ),
+    Where("/trajectories/{trajectory:str}/delete", "asked", lambda rich: f"/trajectories/{rich.run}/delete"),
+    Where("/trajectories", "search", lambda _: f"/trajectories?{SEARCH}=depot&alias=helpdesk"),
+    Where("/trajectories", "nothing found", lambda _: "/trajectories?state=abandoned"),
     Where("/versions/{name:path}", "trained", lambda rich: f"/versions/{rich.canary}"),
     Where("/versions/{name:path}", "the base", lambda _: "/versions/helpdesk@0"),
     Where("/versions/{name:path}", "rejected", lambda _: "/versions/helpdesk@3"),

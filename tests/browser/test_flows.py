@@ -33,39 +33,39 @@ def pair(page: Page, first: str, second: str) -> Locator:
     return page.locator("form.choice").filter(has=sides)
 
 
-async def shown(page: Page) -> tuple[str, str]:
+async def shown_pair(page: Page) -> tuple[str, str]:
     """The two runs that are asked about, as they stand."""
     return await page.locator("input[name=first]").input_value(), await page.locator("input[name=second]").input_value()
 
 
 async def test_runs_are_narrowed_by_a_filter_that_the_address_keeps(reader: Visitor) -> None:
     page = reader.page
-    await reader.goto("/hone/runs")
+    await reader.goto("/hone/trajectories")
     everything = await page.locator("tr[data-line]").count()
     await page.get_by_text("Filters", exact=True).click()
     await page.get_by_label("errored").check()
-    await page.get_by_role("button", name="Narrow").click()
+    await page.get_by_role("button", name="Apply").click()
     await page.wait_for_url("**state=errored**")
     left = page.locator("tr[data-line]")
     assert 0 < await left.count() < everything
     assert await left.filter(has_text="errored").count() == await left.count()
-    await page.get_by_role("link", name="all of them").click()
+    await page.get_by_role("link", name="clear filters").click()
     await expect(left).to_have_count(everything)
 
 
 async def test_a_run_is_found_by_what_was_said_in_it_and_opened(reader: Visitor, rich: Rich) -> None:
     page = reader.page
-    await reader.goto("/hone/runs")
-    await page.get_by_label("Search what was said").fill('"label is in your mail"')
+    await reader.goto("/hone/trajectories")
+    await page.get_by_label("Search conversations").fill('"label is in your mail"')
     await page.get_by_role("button", name="Search").click()
     await page.locator("tr[data-line] a").first.click()
-    await page.wait_for_url(f"**/hone/runs/{rich.run}**")
+    await page.wait_for_url(f"**/hone/trajectories/{rich.run}**")
     await expect(page.get_by_text("the label is in your mail").first).to_be_visible()
 
 
 async def test_from_a_run_its_group_is_reached_and_two_attempts_compared(reader: Visitor, rich: Rich) -> None:
     page = reader.page
-    await reader.goto(f"/hone/runs/{rich.preferred}")
+    await reader.goto(f"/hone/trajectories/{rich.preferred}")
     await page.get_by_role("link", name="Compare the 8 attempts").click()
     await page.wait_for_url(f"**/hone/groups/{rich.group}")
     await page.get_by_label("left").select_option(index=1)
@@ -78,8 +78,8 @@ async def test_from_a_run_its_group_is_reached_and_two_attempts_compared(reader:
 
 async def test_a_person_says_how_a_run_went(editor: Visitor, own: Proxy, rich: Rich) -> None:
     page = editor.page
-    await editor.goto(f"/hone/runs/{rich.long_run}")
-    await page.get_by_text("Say how it went").click()
+    await editor.goto(f"/hone/trajectories/{rich.long_run}")
+    await page.get_by_text("Give feedback").click()
     await page.get_by_label("bad", exact=True).check()
     await page.get_by_label("Comment").fill("nobody asked\nfor that")
     await page.get_by_role("button", name="Save").click()
@@ -91,10 +91,10 @@ async def test_a_person_says_how_a_run_went(editor: Visitor, own: Proxy, rich: R
 async def test_a_person_prefers_one_attempt(editor: Visitor, own: Proxy, rich: Rich) -> None:
     page = editor.page
     await editor.goto(f"/hone/groups/{rich.group}")
-    form = page.locator("form").filter(has=page.get_by_role("heading", name="Pick the better of two"))
+    form = page.locator("form").filter(has=page.get_by_role("heading", name="Choose the better of two"))
     better = await form.get_by_label("better").input_value()
-    await form.get_by_label("why").fill("shorter")
-    await form.get_by_role("button", name="Write it down").click()
+    await form.get_by_label("reason").fill("shorter")
+    await form.get_by_role("button", name="Save preference").click()
     await expect(page.get_by_role("region", name="Preferences")).to_contain_text("shorter")
     assert "preference" in [given.name for given in await feedback.list_feedback(own.store, better)]
 
@@ -104,23 +104,23 @@ async def test_a_person_chooses_between_two_runs_by_keys_until_nothing_waits(edi
     await editor.goto("/hone/judge")
     await page.get_by_role("link", name="Review").first.click()
     await page.wait_for_url("**/hone/review")
-    await expect(page.get_by_role("region", name="Two runs side by side")).to_be_visible()
+    await expect(page.get_by_role("region", name="Two trajectories side by side")).to_be_visible()
     [waits] = [
         one
         for one in (await load_queue(Project(own.store, PROJECT), QueueRequest(SOMEBODY))).entries
         if one.why == "disagreement"
     ]
     await editor.goto(f"/hone/review?group={waits.group_id}")
-    assert await shown(page) == (waits.first, waits.second)
+    assert await shown_pair(page) == (waits.first, waits.second)
     await page.keyboard.press("a")
     await expect(pair(page, waits.first, waits.second)).to_have_count(0)
     for _ in range(2):
         if await page.get_by_role("button", name="A is better").count():
-            answered = pair(page, *await shown(page))
-            await page.get_by_label("why").fill("shorter, a bit")
+            answered = pair(page, *await shown_pair(page))
+            await page.get_by_label("reason").fill("shorter, a bit")
             await page.get_by_role("button", name="B is better").click()
             await expect(answered).to_have_count(0)
-    await expect(page.get_by_text("Nothing waits for you")).to_be_visible()
+    await expect(page.get_by_text("Nothing to review")).to_be_visible()
     [said] = [
         one for one in await feedback.list_feedback(own.store, waits.first) if one.tags.get("loser") == waits.second
     ]
@@ -130,17 +130,17 @@ async def test_a_person_chooses_between_two_runs_by_keys_until_nothing_waits(edi
 async def test_a_version_is_promoted_and_rolled_back_each_asked_for_twice(editor: Visitor, own: Proxy) -> None:
     page, before = editor.page, await live(own)
     await editor.goto("/hone/versions/move?do=promote&version=helpdesk@5")
-    await page.get_by_label("Why").fill("it is better")
+    await page.get_by_label("Reason").fill("it is better")
     assert await live(own) == before
     await page.get_by_role("button", name="Make helpdesk@5 live").click()
     await page.wait_for_url("**/hone/versions?alias=helpdesk")
     assert await live(own) == "helpdesk@5"
     await page.get_by_role("button", name="Roll back").or_(page.get_by_role("link", name="Roll back")).first.click()
-    await page.get_by_role("link", name="Leave everything as it is").click()
+    await page.get_by_role("link", name="Cancel").click()
     assert await live(own) == "helpdesk@5"
     await page.get_by_role("button", name="Roll back").or_(page.get_by_role("link", name="Roll back")).first.click()
-    await page.get_by_label("Why").fill("it was not")
-    await page.get_by_role("button", name=f"Go back to {before}").click()
+    await page.get_by_label("Reason").fill("it was not")
+    await page.get_by_role("button", name=f"Roll back to {before}").click()
     await page.wait_for_url("**/hone/versions?alias=helpdesk")
     assert await live(own) == before
     whys = [move.why for move in await list_moves(Project(own.store, PROJECT), alias=ALIAS, limit=2)]
@@ -149,7 +149,7 @@ async def test_a_version_is_promoted_and_rolled_back_each_asked_for_twice(editor
 
 async def test_a_run_is_deleted_after_it_was_asked_for_twice(editor: Visitor, own: Proxy, rich: Rich) -> None:
     page = editor.page
-    await editor.goto(f"/hone/runs/{rich.run}/delete")
+    await editor.goto(f"/hone/trajectories/{rich.run}/delete")
     await page.locator("main form[method=post]").get_by_role("button").first.click()
     await page.wait_for_load_state()
-    await editor.goto(f"/hone/runs/{rich.run}", status=404)
+    await editor.goto(f"/hone/trajectories/{rich.run}", status=404)

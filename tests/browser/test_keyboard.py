@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(300), pytest.mark.asyncio
 
 async def test_lines_are_walked_and_opened(reader: Visitor) -> None:
     page = reader.page
-    await reader.goto("/hone/runs")
+    await reader.goto("/hone/trajectories")
     lines, chosen = page.locator("[data-line]"), page.locator("[data-line].chosen")
     await page.keyboard.press("j")
     await page.keyboard.press("j")
@@ -28,11 +28,11 @@ async def test_two_letters_go_to_a_page(reader: Visitor) -> None:
     await reader.goto("/hone/")
     await reader.page.keyboard.press("g")
     await reader.page.keyboard.press("r")
-    await reader.page.wait_for_url("**/hone/runs")
+    await reader.page.wait_for_url("**/hone/trajectories")
 
 
 async def test_a_slash_goes_to_the_search(reader: Visitor) -> None:
-    await reader.goto("/hone/runs")
+    await reader.goto("/hone/trajectories")
     await reader.page.keyboard.press("/")
     await expect(reader.page.locator("input[type=search]")).to_be_focused()
     await reader.page.keyboard.type("depot/")
@@ -43,7 +43,7 @@ async def test_the_keys_are_listed(reader: Visitor) -> None:
     await reader.goto("/hone/")
     await reader.page.keyboard.press("?")
     keys = reader.page.get_by_role("dialog")
-    await expect(keys).to_contain_text("next and previous line")
+    await expect(keys).to_contain_text("next and previous row")
     await keys.get_by_role("button", name="Close").click()
     await expect(keys).to_be_hidden()
 
@@ -51,4 +51,4 @@ async def test_the_keys_are_listed(reader: Visitor) -> None:
 async def test_the_first_thing_that_tab_reaches_leads_to_the_content(reader: Visitor) -> None:
     await reader.goto("/hone/")
     await reader.page.keyboard.press("Tab")
-    await expect(reader.page.get_by_role("link", name="To the content")).to_be_focused()
+    await expect(reader.page.get_by_role("link", name="Skip to content")).to_be_focused()

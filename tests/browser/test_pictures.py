@@ -19,7 +19,7 @@ pytestmark = pytest.mark.browser
 
 def _state(store: Path, page: str) -> str:
     kind, object_id = page.split("/")[2:]
-    group = "SELECT group_id FROM trajectories WHERE id = ?" if kind == "runs" else "SELECT ?"
+    group = "SELECT group_id FROM trajectories WHERE id = ?" if kind == "trajectories" else "SELECT ?"
     with closing(sqlite3.connect(store)) as db:
         [state] = db.execute(f"SELECT state FROM groups WHERE id = ({group})", (object_id,)).fetchone()
     return str(state)

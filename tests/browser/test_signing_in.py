@@ -31,7 +31,7 @@ async def sign_in(visitor: Visitor, proxy: Proxy, *scopes: str, asked_for: str =
 
 async def must_sign_in(visitor: Visitor) -> None:
     """Whatever page it asks for, it is led to sign in."""
-    await visitor.goto("/hone/runs")
+    await visitor.goto("/hone/trajectories")
     await expect(visitor.page.get_by_role("heading", level=1)).to_have_text("Sign in")
 
 
@@ -59,26 +59,26 @@ async def test_a_key_that_nobody_made_opens_nothing(browser: Browser, own: Proxy
 
 async def test_who_may_only_read_is_offered_no_change_and_refused_one(browser: Browser, own: Proxy, rich: Rich) -> None:
     async with visiting(browser, own.url) as visitor:
-        await sign_in(visitor, own, "read", asked_for=f"/hone/runs/{rich.run}")
+        await sign_in(visitor, own, "read", asked_for=f"/hone/trajectories/{rich.run}")
         page = visitor.page
         assert await page.locator("main form[method=post]").count() == 0
         visitor.watch.refusals.add(403)
         # a form of the page's own, sent elsewhere: as who reads the source would
         await page.evaluate(
             "(path) => { const form = document.querySelector('form[method=post]'); form.action = path; form.submit() }",
-            f"/hone/runs/{rich.run}/delete",
+            f"/hone/trajectories/{rich.run}/delete",
         )
         await expect(page.get_by_role("alert")).to_contain_text("admin")
-        await visitor.goto(f"/hone/runs/{rich.run}")
+        await visitor.goto(f"/hone/trajectories/{rich.run}")
 
 
 async def test_a_key_is_made_shown_once_and_revoked(browser: Browser, own: Proxy) -> None:
     async with visiting(browser, own.url) as visitor:
         page = visitor.page
         await sign_in(visitor, own, "read", "admin", asked_for="/hone/settings")
-        await page.get_by_text("Make a key").click()
-        await page.get_by_label("Name, to recognise it by").fill("bert")
-        await page.get_by_role("button", name="Make the key").click()
+        await page.get_by_text("Create a key").click()
+        await page.get_by_label("Name", exact=True).fill("bert")
+        await page.get_by_role("button", name="Create the key").click()
         secret = await page.get_by_label("The key").inner_text()
         assert await keys.verify_secret(own.store, secret) is not None
         assert await sound(page) == []
@@ -86,6 +86,6 @@ async def test_a_key_is_made_shown_once_and_revoked(browser: Browser, own: Proxy
         assert secret not in await page.content()
         await page.get_by_role("link", name="Revoke bert").click()
         assert await sound(page) == []
-        await page.get_by_role("button", name="Revoke it").click()
+        await page.get_by_role("button", name="Revoke").click()
         await expect(page.get_by_role("row").filter(has_text="bert")).to_contain_text("revoked")
         assert await keys.verify_secret(own.store, secret) is None

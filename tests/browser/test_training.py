@@ -16,7 +16,7 @@ from tests.proxy.running import ALIAS, PROJECT, Proxy
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="session")]
 
 _MS = 10_000  # between two looks of the page
-LEARNER: Final = "#stand dl.facts dt:text-is('learner') + dd"
+LEARNER: Final = "#overview dl.facts dt:text-is('learner') + dd"
 
 
 async def trains(proxy: Proxy, alias: str) -> None:
@@ -43,7 +43,7 @@ async def test_the_page_goes_on_while_somebody_trains_and_stands_when_nobody_doe
     page = await opened(editor)
     learner = page.locator(LEARNER)
     await expect(learner).to_have_text(f"trains {ALIAS}")
-    table = page.locator("#stand details[id]").first
+    table = page.locator("#overview details[id]").first
     await table.locator("summary").click()
     await trains(own, "other")
     await page.clock.run_for(_MS)
@@ -51,7 +51,7 @@ async def test_the_page_goes_on_while_somebody_trains_and_stands_when_nobody_doe
     await expect(table).to_have_attribute("open", "")
     await nobody_trains(own)
     await page.clock.run_for(_MS)
-    await expect(learner).to_contain_text("none runs")
+    await expect(learner).to_contain_text("not running")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     await page.clock.run_for(5 * _MS)

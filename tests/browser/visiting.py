@@ -26,12 +26,12 @@ class Watch:
 
     def over(self, context: BrowserContext) -> None:
         """From now on, on all pages of the context."""
-        context.on("console", self._said)
+        context.on("console", self._on_console)
         context.on("weberror", lambda error: self.troubles.append(f"a script failed: {error.error}"))
-        context.on("request", self._asked)
+        context.on("request", self._on_request)
         context.on("response", self._answered)
 
-    def _said(self, message: ConsoleMessage) -> None:
+    def _on_console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning") and not self._is_refusal(message.text):
             self.troubles.append(f"the console says ({message.type}): {message.text}")
 
@@ -39,7 +39,7 @@ class Watch:
         return any(text.startswith(f"Failed to load resource: the server responded with a status of {status}")
                    for status in self.refusals)  # fmt: skip
 
-    def _asked(self, request: Request) -> None:
+    def _on_request(self, request: Request) -> None:
         parts = urlsplit(request.url)
         if parts.scheme not in ("data", "blob") and parts.netloc != self.host:
             self.troubles.append(f"something went to another host: {request.url}")

@@ -93,8 +93,11 @@ def of_before() -> Everything:
     ("suite_of", "server", "era", "options", "at_least"),
     [
         ("2025-11-25", everything, "both", ["--suite", "all"], 44),
-        ("2025-11-25", everything, "handshake", ["--suite", "all"], 44),
-        ("2026-07-28", of_before, "both", ["--suite", "all", "--spec-version", "2025-11-25"], 84),
+        pytest.param("2025-11-25", everything, "handshake", ["--suite", "all"], 44, marks=pytest.mark.long),
+        pytest.param(
+            *("2026-07-28", of_before, "both", ["--suite", "all", "--spec-version", "2025-11-25"], 84),
+            marks=pytest.mark.long,
+        ),
         ("2026-07-28", everything, "both", ["--requirements", "2026-07-28"], 163),
     ],
 )

@@ -125,4 +125,4 @@ def test_prepare_makes_secrets_once_and_closed(tmp_path: Path) -> None:
         ".env": made[".env"],
         "secrets/agents-key": made["agents-key"],
     }
-    assert "of another profile" in run("sh", script, "gpu").stderr
+    assert "is for another profile" in run("sh", script, "gpu").stderr

@@ -34,7 +34,7 @@ def test_a_row_says_type_bounds_unit_and_default() -> None:
     rows = settings.page().splitlines()
     assert any(row.startswith("| `port` | whole number, ≥ 0, ≤ 65535 | `8700` | Port to listen on.") for row in rows)
     assert any(row.startswith("| `canary_max_age_s` | number, > 0, seconds | `86400.0` |") for row in rows)
-    assert "| `gate` | [`[aliases.NAME.gate]`](#aliasesnamegate) |  | What it is held to. |" in rows
+    assert "| `gate` | [`[aliases.NAME.gate]`](#aliasesnamegate) |  | What a new version must pass. |" in rows
     assert cell("a | b\n  c") == "a \\| b c"
 
 

@@ -105,7 +105,7 @@ def played(data: Path, recording: RecorderSettings) -> Ring:
 
             def first_step_is_sampled() -> bool:
                 assert training.poll() is None, training.communicate()
-                return any('"validated"' in p.read_text() for p in data.glob("campaigns/*/events.jsonl"))
+                return any('"validation"' in p.read_text() for p in data.glob("campaigns/*/events.jsonl"))
 
             wait_for("the campaign's first validation", first_step_is_sampled)
             load.start()

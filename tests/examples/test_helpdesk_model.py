@@ -22,6 +22,7 @@ from examples.helpdesk.making.measuring import measure_copying
 from examples.helpdesk.orders import demo_orders
 from examples.making.tokenizer import CHAT_TEMPLATE, END, make_tokenizer, render
 from examples.making.training import IGNORED, Recipe, labelled
+from tests.effort import scaled
 
 _CALL = re.compile(r"<tool_call>(.*?)</tool_call>")
 
@@ -83,7 +84,7 @@ def test_tool_call_marks_are_tokens_that_decoding_keeps(tokenizer: Any) -> None:
     assert tokenizer.decode(ids, skip_special_tokens=True) == "<tool_call>{}</tool_call>"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=scaled(30), deadline=None)
 @given(st.integers(0, 10_000))
 def test_a_turn_s_prompt_begins_with_the_turn_before(tokenizer: Any, seed: int) -> None:
     messages = next(conversations(seed))

@@ -24,7 +24,7 @@ def report(*values: float, alarms: tuple[dict[str, Any], ...] = (NOTE, ALARM)) -
         "steps": [{"step": 1, "success": 0.3, "reward": 0.4, "trained": 64}],
         "alarms": [{"alarm": alarm} for alarm in alarms],
         "changes": [{"step": 8, "what": "judge.rewards", "was": "a", "now": "b"}],
-        "stands": {"code": "finished", "words": "all steps are done"},
+        "status": {"code": "finished", "text": "all steps are done"},
         "tests": [point(20, 0.3, "base"), point(20, 0.9, "inbox@9")],
     }
 

@@ -14,6 +14,7 @@ from examples.inbox.mails import MOST_HITS, MailDatabase, make_mailbox
 from examples.inbox.scenarios import Files, write
 from examples.inbox.tools_server import call_tool, tools_app
 from examples.inbox.wording import NO_SUCH_MAIL, NOTHING_FOUND, body
+from tests.effort import scaled
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ def test_fewer_words_find_more_mails_the_newest_first(mails: MailDatabase) -> No
     assert [sent[hit[0]] for hit in found] == sorted((sent[hit[0]] for hit in found), reverse=True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100), deadline=None)
 @given(query=st.text(max_size=40))
 def test_no_query_breaks_the_search(mails: MailDatabase, query: str) -> None:
     assert len(mails.search(query)) <= MOST_HITS

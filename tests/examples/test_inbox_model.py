@@ -18,6 +18,7 @@ from examples.inbox.measuring import Attempt, figures, pooled
 from examples.inbox.taught import MIXTURE, TOOLS, conversations, opening
 from examples.making.sampling import heard
 from examples.making.tokenizer import END, make_tokenizer, render, texts_of
+from tests.effort import scaled
 from tests.examples.test_inbox_judge import attempt
 
 
@@ -39,7 +40,7 @@ def test_the_committed_tokenizer_is_what_the_recipe_makes(tokenizer: Any) -> Non
     assert len(tokenizer) == RECIPE.shape.vocabulary
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=scaled(30), deadline=None)
 @given(st.integers(0, 10_000))
 def test_a_turn_s_prompt_begins_with_the_turn_before(tokenizer: Any, seed: int) -> None:
     messages, tools = next(conversations(seed))

@@ -11,7 +11,7 @@ import pytest
 
 from examples.inbox.gamed import CAMPAIGN, EXPLOITABLE, FIXED
 from examples.inbox.run import CONFIG, EXAMPLE, SHORT_STEPS, compared_with, stood_in
-from examples.running.command import Wanted
+from examples.running.command import ExampleRun
 from proxy.settings.loader import load_settings
 
 GPU = CONFIG.with_name("gpu.toml")
@@ -49,11 +49,11 @@ def test_only_the_recipe_differs_between_the_judge_that_is_gamed_and_the_mended_
 @pytest.mark.slow
 def test_what_surrounds_hone_is_started_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HONE_JUDGE__MODEL", raising=False)
-    with EXAMPLE.surroundings(Wanted(tmp_path, 7, short=True)) as found:
+    with EXAMPLE.surroundings(ExampleRun(tmp_path, 7, short=True)) as found:
         assert found["HONE_CAMPAIGN__STEPS"] == str(SHORT_STEPS)
         assert json.loads(found["HONE_PROXY__MODELS"])[0]["name"] == "scripted-frontier"
         assert found["HONE_JUDGE__MODEL"] == "openai/scripted-inbox-judge"
         assert len(Path(found["HONE_CAMPAIGN__TEST_SCENARIOS"]).read_text().splitlines()) == 100
-    with EXAMPLE.surroundings(Wanted(tmp_path / "gpu", 7, short=False, config=GPU)) as found:
+    with EXAMPLE.surroundings(ExampleRun(tmp_path / "gpu", 7, short=False, config=GPU)) as found:
         assert "HONE_PROXY__MODELS" not in found
         assert "HONE_CAMPAIGN__STEPS" not in found

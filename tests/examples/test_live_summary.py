@@ -7,7 +7,7 @@ from typing import Any
 
 from examples.helpdesk.curve import save
 from examples.live import picture
-from examples.live.record import Decision, Told, Written
+from examples.live.record import Decision, LearningRecord, LedgerEntry
 from examples.live.summary import Course, summary
 from examples.live.users import Run
 
@@ -19,7 +19,7 @@ def run(second: float, version: str | None, right: bool, fault: str | None = Non
 
 
 def course(runs: list[Run], **written: Any) -> Course:
-    there = Written(**({"decisions": [], "told": [], "steps": [], "last_calls": {}} | written))
+    there = LearningRecord(**({"decisions": [], "told": [], "steps": [], "last_calls": {}} | written))
     return Course(BEGAN, BEGAN + 120, runs, there, [], [])
 
 
@@ -47,7 +47,7 @@ def test_a_run_that_no_model_answered_is_a_fault_and_counts_as_not_right() -> No
 
 
 def test_what_was_trained_and_left_out_is_told_by_the_minute_and_nothing_is_lost() -> None:
-    told = [Told(BEGAN + at, code) for at, code in ((10, "trained"), (70, "zero_variance"), (130, "trained"))]
+    told = [LedgerEntry(BEGAN + at, code) for at, code in ((10, "trained"), (70, "zero_variance"), (130, "trained"))]
     found = summary(course([run(5, "helpdesk@0", True)], told=told))
     assert [one["trained"] for one in found["by_minute"]] == [1, 1]
     assert found["by_minute"][1]["left_out"] == {"zero_variance": 1}
@@ -64,7 +64,7 @@ def test_decisions_are_told_with_how_long_after_a_groups_last_call_they_came() -
 
 
 def test_the_same_summary_gives_the_same_picture(tmp_path: Path) -> None:
-    told = [Told(BEGAN + 10, "trained"), Told(BEGAN + 70, "too_few")]
+    told = [LedgerEntry(BEGAN + 10, "trained"), LedgerEntry(BEGAN + 70, "too_few")]
     runs = [run(5, "helpdesk@0", True), run(6, "helpdesk@0", False), run(70, "helpdesk@1", True)]
     found = summary(course(runs, told=told, decisions=[decision(30, 1), decision(100, 2, "rejected")]))
     held = {"runs": 200, "right": 60, "success": 0.3, "low": 0.24, "high": 0.37}

@@ -7,13 +7,13 @@ import json
 
 from rich.console import Console
 
-from examples.live.telling import Telling
+from examples.live.telling import EventPrinter
 from examples.live.users import Run
 
 
-def telling(*, as_json: bool = False) -> tuple[Telling, io.StringIO]:
+def telling(*, as_json: bool = False) -> tuple[EventPrinter, io.StringIO]:
     said = io.StringIO()
-    return Telling(Console(file=said, width=200), as_json), said
+    return EventPrinter(Console(file=said, width=200), as_json), said
 
 
 def line(event: str, text: str) -> dict[str, str]:

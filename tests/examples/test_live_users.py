@@ -22,13 +22,13 @@ from tests.examples.test_helpdesk_agent import Model, calls, ideal
 
 pytestmark = pytest.mark.slow
 
-Asked = list[tuple[str, dict[str, str], dict[str, Any]]]  # path, headers, body
+ReceivedRequests = list[tuple[str, dict[str, str], dict[str, Any]]]  # path, headers, body
 
 
 @contextmanager
-def served(model: Model = ideal, *, broken: bool = False) -> Iterator[tuple[str, Asked]]:
+def served(model: Model = ideal, *, broken: bool = False) -> Iterator[tuple[str, ReceivedRequests]]:
     """A proxy whose answers name run and version; `broken`: it refuses everything."""
-    asked: Asked = []
+    asked: ReceivedRequests = []
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

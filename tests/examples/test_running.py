@@ -12,7 +12,7 @@ import pytest
 
 from examples.running import picture, seeds, table
 from examples.running.campaign import CampaignFailed, Project
-from examples.running.command import SEEDS, Wanted, settings, told
+from examples.running.command import SEEDS, ExampleRun, settings, told
 from examples.running.programs import ROOT, new_run
 from examples.running.summary import missing, rose, summarize
 from recorder.queue.training.budgets import CampaignJudgingCost
@@ -42,9 +42,9 @@ def report(before: float | None = 0.3, after: float | None = 0.9, **others: Any)
             {"step": 2, "success": None, "reward": 0.5},
         ],
         "alarms": [{"alarm": {"step": 2, "rule": "tool_drift", "detail": "more calls", "then": "note"}}],
-        "stands": {"code": "finished", "words": "20 steps are done"},
+        "status": {"code": "finished", "text": "20 steps are done"},
         "trained": 900,
-        "left_out": [{"code": "zero_variance", "runs": 380, "meaning": "all did equally well"}],
+        "excluded": [{"code": "zero_variance", "trajectories": 380, "meaning": "all did equally well"}],
     }
     return {**made, **others}
 
@@ -218,7 +218,7 @@ def test_examples_with_a_run_are_found() -> None:
 def test_every_run_has_a_folder_and_ports_of_its_own(tmp_path: Path) -> None:
     first = new_run(tmp_path)
     assert new_run(tmp_path) != first
-    given = settings(Wanted(first, 11, short=False))
+    given = settings(ExampleRun(first, 11, short=False))
     assert given["HONE_CAMPAIGN__SEED"] == given["HONE_TRAINER__SEED"] == "11"
     assert given["HONE_PROXY__PORT"] != given["HONE_ENGINE__PORT"]
 

@@ -10,7 +10,7 @@ from examples.inbox.run import CONFIG, EXAMPLE
 from examples.mcp_rl.run import FOLDER
 from examples.mcp_rl.world import world
 from examples.running.campaign import CampaignFailed
-from examples.running.command import Wanted
+from examples.running.command import ExampleRun
 from examples.running.judges import judging, named, scripted
 from proxy.settings.loader import load_settings
 
@@ -39,7 +39,7 @@ def test_a_judge_is_named_by_one_setting_wherever_hone_reads_it(real: Path, monk
 def test_a_named_judge_has_no_stand_in_in_its_place(
     real: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with EXAMPLE.surroundings(Wanted(tmp_path, 7, short=True, config=real)) as found:
+    with EXAMPLE.surroundings(ExampleRun(tmp_path, 7, short=True, config=real)) as found:
         assert not [name for name in found if "JUDGE" in name]
     assert "Judge: openai/gpt-5-mini" in capsys.readouterr().out
 

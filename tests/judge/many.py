@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from judge.scoring.setup import open_bench
+from judge.scoring.setup import open_judge_context
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
 from recorder.queue import campaigns
@@ -49,9 +49,9 @@ async def bound_groups(store: Store, recorded: Recorded, count: int) -> list[str
 async def judge_all(store: Store, settings: JudgeSettings, group_ids: Sequence[str]) -> Took:
     """Run a worker until every group is scored. What the judge model needs is imported before the clock runs."""
     stop = asyncio.Event()
-    async with open_bench(settings, Project(store, PROJECT)) as bench:
+    async with open_judge_context(settings, Project(store, PROJECT)) as context:
         began, busy = time.monotonic(), time.process_time()
-        working = asyncio.create_task(JudgeWorker(Project(store, PROJECT), bench, RecorderSettings()).run(stop))
+        working = asyncio.create_task(JudgeWorker(Project(store, PROJECT), context, RecorderSettings()).run(stop))
         with store.watch.on(Topic.GROUPS) as news:
             while not await _all_scored(store, group_ids):
                 await news.wait()

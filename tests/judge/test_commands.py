@@ -88,12 +88,12 @@ async def test_what_an_open_group_waits_for_is_said(store: Store, recorded: Reco
     await rows.trajectory(running)
     ended, _ = await recorded.group("h", ["worth 0.2", "worth 0.9"])
     await rows.set(groups, ended, state="open")
-    for named, waits in (("g", "1 of its 1 runs have not ended"), ("h", "more runs may join it")):
+    for named, waits in (("g", "1 of its 1 trajectories have not ended"), ("h", "more trajectories may join it")):
         refused = await score(named)
         assert isinstance(refused.exception, Conflict)
         assert f"is still open: {waits}." in str(refused.exception)
     [shown] = json.loads((await score("h", "--open", as_json=True)).stdout)
-    assert "more runs may join it" in shown["still_open"]
+    assert "more trajectories may join it" in shown["still_open"]
 
 
 async def test_score_save_does_not_take_a_group_from_a_judge(store: Store, recorded: Recorded, score: Any) -> None:
@@ -162,7 +162,7 @@ async def test_an_open_group_is_scored_as_it_is_where_that_is_asked_for(
     for named in (["g"], []):
         result = await score("--open", *named)
         assert result.exit_code == 0, result.output
-        assert f"Group {group_id} is still open: 2 of its 2 runs have ended" in result.output
+        assert f"Group {group_id} is still open: 2 of its 2 trajectories have ended" in result.output
         assert "Nothing is saved" in result.output
         assert ["1", "0.9"] in [line.split() for line in result.output.splitlines()]
     assert f"group {lone_id}: " in result.output
@@ -175,7 +175,7 @@ async def test_an_open_group_is_scored_as_it_is_where_that_is_asked_for(
 async def test_open_is_for_open_groups_and_never_saved(store: Store, recorded: Recorded, score: Any) -> None:
     await recorded.group("closed", ["worth 0.2", "worth 0.9"])
     assert "score it without --open" in str((await score("--open", "closed")).exception)
-    assert "keeps no score" in (await score("--open", "--save", "closed")).output
+    assert "cannot store a score" in (await score("--open", "--save", "closed")).output
     assert (await score()).exit_code == 2
 
 
@@ -189,15 +189,15 @@ def test_without_a_judge_hone_judge_refuses_with_one_line(tmp_path: Path, monkey
     monkeypatch.delenv("HONE_JUDGE__MODEL", raising=False)
     result = CliRunner().invoke(cli, ["judge", "--data", str(tmp_path)])
     assert result.exit_code == 2  # set wrongly: `hone up` does not start it again
-    assert result.output.startswith("hone: nobody judges: set judge.model")
+    assert result.output.startswith("hone: no judge is set: set judge.model")
     assert len(result.output.splitlines()) == 1
 
 
 async def test_score_says_by_which_recipe(store: Store, recorded: Recorded, score: Any) -> None:
     group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
     assert json.loads((await score(group_id, as_json=True)).output)["recipe"] == "default"
-    assert "by the recipe" not in (await score(group_id)).output
+    assert "by the judge recipe" not in (await score(group_id)).output
     strict = {"recipes": {"strict": {"rubric": "Be strict."}}}
     told = await score(group_id, of_alias={"helpdesk": "strict"}, **strict)
-    assert "by the recipe 'strict'" in told.output
+    assert "by the judge recipe 'strict'" in told.output
     assert "Be strict." in (await score(group_id, "--debug", of_alias={"helpdesk": "strict"}, **strict)).output

@@ -108,8 +108,8 @@ def test_rules_that_cannot_be_checked_are_refused_at_start(rule: str, value: Any
 @pytest.mark.parametrize(
     ("rule", "value", "why"),
     [
-        ("regex", "(", r"^judge\.rewards\[1\]\.value of the rule 'regex' is no regular expression: missing"),
-        ("answer_schema", {"type": "dict"}, "is no JSON schema: type: 'dict' is not valid"),
+        ("regex", "(", r"^judge\.rewards\[1\]\.value of the rule 'regex' is not a regular expression: missing"),
+        ("answer_schema", {"type": "dict"}, "is not a JSON schema: type: 'dict' is not valid"),
         ("answer_schema", {"properties": {"a": {"pattern": "("}}}, r"properties\.a\.pattern: '\(' is not a 'regex'"),
     ],
 )
@@ -126,9 +126,9 @@ def test_expressions_and_schemas_that_are_none_are_refused_before_anything_is_ju
     [
         (
             {"rewards": [{"kind": "rule", "rule": "regex", "value": "(", "effect": "veto"}, {"kind": "ruler"}]},
-            r"^judge\.recipes\.strict\.rewards\[0\]\.value of the rule 'regex' is no regular expression",
+            r"^judge\.recipes\.strict\.rewards\[0\]\.value of the rule 'regex' is not a regular expression",
         ),
-        ({"rewards": [{"kind": "ruler"}]}, r"^judge\.recipes\.strict\.rewards holds RULER but no model judges"),
+        ({"rewards": [{"kind": "ruler"}]}, r"^judge\.recipes\.strict\.rewards has RULER but no judge model"),
         ({"rubric": "brief"}, r"^judge\.recipes\.strict has no rewards"),
     ],
 )
@@ -168,7 +168,7 @@ def test_what_hone_sets_in_a_request_is_refused_among_the_further_parameters(nam
 def test_without_a_judge_hone_says_how_to_name_one() -> None:
     with pytest.raises(JudgeMisconfigured, match=r"judge\.model.*\[\[judge\.rewards\]\]"):
         check_settings(of())
-    with pytest.raises(JudgeMisconfigured, match="holds RULER but no model"):
+    with pytest.raises(JudgeMisconfigured, match="has RULER but no judge model"):
         check_settings(of(rewards=[{"kind": "ruler"}]))
     check_settings(of(rewards=[{"kind": "function", "function": "a:b"}]))
 

@@ -1,7 +1,8 @@
 """A proxy that is asked hostile things: how many cases are tried, and what holds after each.
 
 `HONE_FUZZ_CASES=3000 pytest tests/proxy/serving/test_hostile_engines.py` tries so many of each kind, others than the
-last time (`make long`: 20,000); without the variable they are 200, and the same ones each time.
+last time (`make long`: 20,000); without the variable they are 200, of which `make test` tries the first 60, and the
+same ones each time.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from recorder.settings import RecorderSettings
 from recorder.store.bootstrap import open_store
 from recorder.store.database import Project
 from recorder.store.schema import calls, choices
+from tests.effort import scaled
 from tests.proxy.raw_engine import RawEngine
 from tests.proxy.running import PROJECT, Proxy, serving
 
-CASES = int(os.environ.get("HONE_FUZZ_CASES", "200"))
+CASES = int(os.environ.get("HONE_FUZZ_CASES", scaled(200)))
 TIMEOUT_S = max(600, CASES)  # of a test: a case takes some 30 ms on a machine that has time
 HANG_S = 60.0  # an answer that takes longer is none
 fuzzed = settings(

@@ -15,7 +15,7 @@ import httpx
 from proxy.settings.mcp import McpServerSettings
 from proxy.settings.sections import ProxySettings, ShadowSettings
 from proxy.supervision.app import AppParts, HoneApp, create_app
-from proxy.supervision.serve import Beside, listen, serve
+from proxy.supervision.serve import SecondListener, listen, serve
 from proxy.versions.routing import ServiceRouter
 from proxy.worker_ipc.peers import WorkerPeers
 from proxy.worker_ipc.worker_socket import WorkerSocket
@@ -127,10 +127,12 @@ async def serving(
     app = create_app(
         AppParts(Project(store, PROJECT), settings, recording, recorder, versions, pages_store=pages_store, **more)
     )
-    beside: Beside | None = None
+    second_listener: SecondListener | None = None
     if peers is not None:
-        beside = WorkerSocket(peers.door(peers.own), figures=app.metrics.text, cancel=app.background.cancel).open
-    running = asyncio.ensure_future(serve(app, sock, stop_timeout_s=stop_timeout_s, beside=beside))
+        second_listener = WorkerSocket(
+            peers.door(peers.own), figures=app.metrics.text, cancel=app.background.cancel
+        ).open
+    running = asyncio.ensure_future(serve(app, sock, stop_timeout_s=stop_timeout_s, second_listener=second_listener))
     try:
         # closed before the server stops, which waits for connections
         async with httpx.AsyncClient(base_url=url, timeout=20, verify=NO_TLS) as http:

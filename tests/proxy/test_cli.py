@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from proxy.cli import COMMANDS
+from proxy.cli import COMMANDS, RENAMED_FLAGS
 from recorder.commands.context import Context
 from tests.proxy.hone_command import hone
 
@@ -56,6 +56,16 @@ def test_a_misspelt_command_is_met_with_the_nearest() -> None:
     code, _, err = hone("versoins")
     assert code == 2
     assert "Did you mean 'versions'?" in err
+
+
+@pytest.mark.parametrize(("command", "old", "new"), [(*flag, new) for flag, new in RENAMED_FLAGS.items()])
+def test_a_renamed_flag_is_an_error_that_names_todays(command: str, old: str, new: str) -> None:
+    code, _, err = hone(*command.split(), old, "1")
+    assert code == 2
+    assert f"{old} is now called {new}." in err
+    code, out, _ = hone(*command.split(), "--help")
+    assert f"{new} " in out
+    assert f"{old} " not in out
 
 
 def test_an_unknown_key_is_one_line_and_exit_code_2(tmp_path: Path) -> None:

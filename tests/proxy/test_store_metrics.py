@@ -44,10 +44,10 @@ async def test_groups_rewards_steps_versions_and_workers_are_shown(store: Store)
     assert found["hone_groups_due_seconds", ("unscored",)] == 0
     assert found["hone_unscored_groups", ("judge_down",)] == 1
     assert found["hone_reward_mean", ("helpdesk", "helpdesk@0")] == 0.5
-    assert found["hone_rewarded_runs", ("helpdesk", "helpdesk@0")] == 3
+    assert found["hone_rewarded_trajectories", ("helpdesk", "helpdesk@0")] == 3
     assert found["hone_steps", ("helpdesk", "running")] == 1
     assert found["hone_versions", ("helpdesk", "written")] == 1
-    assert ("hone_undecided_seconds", ("helpdesk", "written", "helpdesk@1")) in found
+    assert ("hone_pending_version_seconds", ("helpdesk", "written", "helpdesk@1")) in found
     assert found["hone_live_version", ("helpdesk",)] == 0
     assert found["hone_workers", ("judge",)] == 1
     assert found["hone_workers", ("trainer",)] == 0
@@ -68,8 +68,8 @@ async def test_two_judges_are_shown_by_alias_and_recipe(store: Store) -> None:
     )
     found = await read(StoreMetrics(Project(store, PROJECT), RecorderSettings()))
     assert found["hone_judge_drift", ("helpdesk", "default")] == 1
-    assert found["hone_judges_agreement", ("helpdesk", "default")] == -0.5
-    assert found["hone_judges_agreement", ("other", "brief")] == 1
+    assert found["hone_judge_agreement", ("helpdesk", "default")] == -0.5
+    assert found["hone_judge_agreement", ("other", "brief")] == 1
     assert found["hone_judge_drift", ("other", "brief")] == 0
 
 

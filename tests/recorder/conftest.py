@@ -32,7 +32,7 @@ def rows(store: Store) -> Rows:
     return Rows(store)
 
 
-# The lane is the database's own. `StoreLane` is PostgreSQL's, where `make test` runs all of this again.
+# The write backend is the database's own. `StoreBackend` is PostgreSQL's, where `make test` runs all of this again.
 @pytest.fixture
 async def recorder(store: Store) -> AsyncIterator[Recorder]:
     started = Recorder(store, RecorderSettings())

@@ -11,7 +11,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "trained.md"
 
 
 def test_every_state_of_a_group_has_its_sentence() -> None:
-    table = DOCS.read_text().partition("## Where a group is")[2].partition("##")[0]
+    table = DOCS.read_text().partition("## States of a group")[2].partition("##")[0]
     told = re.findall(r"^\| `(\w+)` \| \w", table, re.MULTILINE)
     assert told == [state.value for state in GroupState]
 

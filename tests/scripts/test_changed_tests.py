@@ -48,8 +48,8 @@ def test_a_module_is_tested_in_its_folder_and_by_what_imports_it_nearest_first(r
     assert list(chosen(root, "recorder/store/rows.py").items()) == [
         ("tests/recorder/store/test_pages.py", "mirrors recorder/store"),
         ("tests/recorder/store/test_rows.py", "mirrors recorder/store"),
-        ("tests/proxy/api/test_routes.py", "imports over 1 more"),
-        ("tests/proxy/test_talk.py", "imports over 1 more"),
+        ("tests/proxy/api/test_routes.py", "imports it through 1 more"),
+        ("tests/proxy/test_talk.py", "imports it through 1 more"),
     ]
 
 

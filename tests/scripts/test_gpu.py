@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from scripts import gpu
-from scripts.ran import read
+from scripts.junit_report import read
 
 TESTS = """
 import pytest
@@ -36,13 +36,13 @@ def test_the_report_tells_each_test_and_its_end(tmp_path: Path) -> None:
         "test_is_skipped": "skipped",
         "test_has_no_fixture": "failed",
     }
-    told = gpu.told(read(report), "a device")
+    told = gpu.format_report(read(report), "a device")
     assert told.startswith("GPU: a device\n")
     assert "2 failed, 1 passed, 1 skipped" in told
 
 
 def test_nothing_that_ran_is_said_too() -> None:
-    assert "no test ran" in gpu.told([], "a device")
+    assert "no test ran" in gpu.format_report([], "a device")
 
 
 def test_without_a_gpu_it_says_so_and_runs_nothing(
@@ -50,7 +50,7 @@ def test_without_a_gpu_it_says_so_and_runs_nothing(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert gpu.main() == 1
-    assert "sees none, and nothing was run" in capsys.readouterr().out
+    assert "finds none, so no test ran" in capsys.readouterr().out
 
 
 def test_every_test_that_needs_a_gpu_has_the_mark() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.interpreters import ask, others
+from scripts.interpreters import other_interpreters, read_interpreter
 
 
 def python(file: Path, *lines: str) -> Path:
@@ -24,7 +24,7 @@ def _ours_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_one_that_runs_these_tests_answers() -> None:
-    there = ask(Path(sys.executable))
+    there = read_interpreter(Path(sys.executable))
     assert there is not None
     assert there.version == sys.version_info[:3]
     assert there.minor == f"3.{sys.version_info[1]}"
@@ -43,7 +43,7 @@ def test_the_newest_of_each_version_is_taken_from_the_path_pyenv_and_uv(tmp_path
     python(path / "python3.11", "echo 3.11.2")  # ours
     python(path / "python3.10", "echo 3.10.9")  # too old
     python(path / "python3.13-config", "echo 3.13.0")
-    there = others({"PATH": str(path), "HOME": str(tmp_path)})
+    there = other_interpreters({"PATH": str(path), "HOME": str(tmp_path)})
     assert [(one.program, str(one)) for one in there] == [(newer, "3.12.9"), (of_uv, "3.14.0")]
 
 
@@ -52,4 +52,4 @@ def test_the_newest_of_each_version_is_taken_from_the_path_pyenv_and_uv(tmp_path
 def test_a_name_behind_which_none_runs_is_passed_over(lines: list[str], tmp_path: Path) -> None:
     python(tmp_path / "python3.12", *lines)
     (tmp_path / "python3.13").write_text("no program")
-    assert others({"PATH": f"{tmp_path}:/no/such/folder", "HOME": str(tmp_path)}) == []
+    assert other_interpreters({"PATH": f"{tmp_path}:/no/such/folder", "HOME": str(tmp_path)}) == []

@@ -24,5 +24,5 @@ def test_other_marks_of_the_page_are_left_alone() -> None:
 
 @pytest.mark.parametrize("lacks", [MARKS.begin, MARKS.end])
 def test_a_page_without_its_marks_is_refused(lacks: str) -> None:
-    with pytest.raises(ValueError, match="has no place for what `make map` makes"):
+    with pytest.raises(ValueError, match="has no marks for the output of `make map`"):
         MARKS.put(PAGE.replace(lacks, ""), "new")

@@ -12,13 +12,15 @@ import pytest
 
 from scripts import pythons, without_torch
 from scripts.interpreters import Interpreter
-from scripts.pythons import Run, table
-from scripts.ran import Ran, read
+from scripts.junit_report import CaseResult, read
+from scripts.pythons import PythonResult, table
 
 ROOT = pythons.ROOT
-NEEDS_TORCH = Ran("tests.trainer.test_step", "skipped", 0.0, f"collection skipped {without_torch.LEFT_OUT} torch")
-PASSES = Ran("tests.test_it.test_passes", "passed", 0.1)
-FAILS = Ran("tests.test_it.test_fails", "failed", 0.1, "assert 0")
+NEEDS_TORCH = CaseResult(
+    "tests.trainer.test_step", "skipped", 0.0, f"collection skipped {without_torch.SKIPPED_WITHOUT} torch"
+)
+PASSES = CaseResult("tests.test_it.test_passes", "passed", 0.1)
+FAILS = CaseResult("tests.test_it.test_fails", "failed", 0.1, "assert 0")
 
 
 def python(minor: int) -> Interpreter:
@@ -26,17 +28,22 @@ def python(minor: int) -> Interpreter:
 
 
 def test_a_row_says_what_ran_and_what_was_left_out() -> None:
-    told = table([Run(python(12), "2.13.0+cpu", (PASSES, PASSES)), Run(python(13), None, (PASSES, NEEDS_TORCH))])
+    told = table(
+        [
+            PythonResult(python(12), "2.13.0+cpu", (PASSES, PASSES)),
+            PythonResult(python(13), None, (PASSES, NEEDS_TORCH)),
+        ]
+    )
     assert told.splitlines() == [
         "Python 3.12.1  passed: 2 passed (torch 2.13.0+cpu)",
-        "Python 3.13.1  passed: 1 passed, 1 left out (no CPU build of torch was to be had)",
-        "Left out without torch:",
+        "Python 3.13.1  passed: 1 passed, 1 skipped without torch (no CPU build of torch)",
+        "Skipped without torch:",
         "  tests.trainer.test_step",
     ]
 
 
 def test_what_failed_is_named_and_is_no_pass() -> None:
-    one = Run(python(12), None, (PASSES, FAILS), status=1)
+    one = PythonResult(python(12), None, (PASSES, FAILS), status=1)
     assert not one.passed
     assert "FAILED: 1 passed, 1 failed" in table([one])
     assert "failed under 3.12.1: tests.test_it.test_fails" in table([one])
@@ -45,13 +52,13 @@ def test_what_failed_is_named_and_is_no_pass() -> None:
 @pytest.mark.parametrize(
     "one",
     [
-        Run(python(12), broken="its environment could not be made"),
-        Run(python(12), None, ()),
-        Run(python(12), None, (NEEDS_TORCH,)),
-        Run(python(12), None, (PASSES,), status=3),
+        PythonResult(python(12), broken="its environment could not be made"),
+        PythonResult(python(12), None, ()),
+        PythonResult(python(12), None, (NEEDS_TORCH,)),
+        PythonResult(python(12), None, (PASSES,), status=3),
     ],
 )
-def test_a_run_without_a_pass_is_none(one: Run) -> None:
+def test_a_run_without_a_pass_is_none(one: PythonResult) -> None:
     assert not one.passed
     assert "NOT RUN" in table([one]) or "FAILED" in table([one])
 
@@ -59,12 +66,12 @@ def test_a_run_without_a_pass_is_none(one: Run) -> None:
 def test_without_another_python_it_says_so_and_runs_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(pythons, "others", list)
+    monkeypatch.setattr(pythons, "other_interpreters", list)
     assert pythons.main(["--", "-q"]) == 1
-    assert "nothing was run" in capsys.readouterr().out
-    monkeypatch.setattr(pythons, "others", lambda: [python(12)])
+    assert "no test ran" in capsys.readouterr().out
+    monkeypatch.setattr(pythons, "other_interpreters", lambda: [python(12)])
     assert pythons.main(["3.99", "--", "-q"]) == 1
-    assert "No 3.99 runs on this machine" in capsys.readouterr().out
+    assert "No 3.99 works on this machine" in capsys.readouterr().out
 
 
 IN_A_TEST = "def test_it():\n    import {0}\n"
@@ -106,7 +113,7 @@ def test_only_what_may_need_torch_is_left_out_for_want_of_it(
     subprocess.run(command, cwd=tmp_path, env=paths, capture_output=True, check=False)
     [one] = read(tmp_path / "report.xml")
     assert one.outcome == outcome
-    assert (without_torch.LEFT_OUT in one.why) == (outcome == "skipped")
+    assert (without_torch.SKIPPED_WITHOUT in one.why) == (outcome == "skipped")
 
 
 def test_the_classifiers_name_the_pythons_that_the_page_says_were_run() -> None:

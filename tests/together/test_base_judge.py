@@ -15,7 +15,7 @@ from sqlalchemy import func, select
 from judge.adversarial.check import CheckRequest, check_base
 from judge.calibration.judged_groups import judge_all, judge_settings
 from judge.errors import JudgeDown, JudgeMisconfigured
-from judge.scoring.setup import open_bench
+from judge.scoring.setup import open_judge_context
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
 from recorder.queue.judging import cross_checks, scores
@@ -83,11 +83,11 @@ async def count(store: Store) -> list[int]:
 async def scored(store: Store, group_id: str, **more: Any) -> scores.StoredScore:
     """The group's score by a worker."""
     stop = asyncio.Event()
-    async with open_bench(JudgeSettings.model_validate(SETTINGS | more), Project(store, PROJECT)) as bench:
-        running = asyncio.create_task(JudgeWorker(Project(store, PROJECT), bench, RecorderSettings()).run(stop))
+    async with open_judge_context(JudgeSettings.model_validate(SETTINGS | more), Project(store, PROJECT)) as context:
+        running = asyncio.create_task(JudgeWorker(Project(store, PROJECT), context, RecorderSettings()).run(stop))
         try:
             await until(lambda: scores.list_scores(store, group_id))
-            if bench.strong is not None:
+            if context.strong is not None:
                 await until(lambda: cross_checks.list_cross_checks(store, group_id))
         finally:
             stop.set()
@@ -155,7 +155,7 @@ async def test_of_several_aliases_the_one_is_tried_that_is_named(store: Store, g
     await ensure_alias(Project(store, PROJECT), "other", "base", None)
     engine.default = lambda body: Script([words(json.dumps({"trajectories": entries(body, lambda _: 0.5)}))])
     settings, wanted = JudgeSettings.model_validate(SETTINGS), CheckRequest(kinds=("longer",), groups=2)
-    with pytest.raises(JudgeMisconfigured, match="say with --alias whose; there is: helpdesk, other"):
+    with pytest.raises(JudgeMisconfigured, match="name the alias with --alias; there is: helpdesk, other"):
         await check_base(Project(store, PROJECT), settings, wanted, lambda _: None)
     with pytest.raises(JudgeMisconfigured, match=r"no alias 'nobody' \(--alias\); there is: helpdesk, other"):
         await check_base(Project(store, PROJECT), settings, replace(wanted, alias="nobody"), lambda _: None)

@@ -45,7 +45,7 @@ async def test_closed_hours_are_told_with_the_same_sentence_everywhere(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("proxy.supervision.console.BREATH_S", 0.01)
+    monkeypatch.setattr("proxy.supervision.console.BATCH_S", 0.01)
     begin, end = (f"{datetime.now() + timedelta(hours=hours):%H:%M}" for hours in (2, 3))
     (tmp_path / "hone.toml").write_text(f'[learn]\nhours = "{begin}-{end}"\n')
     learn = LearnSettings(hours=f"{begin}-{end}")

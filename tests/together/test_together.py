@@ -25,7 +25,7 @@ import pytest
 from aiohttp import web
 from sqlalchemy import func, select
 
-from judge.scoring.setup import open_bench
+from judge.scoring.setup import open_judge_context
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
 from proxy.supervision.serve import listen
@@ -45,9 +45,10 @@ from recorder.store.schema import calls, groups, scores, trajectories
 from tests.judge.judge_server import JudgeServer
 from tests.judge.judge_server import serve as serve_judge
 from tests.proxy.adapters import make_adapter
+from tests.proxy.running import NO_TLS
 from tests.proxy.scripted_engine import Handler, ScriptedEngine
 from tests.proxy.until import until
-from tests.trainer.ring import Told
+from tests.trainer.ring import RecordedProgress
 from trainer.runtime.learner import Learner
 from trainer.runtime.step_schedule import StepSchedule
 from trainer.settings import TrainerSettings
@@ -149,7 +150,10 @@ async def running(folder: Path, recording: RecorderSettings) -> AsyncIterator[tu
         config = folder / "hone.toml"
         config.write_text(settings(engine, recording))
         started = [stack.enter_context(proxy(config, data)) for _ in range(2)]
-        proxies = [await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=90)) for _, url in started]
+        proxies = [
+            await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=90, verify=NO_TLS))
+            for _, url in started
+        ]
         for http, (process, _) in zip(proxies, started, strict=True):
             await until(lambda http=http, process=process: up(http, process), within_s=LONG_S)  # type: ignore[misc]
         for _ in range(2):
@@ -213,9 +217,9 @@ async def up(http: httpx.AsyncClient, process: subprocess.Popen[bytes]) -> bool:
 
 async def judging(stack: AsyncExitStack, store: Store, judge: JudgeServer, recording: RecorderSettings) -> None:
     given = JudgeSettings.model_validate({"model": "openai/judge", "api_base": judge.url})
-    bench = await stack.enter_async_context(open_bench(given, Project(store, PROJECT)))
+    context = await stack.enter_async_context(open_judge_context(given, Project(store, PROJECT)))
     stop = asyncio.Event()
-    task = asyncio.create_task(JudgeWorker(Project(store, PROJECT), bench, recording).run(stop))
+    task = asyncio.create_task(JudgeWorker(Project(store, PROJECT), context, recording).run(stop))
 
     async def end() -> None:
         stop.set()
@@ -228,7 +232,7 @@ async def learning(stack: AsyncExitStack, store: Store, adapters: Path) -> Train
     alias = await aliases.get_alias(Project(store, PROJECT), ALIAS)
     trainer, given = Trainer(store, alias, adapters), TrainerSettings(min_groups=A_STEP)
     patience = StepSchedule(store, alias, given, LearnSettings(), RecorderSettings())
-    task = asyncio.create_task(Learner(store, alias, given, trainer, Told(), patience).run())
+    task = asyncio.create_task(Learner(store, alias, given, trainer, RecordedProgress(), patience).run())
 
     async def end() -> None:
         task.cancel()

@@ -35,7 +35,7 @@ def call(number: int, prompt: Sequence[int], *choices: ChoiceView, **overrides: 
         "parent_choice": None,
         "state": CallState.COMPLETE,
         "superseded_by": None,
-        "turn_kind": CallKind.MAIN,
+        "call_kind": CallKind.MAIN,
         "attribution_source": "path",
         "attribution_confidence": Confidence.STATED,
         "alias_id": "alias",

@@ -4,6 +4,7 @@ of sooner than in service.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,16 @@ VOCABULARY = 64
 def _others_are_heard_of_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A campaign and the ring around it have a store each, and wait for one another at every step."""
     monkeypatch.setattr("recorder.store.changes.EVERY_S", 0.01)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, and no `HONE_…` variable: for commands that are run in this process."""
+    for name in list(os.environ):
+        if name.upper().startswith("HONE_"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ from aiohttp import web
 
 from judge.errors import JudgeUsage
 from judge.llm.judge_model import JudgeAnswer, Messages
-from judge.scoring.setup import open_bench
+from judge.scoring.setup import open_judge_context
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
 from proxy.settings.hone import HoneSettings
@@ -173,12 +173,12 @@ class Ring:
                 if end is not None and not isinstance(end, asyncio.CancelledError):
                     raise end
 
-    async def train(self, settings: Mapping[str, Any], told: Told, **given: Any) -> CampaignEnded:
+    async def train(self, settings: Mapping[str, Any], told: RecordedProgress, **given: Any) -> CampaignEnded:
         """`hone train` on this ring's store: `run_campaign`, and what it takes."""
         assert self.data is not None
         return await run_campaign(self.data, self.url, settings, told, recording=self.recording, **given)
 
-    async def evaluate(self, names: Sequence[str], file: Path, settings: Mapping[str, Any], told: Told,
+    async def evaluate(self, names: Sequence[str], file: Path, settings: Mapping[str, Any], told: RecordedProgress,
                        **given: Any) -> EvaluationResult:  # fmt: skip
         """`hone eval` on this ring's store: `run_evaluation`, and what it takes."""
         assert self.data is not None
@@ -289,8 +289,8 @@ class Ring:
     async def _judge(self) -> None:
         if self.script.worker is not None:
             ask = None if self.script.worker.api_base else self._reply
-            async with open_bench(self.script.worker, Project(self.store, PROJECT), ask=ask) as bench:
-                await JudgeWorker(Project(self.store, PROJECT), bench, RecorderSettings()).run(asyncio.Event())
+            async with open_judge_context(self.script.worker, Project(self.store, PROJECT), ask=ask) as context:
+                await JudgeWorker(Project(self.store, PROJECT), context, RecorderSettings()).run(asyncio.Event())
         if not self.script.judge:
             return
         await leases.acquire_lease(Project(self.store, PROJECT), "judge:scripted", "scripted", 600)
@@ -379,7 +379,7 @@ class ScriptedTrainer:
                 await scores.exclude_group(self._store, claim, "zero_variance")
         left_out = {"zero_variance": left} if left else {}
         if not teaching:
-            return StepReport(None, None, "no group teaches anything", left_out=left_out)
+            return StepReport(None, None, "no group can be trained on", left_out=left_out)
         alias = await aliases.get_alias(Project(self._store, self._alias.project_id), self._alias.name)
         assert alias.live_version_id is not None
         step = await steps.begin_step(self._store, alias.id, alias.live_version_id, campaign_id, groups=teaching)
@@ -405,7 +405,7 @@ def hone_settings(data: Path, campaign: CampaignSettings, models: Sequence[str] 
     return HoneSettings(project=PROJECT, data=data, campaign=campaign, **given)
 
 
-class Told:
+class RecordedProgress:
     """A progress that keeps what it is told."""
 
     def __init__(self) -> None:
@@ -454,7 +454,7 @@ async def run_campaign(
     data: Path,
     url: str,
     settings: Mapping[str, Any],
-    told: Told,
+    told: RecordedProgress,
     *,
     fresh: bool = False,
     resume: str | None = None,
@@ -492,7 +492,7 @@ async def run_evaluation(
     names: Sequence[str],
     file: Path,
     settings: Mapping[str, Any],
-    told: Told,
+    told: RecordedProgress,
     *,
     attempts: int = 4,
     seeds: int = 1,

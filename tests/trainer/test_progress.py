@@ -46,7 +46,7 @@ def test_json_lines_name_their_event_and_leave_out_the_status() -> None:
     for event in EVENTS:
         JsonProgress(out).tell(event)
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
-    named = ["said", "step", "validated", "ended", "validated", "validated", "alarm", "changed"]
+    named = ["notice", "step", "validation", "campaign_ended", "validation", "validation", "alarm", "setting_changed"]
     assert [line["event"] for line in lines] == named
     assert lines[1]["seconds"]["sampling"] == 2.04
     assert lines[3]["versions"] == {"helpdesk@0": 0.4}
@@ -61,9 +61,9 @@ def test_json_lines_name_their_event_and_leave_out_the_status() -> None:
         (EVENTS[3], "validation of helpdesk@4: reward 0.500 over 200 attempts, 1 errored (5.0 s)"),
         (EVENTS[4], "helpdesk target: 0.95 reached the target 0.95 (4 steps, 60 s)\n"
                     "success 40.0 % of 200 → 98.0 % of 199 attempts\nin service: helpdesk@4\n"
-                    "trained on 100 trajectories; left out: zero_variance 3"),
+                    "trained on 100 trajectories; excluded: zero_variance 3"),
         (EVENTS[5], "test of gpt-5: success 75.0 % (40.9 % to 92.9 %) over 8 attempts, "
-                    "50.0 % of 2 that tempt to cheat (5.0 s)"),
+                    "50.0 % of 2 adversarial ones (5.0 s)"),
         (EVENTS[6], "validation of helpdesk@4: wins 62.5 % against version 0 (40.9 % to 80.0 %) "
                     "over 20 attempts (5.0 s)"),
         (EVENTS[7], "length_drift after step 4: answers grew\n  traj-1: reward 1.000, paid by ruler"),
@@ -116,4 +116,4 @@ def test_text_of_others_is_no_markup() -> None:
 def test_several_are_told_alike() -> None:
     first, second = io.StringIO(), io.StringIO()
     CompositeProgress(JsonProgress(first), JsonProgress(second)).tell(Notice("x"))
-    assert first.getvalue() == second.getvalue() == '{"event": "said", "text": "x", "warning": false}\n'
+    assert first.getvalue() == second.getvalue() == '{"event": "notice", "text": "x", "warning": false}\n'

@@ -1,4 +1,5 @@
-"""The user's agent, run in a child process with the user's Python, and whose fault a failed attempt was.
+"""Running the user's agent in a child process with the user's Python, and classifying why an attempt failed.
 
-Refuses: the store's tables of attempts, scenarios, judging, and the process itself (`recorder.processes`).
+Others import `attempts` and `user_agent`; `answer` and `replay` are Hone's own agents, run by name. Refuses: the
+store's tables of attempts, scenarios, judging, and the life of the process (`recorder.processes`).
 """

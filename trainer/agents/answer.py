@@ -1,10 +1,7 @@
-"""One request of an agent of Hone's own to the model at its attempt's address.
+"""Hone's own agent `hone:answer`: it sends the scenario's input as one request, and the answer is the attempt.
 
-Owns: the request. Refuses: every import but the standard library's: the agent's host runs it.
-
-Hone's own agent `hone:answer`: the scenario's input is one turn, and what the model says to it is the attempt.
-
-Owns: what that turn is. Refuses: tools, and going on. The agent's host runs it.
+Owns: the request and its messages. Refuses: tools, further turns, and every import outside the standard library,
+because the agent host runs it in the user's Python.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from typing import Any, Final
 
 
 def is_complete(task: Any, body: Mapping[str, Any]) -> dict[str, Any]:
-    """The model's message to a chat completion's body, whose model is the attempt's."""
+    """Send a chat completion's body, with the attempt's model; return the message of the answer."""
     headers = {"content-type": "application/json", "authorization": f"Bearer {task.api_key}"}
     url = task.base_url + "/chat/completions"
     sent = json.dumps({**body, "model": task.model}).encode()
@@ -30,7 +27,7 @@ NAME: Final = "hone:answer"  # what `campaign.agent` calls it
 
 
 def first_messages(given: Any) -> list[Any]:
-    """The turn: a text is what the user says, messages are sent as they are, anything else is said as JSON."""
+    """The request's messages: a text is a user message, messages are sent as they are, other input as JSON."""
     if isinstance(given, str):
         return [{"role": "user", "content": given}]
     if isinstance(given, list) and given and all(isinstance(one, Mapping) and "role" in one for one in given):
@@ -39,5 +36,5 @@ def first_messages(given: Any) -> list[Any]:
 
 
 def run(task: Any) -> Any:
-    """One attempt; returns what the model answered. `task.sampling` is what it is asked with."""
+    """Make one attempt; return the model's answer. `task.sampling` holds the request's sampling parameters."""
     return is_complete(task, {**task.sampling, "messages": first_messages(task.input)}).get("content")

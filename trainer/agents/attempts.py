@@ -1,12 +1,8 @@
-"""Work in batches that form by themselves: what comes while one batch is worked on is the next.
+"""Run a campaign's attempts: claim them from the store, run the agent, and end them with the party at fault.
 
-Owns: collecting items, and giving each its result. Refuses: waiting for a batch to fill: a lone item goes at once.
-
-Running a campaign's attempts: claimed from the store, run by the agent, and ended there by whose fault it was.
-
-Owns: how many run at once, an attempt's address and environment, the difference between the agent's faults and
-everybody else's, running again what was not the agent's fault. Refuses: which attempts there are
-(`trainer.campaign.sampling`).
+Owns: how many run at once, an attempt's address and environment, the distinction between the agent's faults and all
+others, repeating attempts that failed for other faults, and batching of store writes: items that arrive while a batch
+is being written form the next one. Refuses: which attempts there are (`trainer.campaign.sampling`).
 """
 
 from __future__ import annotations
@@ -66,7 +62,7 @@ class Batcher(Generic[T, R]):
 
 
 def _settle(future: asyncio.Future[R], result: R | Exception) -> None:
-    if future.done():  # nobody waits any more
+    if future.done():  # no caller waits any more
         return
     if isinstance(result, Exception):
         future.set_exception(result)
@@ -79,19 +75,19 @@ log = logging.getLogger(__name__)
 # After a fault of the engine or the network: long enough that a restart can begin, so that waiting for it makes sense.
 FAULT_PAUSE_S = 2.0
 NO_CALL = (
-    "the agent ended without a single model call at its address: it must use task.base_url, "
-    "or OPENAI_BASE_URL as it is while the function or command runs"
+    "the agent ended without a model call at its own address: it must use task.base_url, "
+    "or OPENAI_BASE_URL as set while the function or command runs"
 )
 
 
 class EndReason(StrEnum):
-    """Why an attempt's trajectory did not simply complete: its `end_reason`."""
+    """The `end_reason` of an attempt's trajectory that did not simply complete."""
 
     AGENT_ERROR = "agent_error"
     AGENT_TIMEOUT = "agent_timeout"
     NO_CALL = "no_call"
     HARNESS_FAULT = "harness_fault"
-    NOT_RECORDED = "not_recorded"  # a replay asked its tools for what the record cannot answer
+    NOT_RECORDED = "not_recorded"  # a replay's tool call has no recorded result
 
 
 AGENTS_OWN = frozenset({EndReason.AGENT_ERROR, EndReason.AGENT_TIMEOUT, EndReason.NO_CALL})
@@ -99,9 +95,9 @@ AGENTS_OWN = frozenset({EndReason.AGENT_ERROR, EndReason.AGENT_TIMEOUT, EndReaso
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the agent finds its model: the proxy's URL without `/v1`, a key, the alias's name.
+    """Where the agent finds its model: the proxy's URL without `/v1`, an API key, the alias's name.
 
-    `models`: by the attempt's number, where attempts ask for one version or another.
+    `models`: by the attempt's number, where attempts ask for different versions.
     """
 
     url: str
@@ -114,13 +110,13 @@ class Endpoint:
         return f"{self.url}/g/{attempt.group_external_id}/t/{attempt.trajectory_external_id}/v1"
 
     def model_of(self, attempt: AttemptView) -> str:
-        """What one attempt asks for."""
+        """The model that one attempt asks for."""
         return self.models.get(attempt.number, self.model)
 
 
 @dataclass(frozen=True, slots=True)
 class EndedAttempt:
-    """One attempt that is over. `reason` None: it completed. `again`: it is planned once more."""
+    """One attempt that has ended. `reason` None: it completed. `again`: it is repeated."""
 
     attempt: AttemptView
     reason: EndReason | None
@@ -153,7 +149,7 @@ class AttemptRunner:
         self._endings = Batcher(self._end)
 
     async def run_all(self, campaign_id: str, on_end: Callable[[EndedAttempt], None]) -> None:
-        """Run every attempt of a campaign that waits, at most `concurrency` at a time, until none is left.
+        """Run every waiting attempt of a campaign, at most `concurrency` at a time, until none is left.
 
         Raises `AgentUnusable` if the agent cannot be run at all, `ServiceUnavailable` if the services stay away.
         """
@@ -222,7 +218,7 @@ class AttemptRunner:
 
 
 def find_fault(outcome: AttemptOutcome, last: LastCall | None) -> tuple[EndReason | None, str | None]:
-    """Why an attempt is not simply complete, if so, from how its host saw it end and from its last recorded call."""
+    """The end reason of an attempt, if any, from the outcome that its host saw and from its last recorded call."""
     if outcome.ending is AttemptEnding.LOST:
         return EndReason.HARNESS_FAULT, outcome.error
     fault = engine_fault(last) or (outcome.error if outcome.network else None)
@@ -238,7 +234,7 @@ def find_fault(outcome: AttemptOutcome, last: LastCall | None) -> tuple[EndReaso
 
 
 def engine_fault(last: LastCall | None) -> str | None:
-    """What was wrong with a run's last call, unless the engine refused it: an unfit request is the agent's doing."""
+    """The failure of a trajectory's last call; None if the engine refused it, which is the agent's fault."""
     if last is None or last.state is not CallState.ERRORED:
         return None
     if last.http_status is not None and last.http_status < HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -247,7 +243,7 @@ def engine_fault(last: LastCall | None) -> str | None:
 
 
 def agent_task(attempt: AttemptView, endpoint: Endpoint) -> dict[str, Any]:
-    """What an agent function is called with."""
+    """The argument of an agent function."""
     return {
         "id": attempt.trajectory_id,
         "scenario_id": attempt.scenario.external_id,
@@ -259,13 +255,13 @@ def agent_task(attempt: AttemptView, endpoint: Endpoint) -> dict[str, Any]:
 
 
 def agent_sampling(settings: CampaignSettings) -> dict[str, Any]:
-    """What `hone:answer` asks its model with."""
+    """The sampling parameters of `hone:answer`."""
     asked = {"temperature": settings.temperature, "max_tokens": settings.max_tokens}
     return {name: value for name, value in asked.items() if value is not None}
 
 
 def agent_environment(attempt: AttemptView, endpoint: Endpoint) -> dict[str, str]:
-    """What an agent finds in its environment."""
+    """The environment variables of an agent."""
     return {
         "OPENAI_BASE_URL": endpoint.of(attempt),
         "OPENAI_API_KEY": endpoint.api_key,

@@ -1,10 +1,10 @@
-"""Hone's own agent: asks the model what a recorded run was asked, and answers its tools from that run's record.
+"""Hone's own agent that repeats a recorded trajectory's request and answers tool calls from its record.
 
-Owns: the loop of one attempt, and how a tool call is recognised. Refuses: inventing anything. A call of a tool that the
-record has no answer for ends the attempt, as `NotRecorded`. The agent's host runs it.
+Owns: the loop of one attempt, and matching a tool call with the record. Refuses: inventing results. A tool call that
+the record has no result for ends the attempt with `NotRecorded`. The agent host runs it in the user's Python.
 
-A task's input is `{"messages", "tools", "sampling", "results"}` (`trainer.tasks.traffic` makes it). Of results to
-the same call the first use gets the first, and so on; the last one is given again, as a tool that was asked once more.
+A task's input is `{"messages", "tools", "sampling", "results"}` (`trainer.tasks.traffic` makes it). If the record holds
+several results of the same call, they are returned in order; the last one is repeated.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Any
 
 from trainer.agents.answer import is_complete
 
-MOST_TURNS = 100  # a model that goes on asking what the record can answer would never end
+MOST_TURNS = 100  # otherwise a model that repeats recorded calls would never end
 NOT_RECORDED = "trainer.agents.replay.NotRecorded"  # what an attempt's error begins with
 
 Message = Mapping[str, Any]
 
 
 class NotRecorded(Exception):
-    """The record has no answer to what the model did."""
+    """The record has no result for a tool call of the model."""
 
 
 def canonical_arguments(arguments: object) -> str:
-    """The arguments of a tool call as they are compared: JSON without white space, its keys sorted."""
+    """The arguments of a tool call in the form that is compared: JSON without white space, keys sorted."""
     try:
         value = json.loads(arguments) if isinstance(arguments, str) else arguments
     except ValueError:
@@ -36,7 +36,7 @@ def canonical_arguments(arguments: object) -> str:
 
 
 class ToolRecord:
-    """The tool results of one recorded run, by name and arguments."""
+    """The tool results of one recorded trajectory, by name and arguments."""
 
     def __init__(self, results: list[dict[str, Any]]) -> None:
         self._results: dict[tuple[str, str], list[Any]] = {}
@@ -45,7 +45,7 @@ class ToolRecord:
         self._used: Counter[tuple[str, str]] = Counter()
 
     def answer(self, call: Mapping[str, Any]) -> dict[str, Any]:
-        """The message that answers a tool call. Raises `NotRecorded`."""
+        """The tool message for a tool call. Raises `NotRecorded`."""
         function = call.get("function") or {}
         key = (str(function.get("name")), canonical_arguments(function.get("arguments")))
         if key not in self._results:
@@ -57,7 +57,7 @@ class ToolRecord:
 
 
 def run(task: Any) -> Any:
-    """One attempt; returns what the model answered at last."""
+    """Make one attempt; return the model's last answer."""
     given = task.input
     record = ToolRecord(given["results"])
     messages: list[Message] = list(given["messages"])
@@ -67,7 +67,7 @@ def run(task: Any) -> Any:
         if not calls:
             return said.get("content")
         messages += [said, *(record.answer(call) for call in calls)]
-    raise NotRecorded(f"the model went on for {MOST_TURNS} turns, which the recorded run did not")
+    raise NotRecorded(f"the model took more than {MOST_TURNS} turns, unlike the recorded trajectory")
 
 
 def _ask(task: Any, messages: list[Message], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""The user's agent as Hone sees it: a child process in the user's Python and folder that runs many attempts at a time.
+"""The user's agent: a child process in the user's Python and folder that runs many attempts at a time.
 
-Owns: what the child is told (`recorder.processes.user_code_host` runs in it), and what one attempt came to. Refuses:
-the process's life (`recorder.processes.child_host`), the store, and judging whose fault a failure was
-(`trainer.agents.attempts` does, it knows the recorded calls).
+Owns: the requests to the child (`recorder.processes.user_code_host` runs in it), and the outcome of one attempt.
+Refuses: the life of the process (`recorder.processes.child_host`), the store, and deciding who is at fault
+(`trainer.agents.attempts`, which knows the recorded calls).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STOP_S = 2.0
 
 
 class AttemptEnding(StrEnum):
-    """How an attempt ended, as its host saw it."""
+    """How an attempt ended, according to its host."""
 
     DONE = "done"
     ERROR = "error"  # it raised, or exited with another code than 0
@@ -37,7 +37,7 @@ class AttemptEnding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AttemptOutcome:
-    """What one attempt came to."""
+    """The outcome of one attempt."""
 
     ending: AttemptEnding
     answer: Any = None
@@ -47,7 +47,7 @@ class AttemptOutcome:
 
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
-    """Which function or command, where and with which Python."""
+    """The function or command, its folder and its Python."""
 
     target: str  # module:function, or a shell command
     log: Path
@@ -60,7 +60,7 @@ class AgentSpec:
 
     @property
     def kind(self) -> str:
-        """The host's word for it."""
+        """The host's name for its kind."""
         return self.use if _FUNCTION.fullmatch(self.target) else "command"
 
 
@@ -117,7 +117,9 @@ class UserAgent:
         except ChildError as e:
             if e.starting:
                 raise self._unusable(e) from e
-            if isinstance(e, ChildTimeout):  # an async agent that blocks its event loop: the others are lost, run again
+            if isinstance(
+                e, ChildTimeout
+            ):  # an async agent that blocks its event loop: the others are lost and repeated
                 why = f"no answer within {timeout_s:g} s, and its host had to be killed"
                 return AttemptOutcome(AttemptEnding.TIMEOUT, error=why)
             return AttemptOutcome(AttemptEnding.LOST, error=self._ended(e))
@@ -132,7 +134,7 @@ class UserAgent:
         return AttemptOutcome(AttemptEnding(reply["ending"]), reply.get("answer"), told, reply.get("network", False))
 
     def _told(self, error: str) -> str:
-        """An error, and which variables it speaks of that the agent was not given."""
+        """An error, with the variables it mentions that the agent was not given."""
         names = list_withheld_variables(error, self.spec.env)
         if not names:
             return error
@@ -153,4 +155,4 @@ class UserAgent:
                 return AgentUnusable(f"{shown}: {self._ended(error)}")
 
     def _ended(self, error: ChildError) -> str:
-        return f"the agent's host ended (code {error.end.status}); its last words are in {self.spec.log}"
+        return f"the agent's host process ended with status {error.end.status}; its last output is in {self.spec.log}"

@@ -1,4 +1,5 @@
-"""What a step leaves on disk: the adapter, the checkpoint, the probe, all of it durable or absent.
+"""Files of a step: the adapter, the checkpoint and the probe, each written durably and completely or not at all.
 
-Refuses: numbering versions (`recorder.registry.versions`) and training.
+Others import `adapters`, `checkpoint`, `durable_folders` and `probe`. Refuses: numbering versions
+(`recorder.registry.versions`) and training.
 """

@@ -1,7 +1,7 @@
-"""Adapters on disk: written once, checked before anyone may see them, never changed.
+"""Adapters on disk: written once, validated before they become visible, never changed.
 
-Owns: the layout of a version's directory, its manifest, and the checks an adapter must pass to be served.
-Refuses: the store, the engine, what makes an adapter good.
+Owns: the layout of a version's directory, its manifest, and the checks an adapter must pass to be served. Refuses: the
+store, the engine, and whether an adapter is an improvement.
 
     <slug>@<number>-<first 12 of the manifest's sha256>/
         adapter_model.safetensors   LoRA matrices, float32, named as PEFT names them
@@ -47,7 +47,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class LoraShape:
-    """What of a LoRA the files must say: its rank, its scale, and the modules it is on."""
+    """The shape of a LoRA as its files state it: rank, scale, and modules."""
 
     rank: int
     alpha: float
@@ -56,7 +56,7 @@ class LoraShape:
 
 @dataclass(frozen=True, slots=True)
 class AdapterOrigin:
-    """Where a version comes from. `parent` is the parent's name (helpdesk@3)."""
+    """The origin of a version. `parent` is the parent's name (helpdesk@3)."""
 
     alias: str
     number: int
@@ -67,21 +67,21 @@ class AdapterOrigin:
 
 @dataclass(frozen=True, slots=True)
 class PublishedAdapter:
-    """A version's directory, complete and durable. The engine's name for it is the directory's name."""
+    """A version's directory, complete and durable. Its name is also the engine's name for it."""
 
     path: Path
     manifest_sha256: str
 
     @property
     def engine_name(self) -> str:
-        """What the engine is asked for."""
+        """The model name to request from the engine."""
         return self.path.name
 
 
 def publish_adapter(
     adapters: Path, origin: AdapterOrigin, lora: LoraShape, state: Mapping[str, Tensor], shapes: Shapes, probe: Any
 ) -> PublishedAdapter:
-    """Write a version's directory into `adapters`, check it, and let it appear under its name in one rename.
+    """Write a version's directory into `adapters`, check it, and rename it into place atomically.
 
     `state` and `shapes` are tensors and their expected shapes by name. Raises `AdapterInvalid`; then nothing is left.
     """
@@ -113,15 +113,17 @@ def check_adapter(folder: Path, shapes: Shapes, rank: int) -> dict[str, Tensor]:
 
 
 def read_adapter(folder: Path, manifest_sha256: str | None) -> dict[str, Tensor]:
-    """Return a published adapter's tensors. Raises `AdapterInvalid` where its files are not those of the manifest."""
+    """Return a published adapter's tensors. Raises `AdapterInvalid` if its files do not match the manifest."""
     _check_manifest(folder)
     if manifest_sha256 is not None and durable_folders.file_sha256(folder / MANIFEST) != manifest_sha256:
-        raise AdapterInvalid(f"{folder / MANIFEST} is not the one that the store knows: was the folder replaced?")
+        raise AdapterInvalid(
+            f"{folder / MANIFEST} is not the manifest that the store recorded: was the folder replaced?"
+        )
     return _read_tensors(folder)
 
 
 def lora_alpha(folder: Path) -> float:
-    """The LoRA's scale times its rank, as a published adapter's configuration has it."""
+    """The LoRA's alpha (its scale times its rank), from a published adapter's configuration."""
     return float(_read_json(folder / CONFIG)["lora_alpha"])
 
 
@@ -154,7 +156,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as e:
         raise AdapterInvalid(f"{path} cannot be read: {e}") from e
     if not isinstance(content, dict):
-        raise AdapterInvalid(f"{path} holds no JSON object")
+        raise AdapterInvalid(f"{path} is not a JSON object")
     return content
 
 
@@ -164,7 +166,7 @@ def _check_manifest(folder: Path) -> None:
         if not (folder / name).is_file():
             raise AdapterInvalid(f"{folder / name} is missing")
         if files.get(name) != durable_folders.file_sha256(folder / name):
-            raise AdapterInvalid(f"{folder / name} is not the file of the manifest: its sha256 differs")
+            raise AdapterInvalid(f"{folder / name} does not match the manifest: its sha256 differs")
 
 
 def _check_config(folder: Path, rank: int) -> None:
@@ -175,7 +177,7 @@ def _check_config(folder: Path, rank: int) -> None:
     if isinstance(config.get("init_lora_weights", True), str):
         wrong.append("init_lora_weights")  # PiSSA, OLoRA …: the base's own weights would have to change
     if wrong:
-        raise AdapterInvalid(f"{folder / CONFIG} asks for what engines do not serve: {', '.join(wrong)}")
+        raise AdapterInvalid(f"{folder / CONFIG} has features that engines do not serve: {', '.join(wrong)}")
     if config.get("peft_type") != "LORA" or config.get("r") != rank:
         raise AdapterInvalid(f"{folder / CONFIG} says {config.get('peft_type')} of rank {config.get('r')}, not {rank}")
     alpha = config.get("lora_alpha")
@@ -198,7 +200,7 @@ def _check_tensors(folder: Path, tensors: Mapping[str, Tensor], shapes: Shapes, 
     for name, tensor in sorted(tensors.items()):
         match = _MATRIX.fullmatch(name)
         if match is None or name not in shapes:
-            raise AdapterInvalid(f"{where}: {name} is on no module of the base that was trained")
+            raise AdapterInvalid(f"{where}: {name} is not on a trained module of the base")
         if tuple(tensor.shape) != shapes[name]:
             raise AdapterInvalid(f"{where}: {name} has shape {tuple(tensor.shape)}, not {shapes[name]}")
         if tensor.shape[0 if match["side"] == "A" else 1] != rank:

@@ -1,7 +1,8 @@
-"""What a version's adapter does not hold of the state it was trained to: optimizer, schedule, random numbers.
+"""Checkpoints: the training state beside a version's adapter, which is the optimizer, the schedule and the random
+state.
 
-Owns: a checkpoint's folder, written whole or not at all, and the proof that what is read is what was written.
-Refuses: weights (the adapter has them, in float32, exactly) and deciding which checkpoint to load.
+Owns: a checkpoint's folder, written completely or not at all, and a checksum that is verified on reading. Refuses:
+weights (the adapter has them, exactly, in float32) and deciding which checkpoint to load.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def save_checkpoint(checkpoints: Path, name: str, optimizer: Optimizer) -> Path:
 
 
 def load_checkpoint(folder: Path, optimizer: Optimizer) -> None:
-    """Go on from a checkpoint: optimizer, schedule and random numbers. Raises `CheckpointInvalid`."""
+    """Restore optimizer, schedule and random state from a checkpoint. Raises `CheckpointInvalid`."""
     try:
         expected = json.loads((folder / SUMS).read_text(encoding="utf-8"))[STATE]
         if durable_folders.file_sha256(folder / STATE) != expected:
@@ -41,7 +42,7 @@ def load_checkpoint(folder: Path, optimizer: Optimizer) -> None:
     _set_rng(state["rng"])
 
 
-_REMEDY = "Remove {} to go on with a fresh optimizer."
+_REMEDY = "Remove {} to continue with a fresh optimizer."
 
 
 def _rng() -> dict[str, Any]:

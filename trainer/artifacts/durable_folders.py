@@ -1,6 +1,6 @@
-"""Folders that appear whole or not at all.
+"""Folders that appear completely or not at all.
 
-Owns: writing beside the final place, fsync, rename, sha256 of files. Refuses: knowing what is in a folder.
+Owns: writing to a temporary name, fsync, rename, sha256 of files. Refuses: the contents of a folder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RANDOM_BYTES = 8
 
 @contextmanager
 def unfinished_folder(parent: Path, owner: str) -> Iterator[Path]:
-    """A new folder to fill in `parent`; removed at the end unless `finish_folder` gave it its name."""
+    """A new folder in `parent` to fill; removed at the end unless `finish_folder` renamed it."""
     file_modes.make_folder(parent)
     folder = parent / f"{_UNFINISHED}{owner}-{secrets.token_hex(_RANDOM_BYTES)}"
     folder.mkdir(mode=file_modes.FOLDER)
@@ -32,7 +32,7 @@ def unfinished_folder(parent: Path, owner: str) -> Iterator[Path]:
 
 
 def finish_folder(folder: Path, name: str) -> Path:
-    """Make a folder durable, for those who may read its parent, and give it its name, which must be free."""
+    """Flush a folder to disk, make it readable like its parent, and rename it to `name`, which must be free."""
     folder_mode, file_mode = file_modes.folder_modes(folder.parent)
     for path in sorted(folder.iterdir()):
         path.chmod(file_mode)
@@ -46,14 +46,14 @@ def finish_folder(folder: Path, name: str) -> Path:
 
 
 def remove_unfinished(parent: Path, owner: str) -> None:
-    """Remove what a killed process of the same owner left half written. For the one process that is that owner."""
+    """Remove half-written folders of a killed process of the same owner. Only that owner may call it."""
     for folder in parent.glob(f"{_UNFINISHED}*"):
         if folder.name[: -2 * _RANDOM_BYTES] == f"{_UNFINISHED}{owner}-":
             remove_folder(folder)
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder and all in it; one that is gone is no error."""
+    """Remove a folder with its contents; a missing folder is not an error."""
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -1,7 +1,7 @@
-"""Contexts by which a proxy can tell a new version from its parent once an engine serves it.
+"""Probes: contexts by which a proxy can tell a new version from its parent once an engine serves it.
 
-Owns: choosing short contexts and tokens where the two differ most, and how far apart they are.
-Refuses: asking an engine (the proxy does), deciding what is far enough.
+Owns: choosing short contexts and tokens where the two differ most, and the size of the difference. Refuses: asking an
+engine (the proxy does), and the threshold.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LIKELY = 8  # tokens are named among the parent's likeliest: an engine's roundi
 
 @dataclass(frozen=True, slots=True)
 class ProbeCandidates:
-    """Contexts that may become probes: beginnings of trained rows, each with the index of its last token."""
+    """Contexts that may become probes: prefixes of trained rows, each with the index of its last token."""
 
     rows: Sequence[Ids]
     ends: Sequence[Sequence[int]]  # per row: lengths of the contexts
@@ -39,7 +39,7 @@ class ProbeCandidates:
 
 
 def probe_candidates(rows: Sequence[Row]) -> ProbeCandidates:
-    """Choose contexts from the shortest rows: what precedes their first trained tokens. No context comes twice."""
+    """Choose contexts from the shortest rows: the prefixes of their first trained tokens, without duplicates."""
     chosen: list[Ids] = []
     ends: list[list[int]] = []
     seen: set[bytes] = set()
@@ -69,7 +69,7 @@ def next_token_logprobs(policy: Policy, given: ProbeCandidates, token_budget: in
 
 
 def choose_contexts(given: ProbeCandidates, new: Tensor, parent: Tensor) -> dict[str, Any]:
-    """Return probe.json: the contexts that changed most, four likely tokens each, their logprobs under both.
+    """Return probe.json: the contexts that changed most, with four likely tokens each and their logprobs in both.
 
     `separation` is the mean of |new − parent| over all named tokens.
     """

@@ -1,4 +1,5 @@
-"""What a step trains on: trajectories as token rows, their advantages and weights, rows in packs. Pure.
+"""The data of a step: trajectories as token rows, their advantages and weights, and rows packed. Pure.
 
-Never imports torch (a test says so). Refuses: reading the store, and the loss.
+Others import `rows`, `advantages`, `weights` and `packing`. Never imports torch (a test holds that). Refuses: reading
+the store, and the loss.
 """

@@ -1,14 +1,13 @@
-"""From rewards to the weights of a step: who did better than its group, and how much each token counts.
+"""Advantages, and the weight of each token in a step.
 
-Owns: advantages once a trajectory, inside a group or against a running baseline, the zero-variance rule, the
+Owns: one advantage for each trajectory, inside a group or against a running baseline, the zero-variance rule, and the
 normalisation of the loss. Refuses: tokens and torch.
 
-The advantage is the reward minus the group's mean (GRPO, arXiv 2402.03300, without the division by the standard
-deviation, which Dr. GRPO, arXiv 2503.20783, section 3.1, shows to favour tasks that are almost always or almost never
-solved). Dividing is an option. A run that has no group is compared with earlier runs of its alias (reinforcement
-comparison, Williams 1992): its own reward is never among them, or it would be compared with itself. Every whole run
-weighs the same in the loss, so that a long one does not dominate; a single turn (`recorder.queue.groups.shadows`) may
-weigh less.
+The advantage is the reward minus the group's mean: GRPO (arXiv 2402.03300) without the division by the standard
+deviation, which favours tasks that are almost always or almost never solved (Dr. GRPO, arXiv 2503.20783, section 3.1).
+Dividing is an option. A trajectory without a group is compared with earlier trajectories of its alias (reinforcement
+comparison, Williams 1992); its own reward is never part of that baseline. Every whole trajectory has the same weight in
+the loss, so that long ones do not dominate; a single call (`recorder.queue.groups.shadows`) may have a smaller one.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from recorder.stats.advantages import STD_FLOOR, ZERO_VARIANCE
 
 
 def running_baseline(history: Sequence[EarlierReward], own: str, at: float, tools: bytes | None) -> Baseline | None:
-    """What the reward of run `own`, judged at `at`, is compared with; None: fewer than `FEWEST` rewards are there.
+    """The baseline of trajectory `own`, judged at `at`; None if there are fewer than `FEWEST` rewards.
 
-    `history` is newest first, all of one alias and recipe. The last `MOST` rewards before its own count: those of runs
-    with the same tools where there are enough. The first runs of a recipe have not so many before them: for these all
-    others count, so that no run is lost to having come first.
+    `history` is newest first, of one alias and recipe. The last `MOST` rewards before its own count: those of
+    trajectories with the same tools, if there are enough. The first trajectories of a recipe have too few before them:
+    for these all others count, so that none is excluded for being early.
     """
     others = [one for one in history if one.trajectory_id != own]
     before = [one for one in others if one.at < at]
@@ -43,7 +42,7 @@ def running_baseline(history: Sequence[EarlierReward], own: str, at: float, tool
 def running_advantages(
     rewards: Mapping[str, float], baselines: Mapping[str, Baseline], *, divide_by_std: bool = False
 ) -> dict[str, float] | None:
-    """Return trajectory id → advantage over its baseline, or None where every reward lies within `ZERO_VARIANCE` of it.
+    """Return trajectory id → advantage over its baseline, or None if every reward is within `ZERO_VARIANCE` of it.
 
     `baselines` has one for each of `rewards`.
     """
@@ -58,9 +57,9 @@ def running_advantages(
 def token_weights(trained_tokens: Mapping[str, int], shares: Mapping[str, float]) -> dict[str, float]:
     """Return trajectory id → the weight of each of its trained tokens, over all its rows.
 
-    `shares` is what a trajectory counts against others, 1 where it is not named. A trajectory of share s among shares
-    that add up to S has the weight s / (S · tokens): the loss is the mean over trajectories, by their shares, of the
-    mean over their tokens. Trajectories without a trained token are not counted.
+    `shares` is a trajectory's weight relative to others, 1 if not named. A trajectory of share s, among shares that sum
+    to S, has the token weight s / (S · tokens): the loss is the mean over trajectories, by their shares, of the mean
+    over their tokens. Trajectories without a trained token are not counted.
     """
     counted = {trajectory: tokens for trajectory, tokens in trained_tokens.items() if tokens > 0}
     whole = math.fsum(shares.get(trajectory, 1.0) for trajectory in counted)

@@ -1,12 +1,13 @@
-"""Rows into packs: flat sequences of tokens within a budget, in which equal beginnings exist once.
+"""Pack rows: flat token sequences within a budget, in which shared prefixes are stored once.
 
-Owns: the tree of shared prefixes, which row goes into which pack. Refuses: torch, and what rows mean.
+Owns: the tree of shared prefixes, and which row goes into which pack. Refuses: torch, and the meaning of rows.
 
-A pack is a forest of segments laid out flat. Each token sees the tokens of its segment's ancestors and those before
-it in its own segment, so every row is computed as if it were alone, and a prefix that rows share (the group's system
-prompt, tools and task) is computed once. Rows are placed in the order of their ids, so that those which share stay
-together, each where it adds the fewest tokens. (Longest first, the usual order of bin packing, fills packs a little
-better and tears families apart: on 8 groups of 8 with a budget of 1,024 it computed 7,691 tokens instead of 5,871.)
+A pack is a forest of segments laid out flat. Each token attends to the tokens of its segment's ancestors and to those
+before it in its own segment, so every row is computed as if it were alone, and a prefix that rows share (the group's
+system prompt, tools and task) is computed once. Rows are placed in the order of their ids, so that rows that share a
+prefix stay together, each where it adds the fewest tokens. (Longest first, the usual order of bin packing, fills packs
+slightly better and separates such rows: on 8 groups of 8 with a budget of 1,024 it computed 7,691 tokens instead of
+5,871.)
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def pack(rows: Sequence[Ids], budget: int, *, alone: bool = False) -> list[Pack]
 
 
 def _place(trees: list[_Tree], index: int, row: Ids, budget: int) -> None:
-    """Best fit: among the packs with room, the one that already holds most of the row; the first of equals."""
+    """Best fit: among the packs with room, the one that already holds most of the row; the first if equal."""
     fitting = [(len(row) - tree.shared(row), tree) for tree in trees if tree.tokens < budget]
     fitting = [(added, tree) for added, tree in fitting if tree.tokens + added <= budget]
     if not fitting:
@@ -85,7 +86,7 @@ class _Node:
 
 @dataclass(slots=True)
 class _Tree:
-    """A pack in the making: a trie whose edges are runs of ids."""
+    """A pack under construction: a trie with sequences of ids on its edges."""
 
     roots: list[_Node] = field(default_factory=list)
     tokens: int = 0
@@ -107,7 +108,7 @@ class _Tree:
             path[-1][0].rows.append(index)
 
     def _descend(self, row: Ids) -> list[tuple[_Node, int]]:
-        """The nodes that `row` runs through, with how many tokens it shares with each."""
+        """The nodes on the path of `row`, with the number of tokens it shares with each."""
         path: list[tuple[_Node, int]] = []
         siblings = self.roots
         while siblings and len(row):
@@ -156,7 +157,7 @@ class _Layout:
 
 
 def _common(a: Ids, b: Ids) -> int:
-    """Length of the common beginning; 0 soon where the first ids differ, which is what most comparisons find."""
+    """The length of the common prefix; returns 0 early if the first ids differ, the most frequent case."""
     if a[0] != b[0]:
         return 0
     length = min(len(a), len(b))

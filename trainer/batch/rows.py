@@ -1,11 +1,11 @@
-"""Trajectories into token rows: what the model read and sampled, from recorded ids alone.
+"""Token rows from trajectories: what the model read and sampled, from recorded ids alone.
 
-Owns: which choice extends which row, the mask, and why a choice is not trained on. Refuses: rewards, torch, templates
-(nothing is ever rendered or tokenised again).
+Owns: which choice extends which row, the loss mask, and the reason why a choice is not trained on. Refuses: rewards,
+torch, and templates (nothing is ever rendered or tokenised again).
 
-A row is one sequence that the model saw. A turn whose prompt begins with a row's ids exactly goes on with that row;
-any other (a rewritten history, a sub-agent, a branch) begins a new one, where all before its own sample is context.
-So each sampled token is trained in exactly one row.
+A row is one sequence that the model saw. A call whose prompt begins with exactly a row's ids continues that row. Any
+other call (a rewritten history, a sub-agent, a branch) begins a new row, in which everything before its own sample is
+context. So each sampled token is trained in exactly one row.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from recorder.states import CallKind, CallState, Confidence, Origin, Purpose
 from recorder.views.trajectories.shapes import CallView, ChoiceView, TrajectoryView
 
 ROW_TOO_LONG = "row_too_long"  # the only code that a trainer's own memory gives rise to
-IN_OWN_GROUP = "in_own_group"  # a turn in a shadow group, which counts in the group of its whole run
+IN_OWN_GROUP = "in_own_group"  # a call in a shadow group that counts in its trajectory's group
 
 
 @dataclass(frozen=True, slots=True)
 class RowBasis:
-    """What only the trainer knows: the base in its memory, and the line of the version being trained."""
+    """What only the trainer knows: the base in its memory, and the ancestry of the version being trained."""
 
     base_fingerprint: str | None
     ancestry: Sequence[str]  # version ids, the parent of the new version first
     max_age: int  # steps
     max_tokens: int  # of one row
-    in_own: frozenset[str] = frozenset()  # live turns of shadow groups (ids of calls) that count in their runs' groups
+    in_own: frozenset[str] = frozenset()  # ids of live calls in shadow groups that count in their trajectories' groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Row:
     behaviour: NDArray[np.float32]  # the engine's logprobs; NaN where not trained
     temperature: NDArray[np.float32]  # NaN where not trained
     age: NDArray[np.int32]  # steps since the version that sampled the token; −1 where not trained
-    calls: tuple[tuple[str, int], ...]  # (call id, choice) of the trained turns, in order
+    calls: tuple[tuple[str, int], ...]  # (call id, choice) of the trained calls, in order
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -61,7 +61,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class SkippedChoice:
-    """A choice that is not trained on: context, or left out."""
+    """A choice that is not trained on: context, or excluded."""
 
     trajectory_id: str
     call_id: str
@@ -70,7 +70,7 @@ class SkippedChoice:
 
 
 def trajectory_rows(trajectory: TrajectoryView, basis: RowBasis) -> tuple[list[Row], list[SkippedChoice]]:
-    """Return the rows of one trajectory, and each sampled choice that is in none of them with its reason."""
+    """Return the rows of one trajectory, and each sampled choice in none of them with its reason."""
     rows: list[_RowBuilder] = []
     skipped: list[SkippedChoice] = []
     for call, choice in _sampled(trajectory):
@@ -85,7 +85,7 @@ def _sampled(trajectory: TrajectoryView) -> Iterator[tuple[CallView, ChoiceView]
 
 
 def _reason(trajectory: TrajectoryView, call: CallView, choice: ChoiceView, basis: RowBasis) -> str | None:
-    """Why a choice may not be trained on: the recorder's reason first, then what is checked again, then the age."""
+    """Why a choice may not be trained on: the recorder's reason first, then repeated checks, then the age."""
     if not choice.trainable:
         return choice.untrainable_reason or Exclusion.NOT_COMPLETE
     if trajectory.origin is Origin.SHADOW and call.id in basis.in_own:
@@ -94,7 +94,7 @@ def _reason(trajectory: TrajectoryView, call: CallView, choice: ChoiceView, basi
 
 
 def _of_call(trajectory: TrajectoryView, call: CallView) -> Exclusion | None:
-    """The recorder has seen to these already: one of them here means that a flag was wrong, and nothing is trained."""
+    """Checks that the recorder has made already: a hit here means a wrong flag, and nothing is trained."""
     if trajectory.purpose is not Purpose.TRAIN:
         return Exclusion.PURPOSE
     if trajectory.selection is not None:
@@ -103,7 +103,7 @@ def _of_call(trajectory: TrajectoryView, call: CallView) -> Exclusion | None:
         return Exclusion.NOT_COMPLETE
     if call.superseded_by is not None:
         return Exclusion.SUPERSEDED
-    if call.turn_kind is CallKind.AUX:
+    if call.call_kind is CallKind.AUX:
         return Exclusion.AUXILIARY
     if call.attribution_confidence in (Confidence.HINT, Confidence.AMBIGUOUS):
         return Exclusion.AMBIGUOUS
@@ -132,7 +132,7 @@ def _of_version(trajectory: TrajectoryView, call: CallView, basis: RowBasis) -> 
 
 
 def _extend(rows: list[_RowBuilder], call: CallView, choice: ChoiceView, basis: RowBasis) -> str | None:
-    """Put one trainable choice into the longest row that its prompt begins with, or into a new one."""
+    """Append one trainable choice to the longest row that its prompt begins with, or to a new one."""
     assert call.prompt_token_ids is not None
     assert choice.token_ids is not None
     prompt = _array(call.prompt_token_ids)
@@ -146,7 +146,7 @@ def _extend(rows: list[_RowBuilder], call: CallView, choice: ChoiceView, basis: 
 
 
 class _RowBuilder:
-    """A row in the making."""
+    """A row under construction."""
 
     def __init__(self) -> None:
         self.ids: NDArray[np.int32] = np.empty(0, np.int32)

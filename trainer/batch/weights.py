@@ -1,6 +1,6 @@
-"""Scored groups into what a step trains on: rows with their advantage and their tokens' weight.
+"""Turn scored groups into the rows of a step, with advantages and token weights.
 
-Owns: which members count for a group's mean, which groups teach nothing and why, the ledger rows of what is left out.
+Owns: which members count for a group's mean, which groups are excluded and why, and the ledger rows of exclusions.
 Refuses: reading the store, torch.
 """
 
@@ -23,9 +23,9 @@ from trainer.batch.rows import Row, RowBasis, SkippedChoice, trajectory_rows
 
 
 class UntrainedChoice(StrEnum):
-    """Why a trajectory or a group is left out, beside the recorder's `Exclusion` and states."""
+    """Why a trajectory or group is excluded, beside the recorder's `Exclusion` and states."""
 
-    REWARD_MISSING = "reward_missing"  # the judge could not say
+    REWARD_MISSING = "reward_missing"  # the judge gave none
     TOO_FEW = "too_few"  # rewards in the group: there is no mean to compare with
     ZERO_VARIANCE = "zero_variance"  # all did equally well
     NO_BASELINE = "no_baseline"  # too few earlier rewards of its alias and recipe to compare with
@@ -34,7 +34,7 @@ class UntrainedChoice(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExcludedTrajectory:
-    """A member none of whose tokens is trained on. `told`: the ledger has said why since its group was closed."""
+    """A member without any trained token. `told`: the ledger has held the reason since its group was closed."""
 
     trajectory_id: str
     code: str
@@ -43,7 +43,7 @@ class ExcludedTrajectory:
 
 @dataclass(frozen=True, slots=True)
 class GroupRows:
-    """One group, ready to be trained on. `code` set: it teaches nothing, for that reason, and `rows` is empty."""
+    """One group ready for training. `code` set: it is excluded for that reason, and `rows` is empty."""
 
     group_id: str
     project_id: str
@@ -53,7 +53,7 @@ class GroupRows:
     left: Sequence[ExcludedTrajectory]
     skipped: Sequence[SkippedChoice]
     code: str | None = None
-    single: frozenset[str] = frozenset()  # the members that are one turn and no whole run
+    single: frozenset[str] = frozenset()  # the members that are one call, not a whole trajectory
     baselines: Mapping[str, Baseline] = field(default_factory=dict)  # by trajectory id; empty: compared in the group
 
     @property
@@ -62,12 +62,12 @@ class GroupRows:
         return {row.trajectory_id for row in self.rows}
 
     def compared(self) -> list[ComparedReward]:
-        """What each reward of a trained trajectory was compared with, where that was not the group."""
+        """The baseline of each trained trajectory's reward, if that was not the group."""
         trained = sorted(self.trained & self.baselines.keys())
         return [ComparedReward(id_, self.rewards[id_], **asdict(self.baselines[id_])) for id_ in trained]
 
     def ledger_rows(self) -> list[LedgerRow]:
-        """What of a trained group was left out: its members, and single choices of those that are trained."""
+        """The exclusions in a trained group: its members, and single choices of trained members."""
         trained = self.trained
         untold = [left for left in self.left if not left.told]
         members = [LedgerRow(self.project_id, "trajectory", left.trajectory_id, left.code) for left in untold]
@@ -99,7 +99,7 @@ def group_rows(
 ) -> GroupRows:
     """Decide what of a scored group is trained on. `rewards` is trajectory id → reward of its current score.
 
-    `baselines`: what each member's reward is compared with, as far as there is something; None: the group's mean.
+    `baselines`: the baseline of each member's reward, as far as there is one; None: the group's mean.
     """
     left = [one for member in group.members if (one := _excluded(member, rewards, baselines))]
     excluded = {one.trajectory_id for one in left}
@@ -115,7 +115,7 @@ def group_rows(
     leaves = {member.main_path[-1] for member in group.members if member.main_path}
     for member in counted:
         own, without = trajectory_rows(member, basis)
-        # A choice that is a sibling's leaf is the sibling's: trained there, or told there.
+        # A choice that is a sibling's leaf is the sibling's: trained there, or reported there.
         without = [s for s in without if s.code != Exclusion.NOT_SELECTED or (s.call_id, s.choice) not in leaves]
         rows += own
         skipped += without
@@ -137,11 +137,11 @@ def _why_nothing(
 
 
 def weigh(groups: Iterable[GroupRows], shadow_weight: float, substeps: int = 1) -> list[WeightedRow]:
-    """Weigh the rows of a whole step so that in each optimizer step every whole run counts the same, however long.
+    """Weigh the rows of a whole step so that in each optimizer step every whole trajectory has equal weight.
 
-    `shadow_weight` is what a single turn of a shadow group counts against a whole run. Groups are dealt out over the
-    `substeps`, so none of them is without one while there are as many. The order is by substep, by trajectory and then
-    as the rows came: equal input, equal sums.
+    `shadow_weight` is the weight of a single call of a shadow group relative to a whole trajectory. Groups are
+    distributed over the `substeps`, so none is empty while there are enough groups. The order is by substep, by
+    trajectory and then as the rows came: equal input gives equal sums.
     """
     ordered = sorted(groups, key=lambda group: group.group_id)
     dealt = [_weighed(ordered[number::substeps], shadow_weight, number) for number in range(substeps)]
@@ -180,7 +180,7 @@ def _excluded(
 
 
 def _why_untrained(skipped: Sequence[SkippedChoice]) -> str:
-    """The code that stands for a whole trajectory: what happened to the choices that its agent went on with."""
+    """The code for a whole trajectory: that of the choices on its main path."""
     chosen = [one.code for one in skipped if one.code != Exclusion.NOT_SELECTED]
     return _commonest(chosen) or _commonest(one.code for one in skipped) or UntrainedChoice.NOTHING_SAMPLED
 

@@ -1,4 +1,5 @@
-"""A campaign: sample, judge, train, measure, and again until a rule says stop.
+"""Campaigns: sample, judge, train, validate, and repeat until a stop rule applies.
 
-Refuses: scoring and training themselves; it waits for the judge and drives a `StepTrainer`.
+Others import `loop`, `setup`, `sampling`, `measurement`, `validation`, `gate_rounds`, `estimate` and `stop_rules`.
+Refuses: scoring and training themselves; a campaign waits for the judge and drives a `StepTrainer`.
 """

@@ -1,10 +1,10 @@
-"""What a campaign would take: attempts, requests to the judge, tokens, and money where prices are known.
+"""Estimate a campaign: attempts, judge requests, tokens, and cost where prices are known. Pure.
 
-Owns: counting a plan's rounds, and what follows from what earlier runs used, or else from the lengths of scenarios and
-the most that is answered. Pure. Refuses: the store and prices (`trainer.runtime.estimate`), and starting anything.
+Owns: counting a plan's rounds, and tokens from what earlier trajectories used, or else from the lengths of scenarios
+and `max_tokens`. Refuses: the store and prices (`trainer.runtime.estimate`), and starting anything.
 
-It is an upper bound where it can be one: a rule may end the campaign earlier, and nobody is asked about runs that are
-the same. Attempts that are run again, and requests that are repeated or repaired, are not in it.
+The estimate is an upper bound where possible: a stop rule may end the campaign earlier, and identical trajectories are
+not judged. Repeated attempts, and judge requests that are retried or repaired, are not included.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from trainer.tasks.scenarios import Scenario
 from trainer.tasks.selection import draw_scenarios
 
 CHARS_A_TOKEN: Final = 4
-BY_LENGTHS: Final = "by the lengths of the scenarios and the most tokens of an answer"
+BY_LENGTHS: Final = "from the lengths of the scenarios and the token limit of an answer"
 
 
 @dataclass(frozen=True, slots=True)
 class TokenEstimate:
-    """What is sent to a model and what it answers; None: nobody can tell. `basis`: how that is known."""
+    """Tokens sent to a model and answered by it; None: unknown. `basis`: the source of the estimate."""
 
     sent: int | None
     answered: int | None
@@ -43,7 +43,7 @@ class TokenEstimate:
 
 @dataclass(slots=True)
 class CampaignCounts:
-    """How often things happen in a campaign that takes all its steps."""
+    """The counts of a campaign that takes all its steps."""
 
     training: int = 0  # attempts
     validation: int = 0
@@ -59,13 +59,13 @@ class CampaignCounts:
 
     @property
     def attempts(self) -> int:
-        """All of them."""
+        """All attempts."""
         return self.training + self.validation + self.test
 
 
 @dataclass(frozen=True, slots=True)
 class StrongJudgeEstimate:
-    """What the strong judge takes, which judges one group in `every` beside the judge: requests, tokens, money."""
+    """The usage of the strong judge, which cross-checks one group in `every`: requests, tokens, money."""
 
     model: str
     every: int
@@ -77,9 +77,9 @@ class StrongJudgeEstimate:
 
 @dataclass(frozen=True, slots=True)
 class CampaignEstimate:
-    """What a campaign would take. `judge_usd` None: no price is known, or no tokens are; the strong judge's is beside.
+    """The estimate of a campaign. `judge_usd` None: no price or no tokens known; without the strong judge's.
 
-    `strong` None: there is none, or it is asked nothing.
+    `strong` None: there is none, or it is not asked.
     """
 
     campaign: str
@@ -96,9 +96,9 @@ class CampaignEstimate:
 def count_campaign(
     plan: CampaignPlan, rewards: Sequence[RewardSettings], requests: int = 1, *, moving: bool = False
 ) -> CampaignCounts:
-    """Count what the plan's rounds do. `requests`: how often RULER asks about one group.
+    """Count a plan's rounds. `requests`: RULER's requests about one group.
 
-    `moving`: a judge is asked only for parts that have a weight, as the strong one is.
+    `moving`: a judge is asked only for parts with a weight, as the strong one is.
     """
     kinds = [reward.kind for reward in rewards if reward.weight > 0 or not moving]
     rulers, rubrics = requests * kinds.count("ruler"), kinds.count("rubric")
@@ -120,14 +120,14 @@ def count_campaign(
 
 
 def scale_counts(counts: CampaignCounts, every: int) -> CampaignCounts:
-    """The same attempts, of which a judge judges one group in so many, at the mean."""
+    """The same attempts, of which a judge sees one group in `every` on average."""
     judged = ("judged", "ruler", "rubric", "material_tokens", "answers_shown")
     return replace(counts, **{name: math.ceil(getattr(counts, name) / every) for name in judged})
 
 
 @dataclass(frozen=True, slots=True)
 class _ScenarioSize:
-    """One scenario in tokens, and whether its criteria are any for a model."""
+    """One scenario in tokens, and whether any of its criteria needs a model."""
 
     input: int
     rubric: int
@@ -140,8 +140,7 @@ class _ScenarioSize:
 
 
 def _add(out: CampaignCounts, size: _ScenarioSize, each: int, rulers: int, rubrics: int) -> None:
-    """Count the attempts at one scenario. RULER is asked `rulers` times for all of them, a rubric once
-    for each."""
+    """Count the attempts at one scenario. RULER makes `rulers` requests for all of them, a rubric one for each."""
     rubrics = rubrics if size.asks else 0
     out.input_tokens += each * size.input
     out.judged += each if rulers + rubrics else 0
@@ -152,7 +151,7 @@ def _add(out: CampaignCounts, size: _ScenarioSize, each: int, rulers: int, rubri
 
 
 def _rounds(plan: CampaignPlan, *, against_version_0: bool) -> Iterator[tuple[Split, Sequence[Scenario], int]]:
-    """Each round: the part that it is of, its scenarios, and the attempts at each."""
+    """Each round: its part, its scenarios, and the attempts at each."""
     s, train = plan.settings, plan.train or ()
     each = s.val_attempts + against_version_0
     for step in range(1, s.steps + 1):
@@ -164,7 +163,7 @@ def _rounds(plan: CampaignPlan, *, against_version_0: bool) -> Iterator[tuple[Sp
 
 
 def _validated_after(settings: CampaignSettings) -> list[int]:
-    """The steps after which there is a validation, 0 for the one before the first."""
+    """The steps that are followed by a validation; 0 is the one before the first step."""
     every = settings.val_every
     between = range(every, settings.steps, every) if every is not None else ()
     return sorted({0, settings.steps, *between})
@@ -180,14 +179,14 @@ def _tokens(value: Any) -> int:
 def agent_tokens(
     counts: CampaignCounts, settings: CampaignSettings, lately: TrajectoryCost | None, alias: str
 ) -> TokenEstimate:
-    """What attempts send to the model that learns, and what it samples."""
+    """Tokens that attempts send to the trained model, and that it samples."""
     if lately is not None:
-        basis = f"as the newest {lately.runs:,} runs of {alias}"
+        basis = f"from the newest {lately.runs:,} trajectories of {alias}"
         return TokenEstimate(
             _times(counts.attempts, lately.tokens_in), _times(counts.attempts, lately.tokens_out), basis
         )
     if settings.agent != answer.NAME:
-        return TokenEstimate(None, None, f"no run of {alias} has ended yet, and how often the agent asks nobody knows")
+        return TokenEstimate(None, None, f"no trajectory of {alias} has ended yet, so the number of calls is unknown")
     most = None if settings.max_tokens is None else counts.attempts * settings.max_tokens
     return TokenEstimate(
         counts.input_tokens, most, BY_LENGTHS if most is not None else f"{BY_LENGTHS} (campaign.max_tokens)"
@@ -197,26 +196,24 @@ def agent_tokens(
 def judge_tokens(
     counts: CampaignCounts, recipe: JudgeSettings, agent: TokenEstimate, lately: TrajectoryCost | None, alias: str
 ) -> TokenEstimate:
-    """What the judge is shown, and what it answers."""
+    """Tokens of the judge's prompts and answers."""
     requests = counts.ruler + counts.rubric
     if not requests:
-        return TokenEstimate(0, 0, "nobody is asked")
+        return TokenEstimate(0, 0, "no judge model is asked")
     if lately is not None:
-        basis = f"as the newest {lately.runs:,} runs of {alias} that {recipe_judges(recipe)} judged so"
+        basis = f"from the newest {lately.runs:,} trajectories of {alias} that {recipe_judges(recipe)} judged"
         return TokenEstimate(_times(counts.judged, lately.tokens_in), _times(counts.judged, lately.tokens_out), basis)
     most = requests * recipe.max_tokens
     if agent.answered is None:
-        return TokenEstimate(
-            None, most, "at most judge.max_tokens an answer; how long what it is shown will be nobody knows"
-        )
+        return TokenEstimate(None, most, "at most judge.max_tokens an answer; the length of its prompts is unknown")
     shown = counts.material_tokens + _times(counts.answers_shown, agent.answered / counts.attempts)
     return TokenEstimate(
-        shown, most, f"{BY_LENGTHS}, at most judge.max_tokens of the judge's; its instructions not counted"
+        shown, most, f"{BY_LENGTHS}, at most judge.max_tokens of the judge; its instructions are not counted"
     )
 
 
 def recipe_judges(recipe: JudgeSettings) -> str:
-    """Whom a recipe's scores are by, as the store has it."""
+    """The name of a recipe's judges as scores store it."""
     kinds = {reward.kind for reward in recipe.in_force()}
     asked = [recipe.ranked_by if "ruler" in kinds else "", recipe.model if "rubric" in kinds else ""]
     return " + ".join(dict.fromkeys(name for name in asked if name))

@@ -1,8 +1,8 @@
-"""What a version's gate asked for: held-out scenarios, attempted as the version and as the live one, round by round.
+"""Attempts that a version's gate requested: held-out scenarios, as the new version and as the live one, in rounds.
 
-Owns: which scenarios make a round, a round's groups and attempts, which a program that was killed finds again by their
-names, and what each attempt was worth. Refuses: running an attempt (`trainer.agents.attempts`), success
-(`trainer.campaign.measurement`), and what follows from the pairs: the gate decides, and ends the wish when it has.
+Owns: which scenarios make a round, its groups and attempts (which a restarted process finds by their names), and the
+value of each attempt. Refuses: running an attempt (`trainer.agents.attempts`), success
+(`trainer.campaign.measurement`), and the decision: the gate decides from the pairs, and then ends the request.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from trainer.agents.attempts import AttemptRunner
 from trainer.campaign.measurement import RoundMeasurer
 
 ROUND: Final = 8  # scenarios between two looks of the gate
-AGAIN: Final = 4  # how often one scenario is attempted at most: more would tell of it alone
+AGAIN: Final = 4  # maximum attempts at one scenario: more would weigh it too much
 
 T = TypeVar("T")
 
 
 def gate_rounds(tasks: Sequence[T], pairs: int, seed: str) -> list[list[T]]:
-    """The scenarios of each round, at most `pairs` in all: as many passes as are allowed, each in another order."""
+    """The scenarios of each round, at most `pairs` in all: as many passes as allowed, each in another order."""
     found: list[list[T]] = []
     for turn in range(AGAIN):
         order = list(tasks)
@@ -43,7 +43,7 @@ def gate_rounds(tasks: Sequence[T], pairs: int, seed: str) -> list[list[T]]:
 
 
 class GateExamination:
-    """One wish, from where it stands to its last round."""
+    """One gate request, from its current state to its last round."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class GateExamination:
         self._still_ours = still_ours  # raises CampaignBusy when the wish's lease was lost
 
     async def run(self) -> None:
-        """Attempt and measure what is not done yet, then say that all was attempted."""
+        """Attempt and measure what is not done yet, then mark all as attempted."""
         tasks = await campaigns.list_scenarios(self._store, self._row.id, "val")
         for number, drawn in enumerate(gate_rounds(tasks, self._wish.pairs, self._wish.version), start=1):
             if number > self._row.steps_done:
@@ -72,7 +72,7 @@ class GateExamination:
         await gate_requests.end_request(self._store, self._row.id, CampaignState.FINISHED, gate_requests.ATTEMPTED)
 
     async def give_up(self) -> None:
-        """Leave nothing open of a wish that is over: nobody goes on with its attempts."""
+        """Close everything of a request that has ended: nobody continues its attempts."""
         await store_attempts.abandon_running(self._store, self._row.id)
         for number in range(1, len(await self._planned()) + 1):
             for group in await campaigns.group_states(self._store, self._row.id, number, Purpose.EVAL):
@@ -86,17 +86,17 @@ class GateExamination:
     async def _plan(self, number: int, drawn: Sequence[Scenario]) -> None:
         row = self._row
         named = [
-            (f"{row.id}.{number:04d}.{index:04d}.{side.name.lower()}", scenario.id, side)
+            (f"{row.id}.{number:04d}.{index:04d}.{arm.name.lower()}", scenario.id, arm)
             for index, scenario in enumerate(drawn)
-            for side in GateArm
+            for arm in GateArm
         ]
         bindings = [GroupBinding(group, scenario_id, 1) for group, scenario_id, _ in named]
         await campaigns.bind_groups(Project(self._store, row.project_id), row.id, row.alias_id, bindings)
-        new = [NewAttempt(task, number, Purpose.EVAL, int(side), group, "0") for group, task, side in named]
+        new = [NewAttempt(task, number, Purpose.EVAL, int(arm), group, "0") for group, task, arm in named]
         await store_attempts.new_attempts(self._store, row.id, new)
 
     async def _measure(self, number: int) -> None:
-        """Ask the success function about a round's attempts, and write what it says."""
+        """Run the success function on a round's attempts, and store the results."""
         there = await campaigns.group_states(self._store, self._row.id, number, Purpose.EVAL)
         groups = await transcripts.load_groups(self._store, [group.group_id for group in there])
         worth = await asyncio.gather(*(self._worth(group) for group in groups))
@@ -106,6 +106,6 @@ class GateExamination:
         await gate_requests.write_round(self._store, self._row.id, number, known)
 
     async def _worth(self, group: GroupView) -> bool | None:
-        """Whether the attempt that counts succeeded: of several the last, for the others were run again."""
+        """Whether the attempt that counts succeeded: the last one, because earlier ones were repeated."""
         told = [await self._measurer.success(member, {}) for member in group.members]
         return next((won for won in reversed(told) if won is not None), None)

@@ -1,10 +1,11 @@
-"""What looks unhealthy in a campaign: rules about what its steps and validations wrote down. Pure.
+"""Health rules of a campaign, over the recorded measures of its steps and validations. Pure.
 
-Owns: the rules, their defaults, and when each speaks. Refuses: taking figures (`trainer.campaign.measurement`), the
-statistics (`recorder.stats.means`), and what follows (`trainer.campaign.stop_rules`). docs/health.md says what to do
-about each, and how often it is wrong.
+Owns: the rules, their defaults, and when each gives a signal. Refuses: computing measures
+(`trainer.campaign.measurement`), statistics (`recorder.stats.means`), and the consequence
+(`trainer.campaign.stop_rules`). docs/health.md says how to react to each rule, and its rate of false alarms.
 
-A rule whose figures are absent says nothing, and one that has spoken is silent until it has not held for a step.
+A rule without its measures gives no signal. After a signal, a rule gives no further one until its condition was false
+for at least one step.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ PARTS: Final = 5  # steps of each half in which parts are compared
 
 @dataclass(frozen=True, slots=True)
 class HealthFinding:
-    """A rule that speaks after a step. `then`: note, pause, or stop (the campaign has come to its end)."""
+    """A rule's signal after a step. `then`: note, pause, or stop (the campaign has converged)."""
 
     rule: RuleName
     then: Then
@@ -63,7 +64,7 @@ class HealthFinding:
 
 @dataclass(frozen=True, slots=True)
 class HealthInputs:
-    """What a campaign wrote down, in order: since it began, or since it was last gone on with after a pause."""
+    """The recorded measures of a campaign, in order, since it began or was last resumed after a pause."""
 
     steps: Sequence[StepDone]
     validations: Sequence[Validation]
@@ -73,12 +74,12 @@ class HealthInputs:
         return [step.metrics[name] for step in self.steps if name in step.metrics]
 
     def measures(self) -> list[PooledMeasure]:
-        """The validations as measurements: the share of comparisons won or of successes, else the mean reward."""
+        """The validations as measures: the win rate or the success rate, else the mean reward."""
         own = (validation_measure(one) for one in self.validations if one.part == "val" and not one.baseline)
         return [found for found in own if found is not None]
 
     def rewards(self, after: int = -1, until: int | None = None) -> list[PooledMeasure]:
-        """The mean rewards of the steps after one, until another."""
+        """The mean rewards of the steps after `after`, up to `until`."""
         return [
             PooledMeasure(one.step, one.reward, count_ended(one), measure_spread(one, CampaignMeasure.REWARD))
             for one in self.steps
@@ -88,7 +89,7 @@ class HealthInputs:
 
 @dataclass(frozen=True, slots=True)
 class HealthSignal:
-    """What a rule saw."""
+    """What a rule found."""
 
     detail: str
     figures: Mapping[str, float]
@@ -96,7 +97,7 @@ class HealthSignal:
 
 @dataclass(frozen=True, slots=True)
 class HealthRule:
-    """A rule, and its threshold and consequence by default."""
+    """A rule with its default threshold and consequence."""
 
     at: float
     look: Callable[[HealthInputs, float], HealthSignal | None]
@@ -104,7 +105,7 @@ class HealthRule:
 
 
 def validation_measure(one: Validation) -> PooledMeasure | None:
-    """A validation as a measurement; None: it came to nothing. `figures` has the spread of a mean as reward_std."""
+    """A validation as a measure; None: it has no result. `figures` has the spread of a mean as reward_std."""
     told = (CampaignMeasure.WINS, CampaignMeasure.SUCCESS, CampaignMeasure.REWARD)
     by = next((by for by in told if measure_value(one, by) is not None), CampaignMeasure.NOTHING)
     value = measure_value(one, by)
@@ -114,10 +115,10 @@ def validation_measure(one: Validation) -> PooledMeasure | None:
 def list_findings(
     steps: Sequence[StepDone], validations: Sequence[Validation], settings: Mapping[RuleName, HealthSettings]
 ) -> list[HealthFinding]:
-    """The rules that speak after the newest step and did not after the one before.
+    """The rules that signal after the newest step and did not after the one before.
 
-    `validations`: those that were made so far; other parts and baselines are not looked at. Where a campaign was gone
-    on with after a pause, both hold what came since: it is not compared with what it was paused by.
+    `validations`: those made so far; other parts and baselines are ignored. After a resumed pause, both arguments hold
+    only what came since, so nothing is compared with what caused the pause.
     """
     if not steps:
         return []
@@ -132,7 +133,7 @@ def list_findings(
 
 
 def current_signals(seen: HealthInputs, settings: Mapping[RuleName, HealthSettings]) -> dict[RuleName, HealthSignal]:
-    """What each rule sees now, of those that see something and are not off."""
+    """The signal of each rule that has one now and is not off."""
     looked = {
         name: rule.look(seen, _at(name, settings)) for name, rule in RULES.items() if _then(name, settings) != "off"
     }
@@ -154,8 +155,8 @@ def _then(name: RuleName, settings: Mapping[RuleName, HealthSettings]) -> Then:
 def _reward_hacking(seen: HealthInputs, at: float) -> HealthSignal | None:
     """Validations fall while the reward does not.
 
-    The newest one, two or three validations are compared with what those before them had reached. A reward that only
-    compares runs with one another (RULER's) does not rise, so it is enough that it is not shown to fall.
+    The newest one, two or three validations are compared with the level reached before. A purely comparative reward
+    (RULER's) does not rise, so it is enough that it does not fall significantly.
     """
     fallen = (fall for fall in _recent(seen.measures()) if fall.shown(at))
     for fall, rewards in ((fall, _beside(seen, fall.halves)) for fall in fallen):
@@ -172,20 +173,20 @@ def _reward_hacking(seen: HealthInputs, at: float) -> HealthSignal | None:
 
 @dataclass(frozen=True, slots=True)
 class _ValidationFall:
-    """The newest few validations beside those before them, and what these had reached."""
+    """The newest few validations and the level that the earlier ones had reached."""
 
     halves: WindowHalves
     reached: PooledEstimate
     sure: float  # standard errors at which it is shown
 
     def shown(self, at: float) -> bool:
-        """Whether the newest are below it by `at` and beyond chance."""
+        """Whether the newest are below that level by `at` and beyond chance."""
         by = difference_of(self.reached, pool_measures(self.halves.newer))
         return by.value >= at and by.at_least(self.sure) > 0
 
 
 def _recent(measures: Sequence[PooledMeasure]) -> Iterator[_ValidationFall]:
-    """The newest few validations, each time beside those before them."""
+    """The newest one to three validations, each with those before them."""
     for size in range(1, min(NEWEST, len(measures) - 1) + 1):
         before, newer = measures[:-size], measures[-size:]
         yield _ValidationFall(WindowHalves(before[-MEAN_OF:], newer), pool_measures(before[-MEAN_OF:]), BELOW_MEAN)
@@ -197,20 +198,20 @@ def _recent(measures: Sequence[PooledMeasure]) -> Iterator[_ValidationFall]:
 
 
 def _converged(seen: HealthInputs, at: float) -> HealthSignal | None:
-    """Validations are on a plateau while the reward rises: what is still learnt is the reward."""
+    """Validations are on a plateau while the reward rises: the policy now only optimises the reward."""
     halves = find_plateau(seen.measures(), 1, at)
     rewards = _beside(seen, halves) if halves else None
     if halves is None or rewards is None or _shown(_values(rewards.older), _values(rewards.newer)) <= 0:
         return None
     steps = halves.newer[-1].step - halves.older[0].step
     return HealthSignal(
-        f"in {steps} steps validations went by {halves.rise.value:+.3f} and the reward by {rewards.rise.value:+.3f}",
+        f"in {steps} steps validations changed by {halves.rise.value:+.3f} and the reward by {rewards.rise.value:+.3f}",
         {"validation": halves.rise.value, "reward": rewards.rise.value},
     )
 
 
 def _beside(seen: HealthInputs, validations: WindowHalves) -> WindowHalves | None:
-    """The rewards of the steps beside two halves of validations; None: there are none beside one of them."""
+    """The rewards of the steps that belong to two halves of validations; None if one half has none."""
     older, newer = validations.older, validations.newer
     rewards = WindowHalves(
         seen.rewards(older[0].step - 1, older[-1].step), seen.rewards(older[-1].step, newer[-1].step)
@@ -226,7 +227,7 @@ def _values(measures: Sequence[PooledMeasure]) -> list[float]:
 
 
 def _reward_jump(seen: HealthInputs, at: float) -> HealthSignal | None:
-    """One step's reward is far above those of the steps before: a trick that was found."""
+    """One step's reward is far above those of the steps before: a trick may have been found."""
     rewards = [one for one in seen.rewards() if one.spread is not None]
     if len(rewards) < 2:
         return None
@@ -242,12 +243,12 @@ def _reward_jump(seen: HealthInputs, at: float) -> HealthSignal | None:
 
 
 def _perfect_scores(seen: HealthInputs, at: float) -> HealthSignal | None:
-    """Nearly every attempt has the highest reward there is."""
+    """Nearly every attempt has the maximum reward."""
     return _high(seen, "health.perfect", at, "of the attempts have the highest reward")
 
 
 def _zero_variance(seen: HealthInputs, at: float) -> HealthSignal | None:
-    """Nearly every group's attempts are worth the same: there is nothing to learn from them."""
+    """Nearly every group's attempts have equal rewards: they give no training signal."""
     return _high(seen, "health.zero_variance", at, "of the groups have the same reward for all attempts")
 
 
@@ -259,7 +260,7 @@ def _high(seen: HealthInputs, name: str, at: float, what: str) -> HealthSignal |
 
 
 def _part_divergence(seen: HealthInputs, at: float) -> HealthSignal | None:
-    """One part of the reward rises while another falls: who pays for the gain?"""
+    """One part of the reward rises while another falls."""
     newest = [step.metrics for step in seen.steps if any(map(_is_part, step.metrics))][-2 * PARTS :]
     if len(newest) < 2 * PARTS:
         return None
@@ -280,9 +281,9 @@ def _is_part(name: str) -> bool:
 
 
 def _shown(older: Sequence[float], newer: Sequence[float]) -> float:
-    """By how much the newer steps are from the older; 0 where that may be the steps' own scatter (Welch).
+    """The difference between newer and older steps; 0 if it may be the steps' own scatter (Welch's test).
 
-    Steps differ by the scenarios that they drew, which their attempts' spread does not show.
+    Steps differ by the scenarios they drew, which the spread of their attempts does not show.
     """
     if min(len(older), len(newer)) < 2:
         return 0.0
@@ -291,11 +292,11 @@ def _shown(older: Sequence[float], newer: Sequence[float]) -> float:
     return by if abs(by) > MOVED * error else 0.0
 
 
-# --- drifts of the attempts, and what the trainer says of the model
+# --- drifts of the attempts, and metrics of the trainer
 
 
 def _drift(seen: HealthInputs, name: str) -> tuple[float, float] | None:
-    """A metric's mean over the first steps, and over the newest; None: too few have it."""
+    """A metric's mean over the first steps, and over the newest; None: too few steps have it."""
     values = seen.metric(name)
     if len(values) < FIRST + NEWEST:
         return None
@@ -308,36 +309,36 @@ def _went(what: str, drift: tuple[float, float], unit: str = "") -> HealthSignal
 
 
 def _repetition(seen: HealthInputs, at: float) -> HealthSignal | None:
-    """Attempts say the same again and again, more than at first."""
+    """Attempts repeat themselves more than at first."""
     drift = _drift(seen, "health.repetition")
     return _went("the share of repeated phrases", drift) if drift and drift[1] - drift[0] >= at else None
 
 
 def _length_drift(seen: HealthInputs, at: float) -> HealthSignal | None:
-    """Attempts became many times as long, or as short."""
+    """Attempts became several times as long or as short."""
     drift = _drift(seen, "health.length")
     return _went("an attempt", drift, " tokens") if drift and _times(*drift, 1.0) >= at else None
 
 
 def _tool_drift(seen: HealthInputs, at: float) -> HealthSignal | None:
-    """Attempts call tools many times as often, or as seldom."""
+    """Attempts call tools several times as often or as rarely."""
     drift = _drift(seen, "health.tool_calls")
     return _went("an attempt", drift, " tool calls") if drift and _times(*drift, 0.5) >= at else None
 
 
 def _times(before: float, now: float, little: float) -> float:
-    """How many times as much, or as little; `little` is added, or nothing would be endlessly less than a bit."""
+    """The factor of growth or shrinkage; `little` is added to both values to bound it near zero."""
     return max((now + little) / (before + little), (before + little) / (now + little))
 
 
 def _latency_drift(seen: HealthInputs, at: float) -> HealthSignal | None:
-    """Attempts take many times as long."""
+    """Attempts take several times as long."""
     drift = _drift(seen, "health.seconds")
     return _went("an attempt", drift, " s") if drift and drift[1] >= at * drift[0] > 0 else None
 
 
 def _entropy_collapse(seen: HealthInputs, at: float) -> HealthSignal | None:
-    """The model is sure of nearly every token: its attempts hardly differ, and it explores no more."""
+    """The entropy of sampling collapsed: attempts hardly differ, and exploration ends."""
     drift = _drift(seen, "entropy")
     return _went("the entropy of sampling", drift, " nats a token") if drift and drift[1] <= at * drift[0] else None
 
@@ -351,7 +352,7 @@ def _kl_engine(seen: HealthInputs, at: float) -> HealthSignal | None:
 
 
 def _judge_drift(seen: HealthInputs, at: float) -> HealthSignal | None:
-    """Inside groups the reward tells successes from failures less often than at first; or the strong judge scores."""
+    """Within groups, the reward separates successes from failures worse than at first; or the strong judge scores."""
     drift = _drift(seen, "health.judge_agreement")
     if drift and drift[0] - drift[1] >= at:
         return _went("the share of pairs that the reward orders as success does", drift)
@@ -359,7 +360,7 @@ def _judge_drift(seen: HealthInputs, at: float) -> HealthSignal | None:
     if newest.get("health.strong_scores") != 1:
         return None
     agree = newest["health.strong_agreement"]
-    what = f"the judge and the strong one agree by {agree:.2f} (mean tau-b): the strong one scores"
+    what = f"the judge and the strong judge agree by {agree:.2f} (mean tau-b): the strong judge scores"
     return HealthSignal(what, {"strong_agreement": agree})
 
 

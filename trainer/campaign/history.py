@@ -1,7 +1,6 @@
-"""What a campaign writes down: rows of the ledger about it, each an event that was told; at its end what it came to.
+"""Write a campaign's events to the ledger, and summarise the campaign at its end.
 
-Owns: writing events, and the summary. Refuses: their classes and reading them back (`recorder.views.campaigns`),
-deciding anything by them.
+Refuses: the classes of events and reading them back (`recorder.views.campaigns`), and decisions.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _UNMEASURED: Final[tuple[tuple[float | None, int], tuple[float | None, int]]] = 
 
 
 async def write_event(store: Store, campaign: CampaignView, code: str, event: CampaignEvent) -> None:
-    """Write down an event of a campaign."""
+    """Write an event of a campaign to the ledger."""
     row = LedgerRow(campaign.project_id, "campaign", campaign.id, code, encode_event(event))
     async with store.write() as conn:
         await ledger.write_rows(conn, [row])
@@ -32,7 +31,7 @@ async def write_event(store: Store, campaign: CampaignView, code: str, event: Ca
 def summarize_campaign(
     name: str, stop: StopDecision, history: CampaignHistory, live: str, seconds: float
 ) -> CampaignEnded:
-    """What a whole campaign came to."""
+    """The summary of a whole campaign."""
     seen: Sequence[StepDone | Validation] = history.validations or history.steps
     measured = [(one.success, count_measured(one)) for one in seen if one.success is not None]
     (before, attempts_before), (after, attempts_after) = (measured[0], measured[-1]) if measured else _UNMEASURED

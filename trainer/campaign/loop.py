@@ -1,10 +1,11 @@
-"""A campaign: sample, judge, train, swap, and again, until a rule says stop.
+"""The campaign loop: sample, judge, train, swap, and repeat until a stop rule applies.
 
-Owns: the order of a campaign's steps, validation, going on from a rejected version, what is written down so that a
-killed campaign goes on where it was. Refuses: how any of it is done (`sampling`, `measure`, `trainer.step`, the proxy).
+Owns: the order of a campaign's steps, when it validates, how it continues after a rejected version, and the events that
+let a killed campaign resume. Refuses: how each part is done (`trainer.campaign.sampling`,
+`trainer.campaign.measurement`, `trainer.step`, the proxy).
 
-A step is found again by what the store holds: attempts that are done are not run again, groups that are scored or
-trained are not touched, and a step is over when the campaign's ledger says so.
+A step is resumed from what the store holds: finished attempts are not repeated, scored or trained groups are not
+touched, and a step is complete when the campaign's ledger says so.
 """
 
 from __future__ import annotations
@@ -54,16 +55,16 @@ from trainer.tasks.selection import draw_scenarios
 
 @dataclass(frozen=True, slots=True)
 class VersionComparison:
-    """By what a campaign's versions are compared, and with whom. `averaged`: a mean of its rewards says something."""
+    """How a campaign's versions are compared. `averaged`: the mean of its rewards is a measure."""
 
-    yardstick: CampaignMeasure
+    measure: CampaignMeasure
     averaged: bool
-    sides: Arms
-    recipe: Mapping[str, Any]  # what the judge is told of the reward, to be compared with what it was told before
+    arms: Arms
+    recipe: Mapping[str, Any]  # the judge recipe, to be compared with the earlier one
 
 
 class Campaign:
-    """One campaign, from where it stands to its end."""
+    """One campaign, from its current state to its end."""
 
     def __init__(
         self,
@@ -102,8 +103,8 @@ class Campaign:
             store,
             campaign,
             settings,
-            sides=compared.sides,
-            yardstick=compared.yardstick,
+            arms=compared.arms,
+            measure=compared.measure,
             averaged=compared.averaged,
             sampler=sampler,
             measurer=measurer,
@@ -113,14 +114,14 @@ class Campaign:
     async def run(self) -> CampaignEnded:
         """Run to the end and mark the campaign finished.
 
-        Raises `CampaignError` and whatever else of the trainer's errors makes going on impossible.
+        Raises `CampaignError`, and any other trainer error that makes it impossible to continue.
         """
         began = time.monotonic()
         history = await read_history(self._store, self._campaign)
         train, val, test = await self._scenarios()
         s = self._settings
         ruling = StopEvaluator(
-            self._store, self._campaign, s, self._compared.yardstick, train, self._gained, self._progress
+            self._store, self._campaign, s, self._compared.measure, train, self._gained, self._progress
         )
         await self._begin(history, ruling)
         await self._validate(history, val, last=False)
@@ -137,7 +138,7 @@ class Campaign:
         return await self._end(history, stop, val, test, began)
 
     async def _begin(self, history: CampaignHistory, ruling: StopEvaluator) -> None:
-        """Write down what this run of the program goes on with, and what is otherwise than before."""
+        """Write down how this run of the program starts, and which settings changed."""
         step, settings = history.steps_done, self._settings.model_dump(mode="json")
         stored = CampaignSettings.model_validate(self._campaign.settings).model_dump(mode="json")
         recipe = dict(self._compared.recipe)
@@ -170,7 +171,7 @@ class Campaign:
         test: Sequence[Scenario],
         began: float,
     ) -> CampaignEnded:
-        """Measure what serves, leave the best version in service, test it, and mark the campaign finished."""
+        """Measure the live version, leave the best version in service, test it, and mark the campaign finished."""
         await self._validate(history, val, last=True)
         if self._settings.serve == "best":
             await self._serve_best(history, f"the campaign ended: {stop.code}")
@@ -180,32 +181,32 @@ class Campaign:
         return await self._over(history, stop, live, CampaignState.FINISHED, began)
 
     async def _pause(self, history: CampaignHistory, stop: StopDecision, began: float) -> CampaignEnded:
-        """Leave the best version that was validated in service, and say how to go on."""
+        """Leave the best validated version in service, and say how to resume."""
         live = await self._serve_best(history, f"the campaign was paused: {stop.detail}")
         self._progress.tell(Notice(how_to_resume(self._campaign.name, live.name), warning=True))
         return await self._over(history, stop, live, CampaignState.STOPPED, began)
 
     async def _serve_best(self, history: CampaignHistory, why: str) -> VersionView:
-        return await self._service.serve_best(history.validations, self._compared.yardstick, why)
+        return await self._service.serve_best(history.validations, self._compared.measure, why)
 
     async def _over(
         self, history: CampaignHistory, stop: StopDecision, live: VersionView, state: CampaignState, began: float
     ) -> CampaignEnded:
         ended = summarize_campaign(self._campaign.name, stop, history, live.name, time.monotonic() - began)
         await write_event(self._store, self._campaign, ENDED, ended)
-        # Before the campaign is marked: one that is marked finished is not gone on with, and has all that it leaves.
+        # Before the campaign is marked: a finished campaign is never resumed, so its files must be complete.
         campaign = await campaigns.get_campaign(self._store, self._campaign.id)
         await self._leave_report(replace(campaign, state=state, reason=stop.code, ended_at=time.time()))
         await campaigns.finish_campaign(self._store, campaign.id, state, stop.code)
         return ended
 
     async def _gained(self, step: int) -> Sequence[Evidence]:
-        """The attempts of a step that gained most."""
+        """The attempts of a step with the largest gain."""
         groups = await campaigns.group_states(self._store, self._campaign.id, step, Purpose.TRAIN)
         return most_gained_attempts((await self._measurer.load(groups)).scores.values())
 
     def _refuse_hopeless(self, history: CampaignHistory) -> None:
-        """Give up when the newest steps all failed: going on would only cost."""
+        """Give up when the newest steps all failed."""
         last = history.steps[-self._settings.max_rejected :]
         if len(last) == self._settings.max_rejected and all(step.failed for step in last):
             raise CampaignError(
@@ -243,19 +244,19 @@ class Campaign:
         return await self._done(step, before, tally, measured, groups, report, failure, figures)
 
     async def _until_decided(self, step: int) -> None:
-        """Wait for the decision on a version that was made before, by whomever: no step begins while there is one."""
+        """Wait for the decision on any earlier version: no step begins while one is undecided."""
         deadline = time.monotonic() + self._settings.live_timeout_s
         with self._store.watch.on(Topic.SERVICE) as news:
             while (waiting := await versions.find_pending_version(self._store, self._alias.id)) is not None:
-                self._progress.tell(PhaseStatus(step, "swapping", detail=f"{waiting.name} is not decided yet"))
+                self._progress.tell(PhaseStatus(step, "swapping", detail=f"{waiting.name} is still undecided"))
                 if time.monotonic() >= deadline:
                     raise self._not_in_service(waiting)
                 await news.wait(deadline - time.monotonic())
 
     async def _train(self, groups: Sequence[GroupStatus]) -> tuple[StepReport | None, str | None]:
-        """Train on the scored groups; the report, or why there is none. A failed step is tried with what is left.
+        """Train on the scored groups; return the report, or why there is none. A failed step is retried with the rest.
 
-        Groups of earlier steps that are scored again, because their version came to nothing, are trained on too.
+        Groups of earlier steps that were rescored, because their version was rejected, are trained on too.
         """
         trainer = await self._trainer_to_be
         failure: str | None = None
@@ -278,7 +279,7 @@ class Campaign:
         return None, failure
 
     async def _swap(self, step: int, version: VersionView) -> str | None:
-        """Wait until a version is in service; why it will not be, if so."""
+        """Wait until a version is in service; return why it will not be, if so."""
         deadline = time.monotonic() + self._settings.live_timeout_s
         self._progress.tell(PhaseStatus(step, "swapping", detail=""))
         with self._store.watch.on(Topic.SERVICE) as news:
@@ -291,16 +292,16 @@ class Campaign:
                 if version.state in (VersionState.REJECTED, VersionState.ABANDONED):
                     live = await self._service.live()
                     text = f"{version.name} was {version.state}: {version.reason}"
-                    self._progress.tell(Notice(f"{text}; going on from {live.name}", warning=True))
+                    self._progress.tell(Notice(f"{text}; continuing from {live.name}", warning=True))
                     return text
                 if time.monotonic() >= deadline:
                     raise self._not_in_service(version)
 
     def _not_in_service(self, version: VersionView) -> CampaignError:
         return CampaignError(
-            f"{version.name} is {version.state}, and not in service after {self._settings.live_timeout_s:g} s. "
-            "Look whether the proxy runs (`hone status`), and whether versions are promoted by themselves "
-            f"(aliases.{self._alias.name}.promote, .canary_share). Then go on with the same command."
+            f"{version.name} is {version.state} and was not in service after {self._settings.live_timeout_s:g} s. "
+            "Check that the proxy runs (`hone status`) and that versions are promoted automatically "
+            f"(aliases.{self._alias.name}.promote, .canary_share). Then resume with the same command."
         )
 
     async def _done(
@@ -341,7 +342,7 @@ class Campaign:
     # --- validation
 
     async def _validate(self, history: CampaignHistory, tasks: Sequence[Scenario], *, last: bool) -> None:
-        """Measure the live version where it is time to: before the first step, every `val_every`, after the last."""
+        """Measure the live version when due: before the first step, every `val_every` steps, after the last."""
         if not tasks:
             return
         step, every = history.steps_done, self._settings.val_every
@@ -355,7 +356,7 @@ class Campaign:
     # --- small things
 
     def _raise_early(self) -> None:
-        """Raise what the trainer's start met, before attempts are made that nobody could train on."""
+        """Raise errors of the trainer's start before attempts are made in vain."""
         if self._trainer_to_be.done():
             self._trainer_to_be.result()
 

@@ -1,12 +1,8 @@
-"""What a round came to: the share of successes, and the mean reward; apart, those of scenarios that tempt to cheat.
+"""Measure a round: the share of successes, the mean reward, and the figures that health rules read.
 
-Owns: success by a reward part or by the user's function (run in the user's Python), what an attempt that the agent
-spoilt counts as, and what each attempt of a group was worth in it. Refuses: scoring, and comparing versions.
-
-What a round's attempts looked like: lengths, turns, tools, repetition, and how its rewards were spread. Pure.
-
-Owns: the figures that health rules look at, and their names. Refuses: what is unhealthy (`trainer.campaign.health`),
-and measuring success (`trainer.campaign.measurement`).
+Owns: success by a reward part or by the user's function (run in the user's Python), the value of an attempt that failed
+by the agent's fault, separate figures for adversarial scenarios; lengths, turns, tool use, repetition and the spread of
+rewards. Refuses: scoring, comparing versions, and what is unhealthy (`trainer.campaign.health`).
 """
 
 from __future__ import annotations
@@ -37,16 +33,16 @@ from trainer.measures.campaign_measure import AttemptValue
 from trainer.progress import Notice, Progress
 
 FUNCTION_TIMEOUT_S = 30.0
-# Ended by the agent without a model's answer: a failure, not a fault of somebody else's.
+# Ended by the agent without a model's answer: the agent's own failure.
 _SPOILT = AGENTS_OWN | {"no_complete_call"}
 
 
 @dataclass(frozen=True, slots=True)
 class RoundMeasure:
-    """Over `attempts` that could be measured; None: nothing could.
+    """The measures of a round over `attempts` measured attempts; None: nothing could be measured.
 
-    `adversarial`: the same measure over the `adversarial_attempts` at scenarios that tempt to cheat, which are in
-    nothing else here.
+    `adversarial`: the same measure over the `adversarial_attempts` at adversarial scenarios, which no other figure
+    includes.
     """
 
     success: float | None
@@ -54,25 +50,25 @@ class RoundMeasure:
     attempts: int
     adversarial: float | None = None
     adversarial_attempts: int = 0
-    succeeded: Mapping[str, bool] = field(default_factory=dict)  # by the attempts' ids, as far as success was measured
+    succeeded: Mapping[str, bool] = field(default_factory=dict)  # by attempt id, where success was measured
     agent_failures: int = 0  # attempts that their agents spoilt, among those that did not succeed
 
     @property
     def value(self) -> float | None:
-        """What stop rules look at."""
+        """The value that stop rules use."""
         return self.reward if self.success is None else self.success
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedRound:
-    """A round's groups with their attempts, and their scores by the scores' ids."""
+    """A round's groups with their attempts, and their scores by score id."""
 
     views: Sequence[GroupView]
     scores: Mapping[str, StoredScore]
 
 
 class RoundMeasurer:
-    """Measures rounds. `function` runs the success function where there is one."""
+    """Measures rounds. `function` runs the success function, if there is one."""
 
     def __init__(
         self, store: Store, settings: CampaignSettings, function: UserAgent | None, progress: Progress
@@ -85,11 +81,11 @@ class RoundMeasurer:
 
     @property
     def needs_scores(self) -> bool:
-        """Whether nothing can be said before the judge has spoken."""
+        """Whether nothing can be measured before groups are scored."""
         return self._function is None
 
     async def load(self, groups: Sequence[GroupStatus]) -> LoadedRound:
-        """A round's attempts, and what they were given."""
+        """A round's attempts and their scores."""
         views = await transcripts.load_groups(self._store, [group.group_id for group in groups])
         ids = [group.current_score_id for group in groups if group.current_score_id is not None]
         return LoadedRound(views, await scores.get_scores(self._store, ids))
@@ -128,7 +124,7 @@ class RoundMeasurer:
         return {id_: solved for id_, solved in found.items() if solved is not None}
 
     async def success(self, member: TrajectoryView, parts: Mapping[str, float]) -> bool | None:
-        """Whether a run succeeded; None where nobody can tell. `parts`: the measured part's values, by run."""
+        """Whether a trajectory succeeded; None if unknown. `parts`: the measured part's values, by trajectory."""
         if is_spoilt(member):
             return False
         if not is_usable(member.state, member.purpose, member.selection):
@@ -143,26 +139,26 @@ class RoundMeasurer:
         if outcome.ending is AttemptEnding.DONE and isinstance(answer, int | float) and math.isfinite(answer):
             return float(answer)
         why = outcome.error or (f"it returned {answer!r}" if outcome.ending is AttemptEnding.DONE else outcome.ending)
-        text = f"success of {member.id} is unknown: {self._function.spec.target} gave no number: {why[:300]}"
+        text = f"success of {member.id} is unknown: {self._function.spec.target} returned no number: {why[:300]}"
         self._progress.tell(Notice(text, warning=True))
         return None
 
 
 def is_spoilt(member: TrajectoryView) -> bool:
-    """Whether an attempt came to nothing by its agent's own fault."""
+    """Whether an attempt failed by its agent's own fault."""
     return member.state is TrajectoryState.ERRORED and member.end_reason in _SPOILT
 
 
 def attempt_rewards(loaded: LoadedRound) -> dict[str, float | None]:
-    """What a round's attempts were given, by their ids."""
+    """The rewards of a round's attempts, by id."""
     parts = (part for score in loaded.scores.values() for part in score.parts if part.part == REWARD)
     return {part.trajectory_id: part.value for part in parts}
 
 
 def attempt_values(view: GroupView, rewards: Mapping[str, float | None]) -> dict[int, AttemptValue]:
-    """What a group's attempts were worth in it, by their places; of one that was run again, the one that counts.
+    """The values of a group's attempts, by position; of a repeated attempt, the one that counts.
 
-    Those of which nobody can tell are absent.
+    Unknown ones are absent.
     """
     each = {
         attempt_number(member): AttemptValue(rewards.get(member.id), is_spoilt(member))
@@ -172,12 +168,12 @@ def attempt_values(view: GroupView, rewards: Mapping[str, float | None]) -> dict
 
 
 def counted_attempts(view: GroupView) -> list[TrajectoryView]:
-    """A group's attempts without those that were made again."""
+    """A group's attempts without those that were repeated."""
     return [member for member in view.members if member.state is not TrajectoryState.ABANDONED]
 
 
 def _values(score: StoredScore | None, name: str | None) -> dict[str, float]:
-    """A part's values by run, without those that nobody was asked for: they would draw every mean to the middle."""
+    """A part's values by trajectory, without those assigned without a judge, which would bias every mean."""
     if score is None:
         return {}
     return {
@@ -188,7 +184,7 @@ def _values(score: StoredScore | None, name: str | None) -> dict[str, float]:
 
 
 def function_view(trajectory: TrajectoryView) -> dict[str, Any]:
-    """A trajectory as a success function sees it: the same as a reward function."""
+    """A trajectory as a success function receives it: the same as a reward function."""
     return {
         "id": trajectory.id,
         "messages": [dict(message) for message in trajectory.messages],
@@ -200,7 +196,7 @@ def function_view(trajectory: TrajectoryView) -> dict[str, Any]:
 
 
 PHRASE: Final = 4  # words
-ALIKE: Final = 1e-6  # rewards that differ by less are the same
+ALIKE: Final = 1e-6  # rewards that differ by less count as equal
 
 
 def round_figures(
@@ -210,15 +206,14 @@ def round_figures(
     *,
     highest: float = 1.0,
 ) -> dict[str, float]:
-    """The figures of a round, of its usable attempts; one that nothing was found for is absent.
+    """The figures of a round's usable attempts; a figure without data is absent.
 
-    `scores` by their ids, those of the groups. `success` by the attempts' ids, where it was measured. `highest`: the
-    most that a reward may be worth.
+    `scores` by id, those of the groups. `success` by attempt id, where it was measured. `highest`: the maximum reward.
 
-    Means of an attempt: health.length (sampled tokens), health.turns (the model's, on the main path),
-    health.tool_calls, health.seconds, health.repetition [`repetition`], part.NAME. Shares: health.perfect (of the
-    attempts: those with the highest reward), health.zero_variance (of the groups: those whose rewards are all the
-    same), health.judge_agreement (of the pairs in a group, one a success and one not, that the reward orders rightly).
+    Means over attempts: health.length (sampled tokens), health.turns (the model's, on the main path),
+    health.tool_calls, health.seconds, health.repetition [`repetition`], part.NAME. Shares: health.perfect (attempts
+    with the highest reward), health.zero_variance (groups whose rewards are all equal), health.judge_agreement (pairs
+    of a success and a failure in a group that the reward orders correctly).
     """
     attempts = [member for group in groups for member in group.members if _counts(member)]
     of_groups = [_rewards(scores.get(group.current_score_id or "")) for group in groups]
@@ -236,10 +231,10 @@ def round_figures(
 
 
 def repetition(texts: Sequence[str]) -> float | None:
-    """The share of phrases of four words that were said before in the same attempt: 1 - distinct / all.
+    """The share of four-word phrases that occurred before in the same attempt: 1 - distinct / all.
 
     This is seq-rep-4 of Welleck et al., "Neural text generation with unlikelihood training", 2019, over words. A phrase
-    lies in one text, but may have been said in another. None: no text has a phrase.
+    lies in one text, but may repeat a phrase of another. None: no text has a phrase.
     """
     phrases = [
         tuple(words[at : at + PHRASE]) for words in map(str.split, texts) for at in range(len(words) - PHRASE + 1)
@@ -248,14 +243,14 @@ def repetition(texts: Sequence[str]) -> float | None:
 
 
 def sampled_tokens(attempt: TrajectoryView) -> int | None:
-    """All tokens that the agent and its sub-agents sampled, by the engine's own count; None: nobody counted."""
+    """All tokens that the agent and its sub-agents sampled, by the engine's count; None: unknown."""
     counts = [(call.usage or {}).get("completion_tokens") for call in attempt.calls if _is_a_turn(call)]
     known = [count for count in counts if isinstance(count, int)]
     return sum(known) if known else None
 
 
 def _is_a_turn(call: CallView) -> bool:
-    return call.state is CallState.COMPLETE and call.turn_kind is not CallKind.AUX and call.superseded_by is None
+    return call.state is CallState.COMPLETE and call.call_kind is not CallKind.AUX and call.superseded_by is None
 
 
 def _counts(member: TrajectoryView) -> bool:
@@ -267,7 +262,7 @@ def _seconds(attempt: TrajectoryView) -> float | None:
 
 
 def is_all_judged(views: Iterable[GroupView], scores: Mapping[str, StoredScore]) -> bool:
-    """Whether each group with attempts has its score."""
+    """Whether each group with attempts has a score."""
     return all(view.current_score_id in scores for view in views if view.members)
 
 
@@ -280,7 +275,7 @@ def _tool_calls(attempt: TrajectoryView) -> Iterator[ToolCall]:
 
 
 def _said(attempt: TrajectoryView) -> Iterator[str]:
-    """What the model said, and asked tools for."""
+    """The model's texts and tool calls."""
     for message in _answers(attempt):
         yield plain_text.thinking_text(message)
         yield from plain_text.text_parts(message)
@@ -294,7 +289,7 @@ def _rewards(score: StoredScore | None) -> dict[str, float]:
 
 
 def _asked(scores: Iterable[StoredScore]) -> Iterator[float]:
-    """The rewards that somebody was asked for."""
+    """The rewards that a judge or code assigned."""
     parts = (part for score in scores for part in score.parts if part.part == REWARD and not part.unasked)
     return (part.value for part in parts if part.value is not None)
 
@@ -304,14 +299,14 @@ def _spread(rewards: Mapping[str, float]) -> float:
 
 
 def _ordered(rewards: Mapping[str, float], success: Mapping[str, bool]) -> Iterator[float]:
-    """For every success beside a failure: 1 where its reward is higher, a half where they are the same."""
+    """For each pair of a success and a failure: 1 if the success has the higher reward, one half if equal."""
     won = [value for id_, value in rewards.items() if success.get(id_) is True]
     lost = [value for id_, value in rewards.items() if success.get(id_) is False]
     return (0.5 if abs(a - b) <= ALIKE else float(a > b) for a in won for b in lost)
 
 
 def _parts(scores: Iterable[StoredScore]) -> dict[str, float]:
-    """The mean of each part of the rewards; a part's own name has no dot, what was given beside it has one."""
+    """The mean of each part of the rewards; a part's own name has no dot, an extra value's name has one."""
     values: dict[str, list[float]] = defaultdict(list)
     for one in (part for score in scores for part in score.parts):
         if one.part != REWARD and "." not in one.part and one.value is not None and not one.unasked:

@@ -1,8 +1,7 @@
-"""A pause: what is shown of it, and how the campaign goes on from there.
+"""A paused campaign: what is shown of it, and how to resume it. Pure.
 
-Owns: the attempts that gained most and the part that paid for them, the words of the way on, and what was changed
-before a campaign was gone on with. Pure. Refuses: when to pause (`trainer.campaign.health`), and what is left in
-service.
+Owns: the attempts with the largest gain and the reward part behind it, the text on how to resume, and the settings that
+changed before a resume. Refuses: when to pause (`trainer.campaign.health`), and which version stays in service.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from recorder.queue.judging.scores import REWARD, NewPart, StoredScore
 from recorder.views.campaigns.events import SettingChanged
 
 Evidence = Mapping[str, Any]  # {"trajectory", "reward", "part"}
-Gained = Callable[[int], Awaitable[Sequence[Evidence]]]  # of a step
+LoadTopAttempts = Callable[[int], Awaitable[Sequence[Evidence]]]  # of a step
 SHOWN: Final = 3
-# Settings that say where and how fast a campaign runs, and nothing of what it comes to.
+# Settings of where and how fast a campaign runs, without effect on its result.
 _OF_THE_PLACE: Final = frozenset({"name", "alias", "python", "cwd", "agent_env", "concurrency", "lease_s"})
 _LONGEST: Final = 500  # characters of a value
 
 
 def most_gained_attempts(scores: Iterable[StoredScore]) -> list[Evidence]:
-    """The attempts whose reward lay highest above their group's mean, and the part that paid for most of that."""
+    """The attempts with the highest rewards above their group's mean, and the part behind most of it."""
     found = [one for score in scores for one in _gains(score)]
     found.sort(key=lambda one: one[0], reverse=True)
     return [evidence for _, evidence in found[:SHOWN]]
@@ -41,7 +40,7 @@ def _gains(score: StoredScore) -> Iterator[tuple[float, Evidence]]:
 
 
 def _paid_by(parts: Sequence[NewPart]) -> dict[str, str]:
-    """The part of each attempt that lay highest above its group's mean, by its weight."""
+    """For each attempt, the part that is highest above its group's mean, by weight."""
     by_part: defaultdict[str, dict[str, float]] = defaultdict(dict)
     for part in parts:
         if part.part != REWARD and part.value is not None and part.weight:
@@ -55,23 +54,23 @@ def _paid_by(parts: Sequence[NewPart]) -> dict[str, str]:
 
 
 def how_to_resume(campaign: str, live: str) -> str:
-    """What a person does about a pause."""
+    """The text on how to react to a pause."""
     return (
-        f"paused: {live} serves, and nothing is lost. Look at the attempts above (`hone show ID`). If they cheat, add "
-        "a rule or change the judge's recipe, score what is there again with `hone score --all`, and go on with "
-        f"`hone train --resume {campaign}`; a rule of [campaign.health] that is wrong here can be set to "
+        f"paused: {live} is in service, and nothing is lost. Look at the attempts above (`hone show ID`). If they "
+        "cheat, add a rule or change the judge recipe, rescore the groups with `hone score --all`, and resume with "
+        f"`hone train --resume {campaign}`. To ignore a rule of [campaign.health] that is wrong here, set it to "
         'then = "note" (docs/health.md).'
     )
 
 
 def changed_settings(step: int, was: Mapping[str, Any], now: Mapping[str, Any]) -> list[SettingChanged]:
-    """The campaign's settings that are others than before."""
+    """The campaign's settings that changed."""
     names = [name for name in now if name not in _OF_THE_PLACE and was.get(name) != now[name]]
     return [SettingChanged(step, f"campaign.{name}", _shown(was.get(name)), _shown(now[name])) for name in names]
 
 
 def changed_recipe(step: int, was: Mapping[str, Any], now: Mapping[str, Any]) -> list[SettingChanged]:
-    """What of the judge's recipe is otherwise than before."""
+    """The parts of the judge recipe that changed."""
     names = [name for name in now if was.get(name) != now[name]]
     return [SettingChanged(step, f"judge.{name}", _shown(was.get(name)), _shown(now[name])) for name in names]
 

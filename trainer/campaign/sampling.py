@@ -1,7 +1,7 @@
-"""One round of a campaign: groups bound to their scenarios, their attempts run, their scores waited for.
+"""Sample one round of a campaign: create its groups, run their attempts, wait for their scores.
 
-Owns: a round's groups and attempts, which a program that was killed finds again by their names, and the patience with
-the judge. Refuses: running an attempt (`trainer.agents.attempts`), scoring (the judge does), what is done with scores.
+Owns: a round's groups and attempts (which a restarted process finds by their names), and how long to wait for the
+judge. Refuses: running an attempt (`trainer.agents.attempts`), scoring (the judge does), and the use of the scores.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _REASON_CHARS = 300
 
 
 def is_decided(group: GroupStatus) -> bool:
-    """Whether a step need not wait for a group: it is scored or left out, or no judge takes it again by itself."""
+    """Whether a step need not wait for a group: it is scored, excluded, or no judge will retry it by itself."""
     waits_for_person = group.reason == DISPUTED and group.try_after is None
     return group.state in SETTLED or (group.state is GroupState.UNSCORED and waits_for_person)
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptRound:
-    """Attempts at each of some scenarios, a group each. `numbers`: the attempts' in a group, by which the runner knows
-    what model each asks for. `key` tells rounds of one step and purpose apart.
+    """Attempts at several scenarios, one group each. `numbers`: the attempts' numbers in a group, from which the runner
+    knows the model of each. `key` distinguishes rounds of one step and purpose.
     """
 
     step: int
@@ -53,25 +53,25 @@ class AttemptRound:
 
     @property
     def total(self) -> int:
-        """How many attempts."""
+        """The number of attempts."""
         return len(self.scenarios) * len(self.numbers)
 
 
 @dataclass(slots=True)
 class RoundTally:
-    """What became of a round's attempts, in this run of the program and before.
+    """The outcomes of a round's attempts, in this run of the program and before.
 
-    `done`: those that failed too. `ended_now`: of these, those that ended in this run of the program.
+    `done` includes failed ones. `ended_now`: those that ended in this run of the program.
     """
 
     total: int
     done: int = 0
     ended_now: int = 0
-    failed: Counter[str] = field(default_factory=Counter)  # by reason, those that are not run again
+    failed: Counter[str] = field(default_factory=Counter)  # by reason, those that are not repeated
     first_error: str | None = None
 
     def add(self, ended: EndedAttempt) -> None:
-        """Count an attempt that is over."""
+        """Count an ended attempt."""
         if ended.again:
             return
         self.ended_now += 1
@@ -81,21 +81,21 @@ class RoundTally:
             self.done += 1
 
     def fail(self, reason: str, error: str | None) -> None:
-        """Count one that failed."""
+        """Count a failed attempt."""
         self.done += 1
         self.failed[reason] += 1
         self.first_error = self.first_error or error
 
 
 def attempt_number(member: TrajectoryView) -> int:
-    """Which of its round's `numbers` an attempt has, by the name that it was given here; -1: it is somebody else's."""
+    """Which of its round's `numbers` an attempt has, from its external id; -1 if it was not made here."""
     name = (member.external_id or "").partition("~")[0]
     return int(name) if name.isdigit() else -1
 
 
 def refuse_broken_agent(of: AttemptRound, tally: RoundTally) -> None:
-    """Raise `CampaignError` where every attempt of a round failed, and not only before this run of the program."""
-    # What failed before is not attempted again: whoever mended the agent goes on with the next round.
+    """Raise `CampaignError` if every attempt of a round failed, at least one in this run of the program."""
+    # Earlier failures are not repeated: after a fix of the agent the campaign continues with the next round.
     if tally.ended_now and sum(tally.failed.values()) == tally.total:
         reasons = ", ".join(f"{reason} {count}" for reason, count in tally.failed.most_common())
         raise CampaignError(
@@ -123,7 +123,7 @@ class RoundSampler:
         self._judge_runs = judge_runs
 
     async def sample(self, of: AttemptRound) -> RoundTally:
-        """Run what is not done yet of a round."""
+        """Run the attempts of a round that are not done yet."""
         await self._plan(of)
         tally = await self._tally_before(of)
         phase = "sampling" if of.purpose is Purpose.TRAIN else "validating"
@@ -159,7 +159,7 @@ class RoundSampler:
         ]
 
     async def _tally_before(self, of: AttemptRound) -> RoundTally:
-        """What became of a round's attempts before the program was killed."""
+        """The outcomes of a round's attempts before the program was killed."""
         whose = (self._store, self._campaign.id, of.step, of.purpose, of.numbers)
         tally = RoundTally(of.total, (await store_attempts.count_by_state(*whose)).get(AttemptState.DONE, 0))
         for failure in await store_attempts.list_failures(*whose):
@@ -167,19 +167,19 @@ class RoundSampler:
         return tally
 
     async def _close_what_is_open(self, of: AttemptRound) -> None:
-        """Nothing more joins a round's groups: one that lacks a member would wait for it."""
+        """Close a round's open groups: one that lacks a member would wait for it."""
         for group in await self.groups(of):
             if group.state is GroupState.OPEN:
                 await closure.close_group(Project(self._store, self._campaign.project_id), group.group_id)
 
     async def groups(self, of: AttemptRound) -> list[GroupStatus]:
-        """A round's groups as they stand."""
+        """The current state of a round's groups."""
         own = set(self._names(of))
         found = await campaigns.group_states(self._store, self._campaign.id, of.step, of.purpose)
         return [group for group in found if group.external_id in own]
 
     async def scored(self, of: AttemptRound) -> list[GroupStatus]:
-        """Wait until every group of a round is scored or left out, or patience ends; the groups as they then stand."""
+        """Wait until every group of a round is scored or excluded, or the time limit ends; return the groups."""
         deadline = time.monotonic() + self._settings.judge_timeout_s
         told: set[tuple[str, int]] = set()
         look_for_judge = time.monotonic() + _JUDGE_CHECK_S
@@ -194,7 +194,7 @@ class RoundSampler:
                     return found
                 if time.monotonic() >= deadline:
                     self._warn(
-                        f"{of.called} {of.step} goes on without {len(waiting)} of {len(found)} groups: they had no "
+                        f"{of.called} {of.step} continues without {len(waiting)} of {len(found)} groups: they had no "
                         f"score after {self._settings.judge_timeout_s:g} s (campaign.judge_timeout_s)"
                     )
                     return found
@@ -207,12 +207,12 @@ class RoundSampler:
             self._warn(f"{waiting} groups wait for scores, but no judge runs: start one with `hone judge`")
 
     async def _tell_unscored(self, groups: Sequence[GroupStatus], told: set[tuple[str, int]]) -> None:
-        """Tell each failure once, also of a group that was scored before anybody looked again."""
+        """Report each failure once, also of a group that has been scored since."""
         for group in groups:
             if group.tries and (group.group_id, group.tries) not in told:
                 told.add((group.group_id, group.tries))
                 why = await self._why(group)
-                then = "it waits for a person" if is_decided(group) else "again soon"
+                then = "it waits for a person" if is_decided(group) else "it is tried again"
                 self._warn(f"the group of scenario {group.scenario_external_id!r} could not be scored ({why}); {then}")
 
     async def _why(self, group: GroupStatus) -> str:

@@ -1,10 +1,10 @@
-"""Which version a campaign leaves in service: the best that was validated, by the registry's own move.
+"""Which version a campaign leaves in service: the best validated one, through the registry's own alias action.
 
-Owns: which that is, moving the alias there and waiting until proxies have seen it. Refuses: measuring, and what a move
-does to what was trained since (`recorder.registry.ancestry`): it is that of a rollback.
+Owns: the choice, moving the alias and waiting until all proxies serve it. Refuses: measuring, and the effect of the
+move on later versions (`recorder.registry.ancestry`), which is that of a rollback.
 
-Versions after the best one are no parents then: the next step, of this campaign or of live learning, begins at what
-serves.
+Versions after the best one are no longer parents: the next step, of this campaign or of live learning, starts from the
+version in service.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _SEEN_TIMEOUT_S: Final = 5.0
 _PROXY_GONE_S: Final = 15.0  # a proxy shows every ten seconds that it lives
 
 
-def rank_versions(validations: Sequence[Validation], yardstick: CampaignMeasure) -> list[tuple[str, float]]:
-    """Versions and what each was last measured at, the best first; of equals the newest."""
-    newest = {one.version: value for one in validations if (value := measure_value(one, yardstick)) is not None}
+def rank_versions(validations: Sequence[Validation], measure: CampaignMeasure) -> list[tuple[str, float]]:
+    """Versions with their last measure, the best first; if equal, the newest."""
+    newest = {one.version: value for one in validations if (value := measure_value(one, measure)) is not None}
     placed = sorted(((value, place, name) for place, (name, value) in enumerate(newest.items())), reverse=True)
     return [(name, value) for value, _, name in placed]
 
 
 class AliasService:
-    """An alias's version in service, as a campaign sees and moves it."""
+    """The version in service of an alias, as a campaign reads and moves it."""
 
     def __init__(
         self, store: Store, alias: AliasView, campaign: str, loaded_within_s: float, progress: Progress
@@ -56,15 +56,15 @@ class AliasService:
         assert alias.live_version_id is not None  # an alias is made with version 0 live
         return await versions.get_version(self._store, alias.live_version_id)
 
-    async def serve_best(self, validations: Sequence[Validation], yardstick: CampaignMeasure, why: str) -> VersionView:
-        """Leave the best validated version in service that can serve; the one that does. Again changes nothing."""
-        for name, value in rank_versions(validations, yardstick):
+    async def serve_best(self, validations: Sequence[Validation], measure: CampaignMeasure, why: str) -> VersionView:
+        """Put the best validated version that can serve into service; return it. Idempotent."""
+        for name, value in rank_versions(validations, measure):
             live = await self.live()
             if live.name == name:
                 break
             version = await versions.get_version_by_name(Project(self._store, self._alias.project_id), name)
             if version.state is not VersionState.RETIRED or version.reason == ROLLED_BACK:
-                continue  # somebody took it out of service, or it never was in it
+                continue  # it was taken out of service, or never was in it
             if await self._move(version, live, value, why):
                 break
         return await self.live()
@@ -83,13 +83,13 @@ class AliasService:
         except Conflict as e:
             self._progress.tell(Notice(f"{version.name} did best ({value:.3f}), but {e}", warning=True))
             return False
-        self._progress.tell(Notice(f"{version.name} did best ({value:.3f}) and serves in the place of {live.name}"))
+        self._progress.tell(Notice(f"{version.name} did best ({value:.3f}) and replaces {live.name}"))
         await self._loaded(version)
         await self.seen()
         return True
 
     async def _loaded(self, version: VersionView) -> None:
-        """Wait until an engine holds it again: until then the version that was left answers."""
+        """Wait until an engine has loaded it again; until then the previous version answers."""
         deadline = time.monotonic() + self._loaded_within_s
         with self._store.watch.on(Topic.ENGINES) as news:
             while version.number > 0:  # the base itself is always there
@@ -98,13 +98,13 @@ class AliasService:
                     return
                 if time.monotonic() >= deadline:
                     raise CampaignError(
-                        f"{version.name} is to serve, and no engine has loaded it after {self._loaded_within_s:g} s. "
-                        "Look at `hone status`, then go on with the same command."
+                        f"{version.name} is to be in service, but no engine loaded it within "
+                        f"{self._loaded_within_s:g} s. Look at `hone status`, then resume with the same command."
                     )
                 await news.wait(deadline - time.monotonic())
 
     async def seen(self) -> None:
-        """Wait a moment until every proxy offers the live version: the next groups are then sampled from it."""
+        """Wait a moment until every proxy serves the live version: the next groups are then sampled from it."""
         deadline = time.monotonic() + _SEEN_TIMEOUT_S
         alias = await aliases.get_alias(Project(self._store, self._alias.project_id), self._alias.name)
         with self._store.watch.on(Topic.PROXIES) as news:

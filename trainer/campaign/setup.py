@@ -1,6 +1,7 @@
-"""A campaign's row: begun, found unfinished and gone on with, held by one process, and marked when it ends early.
+"""A campaign's row: created, or found unfinished and resumed, leased to one process, and marked when it ends early.
 
-Owns: what a campaign is begun with and may not change halfway, its lease and that of its attempts. Refuses: running it.
+Owns: what a campaign starts with and may not change later, its lease and the lease of its attempts. Refuses: running
+it.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from trainer.tasks.scenarios import Scenario
 # recipe may judge what comes.
 SHAPE = (
     "seed", "split", "adversarial_share", "group_size", "scenarios_per_step", "val_attempts", "baselines", "beat",
-    "reward_recipe",
+    "judge_recipe",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class CampaignPlan:
-    """A campaign to be run. `train` None: the scenarios are those in the store."""
+    """A campaign to run. `train` None: the scenarios are those in the store."""
 
     name: str  # fit to name a folder
     settings: CampaignSettings
@@ -54,14 +55,14 @@ class CampaignPlan:
 
     @property
     def parts(self) -> dict[Split, Sequence[Scenario]]:
-        """What there is of each part, those that are learnt from last."""
+        """The scenarios of each part, the training part last."""
         return {"test": self.test, "val": self.val, "train": self.train or ()}
 
 
 def plan_campaign(settings: CampaignSettings, *, fresh: bool = False) -> CampaignPlan:
     """Check the settings and read the scenario files.
 
-    Raises `CampaignError` for what is missing, `ScenariosInvalid`, `InvalidId` for the name.
+    Raises `CampaignError` for missing settings, `ScenariosInvalid`, and `InvalidId` for the name.
     """
     if settings.scenarios is None:
         raise CampaignError("no scenarios: name a JSONL file with --scenarios or campaign.scenarios")
@@ -69,7 +70,7 @@ def plan_campaign(settings: CampaignSettings, *, fresh: bool = False) -> Campaig
     found = parts.read_parts(settings, settings.scenarios)
     if not settings.adversarial_share and all(scenario.adversarial for scenario in found["train"]):
         raise CampaignError(
-            "nothing to learn from: all scenarios to learn from are adversarial, and campaign.adversarial_share is 0"
+            "nothing to train on: all training scenarios are adversarial, and campaign.adversarial_share is 0"
         )
     name = check_external(settings.name or settings.scenarios.stem, "the campaign's name (--name)")
     val, test = found.get("val", []), found.get("test", [])
@@ -77,7 +78,7 @@ def plan_campaign(settings: CampaignSettings, *, fresh: bool = False) -> Campaig
 
 
 def _anywhere(settings: CampaignSettings) -> CampaignSettings:
-    """The settings with absolute paths, so that the campaign can be gone on with from another folder."""
+    """The settings with absolute paths, so that the campaign can be resumed from another folder."""
     names = ("python", "scenarios", "val_scenarios", "test_scenarios")
     paths: dict[str, Path | None] = {name: getattr(settings, name) for name in names}
     # not resolved: a virtual environment's Python is a link
@@ -88,7 +89,7 @@ def _anywhere(settings: CampaignSettings) -> CampaignSettings:
 async def load_plan(
     data: Path, recorder: RecorderSettings, project: str, name: str, given: Mapping[str, Any]
 ) -> CampaignPlan:
-    """The plan of an unfinished campaign, by its name or id, as it was begun; settings `given` now win.
+    """The plan of an unfinished campaign, by name or id; settings `given` now take precedence.
 
     Raises `CampaignError` if there is none.
     """
@@ -102,14 +103,14 @@ async def load_plan(
     if found is None or found.state is CampaignState.FINISHED:
         open_ones = ", ".join(c.name for c in listed if c.state is not CampaignState.FINISHED) or "none"
         what = "there is no such campaign" if found is None else f"it is finished ({found.reason})"
-        raise CampaignError(f"campaign {name!r} cannot be gone on with: {what}. Unfinished: {open_ones}")
+        raise CampaignError(f"campaign {name!r} cannot be resumed: {what}. Unfinished: {open_ones}")
     settings = CampaignSettings.model_validate({**found.settings, **given})
     require_agent(settings)
     return CampaignPlan(found.name, settings, None, [], validates=validates)
 
 
 def require_agent(settings: CampaignSettings) -> None:
-    """Raise `CampaignError` where nobody attempts scenarios."""
+    """Raise `CampaignError` if no agent is set."""
     if not settings.agent and not settings.replay:
         raise CampaignError(
             "no agent: give `module:function` or a shell command with --agent or campaign.agent; it finds its model at "
@@ -122,7 +123,7 @@ def require_agent(settings: CampaignSettings) -> None:
 async def begin_or_find(store: Store, alias: AliasView, plan: CampaignPlan, progress: Progress) -> CampaignView:
     """The campaign's row: the unfinished one of that name, or a new one with its scenarios.
 
-    Raises `CampaignError` if what cannot change has changed.
+    Raises `CampaignError` if a fixed setting has changed.
     """
     found = None if plan.fresh else await campaigns.find_campaign(Project(store, alias.project_id), plan.name)
     if found is None or (found.state is CampaignState.FINISHED and plan.train is not None):
@@ -133,19 +134,19 @@ async def begin_or_find(store: Store, alias: AliasView, plan: CampaignPlan, prog
             await campaigns.add_scenarios(store, campaign.id, part, new_scenarios(tasks))
         return campaign
     await _require_same(store, found, alias, plan)
-    progress.tell(Notice(f"going on with campaign {found.name!r} ({found.id}), {found.state} until now"))
+    progress.tell(Notice(f"resuming campaign {found.name!r} ({found.id}), {found.state} until now"))
     return found
 
 
 def new_scenarios(tasks: Sequence[Scenario]) -> list[NewScenario]:
-    """Scenarios of a file, to be written to the store."""
+    """Scenarios of a file, for writing to the store."""
     return [NewScenario(task.id, task.input, task.reference, task.rubric, task.adversarial) for task in tasks]
 
 
 async def _require_same(store: Store, found: CampaignView, alias: AliasView, plan: CampaignPlan) -> None:
     now, was = plan.settings.model_dump(mode="json"), found.settings
     before = {key: was.get(key, CampaignSettings.model_fields[key].default) for key in SHAPE}
-    kept = [key for key in SHAPE if key != "reward_recipe" or found.reason != StopCode.PAUSED]
+    kept = [key for key in SHAPE if key != "judge_recipe" or found.reason != StopCode.PAUSED]
     changed = [f"{key} {before[key]} → {now[key]}" for key in kept if before[key] != now[key]]
     if found.alias_id != alias.id:
         changed.append(f"alias → {alias.name}")
@@ -153,18 +154,19 @@ async def _require_same(store: Store, found: CampaignView, alias: AliasView, pla
         changed += await _other_scenarios(store, found, plan)
     elif not await campaigns.list_scenarios(store, found.id, "train"):
         raise CampaignError(
-            f"campaign {found.name!r} was ended before its scenarios were written: begin it with them again "
+            f"campaign {found.name!r} ended before its scenarios were written: start it again with them "
             f"(`hone train --name {found.name} --scenarios …`)"
         )
     if changed:
         raise CampaignError(
-            f"campaign {found.name!r} was begun otherwise and is not finished; changed: {', '.join(changed)}. "
-            f"Go on with it as it was (`hone train --resume {found.name}`), or begin another (--new, or --name)."
+            f"campaign {found.name!r} is unfinished and was started with other settings; changed: "
+            f"{', '.join(changed)}. Resume it unchanged (`hone train --resume {found.name}`), or start another "
+            "(--new, or --name)."
         )
 
 
 async def _other_scenarios(store: Store, found: CampaignView, plan: CampaignPlan) -> list[str]:
-    """Which parts are other ones than those it was begun with."""
+    """The parts whose scenarios differ from those at the start."""
     changed = []
     begun = bool(await campaigns.list_scenarios(store, found.id, "train"))  # written last: all were
     for part, tasks in plan.parts.items():
@@ -184,7 +186,7 @@ def _as_given(stored: campaigns.Scenario) -> NewScenario:
 async def hold_campaign(
     store: Store, campaign: CampaignView, owner: str, lease_s: float
 ) -> AsyncIterator[LeaseRenewer]:
-    """Be the only process that runs the campaign. Attempts that a killed one left running are planned again.
+    """Hold the campaign's lease. Attempts that a killed process left running are planned again.
 
     Raises `CampaignBusy`.
     """
@@ -218,12 +220,12 @@ async def _keep_attempts(store: Store, campaign_id: str, owner: str, lease_s: fl
 def require_lease(keeper: LeaseRenewer, campaign: CampaignView) -> None:
     """Raise `CampaignBusy` if the campaign's lease was lost."""
     if keeper.lost.is_set():
-        raise CampaignBusy(f"campaign {campaign.name!r} was taken over by another process while this one stood still")
+        raise CampaignBusy(f"campaign {campaign.name!r} was taken over by another process while this one was suspended")
 
 
 @asynccontextmanager
 async def mark_ended_early(store: Store, campaign: CampaignView) -> AsyncIterator[None]:
-    """Mark the campaign failed or stopped when something ends it before its time; it can be gone on with."""
+    """Mark the campaign failed or stopped if something ends it early; it can be resumed."""
     try:
         yield
     except (TrainerError, RecorderError) as e:

@@ -1,7 +1,6 @@
-"""What the rules that end a campaign are told of it: measures, figures, baselines, goals, and what it has cost.
+"""Gather the input of the stop rules: measures, baselines, goals, cost, and health signals of the newest step.
 
-Owns: gathering these, what health says of the newest step, whether the judge changed, and writing that down once.
-Refuses: the rules
+Owns: gathering it, noticing a changed judge, and writing each signal down once. Refuses: the rules
 (`trainer.campaign.stop_rules`, `trainer.campaign.health`).
 """
 
@@ -29,7 +28,7 @@ from recorder.views.campaigns.history import CampaignHistory
 from recorder.views.campaigns.measures import count_measured, measure_spread, measure_value
 from trainer.campaign.health import HealthFinding, list_findings
 from trainer.campaign.history import write_event
-from trainer.campaign.pause import Gained
+from trainer.campaign.pause import LoadTopAttempts
 from trainer.campaign.stop_rules import BeatGoal, CampaignCost, StopCode, StopDecision, StopRules, decide_stop
 from trainer.campaign_settings import BASE, CampaignSettings
 from trainer.measures import judges
@@ -37,27 +36,27 @@ from trainer.measures.campaign_measure import unmet_goals
 from trainer.progress import Progress
 from trainer.tasks.selection import steps_of_a_pass
 
-PLATEAU_STEPS: Final = 10  # where there is validation and nothing else was said
-_SURELY: Final = 10**9  # comparisons of version 0 with itself: half of them are won, whoever counts
+PLATEAU_STEPS: Final = 10  # the default, with validations
+_SURELY: Final = 10**9  # comparisons of version 0 with itself: half of them are won by definition
 
 
 class StopEvaluator:
-    """Decides for one run of a campaign's program; its minutes count from when this is made."""
+    """Decides after each step whether the campaign stops; its minutes count from its creation."""
 
     def __init__(
         self,
         store: Store,
         campaign: CampaignView,
         settings: CampaignSettings,
-        yardstick: CampaignMeasure,
+        measure: CampaignMeasure,
         train: Sequence[Scenario],
-        gained: Gained,
+        gained: LoadTopAttempts,
         progress: Progress,
     ) -> None:
         self._store = store
         self._campaign = campaign
         self._settings = settings
-        self._yardstick = yardstick
+        self._measure = measure
         self._epoch_steps = steps_of_a_pass(train, settings.scenarios_per_step, settings.adversarial_share)
         self._gained = gained
         self._progress = progress
@@ -65,10 +64,10 @@ class StopEvaluator:
         self._minutes_before: float | None = None
 
     def begun(self, step: int, recipe: Mapping[str, Any], *, paused: bool) -> CampaignBegun:
-        """That a run of the program begins after `step` steps, with what the rules go by and the settings alone do not
-        say: which measure, the plateau, how long an epoch is.
+        """The event that a run of the program begins after `step` steps, with the parameters of the rules that the
+        settings alone do not hold: the measure, the plateau, the length of an epoch.
         """
-        return CampaignBegun(step, paused, recipe, self._yardstick, self._plateau_steps, self._epoch_steps)
+        return CampaignBegun(step, paused, recipe, self._measure, self._plateau_steps, self._epoch_steps)
 
     @property
     def _plateau_steps(self) -> int | None:
@@ -80,18 +79,18 @@ class StopEvaluator:
             return StopDecision(StopCode.STEPS, f"{history.steps_done} steps done, and the test part is measured")
         await self._judges(history)
         s = self._settings
-        seen = history.measured(self._yardstick, regularly=s.val_every is not None)
+        seen = history.measured(self._measure, regularly=s.val_every is not None)
         newest = history.validations[-1] if history.validations else None
         missing = unmet_goals(s.goals, newest) if s.goals else []
         beat = self._beat(history)
         if s.beat is not None and beat is None:
-            missing.append(f"{s.beat.baseline} was not measured by the judge of now")
+            missing.append(f"{s.beat.baseline} was not measured by the current judge")
         found = await self._look(history)
-        measures = [one for event in seen if (one := self._measure(event)) is not None]
+        measures = [one for event in seen if (one := self._pooled_measure(event)) is not None]
         return decide_stop(measures, history.steps_done, self._rules(beat), await self._spent(history), missing, found)
 
     async def _judges(self, history: CampaignHistory) -> None:
-        """Write down who judged the newest step, and tell it where that is somebody new."""
+        """Write down who judged the newest step, and report a new judge."""
         step = history.steps_done
         by = await judges.step_judges(self._store, self._campaign, step)
         found = judges.judge_change(
@@ -100,18 +99,18 @@ class StopEvaluator:
         if found is None:
             return
         row, change = found
-        if change is not None:  # told first: a program that is killed in between tells it again
+        if change is not None:  # reported first: a program killed in between reports it again
             history.changes.append(change)
             await write_event(self._store, self._campaign, JUDGE_CHANGED, change)
             self._progress.tell(change)
         history.judged.append(row)
         await write_event(self._store, self._campaign, JUDGED, row)
 
-    def _measure(self, event: StepDone | Validation) -> PooledMeasure | None:
-        value = measure_value(event, self._yardstick)
+    def _pooled_measure(self, event: StepDone | Validation) -> PooledMeasure | None:
+        value = measure_value(event, self._measure)
         if value is None:
             return None
-        return PooledMeasure(event.step, value, count_measured(event), measure_spread(event, self._yardstick))
+        return PooledMeasure(event.step, value, count_measured(event), measure_spread(event, self._measure))
 
     def _rules(self, beat: BeatGoal | None) -> StopRules:
         s = self._settings
@@ -133,11 +132,11 @@ class StopEvaluator:
         if (wanted := self._settings.beat) is None:
             return None
         if (
-            wanted.baseline == BASE and self._yardstick is CampaignMeasure.WINS
+            wanted.baseline == BASE and self._measure is CampaignMeasure.WINS
         ):  # a win rate is a comparison with it already
             return BeatGoal(BASE, PooledMeasure(0, 0.5, _SURELY), wanted.margin)
-        against = history.baseline(wanted.baseline, self._yardstick)
-        measure = self._measure(against) if against is not None else None
+        against = history.baseline(wanted.baseline, self._measure)
+        measure = self._pooled_measure(against) if against is not None else None
         return BeatGoal(wanted.baseline, measure, wanted.margin) if measure is not None else None
 
     async def _spent(self, history: CampaignHistory) -> CampaignCost:
@@ -151,7 +150,7 @@ class StopEvaluator:
         return CampaignCost(minutes, judged.usd, judged.tokens_in + judged.tokens_out)
 
     async def _look(self, history: CampaignHistory) -> list[HealthFinding]:
-        """What health says of the newest step since the campaign was last gone on with after a pause, by one judge."""
+        """The health findings of the newest step, since the last resume after a pause and by one judge."""
         since = max(history.answered_until, history.one_judge_from - 1)
         steps = [step for step in history.steps if step.step > since]
         validations = [one for one in history.validations if one.step > since]

@@ -1,6 +1,6 @@
-"""When a campaign ends: at its target, by its health, out of budget, after its steps or epochs, on a plateau. Pure.
+"""Stop rules of a campaign: target reached, unhealthy, out of budget, all steps or epochs done, plateau. Pure.
 
-Owns: the rules and which of them speaks first. Refuses: measuring, and the statistics (`recorder.stats.means`).
+Owns: the rules and their order of precedence. Refuses: measuring, and statistics (`recorder.stats.means`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class StopCode(StrEnum):
     STEPS = "steps"
     EPOCHS = "epochs"
     CONVERGED = "converged"
-    PAUSED = "paused"  # not over: the campaign is stopped, and can be gone on with
+    PAUSED = "paused"  # not over: the campaign is stopped, and can be resumed
 
 
 @dataclass(frozen=True, slots=True)
 class BeatGoal:
-    """What has to be beaten before the target counts: a baseline's measure on the same scenarios, by `margin`."""
+    """A baseline that must be beaten by `margin`, on the same scenarios, before the target counts."""
 
     name: str
     measure: PooledMeasure
@@ -37,7 +37,7 @@ class BeatGoal:
 
 @dataclass(frozen=True, slots=True)
 class StopRules:
-    """The rules in force; None: that rule does not apply. `epoch_steps`: steps in which every scenario is seen once."""
+    """The active rules; None: that rule does not apply. `epoch_steps`: steps in which every scenario is drawn once."""
 
     steps: int
     target: float | None = None
@@ -54,7 +54,7 @@ class StopRules:
 
 @dataclass(frozen=True, slots=True)
 class CampaignCost:
-    """What the campaign has cost so far, over all runs of its program."""
+    """The cost of the campaign so far, over all runs of its program."""
 
     minutes: float = 0.0
     judge_usd: float = 0.0
@@ -63,7 +63,7 @@ class CampaignCost:
 
 @dataclass(frozen=True, slots=True)
 class StopDecision:
-    """The campaign is over, and why."""
+    """The campaign ends, and why."""
 
     code: StopCode
     detail: str
@@ -82,8 +82,9 @@ def decide_stop(
 ) -> StopDecision | None:
     """Whether the campaign ends now.
 
-    `measures` are in the order of their steps; there may be none. `unmet`: the goals that do not hold, a sentence each.
-    `findings`: what health says of the newest step. A pause goes before the target, which a gamed measure may reach.
+    `measures` are in the order of their steps; there may be none. `unmet`: the unmet goals, a sentence each.
+    `findings`: health signals of the newest step. A pause takes precedence over the target, which a gamed measure may
+    reach.
     """
     held_back = _held_back(measures, rules, unmet)
     found = (
@@ -106,7 +107,7 @@ def is_target_reached(measures: Sequence[PooledMeasure], rules: StopRules) -> bo
 
 
 def _held_back(measures: Sequence[PooledMeasure], rules: StopRules, unmet: Sequence[str]) -> str | None:
-    """Why the target does not count though it is reached; None: it counts, or is not reached."""
+    """Why a reached target does not count; None: it counts, or is not reached."""
     if not is_target_reached(measures, rules):
         return None
     missing = [*unmet]

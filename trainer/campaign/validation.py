@@ -1,7 +1,7 @@
-"""What a campaign measures beside its steps: validations, baselines before the first step, the test part at the end.
+"""A campaign's measurements beside its steps: validations, baselines before the first step, the final test.
 
-Owns: which rounds those are, by whom each scenario is attempted, and that each is written down once. Refuses: when it
-is time for one (`trainer.campaign.loop`), and any training: none of these attempts is there for it.
+Owns: these rounds, which arm attempts each scenario, and writing each result down once. Refuses: when one is due
+(`trainer.campaign.loop`), and training: none of these attempts is trained on.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class CampaignValidator:
         campaign: CampaignView,
         settings: CampaignSettings,
         *,
-        sides: Arms,
-        yardstick: CampaignMeasure,
+        arms: Arms,
+        measure: CampaignMeasure,
         averaged: bool,
         sampler: RoundSampler,
         measurer: RoundMeasurer,
@@ -59,60 +59,60 @@ class CampaignValidator:
         self._store = store
         self._campaign = campaign
         self._settings = settings
-        self._sides = sides
-        self._yardstick = yardstick
-        self._averaged = averaged  # whether the mean of the rewards says anything: of RULER's it does not
+        self._arms = arms
+        self._measure = measure
+        self._averaged = averaged  # whether the mean of the rewards is a measure: of RULER's it is not
         self._sampler = sampler
         self._measurer = measurer
         self._progress = progress
 
     async def validate(self, history: CampaignHistory, tasks: Sequence[Scenario], live: VersionView) -> None:
-        """Measure the version in service after the steps that are done."""
-        of = self._round(history.steps_done, Purpose.VAL, tasks, self._sides.live)
-        done = await self._measure(of, self._sides.live, live.name)
+        """Measure the version in service after the finished steps."""
+        of = self._round(history.steps_done, Purpose.VAL, tasks, self._arms.live)
+        done = await self._measure_round(of, self._arms.live, live.name)
         history.validations.append(done)
         await self._write(VALIDATION, done)
 
     async def baselines(self, history: CampaignHistory, tasks: Sequence[Scenario], live: VersionView) -> None:
-        """Measure each baseline before the first step, and the one to beat again where another judge judges by now.
+        """Measure each baseline before the first step, and the one to beat again after a change of judge.
 
-        What was measured of version 0 itself is not done again.
+        Version 0 itself is not measured twice.
         """
         step, beat = history.steps_done, self._settings.beat
         for name in baseline_arms(self._settings):
-            again = beat is not None and name == beat.baseline and history.baseline(name, self._yardstick) is None
+            again = beat is not None and name == beat.baseline and history.baseline(name, self._measure) is None
             if not again and (step or any(one.version == name for one in history.baselines)):
                 continue
             own = next((v for v in history.validations if v.step == step), None) if live.number == 0 else None
             if name == BASE and own is not None:
                 done = replace(own, version=BASE, baseline=True)
             else:
-                side = self._sides.of(name)
-                of = self._round(step, Purpose.EVAL, tasks, side)
-                done = replace(await self._measure(of, side, name), baseline=True)
+                arm = self._arms.of(name)
+                of = self._round(step, Purpose.EVAL, tasks, arm)
+                done = replace(await self._measure_round(of, arm, name), baseline=True)
             history.baselines.append(done)
             await self._write(BASELINE, done)
 
     async def test(self, history: CampaignHistory, tasks: Sequence[Scenario], live: VersionView) -> None:
-        """Measure what serves at the end, version 0 and the baselines with scenarios that nobody has seen before."""
-        rivals = [self._sides.of(name) for name in dict.fromkeys([BASE, *baseline_arms(self._settings)])]
-        for side in (self._sides.live, *rivals):
-            name = live.name if side is self._sides.live else side.name
+        """Measure the final version, version 0 and the baselines with the test scenarios."""
+        rivals = [self._arms.of(name) for name in dict.fromkeys([BASE, *baseline_arms(self._settings)])]
+        for arm in (self._arms.live, *rivals):
+            name = live.name if arm is self._arms.live else arm.name
             if any(one.version == name for one in history.tests):
                 continue
-            of = self._round(history.steps_done, Purpose.EVAL, tasks, side, key="test")
-            done = replace(await self._measure(of, side, name), part="test", baseline=side is not self._sides.live)
+            of = self._round(history.steps_done, Purpose.EVAL, tasks, arm, key="test")
+            done = replace(await self._measure_round(of, arm, name), part="test", baseline=arm is not self._arms.live)
             history.tests.append(done)
             await self._write(TEST, done)
 
-    def _round(self, step: int, purpose: Purpose, tasks: Sequence[Scenario], side: Arm, key: str = "") -> AttemptRound:
-        numbers = side.numbers(self._settings.val_attempts)
-        if self._yardstick is CampaignMeasure.WINS:
-            numbers.append(self._sides.beside(side))  # the last of each group is version 0's
-        keys = [key, f"side{side.place}" if purpose is Purpose.EVAL else ""]
+    def _round(self, step: int, purpose: Purpose, tasks: Sequence[Scenario], arm: Arm, key: str = "") -> AttemptRound:
+        numbers = arm.numbers(self._settings.val_attempts)
+        if self._measure is CampaignMeasure.WINS:
+            numbers.append(self._arms.beside(arm))  # the last of each group is version 0's
+        keys = [key, f"side{arm.place}" if purpose is Purpose.EVAL else ""]
         return AttemptRound(step, purpose, tasks, numbers, "-".join(one for one in keys if one))
 
-    async def _measure(self, of: AttemptRound, side: Arm, name: str) -> Validation:
+    async def _measure_round(self, of: AttemptRound, arm: Arm, name: str) -> Validation:
         began = time.monotonic()
         tally = await self._sampler.sample(of)
         refuse_broken_agent(of, tally)
@@ -131,9 +131,11 @@ class CampaignValidator:
             figures=self._figures(ordinary),
             agent_failures=measured.agent_failures,
         )
-        if self._yardstick is CampaignMeasure.NOTHING:  # a mean of RULER's says nothing of those that tempt either
+        if (
+            self._measure is CampaignMeasure.NOTHING
+        ):  # a mean of RULER's scores is no measure of adversarial ones either
             return done
-        if self._yardstick is not CampaignMeasure.WINS:
+        if self._measure is not CampaignMeasure.WINS:
             apart_of = measured.adversarial_attempts
             return replace(done, adversarial=measured.adversarial, adversarial_attempts=apart_of)
         won, apart = self._wins(ordinary), self._wins(tempting)
@@ -153,7 +155,7 @@ class CampaignValidator:
         return self._measurer.needs_scores or any(goal.metric.startswith("part.") for goal in self._settings.goals)
 
     def _figures(self, loaded: LoadedRound) -> dict[str, float]:
-        """What the attempts looked like that are not version 0's, put beside others to be compared with."""
+        """The figures of the attempts without version 0's, which take part for comparison only."""
         ours = range(self._settings.val_attempts)
         views = [replace(view, members=[m for m in view.members if attempt_number(m) in ours]) for view in loaded.views]
         own = {member.id for view in views for member in view.members}
@@ -163,11 +165,13 @@ class CampaignValidator:
         }
         found = round_figures(views, scored)
         figures = {name: found[of] for name, of in _NAMED.items() if of in found}
-        if self._needs_scores or is_all_judged(views, scored):  # of those judged so far a mean would tell who was quick
+        if self._needs_scores or is_all_judged(
+            views, scored
+        ):  # a mean over those judged so far would be biased to quick ones
             figures |= {name: value for name, value in found.items() if name.startswith("part.")}
         rewards = [p.value for score in scored.values() for p in score.parts if p.part == REWARD and not p.unasked]
         known = [value for value in rewards if value is not None]
-        if self._yardstick is CampaignMeasure.REWARD and len(known) > 1:
+        if self._measure is CampaignMeasure.REWARD and len(known) > 1:
             figures[SPREAD] = statistics.stdev(known)
         return figures
 
@@ -178,7 +182,7 @@ class CampaignValidator:
     def _pair(
         self, view: GroupView, rewards: Mapping[str, float | None]
     ) -> tuple[list[AttemptValue], AttemptValue] | None:
-        """What a group's attempts were worth, and version 0's."""
+        """The values of a group's attempts, and version 0's."""
         each = self._settings.val_attempts
         worth = attempt_values(view, rewards)
         return ([one for place, one in worth.items() if 0 <= place < each], worth[each]) if each in worth else None

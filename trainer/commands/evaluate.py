@@ -1,7 +1,7 @@
 """`hone eval`.
 
-Owns: its flags, and where what it tells goes: the comparison to standard output, how far it is to standard error.
-Refuses: the evaluation (`trainer.evaluation`).
+Owns: its flags, and where output goes: the comparison to standard output, progress to standard error. Refuses: the
+evaluation (`trainer.evaluation`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 @click.command("eval")
 @click.option(
     "--versions", "names", required=True, metavar="NAMES",
-    help="Versions with commas between them: live, base, NAME@N, models of [[proxy.models]]. The first is held "
-    "against.",
+    help="Versions, separated by commas: live, base, NAME@N, models of [[proxy.models]]. The others are compared "
+    "with the first.",
 )  # fmt: skip
 @click.option(
     "--scenarios", "file", required=True, type=click.Path(path_type=Path),
-    help="JSONL file of the scenarios that each attempts.",
+    help="JSONL file of the scenarios to attempt.",
 )  # fmt: skip
 @click.option(
     "--attempts", default=1, show_default=True, type=click.IntRange(min=1),
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option(
     "--seeds", default=1, show_default=True, type=click.IntRange(1, 1000),
-    help="How often that is repeated, each time in groups of its own.",
+    help="How often all attempts are repeated, each time in new groups.",
 )  # fmt: skip
 @click.option("--alias", metavar="NAME", help="The alias whose versions these are [the only one].")
 @click.option("--agent", metavar="MODULE:FUNCTION|COMMAND", help="What attempts a scenario [campaign.agent].")
 @click.option(
     "--success", metavar="MODULE:FUNCTION|PART",
-    help="What counts as success [campaign.success; unset: rewards or wins are compared].",
+    help="What counts as success [campaign.success; none: rewards or wins are compared].",
 )  # fmt: skip
 @path_option("--python", "The Python that runs the agent [Hone's].")
 @path_option("--cwd", "The folder the agent runs in [this one].")
-@click.option("--reward-recipe", metavar="NAME", help="The recipe that its runs are judged by [the alias's].")
+@click.option("--judge-recipe", metavar="NAME", help="The judge recipe of its trajectories [the alias's].")
 @click.option("--concurrency", type=int, help="Most attempts at one time [64].")
-@click.option("--proxy", "proxy_url", metavar="URL", help="A proxy that runs; nothing is started in its place.")
-@click.option("--new", "fresh", is_flag=True, help="Begin another, even if the same evaluation is unfinished.")
-@click.option("--picture", type=click.Path(path_type=Path), help="SVG file to draw the versions into.")
+@click.option("--proxy", "proxy_url", metavar="URL", help="A running proxy to use; none is started.")
+@click.option("--new", "fresh", is_flag=True, help="Begin a new evaluation, even if the same one is unfinished.")
+@click.option("--picture", type=click.Path(path_type=Path), help="SVG file for a chart of the versions.")
 @click.pass_obj
 def evaluate(
     context: Context,
@@ -64,15 +64,15 @@ def evaluate(
     picture: Path | None,
     **flags: Any,
 ) -> None:
-    """Compare versions on a file of scenarios: every version attempts every one, and nothing is trained on.
+    """Compare versions on a file of scenarios: each version attempts each scenario, and nothing is trained on.
 
-    Told of each version are its success, its wins or its reward, and by how much they are above those of the first
-    one named, each with its 95 % interval by bootstrap over scenarios; and what its attempts took. Where RULER is
-    the only reward, the attempts of all versions at a scenario are judged in one blind group, and wins are told. Where
-    a function tells success, no judge is asked.
+    The output has each version's success, wins or reward, and the differences from the first version, each with a 95 %
+    bootstrap interval over scenarios; and what the attempts took. If RULER is the only reward, the attempts of all
+    versions at a scenario are judged in one blind group, and the output has wins. If a function decides success, no
+    judge is asked.
 
-    Uses the proxy, engine and judge that run for the data folder, or starts what is missing and stops it again. Told
-    is the whole comparison or nothing: the same command goes on with one that was stopped or killed.
+    The command uses the proxy, engine and judge that run for the data folder; it starts what is missing and stops it at
+    the end. The output is the whole comparison or nothing: repeat the command to resume one that was stopped or killed.
     """
     from recorder.commands.support import draw_into, require_folder
     from trainer.evaluation.display import evaluation_chart, evaluation_json, show_evaluation
@@ -107,7 +107,7 @@ async def _evaluate(
             given, names, file, attempts=attempts, seeds=seeds, fresh=fresh, providers=settings.providers()
         )
         evaluation_measures(asked, settings)
-    except CampaignError as e:  # nothing runs that could fail: something is set wrongly
+    except CampaignError as e:  # nothing runs yet: a setting is wrong
         raise click.UsageError(str(e)) from e
     with choose_progress(as_json=False, out=sys.stderr) as shown:
         return await program(asked, settings, wanted_services(context, settings, proxy_url), shown)

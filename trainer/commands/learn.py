@@ -16,11 +16,11 @@ from trainer.commands.support import log_to_terminal, run
 @click.command()
 @click.option("--alias", "names", multiple=True, metavar="NAME", help="An alias to train [all]. Repeatable.")
 @click.option(
-    "--check", "only_check", is_flag=True, help="Only say whether gates can attempt their scenarios, and end."
+    "--check", "only_check", is_flag=True, help="Only check whether gates can attempt their scenarios, then exit."
 )
 @click.pass_obj
 def learn(context: Context, names: tuple[str, ...], only_check: bool) -> None:
-    """Train on live traffic: a step whenever enough groups were scored, until stopped."""
+    """Train on live traffic: begin a step whenever enough groups are scored, until stopped."""
     if only_check:
         _check(context)
         return
@@ -29,7 +29,7 @@ def learn(context: Context, names: tuple[str, ...], only_check: bool) -> None:
 
 
 def _check(context: Context) -> None:
-    """Tell what is right and wrong; exit status 1 where something is wrong."""
+    """Print the findings; exit with status 1 if one is an error."""
     from recorder.commands.support import echo_findings
     from trainer.runtime.examiner import check_gates
 

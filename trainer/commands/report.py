@@ -1,6 +1,6 @@
 """`hone report`.
 
-Owns: its flags and where the page is written. Refuses: what a report says (`trainer.report`).
+Owns: its flags, and where the page is written. Refuses: what a report contains (`trainer.report`).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 @click.argument("campaign", required=False)
 @click.option(
     "--html", "page_path", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-    help="Write it as one HTML file that needs nothing else.",
+    help="Also write the report as one self-contained HTML file.",
 )  # fmt: skip
 @click.pass_obj
 def report(context: Context, campaign: str | None, page_path: Path | None) -> None:
-    """Show what a CAMPAIGN came to (its name or id), the newest if none is named: its curve with intervals, why it
-    stopped, the best version, baselines, alarms, what judging cost, what was left out and why.
+    """Show the results of a CAMPAIGN (its name or id; default: the newest): its curve with intervals, why it stopped,
+    the best version, baselines, alarms, the cost of judging, what was excluded and why.
 
-    A campaign that still runs, was paused or failed is told as it stands. `hone train` leaves the page behind as
-    campaigns/NAME/report.html in the data folder. The page shows conversations, before and after: whoever gets it can
-    read them.
+    A campaign that still runs, is paused or failed is shown as it is now. `hone train` writes the page to
+    campaigns/NAME/report.html in the data folder. The page contains conversations, before and after: anyone who gets it
+    can read them.
     """
     from recorder.commands.support import run
     from trainer.report import page, terminal

@@ -1,16 +1,7 @@
-"""`hone scenarios generate`.
+"""`hone scenarios`: `check` a list, make one `from-traffic`, `generate` one.
 
-Owns: its flags, and where what comes of it is written. Refuses: writing scenarios
-(`trainer.scenario_generation.program`).
-
-`hone scenarios from-traffic`.
-
-Owns: its flags, and how tasks print. Refuses: what a task is (`trainer.tasks.traffic`), replaying (`trainer.campaign`).
-
-`hone scenarios`, and its `check`.
-
-Owns: their flags, and how the parts of a list print. Refuses: reading them (`trainer.tasks`); its other commands have
-files of their own.
+Owns: the flags, and how parts, tasks and progress print. Refuses: reading lists and tasks (`trainer.tasks`), writing
+new scenarios (`trainer.scenario_generation.program`), replaying (`trainer.campaign`).
 """
 
 from __future__ import annotations
@@ -42,41 +33,48 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--mcp", metavar="URL|NAME", help="An MCP server whose tools they need: its URL, or its name in [mcp].")
-@click.option("--task", metavar="TEXT", help="What the agent is for, in words; beside --mcp, or alone.")
-@click.option("-n", "number", required=True, type=click.IntRange(1, 2000), help="How many.")
-@click.option("--model", metavar="MODEL", help="The model that writes them, by its LiteLLM name [judge.model].")
+@click.option(
+    "--mcp", metavar="URL|NAME", help="An MCP server whose tools the scenarios need: its URL, or its name in [mcp]."
+)
+@click.option("--task", metavar="TEXT", help="What the agent is for, in words; with --mcp or alone.")
+@click.option("-n", "number", required=True, type=click.IntRange(1, 2000), help="How many scenarios.")
+@click.option("--model", metavar="MODEL", help="LiteLLM name of the model that writes them [judge.model].")
 @click.option(
     "--adversarial",
     default=0.0,
     type=click.FloatRange(0, 1),
     metavar="SHARE",
-    help="So many of them tempt to cheat, and say so [none].",
+    help="Share of adversarial scenarios, which tempt to cheat and are marked so [none].",
 )
-@click.option("--allow-writes", is_flag=True, help="Also for tools that are not marked read-only.")
-@click.option("--seed", default=0, show_default=True, help="Of which tools a request shows, where there are many.")
+@click.option("--allow-writes", is_flag=True, help="Include tools that are not marked read-only.")
 @click.option(
-    "--max-usd", type=click.FloatRange(0, min_open=True), metavar="USD", help="Ask no more once this is spent."
+    "--seed", default=0, show_default=True, help="Random seed of the tools in each request, if there are many."
 )
-@path_option("--out", "JSONL file to write, or to go on with [they are printed].")
+@click.option(
+    "--max-usd",
+    type=click.FloatRange(0, min_open=True),
+    metavar="USD",
+    help="Stop asking the model once this is spent.",
+)
+@path_option("--out", "JSONL file to write or to continue [scenarios are printed].")
 @click.pass_obj
 def generate(context: Context, /, out: Path | None, **order: Any) -> None:
-    """Have a model write scenarios, from an MCP server's tools or a description.
+    """Let a model write scenarios, from an MCP server's tools or from a description.
 
-    They are of stated difficulties: one tool, several steps, an error to be handled, nothing to be done. No tool is
-    called. Ones that are nearly the same, or name tools that are not offered, are dropped and counted. Exits with 1
-    where there are fewer in the end than were asked for.
+    They have stated difficulties: one tool, several steps, an error to handle, nothing to do. No tool is called.
+    Near-duplicates, and scenarios that name tools which are not offered, are dropped and counted. The exit status is 1
+    if there are fewer at the end than requested.
 
-    Each is written as soon as it is checked. After an interruption (exit status 130), or where there were too few, the
-    same command goes on with its file; so does one with a larger -n.
+    Each scenario is written as soon as it is checked. After an interruption (exit status 130), or if there are too few,
+    the same command continues its file; so does one with a larger -n.
     """
     from trainer.scenario_generation.output_file import ScenarioWriter
     from trainer.scenario_generation.program import GenerationOrder
 
     asked = GenerationOrder(**order)
     if asked.mcp is None and not (asked.task or "").strip():
-        raise click.UsageError("say what the scenarios are for: --mcp URL, --task TEXT, or both.")
-    file = None if out is None else ScenarioWriter(out)  # before a model is paid for them
+        raise click.UsageError("name what the scenarios are for: --mcp URL, --task TEXT, or both.")
+    file = None if out is None else ScenarioWriter(out)  # before a model is paid for
     try:
         made = run(_generate(context, asked, file))
     finally:
@@ -87,7 +85,7 @@ def generate(context: Context, /, out: Path | None, **order: Any) -> None:
 
 
 async def _generate(context: Context, asked: GenerationOrder, file: ScenarioWriter | None) -> GenerationOutcome:
-    """Make them; each is kept, or printed, before it is counted."""
+    """Generate the scenarios; each is written, or printed, before it is counted."""
     from trainer.scenario_generation import program
     from trainer.scenario_generation.program import generate_order
     from trainer.tasks.scenarios import scenario_line
@@ -106,12 +104,12 @@ async def _generate(context: Context, asked: GenerationOrder, file: ScenarioWrit
         _tell(program.progress_line(found, wanted))
 
     if begun:
-        _tell(f"going on with the {len(begun)} scenarios that are there")
+        _tell(f"continuing with the {len(begun)} existing scenarios")
     return await generate_order(asked, context.settings(), begun, tell)
 
 
 def _tell(text: str) -> None:
-    """A line beside the output: what comes from a model or a server is nothing that a terminal obeys."""
+    """Print a line to standard error, with text of models and servers made harmless."""
 
     echo(text, err=True)
 
@@ -129,28 +127,42 @@ def _show_generated(made: GenerationOutcome, out: Path | None, *, as_json: bool)
     if made.stopped:
         _tell(program.stopped_text(made.found, made.wanted, out))
     elif written is not None:
-        _tell(f"Wrote {out}: look through it, then hone train --scenarios {out} --agent …")
+        _tell(f"Wrote {out}: review it, then run hone train --scenarios {out} --agent …")
 
 
 @click.command("from-traffic")
-@click.option("--alias", required=True, metavar="NAME", help="Tasks that this alias was asked.")
+@click.option("--alias", required=True, metavar="NAME", help="The alias whose traffic is read.")
 @click.option(
     "--where", "conditions", multiple=True, metavar="CONDITION",
-    help="Of such runs only: reward<0.5, calls>=3, version=NAME@2, tag.team=billing. Repeatable: all must hold.",
+    help="Only trajectories with: reward<0.5, calls>=3, version=NAME@2, tag.team=billing. Repeatable: all must hold.",
 )  # fmt: skip
-@click.option("--replay", is_flag=True, help="With the run's own tools and their results, for `hone train --replay`.")
-@click.option("--runs", default=2000, show_default=True, type=click.IntRange(1), help="Newest runs that are looked at.")
-@path_option("--out", "JSONL file to write [they are only shown].")
+@click.option(
+    "--replay", is_flag=True, help="Include the trajectory's tools and their results, for `hone train --replay`."
+)
+@click.option(
+    "--trajectories",
+    default=2000,
+    show_default=True,
+    type=click.IntRange(1),
+    help="How many of the newest trajectories are read.",
+)
+@path_option("--out", "JSONL file to write [tasks are only shown].")
 @click.option("--yes", is_flag=True, help="Write without asking.")
 @click.pass_obj
 def from_traffic(
-    context: Context, alias: str, conditions: tuple[str, ...], replay: bool, runs: int, out: Path | None, yes: bool
+    context: Context,
+    alias: str,
+    conditions: tuple[str, ...],
+    replay: bool,
+    trajectories: int,
+    out: Path | None,
+    yes: bool,
 ) -> None:
-    """Show what agents were first asked, as scenarios, and write them to a file for `hone train`.
+    """Show agents' first messages as scenarios, and write them to a file for `hone train`.
 
-    Your agent attempts them; with --replay Hone does, and tools are answered from the record, or not at all. Tasks that
-    are nearly the same are one. What `recorder.redact` matches is marked, as in the record. With --json the file is
-    written only with --yes.
+    Your agent attempts them. With --replay Hone does, and tool calls are answered from the record, or not at all.
+    Near-duplicate tasks are merged. Text that `recorder.redact` matches is masked, as in the record. With --json the
+    file is written only with --yes.
     """
     from recorder.messages.redaction import Redactor
     from trainer.tasks import scenarios as files
@@ -159,7 +171,7 @@ def from_traffic(
     settings = context.settings()
     redaction = Redactor(settings.recorder.redact)
     opening = traffic.opening_key if replay else traffic.opening_text
-    tasks = asyncio.run(_tasks(settings, alias, conditions, redaction, opening, runs))
+    tasks = asyncio.run(_tasks(settings, alias, conditions, redaction, opening, trajectories))
     found = traffic.replay_scenarios(tasks.found, redaction) if replay else traffic.task_scenarios(tasks.found)
     if not context.json:
         _show_tasks(tasks)
@@ -198,16 +210,16 @@ async def _tasks(
 def _show_tasks(tasks: TrafficTasks) -> None:
 
     rows = [(task.run.id, task.runs, task.text) for task in tasks.found]
-    show_table(("scenario", "runs", "task"), rows, right=("runs",))
-    counted = [f"{tasks.looked_at} runs gave {len(tasks.found)} tasks"]
-    counted += [f"{count} runs {why}" for why, count in sorted(tasks.passed_over.items())]
+    show_table(("scenario", "trajectories", "task"), rows, right=("trajectories",))
+    counted = [f"{tasks.looked_at} trajectories gave {len(tasks.found)} tasks"]
+    counted += [f"{count} trajectories {why}" for why, count in sorted(tasks.passed_over.items())]
     echo("; ".join(counted) + ".")
 
 
 def _tasks_as_json(tasks: TrafficTasks, written: Path | None) -> dict[str, Any]:
     return {
-        "scenarios": [{"id": task.run.id, "input": task.text, "runs": task.runs} for task in tasks.found],
-        "runs": tasks.looked_at,
+        "scenarios": [{"id": task.run.id, "input": task.text, "trajectories": task.runs} for task in tasks.found],
+        "trajectories": tasks.looked_at,
         "passed_over": {str(why): count for why, count in tasks.passed_over.items()},
         "written": str(written) if written is not None else None,
     }
@@ -216,7 +228,7 @@ def _tasks_as_json(tasks: TrafficTasks, written: Path | None) -> dict[str, Any]:
 @click.group(invoke_without_command=True)
 @click.pass_context
 def scenarios(click_context: click.Context) -> None:
-    """Lists of scenarios for `hone train`. Without a subcommand: what the settings' own lists hold."""
+    """Lists of scenarios for `hone train`. Without a subcommand: show the lists of the settings."""
     if click_context.invoked_subcommand is None:
         context: Context = click_context.obj
         _show_parts(context, context.settings().campaign)
@@ -227,12 +239,12 @@ def scenarios(click_context: click.Context) -> None:
 @click.option(
     "--split", metavar="SHARES", callback=parse_shares, help="Shares of the file, as 0.8,0.1,0.1 [campaign.split]."
 )
-@click.option("--seed", type=int, help="Of the split [campaign.seed].")
+@click.option("--seed", type=int, help="Random seed of the split [campaign.seed].")
 @click.pass_obj
 def check_scenarios(context: Context, /, file: Path | None, **flags: Any) -> None:
-    """Read a list of scenarios, or those of the settings, and say what is in each part.
+    """Read a list of scenarios, or those of the settings, and show what each part contains.
 
-    What is not usable, a part that is empty and a scenario in two parts are told with their lines: exit status 2.
+    Unusable lines, an empty part and a scenario in two parts are reported with their lines: exit status 2.
     """
     settings = context.settings().campaign
     given = {name: value for name, value in flags.items() if value is not None}

@@ -1,6 +1,6 @@
-"""What the trainer's commands share: kinds of flags, being stopped by a signal.
+"""Helpers of the trainer's commands: kinds of flags, and stopping at a signal.
 
-Refuses: the commands, and what exit statuses mean (`recorder.base.errors`).
+Refuses: the commands, and the meaning of exit statuses (`recorder.base.errors`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 def wanted_services(
     context: Context, settings: HoneSettings, proxy_url: str | None, env: Mapping[str, str] | None = None
 ) -> ServiceRequest:
-    """The services that a command needs: a proxy that was named, those that run, or what is started. `env`: for it."""
+    """The services that a command needs: a named proxy, those that run, or new ones. `env`: variables of new ones."""
     from trainer.runtime.services import ServiceRequest
 
     options = ["--data", str(settings.data)] + (["--config", str(context.config)] if context.config else [])
@@ -39,7 +39,7 @@ def wanted_services(
 
 
 def path_option(name: str, text: str) -> Callable[[F], F]:
-    """A flag that names a file or a folder."""
+    """A flag for a file or a folder."""
     return click.option(name, type=click.Path(path_type=Path), help=text)
 
 
@@ -48,19 +48,19 @@ def parse_shares(_context: click.Context, _option: click.Parameter, text: str | 
     try:
         return None if text is None else [float(share) for share in text.split(",")]
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no list of shares: write them as 0.8,0.1,0.1") from None
+        raise click.BadParameter(f"{text!r} is not a list of shares: write them as 0.8,0.1,0.1") from None
 
 
 def run(work: Coroutine[Any, Any, T], *, stopped: int = INTERRUPTED) -> T:
-    """Run to the end, or until SIGINT or SIGTERM: then what was begun is left so that it can be gone on with.
+    """Run to the end, or until SIGINT or SIGTERM, after which unfinished work can be resumed.
 
-    `stopped`: the exit status then; 0 for what ends in no other way: whoever stops a service is told of no failure.
+    `stopped`: the exit status after a signal. 0 suits a service, which ends in no other way.
     """
     with asyncio.Runner() as runner:
         try:
             return runner.run(_until_signalled(work))
         except asyncio.CancelledError:
-            echo("stopped; the same command goes on from here", err=True)
+            echo("stopped; repeat the command to continue from here", err=True)
             sys.exit(stopped)
 
 
@@ -80,5 +80,5 @@ async def _until_signalled(work: Coroutine[Any, Any, T]) -> T:
 
 
 def log_to_terminal() -> None:
-    """Warnings go to the terminal, beside the output."""
+    """Log warnings to standard error."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

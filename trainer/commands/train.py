@@ -1,14 +1,8 @@
-"""What a campaign cannot begin or go on without, told before anything is started.
+"""`hone train`, and `hone train --estimate`, which only counts.
 
-Owns: what settings must say beside what they are checked for one by one. Refuses: checking files (`trainer.campaign`).
-
-`hone train --estimate`: what a campaign would take, and nothing is started.
-
-Owns: how it prints. Refuses: counting (`trainer.runtime.estimate`).
-
-`hone train`.
-
-Owns: its flags and exit codes. Refuses: the campaign (`trainer.runtime.train`).
+Owns: the flags and exit codes, how an estimate prints, and refusing settings with which a campaign cannot begin or
+resume. Refuses: the campaign (`trainer.runtime.train`), counting (`trainer.runtime.estimate`), checking files
+(`trainer.campaign`).
 """
 
 from __future__ import annotations
@@ -34,44 +28,46 @@ if TYPE_CHECKING:
 
 
 def require_own_choices(settings: HoneSettings) -> None:
-    """A recipe chooses neither the model that learns nor the one that judges."""
+    """Raise UsageError if a preset is used without a base model or a judge model: a preset chooses neither."""
     if settings.campaign.preset is None:
         return
     chosen = {"engine.base": settings.engine.base, "judge.model": settings.judge.model}
     if left := [key for key, value in chosen.items() if not value]:
-        raise click.UsageError(f"the preset {settings.campaign.preset!r} leaves to you: set {' and '.join(left)}.")
+        raise click.UsageError(
+            f"the preset {settings.campaign.preset!r} needs more settings: set {' and '.join(left)}."
+        )
 
 
 def require_judge_model(plan: CampaignPlan, settings: HoneSettings) -> None:
-    """Criteria that no code decides are a judge model's."""
+    """Raise UsageError if a criterion without a `check` has no judge model to decide it."""
     from recorder.llm.rubric import parse_criteria
 
     judge, declared = settings.judge, list(settings.declared_aliases())
     alias = plan.settings.alias or (declared[0] if len(declared) == 1 else None)
-    recipe = judge.by_recipe(judge.recipe_of(alias, plan.settings.reward_recipe))
+    recipe = judge.by_recipe(judge.recipe_of(alias, plan.settings.judge_recipe))
     if recipe.model or not any(reward.kind == "rubric" for reward in recipe.in_force()):
         return
     for scenario in (one for part in plan.parts.values() for one in part):
         listed = parse_criteria(scenario.rubric) if isinstance(scenario.rubric, list) else []
         if named := next((one.id for one in listed if one.check is None), None):
             raise click.UsageError(
-                f"a reward is a rubric, the scenario {scenario.id!r} leaves criterion {named!r} to a judge model, and "
-                "none is set: set judge.model, or give each criterion a `check`."
+                f"criterion {named!r} of the scenario {scenario.id!r} needs a judge model for the reward of kind "
+                "rubric, and none is set: set judge.model, or give each criterion a `check`."
             )
 
 
 def require_recipe(begun_with: str | None, settings: HoneSettings) -> None:
-    """A campaign is gone on with under the recipe that it was begun with."""
+    """Raise UsageError if the judge recipe that a campaign began with no longer exists."""
     known = settings.judge.known_recipes()
     if begun_with is not None and begun_with not in known:
         raise click.UsageError(
-            f"the campaign was begun with the recipe {begun_with!r} (campaign.reward_recipe), which [judge.recipes] "
-            f"does not have any more (known: {', '.join(known)}): add it again, or begin another campaign."
+            f"the campaign was begun with the judge recipe {begun_with!r} (campaign.judge_recipe), which "
+            f"[judge.recipes] no longer has (known: {', '.join(known)}): add it again, or begin another campaign."
         )
 
 
 def estimate(context: Context) -> None:
-    """Count the campaign of the settings, and say what it would take."""
+    """Count what the campaign of the settings would take, and print it."""
     from trainer.campaign import setup
     from trainer.errors import CampaignError
     from trainer.runtime.estimate import estimate_campaign
@@ -80,7 +76,7 @@ def estimate(context: Context) -> None:
     require_own_choices(settings)
     try:
         found = asyncio.run(estimate_campaign(setup.plan_campaign(settings.campaign), settings))
-    except CampaignError as e:  # nothing runs that could fail: something is set wrongly
+    except CampaignError as e:  # nothing runs yet: a setting is wrong
         raise click.UsageError(str(e)) from e
     if context.json:
         write_json(asdict(found))
@@ -94,7 +90,7 @@ def _show_estimate(found: CampaignEstimate) -> None:
     measured = f"{counts.validations} validations" + (f", {counts.baselines} baselines" if counts.baselines else "")
     of = f"{counts.training:,} to train on, {counts.validation:,} to measure ({measured})"
     of += f", {counts.test:,} at the end" if counts.test else ""
-    by = f"RULER {counts.ruler:,}, rubrics {counts.rubric:,}, by the recipe {found.recipe!r}"
+    by = f"RULER {counts.ruler:,}, rubrics {counts.rubric:,}, by the judge recipe {found.recipe!r}"
     rows = [
         ("steps", f"{found.steps:,}", "at most"),
         ("attempts", f"{counts.attempts:,}", of),
@@ -107,14 +103,14 @@ def _show_estimate(found: CampaignEstimate) -> None:
     ]
     if found.strong is not None:
         rows += _beside(found.strong)
-    show_table((f"campaign {found.campaign}", "how many", "how that is known"), rows, right=("how many",))
+    show_table((f"campaign {found.campaign}", "how many", "basis"), rows, right=("how many",))
     for note in found.notes:
         echo(f"{note[0].upper()}{note[1:]}.")
 
 
 def _beside(strong: StrongJudgeEstimate) -> list[tuple[str, str, str]]:
     """The rows of the strong judge."""
-    by = f"RULER {strong.ruler:,}, rubrics {strong.rubric:,}: one group in {strong.every} is judged by it too"
+    by = f"RULER {strong.ruler:,}, rubrics {strong.rubric:,}: it judges one group in {strong.every} too"
     return [
         ("requests to the strong judge", f"{strong.ruler + strong.rubric:,}", by),
         ("tokens sent to it", _known(strong.tokens.sent), strong.tokens.basis),
@@ -124,77 +120,94 @@ def _beside(strong: StrongJudgeEstimate) -> list[tuple[str, str, str]]:
 
 
 def _price(usd: float | None) -> str:
-    return "not known" if usd is None else f"${usd:,.2f}"
+    return "unknown" if usd is None else f"${usd:,.2f}"
 
 
 def _known(count: int | None) -> str:
-    return format_number(count, ",", missing="not known")
+    return format_number(count, ",", missing="unknown")
 
 
 def _listed(_context: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> list[str] | None:
-    return list(names) or None  # none given: what the settings say
+    return list(names) or None  # none given: the settings decide
 
 
 @click.command()
-@path_option("--scenarios", "JSONL file of scenarios to learn from.")
-@path_option("--val-scenarios", "JSONL file of scenarios to measure with; never trained on.")
-@path_option("--test-scenarios", "JSONL file of scenarios for the end, attempted once; never trained on.")
+@path_option("--scenarios", "JSONL file of the training scenarios.")
+@path_option("--val-scenarios", "JSONL file of the validation scenarios; never trained on.")
+@path_option("--test-scenarios", "JSONL file of the test scenarios, attempted once at the end; never trained on.")
 @click.option(
     "--split", metavar="SHARES", callback=parse_shares,
-    help="In the place of these two files: shares of --scenarios, as 0.8,0.1,0.1 (the last: for the end).",
+    help="Instead of these two files: shares of --scenarios for training, validation and test, as 0.8,0.1,0.1.",
 )  # fmt: skip
-@click.option("--preset", type=click.Choice(["rlvr"]), help="The defaults of a published recipe (docs/rlvr.md).")
+@click.option("--preset", type=click.Choice(["rlvr"]), help="The defaults of a preset (docs/rlvr.md).")
 @click.option("--agent", metavar="MODULE:FUNCTION|COMMAND", help="What attempts a scenario.")
 @click.option(
-    "--replay", is_flag=True, default=None, help="Attempt scenarios of `from-traffic --replay`; no agent runs."
+    "--replay", is_flag=True, default=None, help="Attempt scenarios of `from-traffic --replay` without an agent."
 )
 @click.option(
     "--allow-writes", is_flag=True, default=None, help="Attempts may use MCP tools that are not marked read-only."
 )
-@click.option("--success", metavar="MODULE:FUNCTION|PART", help="What counts as success [the mean reward is shown].")
+@click.option(
+    "--success", metavar="MODULE:FUNCTION|PART", help="What counts as success [none: the measure is the mean reward]."
+)
 @path_option("--python", "The Python that runs the agent [Hone's].")
 @path_option("--cwd", "The folder the agent runs in [this one].")
 @click.option("--alias", metavar="NAME", help="The alias to train [the only one].")
-@click.option("--reward-recipe", metavar="NAME", help="The recipe that its runs are judged by [the alias's].")
+@click.option("--judge-recipe", metavar="NAME", help="The judge recipe of its trajectories [the alias's].")
 @click.option("--name", help="Name of the campaign [the scenario file's].")
 @click.option("--steps", type=int, help="Most steps [20].")
 @click.option("--scenarios-per-step", type=int, help="Scenarios in a step [8].")
 @click.option("--group-size", type=int, help="Attempts at each scenario [8].")
 @click.option("--concurrency", type=int, help="Most attempts at one time [64].")
-@click.option("--attempt-timeout", "attempt_timeout_s", type=float, metavar="SECONDS", help="Longest attempt [300].")
-@click.option("--on-agent-error", type=click.Choice(["exclude", "judge"]), help="Attempts that raise [exclude].")
+@click.option(
+    "--attempt-timeout", "attempt_timeout_s", type=float, metavar="SECONDS", help="Time limit of an attempt [300]."
+)
+@click.option(
+    "--on-agent-error",
+    type=click.Choice(["exclude", "judge"]),
+    help="What happens to attempts whose agent fails [exclude].",
+)
 @click.option("--target", type=float, help="Stop when the measure reaches this.")
-@click.option("--plateau", "plateau_steps", type=int, metavar="STEPS", help="Stop after so many steps without a rise.")
-@click.option("--epochs", type=int, help="Stop when every scenario was learnt from so often.")
-@click.option("--max-minutes", type=float, metavar="MINUTES", help="Stop after so long, over all runs of the campaign.")
-@click.option("--max-judge-usd", type=float, metavar="USD", help="Stop when judging has cost so much.")
-@click.option("--max-judge-tokens", type=int, metavar="TOKENS", help="Stop when judging has taken so many.")
+@click.option(
+    "--plateau", "plateau_steps", type=int, metavar="STEPS", help="Stop after this many steps without a rise."
+)
+@click.option("--epochs", type=int, help="Stop when each scenario was trained on this often.")
+@click.option(
+    "--max-minutes",
+    type=float,
+    metavar="MINUTES",
+    help="Stop after this long, summed over all times that it was resumed.",
+)
+@click.option("--max-judge-usd", type=float, metavar="USD", help="Stop when judging has cost this much.")
+@click.option("--max-judge-tokens", type=int, metavar="TOKENS", help="Stop when judging has used this many.")
 @click.option(
     "--baseline", "baselines", multiple=True, metavar="NAME", callback=_listed,
-    help="`base` or a model of [[proxy.models]], measured beside it before the first step. Repeatable.",
+    help="`base` or a model of [[proxy.models]], measured before the first step for comparison. Repeatable.",
 )  # fmt: skip
 @click.option("--serve", type=click.Choice(["best", "last"]), help="Which version serves at the end [best].")
 @click.option("--val-every", type=int, metavar="STEPS", help="Steps between validations [before and after only].")
 @click.option("--val-attempts", type=int, help="Attempts at each validation scenario [1].")
-@click.option("--seed", type=int, help="Of the order of scenarios [0].")
-@click.option("--proxy", "proxy_url", metavar="URL", help="A proxy that runs; nothing is started in its place.")
-@click.option("--resume", metavar="CAMPAIGN", help="Go on with an unfinished campaign, as it was begun.")
-@click.option("--new", "fresh", is_flag=True, help="Begin another campaign, even if one of this name is unfinished.")
-@click.option("--estimate", "only_estimate", is_flag=True, help="Only say what it would take, and start nothing.")
+@click.option("--seed", type=int, help="Random seed of the order of scenarios [0].")
+@click.option("--proxy", "proxy_url", metavar="URL", help="A running proxy to use; none is started.")
+@click.option(
+    "--resume", metavar="CAMPAIGN", help="Resume an unfinished campaign with the settings that it began with."
+)
+@click.option("--new", "fresh", is_flag=True, help="Begin a new campaign, even if one of this name is unfinished.")
+@click.option("--estimate", "only_estimate", is_flag=True, help="Only print what it would take. Nothing is started.")
 @click.pass_obj
 def train(
     context: Context, /, proxy_url: str | None, resume: str | None, fresh: bool, only_estimate: bool, **flags: Any
 ) -> None:
-    """Train over a list of scenarios: attempt, judge, train, swap, and again.
+    """Train over a list of scenarios: attempt, judge, train, swap, repeat.
 
-    Uses the proxy, engine and judge that run for the data folder, or starts what is missing and stops it again. An
-    unfinished campaign of the same name is gone on with.
+    The command uses the proxy, engine and judge that run for the data folder; it starts what is missing and stops it at
+    the end. An unfinished campaign of the same name is resumed.
     """
     for name, value in flags.items():
         context.override(f"campaign.{name}", value)
     if only_estimate:
         if resume is not None:
-            raise click.UsageError("--estimate counts a campaign from its beginning: leave --resume out.")
+            raise click.UsageError("--estimate counts a campaign from its beginning: do not use --resume with it.")
         estimate(context)
         return
     log_to_terminal()
@@ -218,8 +231,8 @@ async def _train(context: Context, proxy_url: str | None, resume: str | None, *,
             key.removeprefix("campaign."): v for key, v in context.overrides.items() if key.startswith("campaign.")
         }
         plan = await setup.load_plan(settings.data, settings.recorder, settings.project, resume, given)
-        require_recipe(plan.settings.reward_recipe, settings)
-    env = {"HONE_CAMPAIGN__PRESET": preset} if preset else {}  # the judge's defaults are the recipe's too
+        require_recipe(plan.settings.judge_recipe, settings)
+    env = {"HONE_CAMPAIGN__PRESET": preset} if preset else {}  # the preset has defaults for the judge too
     wanted = wanted_services(context, settings, proxy_url, env)
     with choose_progress(as_json=context.json) as shown:
         return await campaign(plan, settings, wanted, shown)

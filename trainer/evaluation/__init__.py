@@ -1,4 +1,5 @@
-"""Versions held against one another on one file of scenarios (`hone eval`): their attempts, how surely they differ.
+"""`hone eval`: versions compared on one file of scenarios, with intervals.
 
-Refuses: training, and attempting (`trainer.campaign.sampling`). `program` puts it together.
+Others import `request`, `runner`, `figures` and `display`. Refuses: training, and running attempts
+(`trainer.campaign.sampling`).
 """

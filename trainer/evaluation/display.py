@@ -1,6 +1,6 @@
-"""How an evaluation reads: a table for people, JSON for programs, a picture.
+"""The output of an evaluation: a table for people, JSON for programs, a chart.
 
-Owns: their look. Refuses: the figures (`trainer.evaluation.figures`), reading arguments (`trainer.commands`).
+Refuses: the figures (`trainer.evaluation.figures`) and command-line arguments (`trainer.commands`).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _CALLED: Final = {SUCCESS: "success", WIN_RATE: "wins", REWARD: "reward"}
 _TOOK: Final = {"tokens_in": "tokens in", "tokens_out": "tokens out", "usd": "usd", "seconds": "seconds"}
 _FORMS: Final = {"tokens_in": ",.0f", "tokens_out": ",.0f", "usd": ".5f", "seconds": ".1f"}
 _WHY_CHARS: Final = 300
-_WORD: Final = {1: "better", -1: "worse", 0: "not told apart"}
+_WORD: Final = {1: "better", -1: "worse", 0: "no significant difference"}
 
 
 def show_evaluation(found: EvaluationResult) -> None:
-    """Print what came of it."""
+    """Print the result."""
     told = [name for name in _CALLED if any(name in one.measures for one in found.versions)]
     first = found.versions[0]
     heads = ["version", "is"]
     for name in told:
-        heads += [_CALLED[name]] if len(found.versions) == 1 else [_CALLED[name], f"more than {first.name}", ""]
+        heads += [_CALLED[name]] if len(found.versions) == 1 else [_CALLED[name], f"difference from {first.name}", ""]
     show_table(heads, [_measured(one, told, alone=len(found.versions) == 1) for one in found.versions])
     columns = ("version", "attempts", "errored", *_TOOK.values())
     echo()
@@ -60,7 +60,7 @@ def _estimate(found: PairedEstimate | None, *, share: bool, signed: bool = False
 
 
 def _spent(one: VersionFigures) -> list[str]:
-    each = ((getattr(one.took, name), _FORMS[name]) for name in _TOOK)
+    each = ((getattr(one.usage, name), _FORMS[name]) for name in _TOOK)
     return [
         one.name,
         f"{one.attempts:,}",
@@ -71,18 +71,18 @@ def _spent(one: VersionFigures) -> list[str]:
 
 def _notes(found: EvaluationResult, told: Sequence[str]) -> Iterator[tuple[str, str]]:
     many = f"{found.scenarios} scenarios, {found.attempts} attempts of each version at each"
-    yield f"{many}, {found.seeds} times over. Intervals are of 95 %, by bootstrap over scenarios.", ""
-    yield "Tokens, dollars and seconds are means of an attempt.", ""
+    yield f"{many}, for each of {found.seeds} seeds. Intervals are 95 %, by bootstrap over scenarios.", ""
+    yield "Tokens, dollars and seconds are means over attempts.", ""
     if WIN_RATE in told:
-        yield f"Wins are against {found.versions[0].name} in one blind group; more: won less lost.", ""
+        yield f"Wins are against {found.versions[0].name} in one blind group; the difference is wins minus losses.", ""
     if found.tempting:
-        yield f"{found.tempting} scenarios tempt to cheat and are in none of this: {_tempted(found)}.", ""
+        yield f"{found.tempting} adversarial scenarios are excluded from these figures: {_tempted(found)}.", ""
     if found.failed:
         reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(found.failed.items()))
         why = f" The first: {found.first_error[:_WHY_CHARS]}" if found.first_error else ""
         yield f"{sum(found.failed.values())} attempts failed ({reasons}).{why}", "yellow"
     if found.unscored:
-        yield f"{found.unscored} of {found.groups} groups have no score, and count for nothing in it.", "yellow"
+        yield f"{found.unscored} of {found.groups} groups have no score and are not counted.", "yellow"
     judged = found.judging
     if judged is not None:
         tokens = f"{judged.tokens_in:,} tokens in, {judged.tokens_out:,} out"
@@ -99,7 +99,7 @@ def _tempted(found: EvaluationResult) -> str:
 
 
 def evaluation_json(found: EvaluationResult) -> dict[str, Any]:
-    """The same for a program."""
+    """The result as JSON."""
     return {
         "id": found.id,
         "alias": found.alias,
@@ -117,7 +117,7 @@ def evaluation_json(found: EvaluationResult) -> dict[str, Any]:
                 "measures": _plain(one.measures),
                 "differences": _plain(one.differences),
                 "tempted": _plain(one.tempted),
-                "took": asdict(one.took),
+                "usage": asdict(one.usage),
             }
             for one in found.versions
         ],

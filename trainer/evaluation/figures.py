@@ -1,11 +1,7 @@
-"""What came of each attempt of an evaluation: as whom it was made, what it was worth, what it took.
+"""The figures of an evaluation: each attempt's arm, value and usage, and each version's measures. Pure.
 
-Owns: reading that out of groups and their scores. Pure. Refuses: success (`trainer.campaign.measurement`), and what
-follows for the versions (`trainer.evaluation.figures`).
-
-What an evaluation says of each version: its measures, how they differ from the first one's, what its attempts took.
-
-Owns: these figures. Pure. Refuses: their intervals (`recorder.stats.paired_tests`), and how they read
+Owns: reading attempts from groups and their scores, and the difference of each version from the first. Refuses: success
+(`trainer.campaign.measurement`), intervals (`recorder.stats.paired_tests`), and the output
 (`trainer.evaluation.display`).
 """
 
@@ -29,7 +25,7 @@ from trainer.measures.campaign_measure import TIE, AttemptValue, compare_values
 
 @dataclass(frozen=True, slots=True)
 class AttemptUsage:
-    """What an attempt took: tokens as the engine counts them, dollars where a provider tells a price, seconds."""
+    """The usage of an attempt: tokens by the engine's count, US dollars where the provider reports a price, seconds."""
 
     tokens_in: float | None = None
     tokens_out: float | None = None
@@ -39,41 +35,41 @@ class AttemptUsage:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedAttempt:
-    """One attempt. `side`: the place of its version. None: not measured, or nobody can tell.
+    """One attempt. `arm`: the index of its arm. None: not measured, or unknown.
 
-    `wins`: against each attempt of the first version in the same group, 1 for a win, a half for a tie, 0 for a loss.
+    `wins`: against each attempt of the first version in the same group, 1 for a win, one half for a tie, 0 for a loss.
     """
 
-    side: int
+    arm: int
     scenario: str
     errored: bool
     success: bool | None
     reward: float | None
     wins: tuple[float, ...]
-    took: AttemptUsage
+    usage: AttemptUsage
     adversarial: bool = False
 
 
 def attempt_outcomes(
     loaded: LoadedRound, success: Mapping[str, bool], each: int, adversarial: Iterable[str] = ()
 ) -> Iterator[EvaluatedAttempt]:
-    """What came of the attempts of some groups, in which each version made `each` of them, the first one's first.
+    """The attempts of some groups; each version made `each` of them, the first version's come first.
 
-    `success` by their ids; `adversarial`: the ids of groups whose scenarios tempt to cheat.
+    `success` by attempt id; `adversarial`: the ids of groups with adversarial scenarios.
     """
     rewards, tempting = attempt_rewards(loaded), frozenset(adversarial)
     for view in loaded.views:
         worth = attempt_values(view, rewards)
         first = [worth[place] for place in range(each) if place in worth]
         for member in _made(view):
-            side = attempt_number(member) // each
+            arm = attempt_number(member) // each
             yield EvaluatedAttempt(
-                side,
+                arm,
                 view.scenario.id if view.scenario is not None else "",
                 member.state is TrajectoryState.ERRORED,
                 success.get(member.id),
                 rewards.get(member.id),
-                _wins(worth.get(attempt_number(member)), first) if side else (),
+                _wins(worth.get(attempt_number(member)), first) if arm else (),
                 attempt_usage(member),
                 view.id in tempting,
             )
@@ -91,7 +87,7 @@ def _wins(ours: AttemptValue | None, theirs: Iterable[AttemptValue]) -> tuple[fl
 
 
 def attempt_usage(member: TrajectoryView) -> AttemptUsage:
-    """What an attempt took, its sub-agents' calls and errands among it."""
+    """The usage of an attempt, with its sub-agents' and auxiliary calls."""
     answered = [call for call in member.calls if call.state is CallState.COMPLETE and call.superseded_by is None]
     seconds = None if member.ended_at is None else max(0.0, member.ended_at - member.started_at)
     costs = [cost for call in answered if (cost := _cost(call)) is not None]
@@ -122,12 +118,12 @@ Read = Callable[[EvaluatedAttempt], Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class VersionFigures:
-    """One version. `attempts`: how many ended, those that `errored` among them.
+    """One version. `attempts`: how many ended, including those that `errored`.
 
-    `measures`: its success (a share), win rate (of comparisons with the first version's attempts at the same scenario
-    and seed, a tie half) and reward, as far as they are told. `differences`: by how much each is above the first one's;
-    of wins the share that is won less that is lost. `tempted`: the measures over scenarios that tempt to cheat, which
-    are in nothing else here. `took`: means of an attempt.
+    `measures`: success (a share), win rate (over comparisons with the first version's attempts at the same scenario and
+    seed, a tie counts one half) and reward, as far as requested. `differences`: each minus the first version's; for
+    wins the share won minus the share lost. `tempted`: the measures over adversarial scenarios, which no other figure
+    includes. `usage`: mean usage of an attempt.
     """
 
     name: str
@@ -137,34 +133,34 @@ class VersionFigures:
     measures: Mapping[str, PairedEstimate] = field(default_factory=dict)
     differences: Mapping[str, PairedEstimate] = field(default_factory=dict)
     tempted: Mapping[str, PairedEstimate] = field(default_factory=dict)
-    took: AttemptUsage = field(default_factory=AttemptUsage)
+    usage: AttemptUsage = field(default_factory=AttemptUsage)
 
 
 def version_figures(
-    sides: Sequence[Arm], outcomes: Iterable[EvaluatedAttempt], told: EvaluationMeasures
+    arms: Sequence[Arm], outcomes: Iterable[EvaluatedAttempt], told: EvaluationMeasures
 ) -> list[VersionFigures]:
-    """What came of all attempts, by version, in the order of the sides."""
-    by_side: dict[int, list[EvaluatedAttempt]] = defaultdict(list)
+    """The figures of each version, in the order of the arms."""
+    by_arm: dict[int, list[EvaluatedAttempt]] = defaultdict(list)
     for one in outcomes:
-        by_side[one.side].append(one)
-    first = by_side[sides[0].place]
-    return [_version(side, by_side[side.place], first if side is not sides[0] else (), told) for side in sides]
+        by_arm[one.arm].append(one)
+    first = by_arm[arms[0].place]
+    return [_version(arm, by_arm[arm.place], first if arm is not arms[0] else (), told) for arm in arms]
 
 
 def _version(
-    side: Arm, made: Sequence[EvaluatedAttempt], first: Sequence[EvaluatedAttempt], told: EvaluationMeasures
+    arm: Arm, made: Sequence[EvaluatedAttempt], first: Sequence[EvaluatedAttempt], told: EvaluationMeasures
 ) -> VersionFigures:
     ordinary = [one for one in made if not one.adversarial]
     tempting = [one for one in made if one.adversarial]
     return VersionFigures(
-        side.name,
-        side.model,
+        arm.name,
+        arm.model,
         attempts=len(made),
         errored=sum(one.errored for one in made),
         measures=_measures(ordinary, told),
         differences=_differences(ordinary, [one for one in first if not one.adversarial], told),
         tempted=_measures(tempting, told),
-        took=_took(made),
+        usage=_took(made),
     )
 
 
@@ -187,7 +183,7 @@ def _differences(
 
 
 def _reads(told: EvaluationMeasures) -> dict[str, Read]:
-    """How each measure that is told is read out of an attempt."""
+    """How to read each requested measure from an attempt."""
     found: dict[str, Read] = {}
     if told.success:
         found[SUCCESS] = lambda one: () if one.success is None else (float(one.success),)
@@ -210,13 +206,13 @@ def _values(made: Iterable[EvaluatedAttempt], read: Read) -> Values:
 
 
 def _within(made: Iterable[EvaluatedAttempt], read: Read) -> tuple[float, float]:
-    """What a value can be: 0 to 1, unless a recipe says otherwise, which its values then show."""
+    """The range of a value: 0 to 1, unless values show that a recipe uses another."""
     values = [value for one in made for value in read(one)]
     return min(0.0, *values, 0.0), max(1.0, *values, 1.0)
 
 
 def _took(made: Sequence[EvaluatedAttempt]) -> AttemptUsage:
-    each = [one.took for one in made]
+    each = [one.usage for one in made]
     means = {
         name: statistics.fmean(known)
         for name in ("tokens_in", "tokens_out", "usd", "seconds")

@@ -1,12 +1,8 @@
-"""What an evaluation is asked for: versions by their names, scenarios, how often each is attempted, what is told.
+"""The request of an evaluation: versions, scenarios, attempts for each, measures; and its row in the store.
 
-Owns: what a name means, and refusing what could not be compared, as far as settings tell before anything is started.
-Refuses: attempting (`trainer.evaluation.runner`), and the record, but for what is handed in.
-
-An evaluation's row: begun, or found unfinished and gone on with by the same command.
-
-Owns: when it is the same one: the versions that names mean now, the scenarios, how often they are attempted, what
-decides an attempt and its worth. Refuses: holding it and marking it (`trainer.campaign.setup`), running it.
+Owns: resolving names, rejecting what cannot be compared as early as the settings allow, and finding an unfinished
+evaluation that the same command resumes. Two evaluations are the same if their versions, scenarios, attempts, success
+and measures are. Refuses: running attempts (`trainer.evaluation.runner`), leases and marks (`trainer.campaign.setup`).
 """
 
 from __future__ import annotations
@@ -37,16 +33,16 @@ from trainer.tasks import scenarios
 from trainer.tasks.scenarios import Scenario
 
 LIVE: Final = "live"  # the version that is live when the evaluation begins
-# What decides an attempt and its worth: an evaluation that was begun with others is another one.
+# What decides an attempt and its value: with others it is another evaluation.
 SHAPE: Final = (
     "agent", "replay", "max_tokens", "temperature", "attempt_timeout_s", "on_agent_error", "success",
-    "success_threshold", "reward_recipe",
+    "success_threshold",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRequest:
-    """An evaluation to be made: each version (by its name) attempts each task so often in one group, a group a seed."""
+    """An evaluation: each version (by name) attempts each task a number of times in one group, one group a seed."""
 
     settings: CampaignSettings
     names: Sequence[str]
@@ -54,17 +50,17 @@ class EvaluationRequest:
     attempts: int
     seeds: int
     file: Path
-    fresh: bool = False  # begin another, even if the same one is unfinished
+    fresh: bool = False  # start another, even if the same one is unfinished
 
     @property
     def total(self) -> int:
-        """How many attempts."""
+        """The number of attempts."""
         return len(self.names) * len(self.tasks) * self.attempts * self.seeds
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationMeasures:
-    """What is told of a version: its share of successes, its mean reward, its wins against the first one's attempts."""
+    """The measures of a version: success rate, mean reward, wins against the first version's attempts."""
 
     success: bool
     reward: bool
@@ -81,13 +77,13 @@ def plan_evaluation(
     fresh: bool = False,
     providers: Collection[str] = (),
 ) -> EvaluationRequest:
-    """Check what is asked for, and read the file.
+    """Check the request, and read the file.
 
-    Raises `CampaignError` for what cannot be compared, `ScenariosInvalid`.
+    Raises `CampaignError` for what cannot be compared, and `ScenariosInvalid`.
     """
     require_agent(settings)
     if not names:
-        raise CampaignError("no version is named: say with --versions which to compare, as live,base")
+        raise CampaignError("no version is named: name those to compare with --versions, as in live,base")
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise CampaignError(f"the version {twice!r} is named twice (--versions)")
     for name in names:
@@ -99,12 +95,12 @@ def plan_evaluation(
 
 
 def has_success_function(settings: CampaignSettings) -> bool:
-    """Whether a function tells success. Nothing else is told then, and no judge is asked."""
+    """Whether a function measures success. Then nothing else is measured, and no judge is asked."""
     return settings.success is not None and is_function(settings.success)
 
 
 def choose_measures(settings: CampaignSettings, rewards: Sequence[RewardSettings], versions: int) -> EvaluationMeasures:
-    """What can be told of so many versions. Raises `CampaignError` where nothing can."""
+    """The measures that are possible for this number of versions. Raises `CampaignError` if there is none."""
     if has_success_function(settings):
         return EvaluationMeasures(success=True, reward=False, wins=False)
     if not rewards:
@@ -122,8 +118,9 @@ def choose_measures(settings: CampaignSettings, rewards: Sequence[RewardSettings
         alone = by_reward is CampaignMeasure.WINS
         why = "of one version alone" if alone else "where RULER is a part of the reward beside others"
         raise CampaignError(
-            f"nothing can be measured {why}: RULER's scores compare the runs of one group, and their mean over groups "
-            f"says nothing. Set --success (a function, or another part's name){', or name a second version' * alone}."
+            f"nothing can be measured {why}: RULER's scores compare the trajectories of one group; their mean over "
+            "groups is no measure. Set --success (a function, or another part's "
+            f"name){', or name a second version' * alone}."
         )
     return found
 
@@ -131,9 +128,9 @@ def choose_measures(settings: CampaignSettings, rewards: Sequence[RewardSettings
 def resolve_names(
     names: Sequence[str], alias: str, live: str, known: Collection[str], providers: Collection[str]
 ) -> list[Arm]:
-    """Whom each name means, in order. `live`: the name of the live version; `known`: of all versions of the alias.
+    """The arm of each name, in order. `live`: the name of the live version; `known`: all versions of the alias.
 
-    Raises `CampaignError` for a version that is not there, and where two names mean the same one.
+    Raises `CampaignError` for an unknown version, and if two names mean the same one.
     """
     models = {LIVE: live, BASE: f"{alias}@0"}
     found: dict[str, str] = {}
@@ -147,16 +144,17 @@ def resolve_names(
     return [Arm(name, model, place) for place, (model, name) in enumerate(found.items())]
 
 
-def evaluation_identity(asked: EvaluationRequest, sides: Sequence[Arm], recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """What an evaluation is of, as its row keeps it: the same command finds an unfinished one by it."""
+def evaluation_identity(asked: EvaluationRequest, arms: Sequence[Arm], recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """The identity of an evaluation as its row stores it: the same command finds an unfinished one by it."""
     shape = asked.settings.model_dump(mode="json")
     return {
-        "versions": [[side.name, side.model] for side in sides],
+        "versions": [[arm.name, arm.model] for arm in arms],
         "attempts": asked.attempts,
         "seeds": asked.seeds,
         "scenarios": _digest("\n".join(map(scenarios.scenario_line, asked.tasks))),
         "recipe": _digest(json.dumps(recipe, sort_keys=True)),
         **{key: shape[key] for key in SHAPE},
+        "reward_recipe": shape["judge_recipe"],  # under the key by which unfinished evaluations are stored
     }
 
 
@@ -176,7 +174,7 @@ def _known(providers: Collection[str]) -> str:
 
 
 PART: Final[Split] = "test"  # which part of a campaign's scenarios these count as: never trained on
-# Why one is over: it came to its end, or its attempts say nothing of its versions.
+# Why one ended: it is complete, or its attempts do not reflect its versions.
 COMPARED: Final = "compared"
 SPOILT: Final = "spoilt"
 
@@ -184,7 +182,7 @@ SPOILT: Final = "spoilt"
 async def begin_or_find_evaluation(
     store: Store, alias: AliasView, asked: EvaluationRequest, told: dict[str, Any], progress: Progress
 ) -> CampaignView:
-    """The row of what is `told` (`trainer.evaluation.request.evaluation_identity`), with its scenarios."""
+    """The row of an evaluation with this identity (`evaluation_identity`), with its scenarios."""
     settings = {**asked.settings.model_dump(mode="json"), EVALUATES: told}
     if has_success_function(asked.settings):
         settings[BY_FUNCTION] = True
@@ -196,7 +194,7 @@ async def begin_or_find_evaluation(
         )
     else:
         await campaigns.set_settings(store, row.id, settings)
-        progress.tell(Notice(f"going on with the evaluation {row.id}, {row.state} until now"))
+        progress.tell(Notice(f"resuming the evaluation {row.id}, {row.state} until now"))
     await campaigns.add_scenarios(store, row.id, PART, new_scenarios(asked.tasks))  # a killed program may not have
     return row
 
@@ -207,5 +205,5 @@ async def evaluation_tasks(store: Store, row: CampaignView) -> Sequence[campaign
 
 
 async def end_evaluation(store: Store, row: CampaignView, reason: str) -> None:
-    """End an evaluation for good: the same command begins another."""
+    """End an evaluation: the same command then begins another."""
     await campaigns.finish_campaign(store, row.id, CampaignState.FINISHED, reason)

@@ -1,15 +1,10 @@
-"""An evaluation: a round of groups a seed, in each of which every version attempts a scenario; then what came of it.
+"""Run an evaluation: one round of groups for each seed, in which every version attempts every scenario.
 
-Owns: the order, and giving up where attempts say nothing of a version. Refuses: attempts and patience with the judge
-(`trainer.campaign.sampling`), success and worth (`trainer.campaign.measurement`), figures
-(`trainer.evaluation.figures`).
+Owns: starting services and the agent, the order of rounds, and giving up when attempts do not reflect the versions.
+Refuses: attempts and waiting for the judge (`trainer.campaign.sampling`), success (`trainer.campaign.measurement`),
+figures (`trainer.evaluation.figures`), the row (`trainer.evaluation.request`).
 
-What ended is found again by the names of groups and attempts, so a program that was killed goes on where it was.
-
-What `hone eval` puts together: services, agent, and an evaluation that is new or gone on with.
-
-Owns: what starts beside what. Refuses: the rounds (`trainer.evaluation.runner`), and its row
-(`trainer.evaluation.request`).
+Finished work is found by the names of groups and attempts, so a killed program resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -59,7 +54,7 @@ _PAGE: Final = 32  # groups whose conversations are in memory at a time
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """What came of it. `unscored`: of the `groups`, those that no judge gave a score, where one was waited for."""
+    """The result. `unscored`: the number of `groups` without a score, where scores were needed."""
 
     id: str
     alias: str
@@ -70,16 +65,16 @@ class EvaluationResult:
     versions: Sequence[VersionFigures]
     groups: int
     unscored: int
-    judging: CampaignJudgingCost | None  # None: nobody waited for a judge
+    judging: CampaignJudgingCost | None  # None: no judge was needed
     seconds: float
     failed: Mapping[str, int] = field(default_factory=dict)  # attempts, by why
     first_error: str | None = None
 
 
 class SeedProgress:
-    """A progress that says of which seed a round is, where a campaign's would be of a step, and each tenth of it.
+    """Progress with the seed in place of a campaign's step, in tenths.
 
-    What stands beside a count is the tenth alone: where no line can change, there is one line for each.
+    Beside a count stands only the tenth: where lines cannot be updated, there is one line for each tenth.
     """
 
     def __init__(self, progress: Progress, seeds: int) -> None:
@@ -98,7 +93,7 @@ class SeedProgress:
 
 
 class Evaluation:
-    """One evaluation, from where it stands to its end. `sides`: its versions, in order."""
+    """One evaluation, from its current state to its end. `arms`: the arms of its versions, in order."""
 
     def __init__(
         self,
@@ -106,7 +101,7 @@ class Evaluation:
         row: CampaignView,
         alias: str,
         asked: EvaluationRequest,
-        sides: Sequence[Arm],
+        arms: Sequence[Arm],
         told: EvaluationMeasures,
         *,
         sampler: RoundSampler,
@@ -117,7 +112,7 @@ class Evaluation:
         self._row = row
         self._alias = alias
         self._asked = asked
-        self._sides = sides
+        self._arms = arms
         self._told = told
         self._sampler = sampler
         self._measurer = measurer
@@ -125,9 +120,9 @@ class Evaluation:
         self._still_ours = still_ours  # raises CampaignBusy when the row's lease was lost
 
     async def run(self) -> EvaluationResult:
-        """Attempt what is not done yet, wait for scores, and end the evaluation.
+        """Run the missing attempts, wait for scores, and end the evaluation.
 
-        Raises `CampaignError` where a version goes out of service, or not one attempt of a round came to its end.
+        Raises `CampaignError` if a version goes out of service, or no attempt of a round completed.
         """
         began = time.monotonic()
         tasks = await request.evaluation_tasks(self._store, self._row)
@@ -148,7 +143,7 @@ class Evaluation:
             tempting=sum(task.adversarial for task in tasks),
             attempts=self._asked.attempts,
             seeds=self._asked.seeds,
-            versions=figures_of(self._sides, made, self._told),
+            versions=figures_of(self._arms, made, self._told),
             groups=len(groups),
             unscored=sum(group.current_score_id is None for group in groups) if self._judged else 0,
             judging=await budgets.campaign_judging_cost(self._store, self._row) if self._judged else None,
@@ -160,7 +155,7 @@ class Evaluation:
         return found
 
     def _round(self, seed: int, tasks: Sequence[Scenario]) -> AttemptRound:
-        numbers = [number for side in self._sides for number in side.numbers(self._asked.attempts)]
+        numbers = [number for arm in self._arms for number in arm.numbers(self._asked.attempts)]
         return AttemptRound(seed, Purpose.EVAL, tasks, numbers, called="seed")
 
     async def _groups(self, of: AttemptRound) -> list[GroupStatus]:
@@ -177,9 +172,9 @@ class Evaluation:
                 yield one
 
     async def _require_sound(self, of: AttemptRound, tally: RoundTally) -> None:
-        """Give up for good where attempts failed by no fault of their version: they are not made again."""
+        """Give up for good if attempts failed without a version's fault: they are not repeated."""
         try:
-            await require_in_service(Project(self._store, self._row.project_id), [side.model for side in self._sides])
+            await require_in_service(Project(self._store, self._row.project_id), [arm.model for arm in self._arms])
             refuse_broken_agent(of, tally)
         except CampaignError:
             await request.end_evaluation(self._store, self._row, request.SPOILT)
@@ -187,13 +182,14 @@ class Evaluation:
 
 
 async def require_in_service(project: Project, models: Sequence[str]) -> None:
-    """Raise `CampaignError` where an engine holds a version no more: an adapter that attempts cannot ask for."""
+    """Raise `CampaignError` if no engine holds a version any more: attempts could not ask for it."""
     compared = [one for one in await versions.get_versions(project) if one.name in models and one.number]
     up = [one for one in await replicas.list_replicas(project, RECENT_S) if one.state == "up"]
     if up and (gone := next((one for one in compared if not _is_held(one, up)), None)):
         raise CampaignError(
-            f"no engine holds {gone.name} (it is {gone.state}): it cannot be asked for. Give it a share of runs "
-            f"(`hone canary {gone.name} PERCENT`) or make it live (`hone promote {gone.name}`), or compare others."
+            f"no engine holds {gone.name} (it is {gone.state}): it cannot be asked for. Give it a share of "
+            f"trajectories (`hone canary {gone.name} PERCENT`) or make it live (`hone promote {gone.name}`), or "
+            "compare others."
         )
 
 
@@ -202,7 +198,7 @@ def _is_held(version: VersionView, up: Sequence[replicas.ReplicaView]) -> bool:
 
 
 def evaluation_measures(asked: EvaluationRequest, everything: HoneSettings) -> EvaluationMeasures:
-    """What can be told of the versions, as the settings have it. Raises `CampaignError` where nothing can."""
+    """The measures that the settings allow. Raises `CampaignError` if there is none."""
     rewards = measures.recipe_of(asked.settings, everything).in_force()
     return choose_measures(asked.settings, rewards, len(asked.names))
 
@@ -210,10 +206,10 @@ def evaluation_measures(asked: EvaluationRequest, everything: HoneSettings) -> E
 async def run_evaluation(
     asked: EvaluationRequest, everything: HoneSettings, wanted: ServiceRequest, progress: Progress
 ) -> EvaluationResult:
-    """Run an evaluation to its end, with everything that it needs.
+    """Run an evaluation to its end, with all the services it needs.
 
-    Raises the trainer's and recorder's errors; the evaluation is then marked failed, or stopped where it was cancelled,
-    and the same one is gone on with.
+    Raises the trainer's and recorder's errors; the evaluation is then marked failed, or stopped if cancelled, and the
+    same command resumes it.
     """
     settings, progress = asked.settings, SeedProgress(progress, asked.seeds)
     found, recipe = evaluation_measures(asked, everything), measures.recipe_of(settings, everything)
@@ -224,11 +220,11 @@ async def run_evaluation(
         progress.tell(PhaseStatus(0, "starting"))
         store = await services.store()
         alias = await services.alias(settings.alias)
-        sides = await _sides(store, alias, asked, everything)
+        arms = await _arms(store, alias, asked, everything)
         url = await services.ready()
-        await require_in_service(Project(store, alias.project_id), [side.model for side in sides])
+        await require_in_service(Project(store, alias.project_id), [arm.model for arm in arms])
         reward = recipe.model_dump(mode="json", include=measures.OF_THE_REWARD)
-        row = await begin_or_find_evaluation(store, alias, asked, evaluation_identity(asked, sides, reward), progress)
+        row = await begin_or_find_evaluation(store, alias, asked, evaluation_identity(asked, arms, reward), progress)
         owner = leases.holder_name()
         keeper = await stack.enter_async_context(hold_campaign(store, row, owner, settings.lease_s))
         await stack.enter_async_context(mark_ended_early(store, row))
@@ -236,14 +232,14 @@ async def run_evaluation(
             await started.ready()
         scopes = [keys.Scope.INFER, keys.Scope.EVAL]  # it asks for versions by name
         endpoint = await endpoint_of(store, url, alias, row, scopes, stack)
-        models = {number: side.model for side in sides for number in side.numbers(asked.attempts)}
+        models = {number: arm.model for arm in arms for number in arm.numbers(asked.attempts)}
         runner = AttemptRunner(store, agent, replace(endpoint, models=models), settings, owner, services.ready)
         run = Evaluation(
             store,
             row,
             alias.name,
             asked,
-            sides,
+            arms,
             found,
             sampler=RoundSampler(store, row, settings, runner, progress, services.judge_runs),
             measurer=RoundMeasurer(store, settings, others[0] if others else None, progress),
@@ -252,7 +248,7 @@ async def run_evaluation(
         return await run.run()
 
 
-async def _sides(store: Store, alias: AliasView, asked: EvaluationRequest, everything: HoneSettings) -> list[Arm]:
+async def _arms(store: Store, alias: AliasView, asked: EvaluationRequest, everything: HoneSettings) -> list[Arm]:
     there = {
         one.id: one.name
         for one in await versions.get_versions(Project(store, alias.project_id))

@@ -1,5 +1,5 @@
-"""By what a campaign's versions are told from one another: whose attempts are compared, by what, and how surely.
+"""How a campaign's versions are compared: the arms of a comparison, the measure, and wins in blind groups.
 
-Owns: the sides of a comparison, the yardstick, and wins in one blind group. Pure. Refuses: attempting, scoring and
-stopping (`trainer.campaign`). Others import `sides`, `yardstick` and `wins`.
+Others import `arms`, `campaign_measure` and `judges`. Refuses: running attempts, scoring and stopping
+(`trainer.campaign`).
 """

@@ -1,7 +1,7 @@
-"""As whom a campaign's attempts are made: the alias, its version 0, or a baseline.
+"""The arms of a comparison: the alias, its version 0, or a baseline model. Pure.
 
-Owns: these sides, the name that each asks its model by, and the numbers of its attempts, by which a program that goes
-on finds whose an attempt is. Pure. Refuses: attempting (`trainer.campaign.sampling`).
+Owns: the arms, the model name that each one's attempts use, and the numbers of its attempts, from which a resumed
+program knows the arm of an attempt. Refuses: running attempts (`trainer.campaign.sampling`).
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from typing import Final
 from trainer.campaign_settings import BASE, CampaignSettings
 from trainer.errors import CampaignError
 
-MOST: Final = 1000  # attempts of one side at a scenario in a round
+MOST: Final = 1000  # attempts of one arm at a scenario in a round
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One of them. `model` is what its attempts ask for; their numbers are `MOST` from `place` × `MOST` on."""
+    """One arm. `model` is the model its attempts ask for; their numbers start at `place` × `MOST`."""
 
     name: str
     model: str
     place: int
 
     def numbers(self, each: int) -> list[int]:
-        """The numbers of so many attempts at a scenario."""
+        """The numbers of `each` attempts at a scenario."""
         return [self.place * MOST + number for number in range(each)]
 
 
 @dataclass(frozen=True, slots=True)
 class Arms:
-    """All of a campaign: the alias itself, its version 0, and further models by name."""
+    """All arms of a campaign: the alias itself, its version 0, and further models by name."""
 
     live: Arm
     rival: Arm  # version 0, where it attempts a scenario to be compared with one of the others
@@ -40,21 +40,21 @@ class Arms:
 
     def of(self, name: str) -> Arm:
         """A baseline by its name."""
-        return next(side for side in (self.base, *self.others) if side.name == name)
+        return next(arm for arm in (self.base, *self.others) if arm.name == name)
 
-    def beside(self, side: Arm) -> int:
-        """The number of version 0's attempt at a scenario that `side` attempts."""
-        return self.rival.place * MOST + side.place
+    def beside(self, arm: Arm) -> int:
+        """The number of version 0's attempt at a scenario that this arm attempts."""
+        return self.rival.place * MOST + arm.place
 
     def models(self, each: int) -> Mapping[int, str]:
-        """The model that each attempt asks for which is not the alias's own, by its number."""
-        sides = (self.base, *self.others)
-        compared = {self.beside(side): self.rival.model for side in (self.live, *sides)}
-        return compared | {number: side.model for side in sides for number in side.numbers(each)}
+        """The model of each attempt that does not ask for the alias itself, by number."""
+        arms = (self.base, *self.others)
+        compared = {self.beside(arm): self.rival.model for arm in (self.live, *arms)}
+        return compared | {number: arm.model for arm in arms for number in arm.numbers(each)}
 
 
 def campaign_arms(settings: CampaignSettings, alias: str) -> Arms:
-    """The sides of a campaign."""
+    """The arms of a campaign."""
     live, version_0 = Arm(alias, alias, 0), f"{alias}@0"
     further = [name for name in baseline_arms(settings) if name != BASE]
     others = [Arm(name, name, place) for place, name in enumerate(further, start=3)]
@@ -62,7 +62,7 @@ def campaign_arms(settings: CampaignSettings, alias: str) -> Arms:
 
 
 def baseline_arms(settings: CampaignSettings) -> list[str]:
-    """The baselines that are measured, the one to beat among them."""
+    """The measured baselines, including the one to beat."""
     beaten = [settings.beat.baseline] if settings.beat is not None else []
     return list(dict.fromkeys([*settings.baselines, *beaten]))
 
@@ -72,6 +72,6 @@ def require_known_baseline(settings: CampaignSettings, models: Collection[str]) 
     known = [BASE, *sorted(models)]
     if unknown := next((name for name in baseline_arms(settings) if name not in known), None):
         raise CampaignError(
-            f"the baseline {unknown!r} (campaign.baselines, campaign.beat) is no model of [[proxy.models]]; there is: "
-            f"{', '.join(known)}"
+            f"the baseline {unknown!r} (campaign.baselines, campaign.beat) is not a model of [[proxy.models]]; there "
+            f"is: {', '.join(known)}"
         )

@@ -1,14 +1,11 @@
-"""By what a campaign's versions are compared: success, wins against version 0, the mean reward, or nothing.
+"""The measure by which a campaign's versions are compared: success, wins against version 0, mean reward, or none. Pure.
 
-Owns: which of them it is, what cannot be asked for without one, and whether goals are met. Pure. Refuses: measuring
-(`trainer.campaign.measurement`, `trainer.measures.campaign_measure`), stopping (`trainer.campaign.stop_rules`).
+Owns: the choice, what cannot be requested without a measure, whether goals are met, and wins: a version's attempts at a
+scenario against version 0's one attempt, in one blind group. Refuses: measuring (`trainer.campaign.measurement`),
+scoring, and stopping (`trainer.campaign.stop_rules`).
 
-RULER's scores compare the runs of one group. Their mean over groups says nothing of a version, so it is never one's
-measure: where RULER alone is the reward, a version attempts each scenario in one blind group with version 0.
-
-Who won: a version's attempts at a scenario against version 0's one attempt, in one blind group.
-
-Owns: each comparison, and their share. Pure. Refuses: scoring, and which member is whose (the caller knows).
+RULER's scores compare the trajectories of one group. Their mean over groups says nothing about a version, so it is
+never a measure: if RULER is the only reward, a version attempts each scenario in one blind group with version 0.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from trainer.measures.arms import baseline_arms
 def choose_measure(
     settings: CampaignSettings, rewards: Sequence[RewardSettings], *, validated: bool
 ) -> CampaignMeasure:
-    """What a campaign is measured by. `validated`: there are scenarios to validate with."""
+    """The measure of a campaign. `validated`: there are validation scenarios."""
     if settings.success is not None:
         return CampaignMeasure.SUCCESS
     if is_averaged(rewards):
@@ -37,7 +34,7 @@ def choose_measure(
 
 
 def is_averaged(rewards: Sequence[RewardSettings]) -> bool:
-    """Whether a mean of rewards over groups says anything."""
+    """Whether a mean of rewards over groups is a measure."""
     return "ruler" not in _scores(rewards)
 
 
@@ -45,16 +42,16 @@ def _scores(rewards: Sequence[RewardSettings]) -> set[str]:
     return {reward.kind for reward in rewards if reward.weight > 0 and reward.effect == "score"}
 
 
-def require_measurable(settings: CampaignSettings, yardstick: CampaignMeasure, *, validated: bool) -> None:
-    """Raise `CampaignError` for what could never be said of this campaign."""
-    if yardstick is CampaignMeasure.NOTHING and settings.target is not None:
+def require_measurable(settings: CampaignSettings, measure: CampaignMeasure, *, validated: bool) -> None:
+    """Raise `CampaignError` for settings that this campaign can never measure."""
+    if measure is CampaignMeasure.NOTHING and settings.target is not None:
         raise CampaignError(
-            "campaign.target cannot be reached: RULER is part of the reward, and its scores compare the runs of one "
-            "group; their mean over groups measures nothing. Set campaign.success (a function, or another part's "
+            "campaign.target cannot be reached: RULER is part of the reward, and its scores compare trajectories of "
+            "one group; their mean over groups is no measure. Set campaign.success (a function, or another part's "
             "name), or give validation scenarios where RULER is the only reward: the win rate is then measured."
         )
     if validated:
-        _refuse_unseen(settings, yardstick)
+        _refuse_unseen(settings, measure)
         return
     wanted = {"campaign.baselines": baseline_arms(settings), "campaign.goals": settings.goals}
     if without := [key for key, value in wanted.items() if value]:
@@ -64,20 +61,20 @@ def require_measurable(settings: CampaignSettings, yardstick: CampaignMeasure, *
         )
 
 
-def _refuse_unseen(settings: CampaignSettings, yardstick: CampaignMeasure) -> None:
-    """Between the first validation and the last a target is looked for in the steps' own attempts, and they are no wins
-    and not comparable with a baseline's.
+def _refuse_unseen(settings: CampaignSettings, measure: CampaignMeasure) -> None:
+    """Between the first and the last validation a target is checked on the steps' own attempts, which have no wins and
+    are not comparable with a baseline.
     """
-    held_to = settings.beat is not None or settings.goals or yardstick is CampaignMeasure.WINS
+    held_to = settings.beat is not None or settings.goals or measure is CampaignMeasure.WINS
     if settings.target is not None and held_to and settings.val_every is None:
         raise CampaignError(
-            "campaign.target is held to validations here, and there is one before the first step and one after the "
-            "last only: say with --val-every or campaign.val_every after how many steps there is another."
+            "campaign.target is compared with validations here, and there are only two: before the first step and "
+            "after the last. Set the steps between two validations with --val-every or campaign.val_every."
         )
 
 
 def unmet_goals(goals: Sequence[GoalSettings], newest: Validation | None) -> list[str]:
-    """Which goals do not hold in the newest validation, in words."""
+    """The goals that the newest validation does not meet, as text."""
     found = [_goal_unmet(goal, newest) for goal in goals]
     return [text for text in found if text is not None]
 
@@ -98,27 +95,27 @@ TIE: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class AttemptValue:
-    """What an attempt was worth in its group. `spoilt`: its agent failed, so it is worth less than any that did not."""
+    """The value of an attempt in its group. `spoilt`: its agent failed, so it ranks below all others."""
 
     reward: float | None
     spoilt: bool = False
 
     @property
     def value(self) -> float | None:
-        """What is compared; None: nobody can tell."""
+        """The value to compare; None: unknown."""
         return -math.inf if self.spoilt else self.reward
 
 
 @dataclass(frozen=True, slots=True)
 class WinRate:
-    """The share (0..1) of so many comparisons that were won, a tie half."""
+    """The share (0..1) of comparisons that were won; a tie counts one half."""
 
     share: float | None
     compared: int
 
 
 def compare_values(ours: AttemptValue, theirs: AttemptValue) -> float | None:
-    """1 for a win, 0 for a loss, `TIE`; None where either is not known."""
+    """1 for a win, 0 for a loss, `TIE`; None if either is unknown."""
     one, other = ours.value, theirs.value
     if one is None or other is None:
         return None

@@ -1,12 +1,12 @@
-"""Who judged a campaign's figures, and when that changed: figures of two judges are two measures.
+"""The judges behind a campaign's figures, and when they changed: figures of two judges are not comparable.
 
-Owns: who a judge is (its model, the version that its provider reports, the recipe's hash, which holds the prompt's
-version), who judged a step, and from which step on figures are one judge's. Refuses: what is compared after a change
-(`trainer.campaign.stop_evaluation`), writing it down (`trainer.campaign.history`).
+Owns: a judge's identity (its model, the version that its provider reports, and the recipe's hash, which covers the
+prompt's version), who judged a step, and since which step one judge made all figures. Refuses: which figures are
+compared after a change (`trainer.campaign.stop_evaluation`), writing it down (`trainer.campaign.history`).
 
-A provider may answer by several versions in turn, and of a panel one may fail. So a change is told once for each judge
-that had judged nothing of the campaign before, and not each time that one comes back. Of two judges, of which one is
-asked to score in the other's place, each turn is told.
+A provider may alternate between several versions, and one judge of a panel may fail. So a change is reported once for
+each judge that is new to the campaign, not each time that one returns. When one of two judges takes over scoring from
+the other, each switch is reported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HASH_CHARS: Final = 12
 
 @dataclass(frozen=True, slots=True, order=True)
 class JudgeIdentity:
-    """Who gave a score. `model` empty: no model did, but functions, rules or people."""
+    """The source of a score. `model` empty: no model, but functions, rules or people."""
 
     model: str
     version: str
@@ -41,7 +41,7 @@ class JudgeIdentity:
 
 
 async def step_judges(store: Store, campaign: CampaignView, step: int) -> frozenset[JudgeIdentity]:
-    """Who gave the current scores of a step's attempts, those of its validation among them."""
+    """The judges of the current scores of a step's attempts, including its validation's."""
     mine = and_(
         attempts.c.campaign_id == campaign.id,
         attempts.c.step_number == step,
@@ -63,20 +63,20 @@ async def step_judges(store: Store, campaign: CampaignView, step: int) -> frozen
 
 
 def _somebody_said() -> ColumnElement[bool]:
-    """Not so where nobody was asked, because the runs were one and the same."""
+    """False for scores assigned without a judge, because the trajectories were identical."""
     return or_(scores.c.judge_version.is_not(None), scores.c.tokens_in > 0)
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeSwitch:
-    """The newest change of which of two judges scores a campaign's groups: its number, and the model that does."""
+    """The newest switch between two judges of a campaign's groups: its number, and the model that scores now."""
 
     number: int
     model: str
 
 
 async def current_switch(store: Store, campaign_id: str) -> JudgeSwitch | None:
-    """Whose turn it is, where two judges judge and that ever changed."""
+    """The newest switch, if there are two judges and one ever happened."""
     found = await cross_checks.newest_of_campaign(store, campaign_id)
     if found is None or found[1] is None:
         return None
@@ -84,9 +84,9 @@ async def current_switch(store: Store, campaign_id: str) -> JudgeSwitch | None:
 
 
 async def judge_agreement(store: Store, campaign_id: str) -> dict[str, float]:
-    """How far the judge and the strong one agree about a campaign's groups, and whether the strong one scores.
+    """How far the judge and the strong judge agree on a campaign's groups, and whether the strong one scores.
 
-    As figures of a step: health.strong_agreement (mean tau-b), health.strong_scores (0 or 1); none where one judges.
+    As figures of a step: health.strong_agreement (mean tau-b), health.strong_scores (0 or 1); empty with one judge.
     """
     found = await cross_checks.newest_of_campaign(store, campaign_id)
     if found is None or found[0].mean is None:
@@ -99,11 +99,11 @@ async def judge_agreement(store: Store, campaign_id: str) -> dict[str, float]:
 def judge_change(
     rows: Sequence[StepJudges], step: int, judges: frozenset[JudgeIdentity], turn: JudgeSwitch | None = None
 ) -> tuple[StepJudges, SettingChanged | None] | None:
-    """What is written down of a step that was judged by `judges`, and told; None: nothing is new.
+    """What to store and report of a step judged by `judges`; None: nothing is new.
 
-    `rows`: what was written down of earlier steps. What is told holds after the last step that others judged: this
-    one, where they judged it too. Nothing is told of the first judge. `turn`: of two judges, which scores by now; that
-    one of them does so again is a change as soon as it has judged.
+    `rows`: what was stored of earlier steps. A reported change applies after the last step that other judges scored, or
+    this step if they scored it too. The first judge is not reported. `turn`: which of two judges scores now; when one
+    takes over again, that is a change once it has judged.
     """
     known = {judge for row in rows for judge in _judges(row)}
     taken = turn is not None and turn.number > _turn(rows) and _is_taken(judges, turn, rows)
@@ -123,13 +123,13 @@ def _turn(rows: Sequence[StepJudges]) -> int:
 
 
 def _is_taken(judges: frozenset[JudgeIdentity], turn: JudgeSwitch, rows: Sequence[StepJudges]) -> bool:
-    """Whether who is to score has judged, and somebody else did before."""
+    """Whether the judge that is to score has judged, and another one had before."""
     before = frozenset(_judges(rows[-1])) if rows else frozenset[JudgeIdentity]()
     return bool(_by(judges, turn) and before - _by(before, turn))
 
 
 def _by(judges: frozenset[JudgeIdentity], turn: JudgeSwitch | None) -> frozenset[JudgeIdentity]:
-    """Those of some judges whose turn it is."""
+    """Those of the judges that are to score now."""
     names = set(turn.model.split(AND)) if turn is not None else set()
     return frozenset(judge for judge in judges if not names.isdisjoint(judge.model.split(AND)))
 

@@ -1,4 +1,4 @@
 """The model and one update of it: attention over packed rows, logprobs, losses, the optimizer.
 
-Refuses: files, the store, and deciding when a step is due.
+Others import `model` and `update`, late, because both load torch. Refuses: files, the store, and when a step is due.
 """

@@ -1,11 +1,10 @@
-"""Attention over a pack: every row sees only itself, by transformers' attention interface.
+"""Attention over a pack: every row attends only to itself, through transformers' attention interface.
 
-Owns: the attention function `hone_packed` and what it must be told. Refuses: attention variants it does not know
-(sliding windows, soft caps, sinks): `trainer.policy.model` then falls back to one row a pass with the model's own
-attention.
+Owns: the attention function `hone_packed` and its arguments. Refuses: attention variants it does not know (sliding
+windows, soft caps, sinks): `trainer.policy.model` then falls back to one row a pass with the model's own attention.
 
-The linear layers see the pack as one flat sequence without padding. Attention runs segment by segment: the queries of
-a segment against the keys of its ancestors and its own, causal inside it. No mask of the whole pack ever exists, and
+The linear layers process the pack as one flat sequence without padding. Attention runs segment by segment: the queries
+of a segment against the keys of its ancestors and its own, causal inside it. No mask of the whole pack ever exists, and
 on a GPU none of a segment.
 """
 
@@ -29,10 +28,10 @@ _UNKNOWN = ("sliding_window", "softcap", "s_aux", "position_bias")
 
 
 def register_attention() -> None:
-    """Make `NAME` known to transformers, and keep torch from cuDNN's attention. Doing it again changes nothing.
+    """Register `NAME` with transformers, and disable cuDNN's attention in torch. Idempotent.
 
-    cuDNN plans anew for every pair of lengths that it has not seen, and a step's rows are of all lengths: on an H100
-    with a base of 0.6 B the first step over new rows took 58 s, the second over the same ones 19 s.
+    cuDNN plans anew for every new pair of lengths, and a step's rows have all lengths: on an H100 with a base of 0.6 B
+    the first step over new rows took 58 s, the second over the same ones 19 s.
     """
     AttentionInterface.register(NAME, packed_attention)
     torch.backends.cuda.enable_cudnn_sdp(False)
@@ -52,8 +51,8 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """Attend within `segments`. Query (1, heads, tokens, dim), key and value (1, kv heads, tokens, dim).
 
-    Returns (1, tokens, heads, dim). `dropout` is ignored: logprobs must not be random.
-    Raises `UnsupportedModel` where the model passes no segments or an attention variant unknown here.
+    Returns (1, tokens, heads, dim). `dropout` is ignored, because logprobs must be deterministic. Raises
+    `UnsupportedModel` if the model passes no segments or uses an unknown attention variant.
     """
     unknown = [name for name in _UNKNOWN if others.get(name) is not None]
     if segments is None or attention_mask is not None or unknown:
@@ -85,9 +84,10 @@ def _joined(parts: Sequence[Tensor], line: Sequence[int]) -> Tensor:
 
 
 def _mask(segment: Segment, device: torch.device) -> Tensor | None:
-    """Which keys each query of the segment sees, (queries, keys) bool; None where plain causal attention says it.
+    """Which keys each query of the segment attends to, (queries, keys) bool; None for plain causal attention.
 
-    A GPU's kernels need only be told that the two end together. (A CPU's would be handed the same mask, and a warning.)
+    GPU kernels only need to know that queries and keys end together. (CPU kernels would get the same mask, and a
+    warning.)
     """
     if segment.offset == 0:
         return None

@@ -1,10 +1,10 @@
-"""Log-probabilities of named tokens from hidden states, without ever holding all logits.
+"""Log-probabilities of given tokens from hidden states, without ever holding all logits.
 
 Owns: temperature, float32, chunking, recomputation in the backward pass. Refuses: deciding which tokens.
 
-The logits of one position cost the vocabulary in float32 (600 KB at 150,000 tokens), so they exist for one chunk of
-positions at a time and are computed again in the backward pass. Logits are divided by the temperature that the
-engine sampled with: its recorded logprobs are those of the tempered distribution.
+The logits of one position take one float32 for each token of the vocabulary (600 KB at 150,000 tokens), so they exist
+for one chunk of positions at a time and are recomputed in the backward pass. Logits are divided by the temperature that
+the engine sampled with, because its recorded logprobs are those of the tempered distribution.
 """
 
 from __future__ import annotations

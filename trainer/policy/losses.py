@@ -1,10 +1,10 @@
-"""The losses of one token, one registry: what pulls a sampled token's logprob up or down.
+"""The registry of token losses: each maps logprobs and an advantage to a loss for each sampled token.
 
 Owns: the surrogates, their clipping and truncation, the KL estimate. Refuses: models, batching and weights.
 
 Everywhere `ratio` = exp(logprob in the trainer − logprob in the engine that sampled the token). There is no second
-"old" forward pass: the engine's own logprobs are the behaviour policy, so one ratio holds both what the policy
-learned since and what engine and trainer compute differently. All tensors are float32 of shape (tokens,).
+"old" forward pass: the engine's own logprobs are the behaviour policy, so one ratio covers both the policy's updates
+since sampling and the numerical difference of engine and trainer. All tensors are float32 of shape (tokens,).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOG_RATIO_MAX = 20.0  # exp(20) = 5e8: past it only infinities are to be had
 
 @dataclass(frozen=True, slots=True)
 class TokenLoss:
-    """Per token: the loss (to be weighted and summed), the ratio, and where clipping took the gradient away."""
+    """For each token: the loss (to be weighted and summed), the ratio, and whether clipping removed the gradient."""
 
     loss: Tensor
     ratio: Tensor  # without gradient

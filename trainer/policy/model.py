@@ -1,7 +1,7 @@
 """The policy in the trainer: the frozen base, its LoRA, and the hidden states of a pack.
 
-Owns: loading the base and an adapter's weights, dtype and device, and the proof at start that its logprobs are the
-model's own. Refuses: losses, files' layout (`trainer.artifacts.adapters`), optimizers.
+Owns: loading the base and an adapter's weights, dtype and device, and the check at start that its logprobs equal the
+model's own. Refuses: losses, the layout of files (`trainer.artifacts.adapters`), optimizers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ROOM = "Leave the trainer more beside the engine (engine.kv_cache_bytes)"
 # Largest difference between packed and separate rows, relative to the largest hidden state: rounding is far below,
 # a row that sees another is far above.
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1}
-# Of a hub repository: not the same weights again in other formats.
+# Of a hub repository: without the same weights in other formats.
 _NEEDED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 
 
@@ -73,9 +73,9 @@ class Policy:
         return {name: parameter.detach().cpu().clone() for name, parameter in self._parameters.items()}
 
     def load_state(self, state: Mapping[str, Tensor] | None) -> None:
-        """Take over an adapter's weights; None: the untrained LoRA, which equals the base.
+        """Load an adapter's weights; None: the untrained LoRA, which equals the base.
 
-        Raises `AdapterInvalid` where names or shapes differ from this base and these settings.
+        Raises `AdapterInvalid` if names or shapes differ from this base and these settings.
         """
         state = self._initial if state is None else state
         expected = {name: tuple(parameter.shape) for name, parameter in self._parameters.items()}
@@ -101,7 +101,7 @@ class Policy:
         return states[0].to(dtype)
 
     def head(self, states: Tensor) -> Tensor:
-        """Return the logits of hidden states (n, hidden) → (n, vocabulary), with what the model does after them."""
+        """Return the logits of hidden states (n, hidden) → (n, vocabulary), with the model's own post-processing."""
         head = self._causal.get_output_embeddings()
         logits: Tensor = head(states)
         config = self._causal.config.get_text_config()
@@ -137,7 +137,7 @@ class Policy:
 
     @torch.no_grad()
     def _choose_attention(self) -> None:
-        """Take the fastest attention whose logits are the model's own, on rows that share a beginning."""
+        """Choose the fastest attention whose logits equal the model's own, on rows with a shared prefix."""
         rows = _trial_rows(self._causal.config.get_text_config().vocab_size)
         self._attend(_OWN)
         expected = [self._own_logits(row) for row in rows]
@@ -150,7 +150,7 @@ class Policy:
         )
 
     def _own_logits(self, row: NDArray[np.int64]) -> Tensor:
-        """The base's logits, by its own forward pass and nothing of ours."""
+        """The base's logits by its own forward pass."""
         with self.base_only():
             output = self._causal(input_ids=torch.from_numpy(row)[None].to(self.device), use_cache=False)
         logits: Tensor = output.logits[0].float()
@@ -178,7 +178,7 @@ class Policy:
 
 
 def resolve_base(base: str) -> Path:
-    """The folder of a base: a folder as it is, a hub id downloaded (or found in the hub's cache)."""
+    """The folder of a base: a folder as it is, or a hub id, downloaded or found in the hub's cache."""
     if Path(base).is_dir():
         return Path(base).resolve()
     try:
@@ -188,7 +188,7 @@ def resolve_base(base: str) -> Path:
 
 
 def load_policy(base: Path, settings: TrainerSettings) -> Policy:
-    """Load a base from a folder and give it a LoRA with reproducible first weights (`settings.seed`)."""
+    """Load a base from a folder and add a LoRA with reproducible initial weights (`settings.seed`)."""
     attention.register_attention()
     transformers_logging.disable_progress_bar()
     device = choose_device(settings)
@@ -219,7 +219,7 @@ def load_policy(base: Path, settings: TrainerSettings) -> Policy:
 
 
 def choose_device(settings: TrainerSettings) -> torch.device:
-    """The device to train on. Raises `TrainerError` where that is a GPU and torch has none."""
+    """The device to train on. Raises `TrainerError` if that is a GPU and torch finds none."""
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise TrainerError(
             f"trainer.device is cuda, and torch {torch.__version__} sees no GPU: install its CUDA build "
@@ -249,7 +249,7 @@ def _wants_checkpointing(settings: TrainerSettings, device: torch.device) -> boo
 
 
 def _attentions(config: Any) -> list[str]:
-    """What may compute the model's attention, the fastest first."""
+    """The attention implementations that may work for the model, the fastest first."""
     packed = [attention.NAME] if _all_attend_fully(config) else []
     # torch's kernel leaves a soft cap of the scores out without a word
     capped = getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
@@ -257,7 +257,7 @@ def _attentions(config: Any) -> list[str]:
 
 
 def _all_attend_fully(config: Any) -> bool:
-    """Whether no layer has a window, a chunk or a recurrent state that packed rows would leak through."""
+    """Whether no layer has a window, a chunk or a recurrent state that would leak between packed rows."""
     text = config.get_text_config()
     return all(kind == "full_attention" for kind in getattr(text, "layer_types", None) or ())
 

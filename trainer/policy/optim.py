@@ -1,7 +1,7 @@
 """The optimizer and its learning rate.
 
-Owns: AdamW over the LoRA's parameters, the schedule as a function of the step, the gradient's norm.
-Refuses: gradients' making, files (`trainer.artifacts.checkpoint`).
+Owns: AdamW over the LoRA's parameters, the schedule as a function of the step, the gradient's norm. Refuses: computing
+gradients, files (`trainer.artifacts.checkpoint`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EPSILON = 1e-8
 
 
 def learning_rate(settings: TrainerSettings, steps_done: int) -> float:
-    """The learning rate of the step after `steps_done`: a linear rise, then constant, linear or cosine to 0."""
+    """The learning rate of the step after `steps_done`: linear warm-up, then constant, linear or cosine to 0."""
     if steps_done < settings.warmup_steps:
         return settings.lr * (steps_done + 1) / settings.warmup_steps
     if settings.schedule == "constant":
@@ -34,7 +34,7 @@ def learning_rate(settings: TrainerSettings, steps_done: int) -> float:
 
 
 class Optimizer:
-    """AdamW (arXiv 1711.05101) with the number of steps it has done, which is all the schedule needs."""
+    """AdamW (arXiv 1711.05101) with its number of finished steps, which the schedule depends on."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], settings: TrainerSettings) -> None:
         self._parameters = dict(parameters)
@@ -53,7 +53,7 @@ class Optimizer:
         )
 
     def reset(self) -> None:
-        """Forget all moments: the state of a version that has no checkpoint."""
+        """Drop all moments: the state of a version without a checkpoint."""
         self._adamw, self.steps_done = self._fresh(), 0
 
     def zero(self) -> None:
@@ -63,7 +63,7 @@ class Optimizer:
     def step(self) -> dict[str, float]:
         """Clip the gradient and update the parameters. Returns `grad_norm` (before clipping) and `lr`.
 
-        Raises `StepFailed`, with the parameters unchanged, where the gradient is not finite.
+        Raises `StepFailed`, with the parameters unchanged, if the gradient is not finite.
         """
         norm = float(torch.nn.utils.clip_grad_norm_(self._parameters.values(), self._settings.grad_clip))
         if not math.isfinite(norm):
@@ -76,12 +76,12 @@ class Optimizer:
         return {"grad_norm": norm, "lr": rate}
 
     def state(self) -> dict[str, Any]:
-        """Everything to go on from: moments, steps done, and the names and shapes that they belong to."""
+        """The full state: moments, finished steps, and the names and shapes they belong to."""
         shapes = {name: list(parameter.shape) for name, parameter in self._parameters.items()}
         return {"adamw": self._adamw.state_dict()["state"], "steps_done": self.steps_done, "shapes": shapes}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state()`. Raises `CheckpointInvalid` where it is of other parameters."""
+        """Restore a `state()`. Raises `CheckpointInvalid` if it belongs to other parameters."""
         shapes = {name: list(parameter.shape) for name, parameter in self._parameters.items()}
         if state["shapes"] != shapes:
             raise CheckpointInvalid("the optimizer state is of other parameters: were trainer.rank or target changed?")

@@ -1,6 +1,6 @@
-"""One optimizer step over weighted rows: forward and backward pack by pack, one update, and what was measured.
+"""One optimizer step over weighted rows: forward and backward pack by pack, one update, and its metrics.
 
-Owns: gathering trained tokens, the loss's sum, the metrics. Refuses: files, the store, choosing rows.
+Owns: gathering trained tokens, the sum of the loss, the metrics. Refuses: files, the store, choosing rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OF_THE_FIRST = frozenset({"kl_engine", "logprob_gap", "logprob_gap_max"})
 
 @dataclass(frozen=True, slots=True)
 class PackTokens:
-    """The trained tokens of a pack, each tensor of shape (n,). `before` are flat indices of the tokens before them."""
+    """The trained tokens of a pack, each tensor of shape (n,). `before`: flat indices of the tokens before them."""
 
     before: Tensor  # int64
     targets: Tensor  # int64
@@ -45,7 +45,7 @@ class PackTokens:
 
 @dataclass(slots=True)
 class StepSums:
-    """What a step adds up over its packs."""
+    """The sums of a step over its packs."""
 
     trained_tokens: int = 0
     forward_tokens: int = 0  # after sharing prefixes
@@ -61,7 +61,7 @@ class StepSums:
     logprob_gap_max: float = 0.0
 
     def means(self) -> dict[str, float]:
-        """The metrics of the step, by the names that a report uses."""
+        """The metrics of the step, by their names in a report."""
         n = max(1, self.trained_tokens)
         metrics = {
             "loss": self.loss,
@@ -80,7 +80,7 @@ class StepSums:
         return metrics
 
     def add_gaps(self, gaps: Tensor) -> None:
-        """Count Δlogprob, trainer less engine, of fresh tokens. The KL is the k3 estimate of KL(engine ‖ trainer)."""
+        """Add Δlogprob (trainer minus engine) of fresh tokens. The KL is the k3 estimate of KL(engine ‖ trainer)."""
         if not len(gaps):
             return
         gaps = gaps.double()  # the estimate is of the order of the square
@@ -99,7 +99,7 @@ class UpdatePlan:
 
 
 def plan_update(policy: Policy, rows: Sequence[WeightedRow], settings: TrainerSettings) -> UpdatePlan:
-    """Pack the rows of a step, each cut after its last trained token: what follows teaches nothing."""
+    """Pack the rows of a step, each cut after its last trained token."""
     ids = [one.row.token_ids[: int(np.flatnonzero(one.row.trained)[-1]) + 1] for one in rows]
     return UpdatePlan(rows, pack(ids, settings.token_budget, alone=policy.alone))
 
@@ -109,8 +109,8 @@ def train_step(
 ) -> dict[str, float]:
     """Make one update and return its metrics.
 
-    `stopped` is asked between packs. Raises `StepInterrupted` when it says so and `StepFailed` where loss or gradient
-    is not finite; then the parameters are as they were.
+    `stopped` is called between packs. Raises `StepInterrupted` if it returns true, and `StepFailed` if loss or gradient
+    is not finite; then the parameters are unchanged.
     """
     sums = StepSums()
     optimizer.zero()
@@ -131,9 +131,9 @@ def split_substeps(rows: Sequence[WeightedRow]) -> list[list[WeightedRow]]:
 
 
 def merge_substeps(done: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The metrics of a step out of those of its optimizer steps: tokens add up, a largest is the largest of all.
+    """The metrics of a step from those of its optimizer steps: tokens are summed, maxima are maxima of all.
 
-    How near the trainer is to the engine shows in the first alone: after it the weights are not the engine's.
+    The difference between trainer and engine is taken from the first one only: after it the weights differ.
     """
     first, *later = done
     merged = dict(first)
@@ -150,7 +150,7 @@ def pack_logprobs(policy: Policy, one: Pack, tokens: PackTokens, chunk: int) -> 
 
 
 def gather_tokens(one: Pack, rows: Sequence[WeightedRow], device: torch.device) -> PackTokens:
-    """Find the trained tokens of a pack: where each is predicted, and what the loss needs of it."""
+    """Find the trained tokens of a pack: the position that predicts each, and the inputs of the loss."""
     before, parts = [], []
     for index, places in zip(one.rows, one.places, strict=True):
         row = rows[index].row

@@ -1,5 +1,5 @@
-"""A campaign's report: what it came to, for a terminal, for scripts, and as one HTML file that needs nothing else.
+"""Reports of campaigns: for a terminal, as JSON, and as one self-contained HTML file. Read-only.
 
-Others import `gathering.gather`, and `text` and `page`, which show what it gives. Only reads, and decides nothing: what
-is told was written down by the campaign (`trainer.campaign`) and by those who judged and trained.
+Other packages import `contents` (loads a report), `terminal` and `page` (show it). Refuses: measuring and deciding;
+the figures were recorded by the campaign (`trainer.campaign`), the judge and the trainer.
 """

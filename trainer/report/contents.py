@@ -1,15 +1,8 @@
-"""What a campaign measured, as points of its report's curve; the best version, the goals, the health figures. Pure.
+"""Load a campaign's report from its recorded events and the store.
 
-Owns: these. Refuses: the measures themselves (`recorder.views.campaigns.measures`), and stopping by them
-(`trainer.campaign`).
-
-Where a campaign stands, and why it stopped, in a word and a sentence. Pure.
-
-Owns: these words. Refuses: deciding it (`trainer.campaign.stop_rules`).
-
-A report, gathered from what a campaign wrote down and what the store knows of it.
-
-Owns: bringing these together in one shape. Refuses: looks (`text`, `page`), and every decision.
+Owns: the points of its curve, the best version, goals, health figures, and its status as a code and a sentence.
+Refuses: the measures (`recorder.views.campaigns.measures`), stop rules (`trainer.campaign.stop_rules`), and
+presentation (`terminal`, `page`).
 """
 
 from __future__ import annotations
@@ -188,7 +181,7 @@ async def gather_report(store: Store, campaign: CampaignView) -> CampaignReport:
         made_at=made_at,
         began_at=campaign.started_at,
         ended_at=campaign.ended_at,
-        stands=campaign_status(campaign, ended, said.alarms, held=held),
+        status=campaign_status(campaign, ended, said.alarms, held=held),
         steps_done=len(said.steps),
         most_steps=settings.get("steps"),
         failed_steps=sum(step.failed for step in said.steps),
@@ -211,7 +204,7 @@ async def gather_report(store: Store, campaign: CampaignView) -> CampaignReport:
         attempts=sum(step.attempts for step in said.steps),
         errored=sum(step.errored for step in said.steps),
         trained=sum(step.trained for step in said.steps),
-        left_out=excluded_trajectories(said.steps),
+        excluded=excluded_trajectories(said.steps),
         withheld=WithheldTools(
             await tool_permissions.list_withheld_tools(store, campaign.id),
             await tool_permissions.count_refused_calls(store, campaign.id),

@@ -36,16 +36,16 @@ async def improved_pairs(
     """The scenarios that improved most from the first version to the best, by both."""
     before, after = [await version_attempts(store, campaign, version.id) for version in (first, best)]
     chosen = most_improved_scenarios(before, after, PAIRS)
-    views = await _views(store, [side.run for one in chosen for side in (one.before, one.after)])
+    views = await _views(store, [side.trajectory for one in chosen for side in (one.before, one.after)])
     names = {first.id: first.name, best.id: best.name}
 
     def told(side: TrajectoryAttempt) -> ReportConversation:
-        return cut_conversation(views[side.run], names[side.version_id], side.reward)
+        return cut_conversation(views[side.trajectory], names[side.version_id], side.reward)
 
     return [
         ScenarioPair(one.scenario, one.split, told(one.before), told(one.after), one.rise)
         for one in chosen
-        if one.before.run in views and one.after.run in views
+        if one.before.trajectory in views and one.after.trajectory in views
     ]
 
 
@@ -83,7 +83,7 @@ async def _views(store: Store, runs: Collection[str]) -> dict[str, TrajectoryVie
 
 def cut_conversation(view: TrajectoryView, version: str, reward: float | None) -> ReportConversation:
     """A run as it is shown: its beginning and its end, and of each message so much."""
-    said = [message for turn in build_conversation(view, AnswerFacts()).turns for message in _said(turn)]
+    said = [message for turn in build_conversation(view, AnswerFacts()).messages for message in _said(turn)]
     skipped = max(0, len(said) - HEAD - TAIL)
     shown = said if not skipped else [*said[:HEAD], *said[-TAIL:]]
     return ReportConversation(view.id, version, reward, shown, skipped, min(HEAD, len(shown)))
@@ -93,9 +93,9 @@ def _said(turn: ConversationMessage) -> Iterator[ReportMessage]:
     if turn.thinking:
         yield _cut(f"{turn.role}, thinking", turn.thinking)
     words = [*turn.texts, *(f"[{kind}]" for kind in turn.media)]
-    if words or not turn.asked:
+    if words or not turn.tool_calls:
         yield _cut(turn.role, "\n".join(words))
-    for asked in turn.asked:
+    for asked in turn.tool_calls:
         yield from _asked(asked)
 
 

@@ -1,7 +1,7 @@
 """A report as one HTML file: no script, nothing outside of it, hostile transcripts as text.
 
-Owns: filling the template, the file's Content-Security-Policy, drawings put into it. Refuses: what is told
-(`gathering`), which figures are drawn (`charts`) and how (`recorder.stats.charts`).
+Owns: filling the template, the file's Content-Security-Policy, drawings put into it. Refuses: the figures
+(`contents`), which figures are drawn (`charts`) and how (`recorder.stats.charts`).
 
 Every text that is shown is escaped by Jinja and made visible by `clean`. The only markup that is not is the drawings':
 their words are outlines, so that nothing of a text is left in them. The policy allows the one style sheet, by its hash.

@@ -1,7 +1,6 @@
-"""What a report says, as plain data.
+"""Shapes of a report, which are also its JSON.
 
-Owns: the shapes that are shown and printed as JSON. Refuses: where they come from (`trainer.report.contents`), and how
-they look (`text`, `page`).
+Refuses: loading them (`trainer.report.contents`), and presentation (`terminal`, `page`).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class CampaignStatus:
     """
 
     code: str  # running, left, finished, paused, interrupted, failed
-    words: str
+    text: str
     goes_on: str = ""
 
 
@@ -46,14 +45,14 @@ class CampaignStatus:
 class GoalResult:
     """What must hold beside the target, and whether it does of the best version; None: not measured."""
 
-    words: str  # turns at most 4
+    text: str  # turns at most 4
     value: float | None
     holds: bool | None
 
 
 @dataclass(frozen=True, slots=True)
 class ReportMessage:
-    """One message of a conversation. `cut`: how many characters are left out at its end."""
+    """One message of a conversation. `cut`: how many characters are cut off its end."""
 
     role: str
     text: str
@@ -62,9 +61,9 @@ class ReportMessage:
 
 @dataclass(frozen=True, slots=True)
 class ReportConversation:
-    """One run. `skipped`: how many messages are left out, behind the first `head`."""
+    """One trajectory. `skipped`: how many messages are omitted, after the first `head`."""
 
-    run: str
+    trajectory: str
     version: str
     reward: float | None
     messages: Sequence[ReportMessage]
@@ -74,7 +73,7 @@ class ReportConversation:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioPair:
-    """One scenario by the first version and by the best: of each the run nearest to its mean reward.
+    """One scenario by the first version and by the best: of each the trajectory nearest to its mean reward.
 
     `rise`: by how much the mean reward rose; None where rewards of different groups cannot be compared.
     """
@@ -96,10 +95,10 @@ class AlarmEvidence:
 
 @dataclass(frozen=True, slots=True)
 class ExcludedTrajectories:
-    """Runs that were not trained on, with the reason's sentence."""
+    """Trajectories that were excluded by one reason, with its sentence."""
 
     code: str
-    runs: int
+    trajectories: int
     meaning: str
 
 
@@ -126,7 +125,7 @@ class CampaignReport:
     made_at: float
     began_at: float
     ended_at: float | None
-    stands: CampaignStatus
+    status: CampaignStatus
     steps_done: int
     most_steps: int | None
     failed_steps: int
@@ -149,7 +148,7 @@ class CampaignReport:
     attempts: int
     errored: int
     trained: int
-    left_out: Sequence[ExcludedTrajectories]
+    excluded: Sequence[ExcludedTrajectories]
     withheld: WithheldTools
     seconds: Mapping[str, float]  # by phase
     health: Mapping[str, Sequence[float | None]]  # figure → its value at each step

@@ -24,7 +24,7 @@ _CHARS: Final = 100  # of a conversation's end
 def report_text(report: CampaignReport) -> RenderableType:
     """All that a terminal shows of a campaign."""
     parts: list[RenderableType] = [
-        clean_line(f"{report.name} ({report.alias}): {report.stands.code}", style="bold"),
+        clean_line(f"{report.name} ({report.alias}): {report.status.code}", style="bold"),
         _facts(report),
         *_measured(report),
         *_goals(report),
@@ -39,16 +39,16 @@ def report_text(report: CampaignReport) -> RenderableType:
 
 def report_summary(report: CampaignReport) -> str:
     """The end of a campaign in a few lines."""
-    lines = [formatters.verdict_sentence(report), f"{report.stands.code}: {report.stands.words}"]
-    lines += [f"go on: {report.stands.goes_on}"] if report.stands.goes_on else []
+    lines = [formatters.verdict_sentence(report), f"{report.status.code}: {report.status.text}"]
+    lines += [f"go on: {report.status.goes_on}"] if report.status.goes_on else []
     lines += [f"serves: {formatters.service_sentence(report)}", f"judge: {formatters.judging_cost_text(report.judged)}"]
     return clean("\n".join(lines))
 
 
 def _facts(report: CampaignReport) -> RenderableType:
     rows = [
-        ("why", report.stands.words),
-        ("go on", report.stands.goes_on),
+        ("why", report.status.text),
+        ("go on", report.status.goes_on),
         ("came to", formatters.verdict_sentence(report)),
         ("best", report.best.version if report.best else NONE),
         ("serves", formatters.service_sentence(report)),
@@ -104,7 +104,7 @@ def _goals(report: CampaignReport) -> Iterator[RenderableType]:
     if report.goals:
         yield _headed("Goals, of the best version")
         yield build_table(
-            ("", "", ""), [(g.words, format_number(g.value), formatters.goal_text(g)) for g in report.goals]
+            ("", "", ""), [(g.text, format_number(g.value), formatters.goal_text(g)) for g in report.goals]
         )
 
 
@@ -127,10 +127,10 @@ def _alarms(report: CampaignReport) -> Iterator[RenderableType]:
 
 
 def _left_out(report: CampaignReport) -> Iterator[RenderableType]:
-    if report.left_out:
+    if report.excluded:
         yield _headed("Left out")
         yield build_table(
-            ("runs", "reason", ""), [(o.runs, o.code, o.meaning) for o in report.left_out], right=("runs",)
+            ("runs", "reason", ""), [(o.trajectories, o.code, o.meaning) for o in report.excluded], right=("runs",)
         )
 
 

@@ -1,4 +1,5 @@
-"""What runs: `hone train`, `hone learn`, and the services that a campaign finds running or starts.
+"""The programs `hone train`, `hone learn` and `hone eval`, and the services that they find running or start.
 
-Refuses: flags and exit codes (`trainer.commands`).
+Others import `train`, `learner`, `estimate`, `services` and `examiner`. Refuses: flags and exit codes
+(`trainer.commands`).
 """

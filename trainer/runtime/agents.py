@@ -1,6 +1,7 @@
-"""What attempts need beside the store: the user's agent and success function running, and where the agent asks.
+"""Start what attempts need beside the store: the user's agent, the success function, and the agent's endpoint.
 
-Owns: starting both hosts, and a key for them where the proxy has keys. Refuses: attempts (`trainer.agents.attempts`).
+Owns: both child processes, and an API key for them if the proxy requires keys. Refuses: attempts
+(`trainer.agents.attempts`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _KEY_LIFE_S = 7 * 86400.0
 
 
 async def start_agents(settings: CampaignSettings, data: Path, stack: AsyncExitStack) -> list[UserAgent]:
-    """The agent's host, and the success function's where there is one."""
+    """Start the agent's host, and the success function's if there is one."""
     agents = [UserAgent(spec) for spec in _specs(settings, data / "logs")]
     for agent in agents:
         stack.push_async_callback(agent.stop)
@@ -54,7 +55,7 @@ async def endpoint_of(
     scopes: Sequence[keys.Scope],
     stack: AsyncExitStack,
 ) -> Endpoint:
-    """Where agents find the alias; with a key of their own where the proxy asks for keys."""
+    """The endpoint of the alias for agents, with an API key of their own if the proxy requires keys."""
     if not await keys.has_keys(Project(store, alias.project_id)):
         return Endpoint(url, "none", alias.name)
     async with store.read() as conn:
@@ -64,7 +65,7 @@ async def endpoint_of(
         f"campaign {campaign.id}",
         scopes,
         expires_at=expires_at,
-        family=campaign.id,  # whose the attempts are, across a campaign's stops and starts
+        family=campaign.id,  # the same owner of attempts across a campaign's restarts
     )
     stack.push_async_callback(keys.revoke_key, Project(store, alias.project_id), key.id)
     return Endpoint(url, secret, alias.name)

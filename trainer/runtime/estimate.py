@@ -1,8 +1,7 @@
-"""`hone train --estimate`: what a campaign would take, told before anything is started.
+"""`hone train --estimate`: what a campaign would take, before anything is started.
 
-Owns: looking up what earlier runs used and what the judge's tokens cost. Refuses: counting
-(`trainer.campaign.estimate`), and starting, writing or asking anything: the store is only read, and prices are those of
-LiteLLM's own table.
+Owns: reading what earlier trajectories used, and the price of the judge's tokens from LiteLLM's table. Refuses:
+counting (`trainer.campaign.estimate`), and starting, writing or requesting anything: the store is only read.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ BASE: Final = "@0"  # how the name of an alias's base ends
 
 
 async def estimate_campaign(plan: CampaignPlan, settings: HoneSettings) -> CampaignEstimate:
-    """What a planned campaign would take. Raises `CampaignError` where it is not clear whom it trains."""
+    """The estimate of a planned campaign. Raises `CampaignError` if the alias is ambiguous."""
     alias = _alias(plan.settings.alias, list(settings.declared_aliases()))
-    name = settings.judge.recipe_of(alias, plan.settings.reward_recipe)
+    name = settings.judge.recipe_of(alias, plan.settings.judge_recipe)
     recipe = settings.judge.of_alias(alias).by_recipe(name)
     counts = estimate.count_campaign(plan, recipe.in_force(), recipe.requests)
     strong = _strong(plan, settings, alias, name)
@@ -55,7 +54,7 @@ async def estimate_campaign(plan: CampaignPlan, settings: HoneSettings) -> Campa
 
 @dataclass(frozen=True, slots=True)
 class _StrongJudgePlan:
-    """The strong judge: its settings under the campaign's recipe, and what it is asked."""
+    """The strong judge: its settings under the campaign's recipe, and its requests."""
 
     recipe: JudgeSettings
     every: int
@@ -63,7 +62,7 @@ class _StrongJudgePlan:
 
 
 def _strong(plan: CampaignPlan, settings: HoneSettings, alias: str, name: str) -> _StrongJudgePlan | None:
-    """The strong judge of a campaign; None: there is none, or it is asked nothing."""
+    """The strong judge of a campaign; None: there is none, or it is not asked."""
     alone, set_ = settings.judge.by_strong(), settings.judge.strong
     if alone is None or set_ is None:
         return None
@@ -77,13 +76,13 @@ def _alias(named: str | None, declared: list[str]) -> str:
     if named is not None and declared and named not in declared:
         raise CampaignError(f"there is no alias {named!r} (campaign.alias); there is: {', '.join(declared)}")
     if named is None and len(declared) > 1:
-        raise CampaignError(f"there are several aliases ({', '.join(declared)}): say which to train with --alias")
+        raise CampaignError(f"there are several aliases ({', '.join(declared)}): name the one to train with --alias")
     return named or next(iter(declared), "the model")
 
 
 @dataclass(frozen=True, slots=True)
 class _RecentUsage:
-    """What runs of an alias used and what judging them did, as far as the store has any; and why it was not read."""
+    """The usage of recent trajectories of an alias and of judging them, as far as stored; and why it was not read."""
 
     runs: TrajectoryCost | None = None
     judged: TrajectoryCost | None = None
@@ -95,7 +94,7 @@ async def _lately(
     settings: HoneSettings, alias: str, name: str, recipe: JudgeSettings, strong: _StrongJudgePlan | None
 ) -> _RecentUsage:
     if not await asyncio.to_thread(has_store, settings.data, settings.recorder):
-        return _RecentUsage(unread=["there is no store yet, so nothing is known of earlier runs"])
+        return _RecentUsage(unread=["there is no store yet, so nothing is known of earlier trajectories"])
     parts = [reward.name for reward in recipe.in_force() if reward.kind in ASKING]
     try:
         async with _looking(settings) as store:
@@ -114,7 +113,7 @@ async def _lately(
                 )
             return _RecentUsage(await cost_estimates.trajectory_costs(store, found[alias]), judged, by_strong)
     except StoreError as e:
-        return _RecentUsage(unread=[f"nothing is known of earlier runs: {str(e).rstrip('.')}"])
+        return _RecentUsage(unread=[f"nothing is known of earlier trajectories: {str(e).rstrip('.')}"])
 
 
 @asynccontextmanager
@@ -144,12 +143,12 @@ async def _usd(
 
 
 def _price(model: str, sent: int, answered: int) -> float | None:
-    """What so many tokens cost; an alias's base is served by the engine that is there."""
+    """The price of these tokens; an alias's base runs on the local engine and is free."""
     return 0.0 if model.endswith(BASE) else litellm_edge.token_price(model, sent, answered)
 
 
 def _shares(counts: CampaignCounts, recipe: JudgeSettings) -> list[tuple[str, float]]:
-    """Which part of all requests goes to which model."""
+    """The share of all requests that goes to each model."""
     whole, members = counts.ruler + counts.rubric, recipe.members
     asked = [(member.model, counts.ruler / whole / len(members)) for member in members if counts.ruler]
     return [*asked, (recipe.model, counts.rubric / whole)] if counts.rubric else asked
@@ -161,14 +160,14 @@ def _notes(
     rewards, settings = recipe.in_force(), plan.settings
     notes = []
     if not rewards:
-        notes.append("nobody judges: set judge.model, or name rewards in [[judge.rewards]]")
+        notes.append("no judge is set: set judge.model, or name rewards in [[judge.rewards]]")
     elif not estimate.recipe_judges(recipe) and counts.ruler + counts.rubric:
-        notes.append("a reward asks a judge model, and judge.model is not set")
+        notes.append("a reward needs a judge model, and judge.model is not set")
     if strong is not None:
         notes.append(
-            f"where the two judges drift apart, judge.strong ({strong.model}) judges every group until they agree "
-            f"again, and the other one of {strong.every}"
+            f"if the two judges disagree too much, judge.strong ({strong.model}) scores every group until they agree "
+            f"again, and the other judge one of {strong.every}"
         )
     if settings.target is not None or settings.plateau_steps is not None:
-        notes.append("campaign.target or campaign.plateau_steps may end it earlier")
-    return [*notes, "attempts that are run again and requests that are repeated or repaired are not counted"]
+        notes.append("campaign.target or campaign.plateau_steps may end the campaign earlier")
+    return [*notes, "repeated attempts, and retried or repaired requests, are not counted"]

@@ -1,14 +1,12 @@
-"""What versions' gates ask of an alias, answered: the user's agent on the held-out scenarios, beside live learning.
+"""The examiner: serves gate requests of an alias by running the user's agent on held-out scenarios beside live
+learning.
 
-Owns: taking a wish under a lease, what is started for it and stopped again, giving it up when the gate has decided,
-and saying why it cannot be answered. Refuses: the rounds (`trainer.campaign.gate_rounds`), and starting services: a
-version that waits for its gate has a proxy.
+Owns: taking a request under a lease, starting and stopping what it needs, abandoning it once the gate has decided,
+reporting why a request cannot be served, and checking the file, the agent and the success function of every alias with
+such a gate beforehand. Refuses: the rounds (`trainer.campaign.gate_rounds`), starting services (a version that waits
+for its gate has a proxy), and output (`trainer.commands`).
 
-No step of the alias begins while its version is undecided, so attempts and training do not meet.
-
-What must be right before a version's gate can attempt held-out scenarios: the file, the agent, its success function.
-
-Owns: looking, for every alias that has some. Refuses: attempting anything, and telling (`trainer.commands`).
+No step of the alias begins while its version is undecided, so attempts and training never overlap.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ SERVICES_S: Final = 120.0  # an engine that died may take so long to come back
 
 
 class Examiner:
-    """Answers the wishes for one alias for as long as it runs."""
+    """Serves the gate requests of one alias."""
 
     def __init__(self, store: Store, alias: AliasView, settings: HoneSettings, progress: Progress) -> None:
         self._store = store
@@ -56,7 +54,7 @@ class Examiner:
         self._told = ""
 
     async def run(self) -> None:
-        """Answer until cancelled. Where the store is away, go on when it is back."""
+        """Serve requests until cancelled. While the store is away, wait for it."""
         within_s: float | None = None
         with self._store.watch.on(Topic.CAMPAIGNS) as news:
             while True:
@@ -68,17 +66,17 @@ class Examiner:
                             within_s = AGAIN_S
                             break
                 except StoreUnavailable as e:
-                    self._say(f"no gate's scenarios are attempted until the store answers: {e}", warning=True)
+                    self._say(f"held-out scenarios wait until the store answers: {e}", warning=True)
                     within_s = AGAIN_S
 
     async def _answer(self, wish: GateRequest) -> bool:
-        """Answer one wish, or say that it cannot be. False: not now."""
+        """Serve one request, or report why it cannot be served. False: not now."""
         try:
             settings, tasks = load_held_out(self._everything, self._alias.name)
             await self._attempt(wish, settings, tasks)
         except (AgentUnusable, ScenariosInvalid) as e:
             await gate_requests.end_request(self._store, wish.row.id, CampaignState.FAILED, str(e))
-            self._say(f"the gate of {wish.version} goes without its scenarios: {e}", warning=True)
+            self._say(f"the gate of {wish.version} continues without its held-out scenarios: {e}", warning=True)
         except (CampaignBusy, ServiceUnavailable, Conflict) as e:
             self._say(f"the gate of {wish.version} waits: {e}")
             return False
@@ -108,7 +106,7 @@ class Examiner:
             await self._while_wanted(wish, GateExamination(self._store, wish, runner, measurer, still_ours))
 
     async def _while_wanted(self, wish: GateRequest, examination: GateExamination) -> None:
-        """Run it until it is done, or until its gate has decided without the rest."""
+        """Run the examination until it is done, or until its gate has decided without the rest."""
         running = asyncio.create_task(examination.run())
         over = asyncio.create_task(self._over(wish))
         try:
@@ -141,9 +139,7 @@ class Examiner:
                         if url is not None and any(engine.state == "up" for engine in engines):
                             return url
         except TimeoutError:
-            raise ServiceUnavailable(
-                "no proxy with an engine answers that could be asked. Look at `hone status`."
-            ) from None
+            raise ServiceUnavailable("no proxy with an engine answers. Look at `hone status`.") from None
 
     def _say(self, text: str, *, warning: bool = False) -> None:
         if text != self._told:
@@ -152,19 +148,20 @@ class Examiner:
 
 
 def load_held_out(settings: HoneSettings, alias: str) -> tuple[CampaignSettings, list[Scenario]]:
-    """How an alias's held-out scenarios are attempted, and these. Raises ScenariosInvalid."""
+    """The attempt settings and the held-out scenarios of an alias. Raises ScenariosInvalid."""
     declared = settings.aliases.get(alias)
     gate = declared.gate if declared is not None else None
     if gate is None or gate.scenarios is None:
         raise ScenariosInvalid(
-            f"this learner's settings name no held-out scenarios: give it aliases.{alias}.gate as the proxy has it"
+            f"this learner's settings name no held-out scenarios: give it aliases.{alias}.gate as in the "
+            "proxy's settings"
         )
     same = {"agent": gate.agent, "success": gate.success, "replay": False, "on_agent_error": "exclude"}
     return settings.campaign.model_copy(update=same), scenarios.read_scenarios(gate.scenarios)
 
 
 async def check_gates(settings: HoneSettings) -> list[Finding]:
-    """All that is looked at."""
+    """All findings."""
     gated = [name for name, alias in settings.aliases.items() if alias.gate.scenarios is not None]
     return [await _of_alias(settings, name) for name in gated]
 
@@ -177,7 +174,7 @@ async def _of_alias(settings: HoneSettings, alias: str) -> Finding:
             for started in await start_agents(attempting, settings.data, stack):
                 await started.ready()
     except (AgentUnusable, ScenariosInvalid) as e:
-        todo = f"Mend aliases.{alias}.gate: until then its versions pass by their answers alone."
+        todo = f"Fix aliases.{alias}.gate: until then its versions pass on their answers alone."
         return Finding(what, FindingLevel.WRONG, f"{e}", todo)
-    found = f"{attempting.agent} attempts {len(tasks)} held-out scenarios, {attempting.success} tells success."
+    found = f"{attempting.agent} attempts {len(tasks)} held-out scenarios, {attempting.success} measures success."
     return Finding(what, FindingLevel.FINE, found)

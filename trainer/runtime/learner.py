@@ -1,14 +1,10 @@
-"""Learning from live traffic: whenever enough scored groups wait for an alias, one step on them, and again.
+"""`hone learn`: live learning, one step whenever enough scored groups wait for an alias.
 
-Owns: taking a step when one is due, leaving the alias to a campaign, and saying what is waited for: a learner that
-starves says why. No step begins before the last version is decided: so every step goes on from what the one before it
-learned. Refuses: when one is due (`recorder.views.status.stages`), campaigns' groups (`trainer.campaign.loop` trains on
-them), scoring, and putting versions into service.
-
-What `hone learn` puts together: a trainer, a learner and an examiner for each alias.
-
-Owns: waiting for the store's aliases, for an alias that another trainer holds and for the end of a campaign on it.
-Refuses: the steps (`trainer.runtime.learner`), and what versions' gates ask for (`trainer.runtime.examiner`).
+Owns: a trainer, a learner and an examiner for each alias, taking a step when one is due, leaving the alias to a
+campaign or another trainer, and reporting what learning waits for. No step begins before the last version is decided,
+so every step continues from what the previous one learned. Refuses: when a step is due
+(`recorder.views.status.stages`), campaigns' groups (`trainer.campaign.loop` trains on them), scoring, and putting
+versions into service.
 """
 
 from __future__ import annotations
@@ -43,12 +39,12 @@ from trainer.trackers import base
 from trainer.trackers.delivery import track_events
 
 FAILURE_PAUSE_S = 10.0
-BREATH_S = 1.0  # what is due and cannot be taken is held by somebody else
-_JUDGE_CHECK_S = 30.0  # a judge that was killed tells nobody
+BREATH_S = 1.0  # groups that are due but not free are claimed by another process
+_JUDGE_CHECK_S = 30.0  # a killed judge sends no signal
 
 
 class Learner:
-    """Trains one alias for as long as it runs."""
+    """Trains one alias."""
 
     def __init__(
         self,
@@ -69,9 +65,9 @@ class Learner:
         self._steps = 0
 
     async def run(self) -> CampaignView:
-        """Learn until cancelled, or until a campaign runs on the alias: it is returned, and the alias is to be let go.
+        """Learn until cancelled, or until a campaign runs on the alias: return it, and the caller releases the alias.
 
-        Raises what makes the trainer useless (`AliasBusy`), not what fails one step.
+        Raises errors that make the trainer useless (`AliasBusy`), not those of one step.
         """
         within_s = _JUDGE_CHECK_S
         with self._store.watch.on(Topic.GROUPS, Topic.LEASES, Topic.SERVICE) as news:
@@ -94,11 +90,11 @@ class Learner:
         except StepFailed as e:
             self._progress.tell(Notice(f"the step failed: {e}", warning=True))
             await asyncio.sleep(FAILURE_PAUSE_S)
-        except VersionPending:  # somebody else's step was faster: the next look sees its version
+        except VersionPending:  # another process's step was faster: the next look sees its version
             return
 
     async def _claim(self, stage: LearningStage) -> list[GroupClaim]:
-        """The groups of a step, or none while none is due."""
+        """The groups of a step, or none if no step is due."""
         if not stage.is_step_due:
             return []
         claimed = await claims.claim_for_training(
@@ -150,10 +146,9 @@ STORE_PAUSE_S: Final = 2.0  # after the store was away
 async def learn(
     everything: HoneSettings, names: Sequence[str], progress: Progress, open_with: OpenTrainer = open_trainer
 ) -> None:
-    """Train the named aliases, or all that there are once there is one, until cancelled. `open_with` opens another
-    trainer than the real one.
+    """Train the named aliases, or all once there is one, until cancelled. `open_with` replaces the real trainer.
 
-    Raises what makes training impossible: `BaseMismatch`, `UnsupportedModel`, the recorder's errors.
+    Raises errors that make training impossible: `BaseMismatch`, `UnsupportedModel`, the recorder's errors.
     """
     store = await open_store(everything.data, everything.recorder, migrate=False, project=everything.project)
     try:
@@ -209,14 +204,14 @@ async def _learn(
             if not told:
                 progress.tell(PhaseStatus(0, WAITING, detail=str(e)))
                 told = True
-            with suppress(StoreUnavailable):  # the next round says so
+            with suppress(StoreUnavailable):  # the next round reports it
                 await leases.wait_until_free(Project(store, alias.project_id), leases.trainer_lease(alias.name))
         except StoreUnavailable as e:  # a step that could not be given up is taken over when the trainer is opened
-            progress.tell(Notice(f"nothing is learned until the store answers: {e}", warning=True))
+            progress.tell(Notice(f"learning waits until the store answers: {e}", warning=True))
             await asyncio.sleep(STORE_PAUSE_S)
 
 
 async def _until_over(store: Store, alias: AliasView, campaign: CampaignView, progress: Progress) -> None:
-    """Leave the alias to a campaign until nobody runs that any more: it ended, or was killed."""
+    """Leave the alias to a campaign until no process runs it any more: it ended, or was killed."""
     progress.tell(PhaseStatus(0, WAITING, detail=waits_for_campaign(campaign.name, alias.name)))
     await leases.wait_until_free(Project(store, alias.project_id), campaigns.lease_name(campaign.id))

@@ -1,6 +1,6 @@
-"""By what a planned campaign is measured, as the settings have it, before anything is started.
+"""The measure of a planned campaign, from the settings, before anything is started.
 
-Owns: which recipe judges it, and refusing what could not be measured or compared with. Refuses: choosing the yardstick
+Owns: which judge recipe applies, and rejecting what could not be measured or compared. Refuses: choosing the measure
 (`trainer.measures.campaign_measure`), and starting anything.
 """
 
@@ -22,15 +22,15 @@ OF_THE_REWARD: Final = {"model", "temperature", "rubric", "rewards", "missing"}
 
 @dataclass(frozen=True, slots=True)
 class PlannedMeasure:
-    """The yardstick; `averaged`: a mean of rewards over groups says something; `recipe`: what makes the reward."""
+    """The measure; `averaged`: a mean of rewards over groups is a measure; `recipe`: the reward's composition."""
 
-    yardstick: CampaignMeasure
+    measure: CampaignMeasure
     averaged: bool
     recipe: dict[str, Any]
 
 
 def measure_of(plan: CampaignPlan, settings: HoneSettings) -> PlannedMeasure:
-    """By what a planned campaign is measured. Raises `CampaignError` for what could never be said of it."""
+    """The measure of a planned campaign. Raises `CampaignError` for settings that it can never measure."""
     recipe = recipe_of(plan.settings, settings)
     rewards = recipe.in_force()
     found = campaign_measure.choose_measure(plan.settings, rewards, validated=plan.validates)
@@ -42,13 +42,13 @@ def measure_of(plan: CampaignPlan, settings: HoneSettings) -> PlannedMeasure:
 
 
 def recipe_of(campaign: CampaignSettings, settings: HoneSettings) -> JudgeSettings:
-    """The recipe that attempts made by these settings are judged by."""
+    """The judge recipe of attempts made with these settings."""
     declared = list(settings.declared_aliases())
     alias = campaign.alias or (declared[0] if len(declared) == 1 else None)
-    return settings.judge.by_recipe(settings.judge.recipe_of(alias, campaign.reward_recipe))
+    return settings.judge.by_recipe(settings.judge.recipe_of(alias, campaign.judge_recipe))
 
 
 def scopes_of(plan: CampaignPlan, found: CampaignMeasure) -> list[Scope]:
-    """What the agent's key must allow: asking for a version by name needs more than asking for the alias."""
+    """The scopes of the agent's key: asking for a version by name needs more than asking for the alias."""
     asks_by_name = found is CampaignMeasure.WINS or bool(arms.baseline_arms(plan.settings))
     return [Scope.INFER, Scope.EVAL] if asks_by_name else [Scope.INFER]

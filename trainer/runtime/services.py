@@ -1,11 +1,11 @@
-"""The services that a campaign needs: found running, or started as one child and stopped again.
+"""Services that a campaign needs: found running, or started as one child process and stopped again.
 
-Owns: where a running proxy is (`run.json` in the data folder, what the store heard of it, or a URL that was given),
-starting `hone up --no-learn` or a judge that is missing, waiting until store, proxy, engine and judge are there.
-Refuses: supervising engine and proxy (`hone up` does, and it uses the engine of a `hone engine` that runs), migrating
-the store.
+Owns: finding a running proxy (`run.json` in the data folder, its heartbeat in the store, or a given URL), starting
+`hone up --no-learn` or a missing judge, and waiting until store, proxy, engine and judge are ready. Refuses:
+supervising engine and proxy (`hone up` does, and it uses the engine of a running `hone engine`), and migrating the
+store.
 
-What is started runs under `proxy.supervision.watchdog`, which ends it when this process ends, by `kill -9` too.
+Child processes run under `proxy.supervision.watchdog`, which ends them when this process ends, even by `kill -9`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from recorder.store.database import Project, Store
 from trainer.errors import ServiceUnavailable
 
 RUN_FILE = "run.json"
-POLL_S = 0.2  # what tells nobody: files, and whether a proxy answers
+POLL_S = 0.2  # for what sends no signal: files, and whether a proxy answers
 GRACE_S = 20.0
 HEALTH_TIMEOUT_S = 2.0
 # Proxies and engines report every ten seconds; one not heard of for so long is gone.
@@ -48,7 +48,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class ServiceRequest:
-    """What to look for, and how to start it."""
+    """The services to find, and how to start them."""
 
     data: Path
     project: str
@@ -57,12 +57,12 @@ class ServiceRequest:
     options: Sequence[str] = ()  # `--config`, `--data` for what is started
     env: Mapping[str, str] = field(default_factory=dict)  # variables for it, beside ours
     start_timeout_s: float = 420.0  # an engine may take minutes to load its model
-    found_timeout_s: float = 20.0  # what runs already, or is light, is there sooner
+    found_timeout_s: float = 20.0  # running or light services are ready sooner
     judge: bool = True  # whether anything is to be judged
 
 
 class CampaignServices:
-    """Proxy, engine and judge for as long as a campaign runs: ``async with Services(wanted, say) as services``."""
+    """Proxy, engine and judge while a campaign runs: ``async with CampaignServices(wanted, say) as services``."""
 
     def __init__(self, wanted: ServiceRequest, say: Say) -> None:
         self.wanted = wanted
@@ -78,19 +78,19 @@ class CampaignServices:
         if self._url is None and self.wanted.proxy_url is not None:
             raise ServiceUnavailable(
                 f"no proxy answers at {self.wanted.proxy_url}/healthz. Start one with `hone up` or `hone serve`, "
-                "or leave --proxy out: what is missing is then started."
+                "or omit --proxy: Hone then starts one."
             )
         if self._url is None:
             await self._start_up()
         return self
 
     async def _running(self) -> str | None:
-        """The proxy that was named, that `hone up` wrote down, or that a `hone serve` on this store reports."""
+        """The proxy that was named, that `hone up` noted, or that a `hone serve` on this store reports."""
         if self.wanted.proxy_url is not None:
             return self.wanted.proxy_url if await is_healthy(self.wanted.proxy_url) else None
         try:
             store = await self._open()
-        except StoreError:  # none of our schema: it has heard of nobody
+        except StoreError:  # not our schema: no proxy has reported to it
             store = None
         return await find_proxy(store, self.wanted.data, self.wanted.project)
 
@@ -108,7 +108,7 @@ class CampaignServices:
         await asyncio.gather(*(child.stop() for child in self._children))
 
     async def store(self) -> Store:
-        """The store, as soon as it is there and has this program's schema."""
+        """The store, once it exists and has this program's schema."""
         deadline = self._deadline()
         while True:
             try:
@@ -127,7 +127,7 @@ class CampaignServices:
         return self._store
 
     async def alias(self, name: str | None) -> AliasView:
-        """The alias of that name, or the only one, as soon as the proxy has declared it."""
+        """The alias of that name, or the only one, once the proxy has declared it."""
         store, deadline = await self.store(), self._deadline()
         with store.watch.on(Topic.SERVICE) as news:
             while True:
@@ -138,13 +138,13 @@ class CampaignServices:
                     return chosen[0]
                 if len(chosen) > 1:
                     names = ", ".join(a.name for a in found)
-                    raise ServiceUnavailable(f"there are several aliases ({names}): say which to train with --alias")
+                    raise ServiceUnavailable(f"there are several aliases ({names}): name the one to train with --alias")
                 if time.monotonic() > deadline:
                     there = ", ".join(a.name for a in found) or "none"
                     raise ServiceUnavailable(f"the proxy serves no alias {name or ''!r}; there is: {there}")
 
     async def ready(self) -> str:
-        """Wait until proxy, engine and, where one is wanted, judge are there; the proxy's URL."""
+        """Wait until proxy, engine and, if wanted, judge are ready; return the proxy's URL."""
         url = await self._until(self._proxy, "a proxy that serves this store")
         await self._until(self._engine, "an engine behind the proxy")
         if not self.wanted.judge:
@@ -156,7 +156,7 @@ class CampaignServices:
         return str(url)
 
     async def judge_runs(self) -> bool:
-        """Whether a judge is present: without one, no group will ever be scored."""
+        """Whether a judge runs: without one, no group is scored."""
         return bool(await self._judge())
 
     async def _proxy(self) -> str | None:
@@ -180,7 +180,7 @@ class CampaignServices:
             while (found := await look()) is None:
                 if time.monotonic() > deadline:
                     raise ServiceUnavailable(
-                        f"{what} is not there; the store is in {self.wanted.data}, the project is "
+                        f"{what} did not become ready; the store is in {self.wanted.data}, the project is "
                         f"{self.wanted.project!r}. Look at `hone status` and {self.wanted.data / 'logs'}."
                     )
                 await self._wait(news)
@@ -190,7 +190,7 @@ class CampaignServices:
         return time.monotonic() + (self.wanted.start_timeout_s if self._children else self.wanted.found_timeout_s)
 
     async def _wait(self, news: ChangeSignal | None = None) -> None:
-        """Wait for news of the store, but not for long: what was started may end, or begin to answer."""
+        """Wait briefly for a change in the store: started programs may end, or begin to answer."""
         for child in self._children:
             child.check()
         await (news.wait(POLL_S) if news is not None else asyncio.sleep(POLL_S))
@@ -202,7 +202,7 @@ class CampaignServices:
 
 
 class _Child:
-    """One started program, under `proxy.supervision.watchdog`; its standard input is the lifeline."""
+    """One started program under `proxy.supervision.watchdog`, which ends it when its standard input closes."""
 
     def __init__(self, process: asyncio.subprocess.Process, name: str, log: Path) -> None:
         self._process = process
@@ -232,7 +232,7 @@ class _Child:
             )
 
     async def stop(self) -> None:
-        """Ask it to end, and wait: the watcher kills what does not in time."""
+        """Ask it to end, and wait: the watchdog kills what does not end in time."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         with contextlib.suppress(ProcessLookupError):
@@ -241,7 +241,7 @@ class _Child:
 
 
 async def find_proxy(store: Store | None, data: Path, project: str) -> str | None:
-    """A proxy that answers: the one that wrote itself down in the data folder, else one that the store heard of."""
+    """A proxy that answers: the one noted in the data folder, else one that reported to the store."""
     noted = running_proxy(data)
     seen = (
         await replicas.list_live_proxies(Project(store, project), RECENT_S) if store is not None and not noted else []
@@ -253,7 +253,7 @@ async def find_proxy(store: Store | None, data: Path, project: str) -> str | Non
 
 
 def running_proxy(data: Path) -> str | None:
-    """The proxy that a running `hone up` or `hone serve` wrote down, if there is such a note."""
+    """The URL of the proxy that a running `hone up` or `hone serve` noted, if any."""
     try:
         noted = json.loads((data / RUN_FILE).read_text())
     except (OSError, ValueError):
@@ -275,7 +275,7 @@ async def is_healthy(url: str) -> bool:
 
 
 def last_lines(path: Path, count: int) -> str:
-    """The end of a log."""
+    """The last lines of a log."""
     try:
         with path.open("rb") as f:
             f.seek(max(0, os.fstat(f.fileno()).st_size - 64 * 1024))

@@ -1,7 +1,7 @@
-"""What a learner waits for, as the store has it: how learning of its alias stands now.
+"""When the learner takes its next step: the learning status of its alias, read from the store.
 
-Owns: leaving out what is too old, and asking about one alias as the process that trains it. Refuses: the rule and its
-sentence (`recorder.views.status.stages`), claiming and training (`trainer.runtime.learner`).
+Owns: excluding groups that are too old, and reading the status of one alias as the process that trains it. Refuses: the
+rule and its sentence (`recorder.views.status.stages`), claiming and training (`trainer.runtime.learner`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trainer.settings import TrainerSettings
 
 @dataclass(frozen=True, slots=True)
 class LearningStage:
-    """How learning of an alias stood at a time (the store's clock, unix seconds)."""
+    """The learning status of an alias at a time (the store's clock, unix seconds)."""
 
     status: StageStatus
     at: float
@@ -33,7 +33,7 @@ class LearningStage:
 
     @property
     def due_in_s(self) -> float | None:
-        """In how many seconds a step may begin with what is there; 0: now. None: not before something changes."""
+        """Seconds until a step may begin with the present groups; 0: now. None: not without a change."""
         if self.is_step_due:
             return 0.0
         by_time = self.status.state is StageState.PAUSED or self.status.code == StageCode.FIRST_WAIT
@@ -41,7 +41,7 @@ class LearningStage:
 
     @property
     def detail(self) -> str:
-        """The sentence, and when the next group closes where groups are what is missing."""
+        """The sentence, and when the next group closes if groups are missing."""
         status = self.status
         if status.code != StageCode.TOO_FEW_GROUPS or status.until is None:
             return status.text
@@ -49,7 +49,7 @@ class LearningStage:
 
 
 class StepSchedule:
-    """Says of one alias when enough is there."""
+    """Decides when one alias has enough groups."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class StepSchedule:
         self._settings = LoopSettings(recorder, learn, settings)
 
     async def look(self) -> LearningStage:
-        """How learning stands for the process that trains the alias, between two of its steps."""
+        """The learning status between two steps, for the process that trains the alias."""
         if (max_age_s := self._settings.learn.max_age_s) is not None:
             stale = (GroupState.SCORED,)
             await scores.exclude_old_groups(
@@ -75,5 +75,5 @@ class StepSchedule:
         return LearningStage(learning_stage(between_steps, facts, self._settings), facts.at)
 
     def least(self) -> int:
-        """The fewest groups that a step may be made of."""
+        """The minimum number of groups of a step."""
         return min(FEWEST, self._settings.trainer.min_groups, self._settings.trainer.max_groups)

@@ -1,12 +1,8 @@
-"""The report that a campaign leaves behind when it ends.
+"""`hone train`: services, agent, trainer, and a campaign that is new or resumed; and the report at its end.
 
-Owns: when it is made, where it lies, and that a report that cannot be made never takes the place of how the campaign
-ended. Refuses: what it says (`trainer.report`).
-
-What `hone train` puts together: services, agent, trainer and a campaign that is new or gone on with.
-
-Owns: what starts beside what: engine, agent and torch all take seconds, so they start together. Refuses: the steps
-(`trainer.campaign.loop`) and the campaign's row (`trainer.campaign.setup`).
+Owns: what starts concurrently (engine, agent and torch all take seconds), where the report is written, and that a
+failed report never hides how the campaign ended. Refuses: the steps (`trainer.campaign.loop`), the campaign's row
+(`trainer.campaign.setup`), and the report's contents (`trainer.report`).
 """
 
 from __future__ import annotations
@@ -57,7 +53,7 @@ PAGE = "report.html"  # beside the campaign's events
 async def report_on_failure(
     store: Store, campaign: CampaignView, data: Path, progress: Progress
 ) -> AsyncIterator[None]:
-    """Leave the report of a campaign that fails within, once it has come to anything. An interruption is no failure."""
+    """Write the report of a campaign that fails inside, if it has results. An interruption is no failure."""
     try:
         yield
     except (TrainerError, RecorderError):
@@ -66,7 +62,7 @@ async def report_on_failure(
 
 
 async def leave_report(store: Store, campaign: CampaignView, data: Path, progress: Progress) -> None:
-    """Write the page of a campaign as it ends, and tell it in short; of one that did nothing there is none."""
+    """Write a campaign's report page at its end, and show a summary; nothing if it has no results."""
     path = data / "campaigns" / campaign.name / PAGE
     try:
         report = await gather_report(store, campaign)
@@ -84,10 +80,10 @@ YIELD_TIMEOUT_S = 1800.0  # a step on a large model may take minutes, and is not
 
 
 class Trainer(StepTrainer, Protocol):
-    """A trainer that is open."""
+    """An open trainer."""
 
     async def close(self) -> None:
-        """Give the alias back."""
+        """Release the alias."""
 
 
 OpenTrainer = Callable[[Store, AliasView, HoneSettings], Coroutine[Any, Any, Trainer]]
@@ -100,19 +96,19 @@ async def train(
     progress: Progress,
     open_with: OpenTrainer | None = None,
 ) -> CampaignEnded:
-    """Run a campaign to its end, with everything that it needs. `open_with` opens another trainer than the real one.
+    """Run a campaign to its end, with all the services it needs. `open_with` replaces the real trainer.
 
-    What is told is also appended to `campaigns/<name>/events.jsonl` in the data folder, whatever `progress` is; at its
-    end the campaign's report lies beside it.
+    Events are also appended to `campaigns/<name>/events.jsonl` in the data folder, whatever `progress` is; at the end
+    the campaign's report is written beside it.
 
-    Raises the trainer's and recorder's errors; the campaign is then marked failed, or stopped where it was cancelled,
-    and can be gone on with.
+    Raises the trainer's and recorder's errors; the campaign is then marked failed, or stopped if cancelled, and can be
+    resumed.
     """
     settings = plan.settings
     async with AsyncExitStack() as stack:
         progress = CompositeProgress(progress, stack.enter_context(event_log(everything.data, plan.name)))
-        measure = measures.measure_of(plan, everything)
-        _warn_of_blind_validation(plan, measure.yardstick, progress)
+        planned = measures.measure_of(plan, everything)
+        _warn_of_blind_validation(plan, planned.measure, progress)
         services = await stack.enter_async_context(CampaignServices(wanted, lambda text: progress.tell(Notice(text))))
         agent, *others = agents = await start_agents(settings, everything.data, stack)
         progress.tell(PhaseStatus(0, "starting"))
@@ -138,11 +134,11 @@ async def train(
         for started in agents:
             await started.ready()
         compared = VersionComparison(
-            measure.yardstick, measure.averaged, arms.campaign_arms(settings, alias.name), measure.recipe
+            planned.measure, planned.averaged, arms.campaign_arms(settings, alias.name), planned.recipe
         )
-        scopes = measures.scopes_of(plan, measure.yardstick)
+        scopes = measures.scopes_of(plan, planned.measure)
         endpoint = await endpoint_of(store, await services.ready(), alias, campaign, scopes, stack)
-        endpoint = replace(endpoint, models=compared.sides.models(settings.val_attempts))
+        endpoint = replace(endpoint, models=compared.arms.models(settings.val_attempts))
         runner = AttemptRunner(store, agent, endpoint, settings, owner, services.ready)
         run = Campaign(
             store,
@@ -164,18 +160,19 @@ async def train(
         return ended
 
 
-def _warn_of_blind_validation(plan: CampaignPlan, yardstick: CampaignMeasure, progress: Progress) -> None:
-    if yardstick is CampaignMeasure.NOTHING and (plan.validates or plan.settings.plateau_steps is not None):
+def _warn_of_blind_validation(plan: CampaignPlan, measure: CampaignMeasure, progress: Progress) -> None:
+    if measure is CampaignMeasure.NOTHING and (plan.validates or plan.settings.plateau_steps is not None):
         text = (
-            "nothing can be measured, so neither a target nor a plateau ends this campaign: RULER's scores compare the "
-            "runs of one group. Set campaign.success, or give validation scenarios where RULER is the only reward"
+            "nothing can be measured, so neither a target nor a plateau ends this campaign: RULER's scores compare "
+            "trajectories of one group. Set campaign.success, or give validation scenarios where RULER is "
+            "the only reward"
         )
         progress.tell(Notice(text, warning=True))
 
 
 @contextmanager
 def event_log(data: Path, name: str) -> Iterator[JsonProgress]:
-    """Where a campaign's events are kept; a campaign that is gone on with appends to them."""
+    """The file of a campaign's events; a resumed campaign appends to it."""
     path = data / "campaigns" / name / "events.jsonl"
     file_modes.make_folder(path.parent)
     with open(path, "a", encoding="utf-8", opener=file_modes.private_opener) as file:
@@ -198,7 +195,7 @@ async def open_in_background(
 
 
 async def open_trainer(store: Store, alias: AliasView, everything: HoneSettings) -> Trainer:
-    """Load the base that the engine serves, and hold the alias."""
+    """Load the base that the engine serves, and take the alias's lease."""
     module = await asyncio.to_thread(_import_trainer)
     await leases.release_dead(Project(store, alias.project_id), leases.trainer_lease(alias.name))
     opened: Trainer = await module.AliasTrainer.open(store, alias, trainer_settings(everything), everything.data)
@@ -213,9 +210,9 @@ async def open_when_free(
     alias: AliasView,
     everything: HoneSettings,
 ) -> Trainer:
-    """Open a campaign's trainer, when the learner has left it the alias: it does so between two steps.
+    """Open a campaign's trainer once the learner has released the alias, which it does between two steps.
 
-    Raises `AliasBusy` where another campaign runs on the alias, or nobody lets go of it in time.
+    Raises `AliasBusy` if another campaign runs on the alias, or it is not released in time.
     """
     waits = 0.0
     while True:
@@ -227,20 +224,22 @@ async def open_when_free(
                 raise AliasBusy(f"campaign {others[0].name!r} trains the alias {alias.name!r} now. {e}") from e
             if waits >= YIELD_TIMEOUT_S:
                 raise
-            progress.tell(PhaseStatus(0, "starting", detail="waiting for the learner to end its step: it makes way"))
+            progress.tell(
+                PhaseStatus(0, "starting", detail="waiting for the learner to finish its step and release the alias")
+            )
             began = time.monotonic()
             await _until_let_go(store, alias, YIELD_TIMEOUT_S - waits)
             waits += time.monotonic() - began
 
 
 async def _until_let_go(store: Store, alias: AliasView, patience_s: float) -> None:
-    with suppress(TimeoutError):  # who asked tries once more, and says who holds it
+    with suppress(TimeoutError):  # the caller tries once more, and reports the holder
         async with asyncio.timeout(patience_s):
             await leases.wait_until_free(Project(store, alias.project_id), leases.trainer_lease(alias.name))
 
 
 def trainer_settings(everything: HoneSettings) -> TrainerSettings:
-    """The trainer's settings, with the engine's base and precision where they name none of their own."""
+    """The trainer's settings, with the engine's base and precision as defaults."""
     settings, engine = everything.trainer, everything.engine
     same: dict[str, Any] = {"base": settings.base or engine.base}
     if settings.dtype == "auto" and engine.dtype in ("float32", "bfloat16"):

@@ -1,7 +1,6 @@
-"""What the proxy kept from a campaign's attempts, told while it runs: tools that may write, and calls of them.
+"""Report tools that the proxy withholds from a campaign's attempts because they may write, and calls of them.
 
-Owns: looking from time to time, telling each tool once. Refuses: leaving anything out
-(`proxy.mcp_gateway.write_protection`).
+Owns: polling, and reporting each tool once. Refuses: withholding (`proxy.mcp_gateway.write_protection`).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ LOOK_S: Final = 5.0
 
 @asynccontextmanager
 async def notify_withheld(store: Store, campaign_id: str, progress: Progress) -> AsyncIterator[None]:
-    """Tell what is left out while the campaign runs, and at its end how many calls were refused."""
+    """Report withheld tools while the campaign runs, and at its end how many calls were refused."""
     teller = WithheldToolsNotifier(store, campaign_id, progress)
     looking = asyncio.create_task(_keep_looking(teller), name="what is left out")
     try:
@@ -29,7 +28,7 @@ async def notify_withheld(store: Store, campaign_id: str, progress: Progress) ->
     finally:
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
-        with suppress(StoreError):  # the campaign's own end says what is wrong with the store
+        with suppress(StoreError):  # the campaign's own end reports the store's error
             await teller.end()
 
 
@@ -41,7 +40,7 @@ async def _keep_looking(teller: WithheldToolsNotifier) -> None:
 
 
 class WithheldToolsNotifier:
-    """What was told of one campaign by this program."""
+    """What this program has reported of one campaign."""
 
     def __init__(self, store: Store, campaign_id: str, progress: Progress) -> None:
         self._store = store
@@ -50,7 +49,7 @@ class WithheldToolsNotifier:
         self._told: set[str] = set()
 
     async def look(self) -> None:
-        """Tell of tools that were not told of yet."""
+        """Report tools that were not reported yet."""
         new = [
             tool
             for tool in await tool_permissions.list_withheld_tools(self._store, self._campaign_id)
@@ -60,13 +59,13 @@ class WithheldToolsNotifier:
         if new:
             text = (
                 f"not offered to attempts, because their MCP server does not mark them read-only: {', '.join(new)}. "
-                "Where attempts may change things there, begin with --allow-writes (campaign.allow_writes); where "
-                "these only read, have the server say readOnlyHint"
+                "If attempts may change things there, start with --allow-writes (campaign.allow_writes). If these "
+                "tools are read-only, let the server set readOnlyHint"
             )
             self._progress.tell(Notice(text, warning=True))
 
     async def end(self) -> None:
-        """The same, and how many calls were refused."""
+        """Report the rest, and how many calls were refused."""
         await self.look()
         if refused := await tool_permissions.count_refused_calls(self._store, self._campaign_id):
             calls = "1 call of such a tool was" if refused == 1 else f"{refused} calls of such tools were"

@@ -1,4 +1,5 @@
-"""Scenarios from nothing: a model writes tasks for a server's tools or a description, and code checks each one.
+"""`hone scenarios generate`: a model writes tasks for a server's tools or a description, and code checks each one.
 
-Refuses: calling any tool, and the form of a scenario file (`tasks`). Others import `generate`, `tools`, `asking`.
+Others import `program` and `tools`. Refuses: calling any tool, and the form of a scenario file
+(`trainer.tasks.scenarios`).
 """

@@ -1,6 +1,6 @@
-"""How hard a generated scenario is meant to be, and how many of each kind are asked for.
+"""Difficulties of generated scenarios, and how many scenarios of each are requested. Pure.
 
-Owns: the kinds, what each means to the model that writes them, their shares, which one a scenario is of. Pure. Refuses:
+Owns: the difficulties, their description for the model, their shares, and the difficulty of a scenario. Refuses:
 prompts (`trainer.scenario_generation.prompts`).
 """
 
@@ -14,7 +14,7 @@ from trainer.tasks.scenarios import Scenario
 
 
 class Difficulty(StrEnum):
-    """What a scenario asks of its agent."""
+    """The difficulty of a scenario."""
 
     ONE_TOOL = "one_tool"
     SEVERAL_STEPS = "several_steps"
@@ -44,7 +44,7 @@ MEANING: Final[Mapping[Difficulty, str]] = {
 
 
 def difficulty_counts(wanted: int, adversarial: float = 0.0) -> dict[Difficulty, int]:
-    """How many scenarios of each kind make `wanted`, of which a share is `adversarial` (largest remainders)."""
+    """The number of scenarios of each difficulty; a share is `adversarial` (largest remainders)."""
     shares = {kind: share * (1 - adversarial) for kind, share in SHARES.items()} | {Difficulty.ADVERSARIAL: adversarial}
     exact = {kind: wanted * share for kind, share in shares.items()}
     found = {kind: int(number) for kind, number in exact.items()}
@@ -55,7 +55,7 @@ def difficulty_counts(wanted: int, adversarial: float = 0.0) -> dict[Difficulty,
 
 
 def scenario_difficulty(scenario: Scenario) -> Difficulty | None:
-    """How hard a generated scenario is meant to be; None: nobody generated it."""
+    """The difficulty of a generated scenario; None: it was not generated."""
     reference = scenario.reference
     named = reference.get("difficulty") if isinstance(reference, dict) else None
     known = isinstance(scenario.input, str) and named in list(Difficulty)

@@ -1,13 +1,8 @@
-"""Reading what a model wrote: drafts of scenarios, found as tolerantly as the judge's verdicts are.
+"""Drafts of scenarios: parsed tolerantly from a model's reply, then checked by code. Pure.
 
-Owns: which documents of a reply are drafts. Fences, prose and thoughts around them are passed over, as are lists and
-objects that hold them; what is broken or cut off is counted. Refuses: whether a draft is any good
-(`trainer.scenario_generation.drafts`). Pure.
-
-Which drafts become scenarios: each is checked by code, and one that is dropped is counted with its reason.
-
-Owns: the reasons, when two tasks are nearly one, a scenario's id. Refuses: asking for others in their place
-(`trainer.scenario_generation.generation`). Pure.
+Owns: which documents of a reply are drafts (fences, prose and reasoning are skipped, lists and objects are unwrapped,
+broken or cut-off documents are counted), the reasons for dropping one, near-duplicates, and a scenario's id. Refuses:
+requesting replacements (`trainer.scenario_generation.generation`).
 """
 
 from __future__ import annotations
@@ -31,7 +26,7 @@ _HOLDERS: Final = ("scenarios", "tasks")
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A scenario as a model wrote it. `tools`: those that it says a good agent calls, in order."""
+    """A scenario as a model wrote it. `tools`: the calls of a good agent according to the model, in order."""
 
     input: str
     tools: tuple[str, ...] = ()
@@ -40,14 +35,14 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class ParsedDrafts:
-    """The drafts of a reply in their order, and how many things in it were none."""
+    """The drafts of a reply in order, and the number of unreadable items."""
 
     drafts: list[Draft]
     unreadable: int
 
 
 def parse_drafts(reply: str) -> ParsedDrafts:
-    """What a reply holds. A reply without any JSON is one unreadable thing."""
+    """The drafts of a reply. A reply without any JSON counts as one unreadable item."""
     try:
         found = find_documents(reply)
     except ReplyUnreadable:
@@ -79,26 +74,26 @@ def _draft(entry: Any) -> Draft | None:
     return Draft(said.strip(), tuple(name.strip() for name in named), told)
 
 
-MOST_CHARS: Final = 8_000  # of what one user says: a longer one is a model that does not stop
+MOST_CHARS: Final = 8_000  # of one user message: a longer one comes from a model that does not stop
 _WORD: Final = re.compile(r"[A-Za-z0-9_./:-]+")
 
 
 class DropReason(StrEnum):
-    """Why a draft is no scenario."""
+    """Why a draft is dropped."""
 
     UNREADABLE = "unreadable"  # no JSON object with an input, or cut off
     NO_INPUT = "no_input"
     TOO_LONG = "too_long"
     ABSENT_TOOL = "absent_tool"  # it names a tool that the agent will not have
-    OTHER_DIFFICULTY = "other_difficulty"  # its tools are not those of the kind that was asked for
+    OTHER_DIFFICULTY = "other_difficulty"  # its tools do not fit the requested difficulty
     DUPLICATE = "duplicate"
-    NEAR_DUPLICATE = "near_duplicate"  # the same words but for numbers, dates and names, or nearly
+    NEAR_DUPLICATE = "near_duplicate"  # the same words except numbers, dates and names, or nearly
 
 
 class DraftChecker:
-    """Checks drafts one after the other, against each other too.
+    """Checks drafts one after the other, also against each other.
 
-    `tools`: the names that scenarios may need. `absent`: those that the server has and the agent will not be offered.
+    `tools`: the names that scenarios may need. `absent`: the server's tools that the agent will not be offered.
     """
 
     def __init__(self, tools: Collection[str], absent: Collection[str] = ()) -> None:
@@ -108,11 +103,11 @@ class DraftChecker:
         self._pieces: list[frozenset[str]] = []
 
     def know(self, task: str) -> None:
-        """Take a task that is a scenario already as said."""
+        """Register the task of an existing scenario."""
         self._likeness(task)
 
     def check(self, draft: Draft, kind: Difficulty) -> Scenario | DropReason:
-        """The scenario that a draft makes, or why it makes none."""
+        """The scenario of a draft, or why it is dropped."""
         why = self._form(draft) or self._tooling(draft, kind) or self._likeness(draft.input)
         return why if why is not None else _scenario(draft, kind)
 
@@ -127,14 +122,14 @@ class DraftChecker:
         return None if self._fits(len(draft.tools), kind) else DropReason.OTHER_DIFFICULTY
 
     def _fits(self, calls: int, kind: Difficulty) -> bool:
-        """Whether so many calls are what a kind means; without tools there is nothing to count."""
+        """Whether the number of calls fits a difficulty; without tools there is nothing to count."""
         if kind is Difficulty.NOTHING_TO_DO or not self._tools:
             return calls == 0
         least, most = {Difficulty.ONE_TOOL: (1, 1), Difficulty.SEVERAL_STEPS: (2, None)}.get(kind, (0, None))
         return calls >= least and (most is None or calls <= most)
 
     def _likeness(self, task: str) -> DropReason | None:
-        """Why a task says nothing new; what is new is remembered."""
+        """Why a task is not new; a new one is registered."""
         plain = " ".join(task.casefold().split())
         if plain in self._inputs:
             return DropReason.DUPLICATE

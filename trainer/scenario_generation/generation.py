@@ -1,7 +1,8 @@
-"""Scenarios written until there are as many as were wanted, or the model has nothing new to say.
+"""Generate scenarios until there are as many as requested, or the model writes nothing new.
 
-Owns: how many are asked for at once, which tools each request shows, when a kind is given up. Refuses: the words
-(`prompts`), the model (`asking`), and what counts (`checking`).
+Owns: how many are requested at once, which tools each request shows, and when a difficulty is abandoned. Refuses: the
+text (`trainer.scenario_generation.prompts`), the model (`trainer.scenario_generation.writer_model`), and the checks
+(`trainer.scenario_generation.drafts`).
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ FRUITLESS: Final = 3  # requests in a row without one new scenario, after which 
 
 
 class WritingModel(Protocol):
-    """Who writes."""
+    """The model that writes."""
 
     @property
     def spent_up(self) -> bool:
-        """Whether as much was spent as may be."""
+        """Whether the cost limit is reached."""
 
     @property
     def ask(self) -> Callable[[Sequence[dict[str, str]]], Awaitable[str]]:
-        """What it says to messages."""
+        """A function from messages to the model's answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """What scenarios are wanted, and for what. `absent`: tools of the server that the agent will not be offered."""
+    """The scenarios to generate. `absent`: tools of the server that the agent will not be offered."""
 
     counts: Mapping[Difficulty, int]
     tools: Sequence[ServerTool] = ()
@@ -50,13 +51,13 @@ class GenerationRequest:
 
     @property
     def total(self) -> int:
-        """How many."""
+        """The number of scenarios."""
         return sum(self.counts.values())
 
 
 @dataclass(slots=True)
 class GenerationResult:
-    """What came of it. `missing`: kinds that came short, by how many; `notes`: why, and what failed."""
+    """The result. `missing`: how many scenarios of a difficulty are missing; `notes`: why, and what failed."""
 
     scenarios: list[Scenario] = field(default_factory=list)
     of_kind: Counter[Difficulty] = field(default_factory=Counter)
@@ -66,7 +67,7 @@ class GenerationResult:
 
 
 def resume_generation(begun: Iterable[Scenario] = ()) -> GenerationResult:
-    """What an earlier run came to, to go on with: generated scenarios, and nothing else."""
+    """The result of an earlier run to continue from: generated scenarios, and nothing else."""
     scenarios = list(begun)
     return GenerationResult(scenarios, Counter(_kind(one) for one in scenarios))
 
@@ -77,12 +78,12 @@ async def generate_scenarios(
     tell: Callable[[GenerationResult], None],
     found: GenerationResult | None = None,
 ) -> GenerationResult:
-    """Ask for scenarios of each kind, the kinds side by side. `tell` hears after each reply how things stand.
+    """Request scenarios of each difficulty, concurrently. `tell` receives the state after each reply.
 
-    `found` is filled, and right at any moment, so whoever is cancelled has what was made until then; scenarios that are
-    in it already are not asked for again. New ones come at its end; they are put in order once all is done.
+    `found` is filled and consistent at any moment, so a cancelled caller keeps its scenarios; those that it holds
+    already are not requested again. New ones are appended, and sorted once all is done.
 
-    Raises `GeneratorFailed` where nothing usable came at all; else what failed is told in `notes`.
+    Raises `GeneratorFailed` if there is no usable scenario at all; other failures are in `notes`.
     """
     found = resume_generation() if found is None else found
     work = _GenerationRun(wanted, model, tell, found)
@@ -91,7 +92,7 @@ async def generate_scenarios(
     finally:
         found.missing = Counter(wanted.counts) - found.of_kind
     if not found.scenarios:
-        counted = ", ".join(f"{why} {count}" for why, count in found.dropped.most_common()) or "it said nothing"
+        counted = ", ".join(f"{why} {count}" for why, count in found.dropped.most_common()) or "its replies were empty"
         raise GeneratorFailed(f"the model wrote no usable scenario: {'; '.join(found.notes) or counted}")
     found.scenarios.sort(key=lambda one: (list(Difficulty).index(_kind(one)), one.id))
     return found
@@ -122,9 +123,11 @@ class _GenerationRun:
             self._checker.know(scenario.input)
 
     async def fill(self, kind: Difficulty, number: int) -> None:
-        """Ask until there are `number` of a kind, or it is given up."""
+        """Send requests until there are `number` scenarios of a difficulty, or it is abandoned."""
         written: list[str] = [one.input for one in self.found.scenarios if _kind(one) is kind]
-        draw = random.Random(f"{self._wanted.seed}:{kind}:{len(written)}")  # who goes on shows others than at first
+        draw = random.Random(
+            f"{self._wanted.seed}:{kind}:{len(written)}"
+        )  # a resumed run shows other tools than the first
         fruitless, at_once = 0, AT_ONCE
         while len(written) < number and fruitless < FRUITLESS and not self._model.spent_up:
             asked = min(at_once, number - len(written))
@@ -145,7 +148,7 @@ class _GenerationRun:
         self._end(kind, number - len(written), fruitless)
 
     def _take(self, kind: Difficulty, read: drafts.ParsedDrafts, room: int) -> list[str]:
-        """Keep the good drafts, as many as there is room for; what they say."""
+        """Keep the good drafts, as many as there is room for; return their tasks."""
         new: list[str] = []
         self.found.dropped[DropReason.UNREADABLE] += read.unreadable
         for draft in read.drafts:

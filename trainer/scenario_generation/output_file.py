@@ -1,7 +1,7 @@
-"""A file of scenarios that grows while they are made, so that being stopped or killed loses none that was checked.
+"""The output file of generated scenarios: appended durably, so that a stop or a crash loses no checked scenario.
 
-Owns: going on with a file that an earlier run left, what is one, writing durably, a line torn by a crash. Refuses:
-what a scenario is (`trainer.tasks.scenarios`), and which are made.
+Owns: continuing a file of an earlier run, recognising one, durable writes, and a line torn by a crash. Refuses: the
+form of a scenario (`trainer.tasks.scenarios`), and which are generated.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _HEADS: Final = tuple(f'{{"id": "{kind.replace("_", "-")}-'.encode() for kind in
 
 
 class ScenarioWriter:
-    """A scenario file. `begun`: what an earlier run left in it. One process at a time; `close()` at the end."""
+    """A scenario file. `begun`: the scenarios of an earlier run. One process at a time; `close()` at the end."""
 
     def __init__(self, path: Path) -> None:
-        """Opens a file that is there; a new one is made for the first scenario.
+        """Opens an existing file; a new one is created for the first scenario.
 
-        Raises `NoTasks` where it holds anything but generated scenarios, another process writes it, or it cannot be
+        Raises `NoTasks` if it holds anything but generated scenarios, another process writes it, or it cannot be
         opened.
         """
         self._path = path
@@ -42,7 +42,7 @@ class ScenarioWriter:
                 raise
 
     def add(self, made: Sequence[Scenario]) -> None:
-        """Write scenarios at the end; they are on the disk when this returns. Raises `NoTasks`."""
+        """Append scenarios; they are on disk when this returns. Raises `NoTasks`."""
         if not made:
             return
         # a lone surrogate becomes its JSON escape: it is read back as it was
@@ -53,7 +53,7 @@ class ScenarioWriter:
             raise self._unusable(f"cannot be written: {e.strerror or e}") from e
 
     def close(self) -> None:
-        """Let another process go on with it."""
+        """Release the file for other processes."""
         if self._file is not None:
             self._file.close()
 
@@ -84,7 +84,7 @@ class ScenarioWriter:
             raise self._taken() from None
         if not all(map(scenario_difficulty, self.begun)) or not _is_head(torn):
             raise self._taken()
-        file.truncate(len(whole))  # the line that a crash tore was told to nobody
+        file.truncate(len(whole))  # a torn line was never reported as written
         file.seek(len(whole))
 
     def _locked(self, file: FileIO) -> FileIO:
@@ -96,14 +96,14 @@ class ScenarioWriter:
         return file
 
     def _taken(self) -> NoTasks:
-        return self._unusable("is there already, and holds other things than generated scenarios")
+        return self._unusable("exists already, and holds more than generated scenarios")
 
     def _unusable(self, why: str) -> NoTasks:
         return NoTasks(f"{self._path} {why}: name another file with --out")
 
 
 def _write(file: FileIO, data: bytes) -> None:
-    """All of it at the file's end, on the disk; or, as far as that is possible, nothing. Raises OSError."""
+    """Append all data durably, or, as far as possible, nothing. Raises OSError."""
     end = file.tell()
     try:
         while data:
@@ -117,5 +117,5 @@ def _write(file: FileIO, data: bytes) -> None:
 
 
 def _is_head(torn: bytes) -> bool:
-    """Whether what follows the last whole line is the beginning of one of ours, or nothing."""
+    """Whether the text after the last whole line is the beginning of a line of ours, or empty."""
     return any(head.startswith(torn) or torn.startswith(head) for head in _HEADS)

@@ -1,11 +1,7 @@
-"""`hone scenarios generate`: what is wanted, of whom, and what came of it.
+"""The program behind `hone scenarios generate`: its request, its progress and its outcome as text and JSON.
 
-Owns: finding the server and listing its tools, the model's life. Refuses: writing scenarios
-(`trainer.scenario_generation`), flags and printing (`trainer.commands`).
-
-What `hone scenarios generate` says: how it goes on, what came of it, as text and as JSON.
-
-Owns: the words and the shape. Refuses: printing (`trainer.commands`). Pure.
+Owns: finding the server and listing its tools, the model's life, and the messages. Refuses: generating
+(`trainer.scenario_generation.generation`), flags and printing (`trainer.commands`).
 """
 
 from __future__ import annotations
@@ -35,7 +31,7 @@ from trainer.tasks.scenarios import Scenario, scenario_line
 
 @dataclass(frozen=True, slots=True)
 class GenerationOrder:
-    """What is wanted. `mcp`: a URL, or a name of the settings."""
+    """The request. `mcp`: a URL, or a name in the settings."""
 
     number: int
     mcp: str | None = None
@@ -49,7 +45,7 @@ class GenerationOrder:
 
 @dataclass(frozen=True, slots=True)
 class GenerationOutcome:
-    """What came of an order. `stopped`: by a signal, before all of it was there."""
+    """The outcome of an order. `stopped`: by a signal, before it was complete."""
 
     found: GenerationResult
     wanted: GenerationRequest
@@ -63,9 +59,9 @@ async def generate_order(
     begun: Iterable[Scenario],
     tell: Callable[[GenerationResult, GenerationRequest], None],
 ) -> GenerationOutcome:
-    """The scenarios of an order; `begun`: those that an earlier run made of it, which are among them.
+    """The scenarios of an order; `begun`: those of an earlier run, which are included.
 
-    Being cancelled while they are made is an outcome. Raises `GeneratorFailed`, `ToolsUnavailable`.
+    Cancellation while generating is an outcome. Raises `GeneratorFailed`, `ToolsUnavailable`.
     """
     model = writer_model.WriterModel(settings.judge, order.model, order.max_usd)
     listed = [] if order.mcp is None else await tools.list_tools(*_address(order.mcp, settings.mcp))
@@ -91,7 +87,7 @@ def _absent(listed: list[ServerTool], shown: list[ServerTool]) -> list[str]:
 
 
 def _address(mcp: str, servers: Mapping[str, McpServerSettings]) -> tuple[str, dict[str, str]]:
-    """A server's URL, and what it is sent where it is one of the settings. Raises `ToolsUnavailable`."""
+    """A server's URL, and the headers for it if it is in the settings. Raises `ToolsUnavailable`."""
     if mcp.startswith(("http://", "https://")):
         return mcp, {}
     server = servers.get(mcp)
@@ -109,26 +105,26 @@ def _address(mcp: str, servers: Mapping[str, McpServerSettings]) -> tuple[str, d
 
 
 def progress_line(found: GenerationResult, wanted: GenerationRequest) -> str:
-    """One line while it goes on."""
+    """One line of progress."""
     dropped = f", {found.dropped.total()} dropped" if found.dropped else ""
     return f"{len(found.scenarios)} of {wanted.total} scenarios{dropped}"
 
 
 def stopped_text(found: GenerationResult, wanted: GenerationRequest, out: Path | None) -> str:
-    """What is left where a signal ended it."""
+    """What is there after a signal."""
     there = f"{len(found.scenarios)} of {wanted.total} scenarios"
     if out is None or not found.scenarios:
         return f"stopped: {there} were made"
-    return f"stopped: {there} are in {out}; the same command goes on from here"
+    return f"stopped: {there} are in {out}; the same command continues from here"
 
 
 def generation_summary(found: GenerationResult, wanted: GenerationRequest, spent: WriterCost) -> Iterator[str]:
-    """What came of it, line by line."""
+    """The result, line by line."""
     yield f"{progress_line(found, wanted)}: {_counted(found.of_kind)}"
     if found.dropped:
         yield f"dropped: {_counted(found.dropped)}"
     if wanted.absent:
-        yield f"not marked read-only, so left out (--allow-writes): {', '.join(wanted.absent)}"
+        yield f"not marked read-only, so excluded (--allow-writes): {', '.join(wanted.absent)}"
     if found.missing:
         yield f"missing: {_counted(found.missing)}"
     yield from found.notes
@@ -139,7 +135,7 @@ def generation_summary(found: GenerationResult, wanted: GenerationRequest, spent
 def generation_json(
     found: GenerationResult, wanted: GenerationRequest, spent: WriterCost, written: Path | None, *, stopped: bool
 ) -> dict[str, Any]:
-    """The same for scripts, with the scenarios."""
+    """The result for scripts, with the scenarios."""
     return {
         "scenarios": [json.loads(scenario_line(one)) for one in found.scenarios],
         "wanted": wanted.total,

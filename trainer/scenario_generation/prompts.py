@@ -1,8 +1,8 @@
-"""What the model that writes scenarios is told.
+"""The prompt of the model that writes scenarios.
 
-Owns: the fixed text, and the frame around what others wrote: a server's descriptions are data, one JSON document a line
-between two lines with a random nonce, as the judge is shown runs. Refuses: which tools there are, and requests. Pure
-but for the nonce.
+Owns: the fixed text, and the fence around text of others: a server's descriptions are data, one JSON document a line
+between two lines with a random nonce, as in the judge's prompt. Refuses: which tools there are, and requests. Pure
+except for the nonce.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def writer_messages(
     written: Sequence[str],
     nonce: str | None = None,
 ) -> list[dict[str, str]]:
-    """The request for `number` scenarios of one kind. `nonce` is drawn anew unless given."""
+    """The request for `number` scenarios of one difficulty. `nonce` is drawn unless given."""
     nonce = nonce or secrets.token_hex(8)
     lines = [
         f"Write {number} {'task' if number == 1 else 'tasks'} of this kind: {MEANING[kind]}",

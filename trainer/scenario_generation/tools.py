@@ -1,7 +1,7 @@
-"""What an MCP server offers, as far as it is needed to write tasks for it.
+"""The tools of an MCP server, as far as writing tasks for them needs.
 
-Owns: listing a server's tools, within bounds, and which of them only read. Refuses: calling any: what a description
-says is data for a prompt, and nothing that it asks for happens.
+Owns: listing a server's tools, within limits, and which of them are read-only. Refuses: calling any: a description is
+data for a prompt, and nothing that it asks for is done.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_./:-]{1,128}")  # others no model's provi
 
 @dataclass(frozen=True, slots=True)
 class ServerTool:
-    """A tool as its server describes it. `only_reads`: the server says so; who says nothing may write."""
+    """A tool as its server describes it. `only_reads`: the server marks it read-only; unmarked tools may write."""
 
     name: str
     description: str
@@ -39,7 +39,7 @@ async def list_tools(url: str, headers: Mapping[str, str]) -> list[ServerTool]:
     except TimeoutError:
         raise ToolsUnavailable(f"the MCP server at {url} did not list its tools within {TIMEOUT_S:g} s") from None
     except Exception as e:
-        raise ToolsUnavailable(f"the MCP server at {url} cannot be asked for its tools: {_innermost(e)}") from e
+        raise ToolsUnavailable(f"the MCP server at {url} cannot list its tools: {_innermost(e)}") from e
     tools = [tool for tool in listed if _NAME.fullmatch(tool.name)]
     if not tools:
         raise ToolsUnavailable(f"the MCP server at {url} lists no tool")
@@ -47,15 +47,15 @@ async def list_tools(url: str, headers: Mapping[str, str]) -> list[ServerTool]:
 
 
 def filter_offered(tools: Sequence[ServerTool], *, allow_writes: bool) -> list[ServerTool]:
-    """The tools that tasks may need: those that only read, unless writes are allowed.
+    """The tools that tasks may need: read-only ones, unless writes are allowed.
 
-    Raises `ToolsUnavailable` where none is left.
+    Raises `ToolsUnavailable` if none is left.
     """
     found = [tool for tool in tools if allow_writes or tool.only_reads]
     if not found:
         raise ToolsUnavailable(
             f"none of the server's {len(tools)} tools is marked read-only ({_named(tools)}), and others are not "
-            "offered in training: have the server say readOnlyHint where it is true, or add --allow-writes"
+            "offered in training: let the server set readOnlyHint where it is true, or add --allow-writes"
         )
     return found
 

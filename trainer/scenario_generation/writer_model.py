@@ -1,7 +1,7 @@
-"""The model that writes scenarios: a model of `recorder.llm.client`, and what it may cost.
+"""The model that writes scenarios: a model of `recorder.llm.client`, with a cost limit.
 
-Owns: which model and whose key, what was spent and its bound. Refuses: sending, retries, pace and keys in messages
-(`recorder.llm.client`), what is asked and what the answer means.
+Owns: the model and its key, the cost so far and its limit. Refuses: sending, retries, rate limits and hiding keys in
+messages (`recorder.llm.client`), prompts, and the meaning of replies.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from recorder.errors import ModelFailed
 from recorder.llm.client import LlmClient, Messages, ModelEndpoint, ModelReply
 from trainer.errors import GeneratorFailed
 
-TEMPERATURE: Final = 1.0  # tasks are to differ; left out where the provider does not take one
+TEMPERATURE: Final = 1.0  # tasks should differ; omitted if the provider does not accept it
 
 
 @dataclass(slots=True)
 class WriterCost:
-    """What all requests came to. `usd` None: the price is not known."""
+    """The cost of all requests. `usd` None: the price is unknown."""
 
     requests: int = 0
     tokens_in: int = 0
@@ -32,17 +32,17 @@ class WriterModel:
     """The model. One event loop; `close()` at the end."""
 
     def __init__(self, settings: JudgeSettings, model: str | None = None, max_usd: float | None = None) -> None:
-        """Raises `GeneratorFailed` where no model is set."""
+        """Raises `GeneratorFailed` if no model is set."""
         name = model or settings.model
         if not name:
             raise GeneratorFailed(
-                "no model is set that could write scenarios: name one with --model (as LiteLLM calls it, "
+                "no model is set that could write scenarios: name one with --model (by its LiteLLM name, "
                 "`openai/gpt-5-mini`), or set judge.model"
             )
         if name == BASE:
             raise GeneratorFailed(
-                f"{BASE!r} judges, and does not write scenarios: it would be asked what it is trained on. Name a model "
-                "with --model, as LiteLLM calls it (`openai/gpt-5-mini`)"
+                f"{BASE!r} is a judge and does not write scenarios: it would write what it is trained on. Name a model "
+                "with --model by its LiteLLM name (`openai/gpt-5-mini`)"
             )
         self._model = LlmClient(_reached(name, settings), settings, TEMPERATURE)
         self._max_usd = max_usd
@@ -50,11 +50,11 @@ class WriterModel:
 
     @property
     def spent_up(self) -> bool:
-        """Whether as much was spent as may be."""
+        """Whether the cost limit is reached."""
         return self._max_usd is not None and (self.spent.usd or 0.0) >= self._max_usd
 
     async def ask(self, messages: Messages) -> str:
-        """What the model says; sent again, after a pause, where it is unreachable, overloaded or broken.
+        """The model's answer; retried after a pause if it is unreachable, overloaded or broken.
 
         Raises `GeneratorFailed`.
         """
@@ -68,7 +68,7 @@ class WriterModel:
         return reply.text
 
     async def close(self) -> None:
-        """Close connections, and what LiteLLM left running on this loop."""
+        """Close connections, and tasks that LiteLLM left on this loop."""
         await self._model.close()
 
     def _count(self, reply: ModelReply) -> None:
@@ -79,7 +79,7 @@ class WriterModel:
 
 
 def _reached(name: str, settings: JudgeSettings) -> ModelEndpoint:
-    """The judge's address and key are for the judge's provider alone."""
+    """The judge's address and key are used for the judge's provider only."""
     if name.partition("/")[0] != settings.model.partition("/")[0]:
         return ModelEndpoint(name)
     return ModelEndpoint(name, settings.api_base, settings.api_key.get_secret_value() if settings.api_key else "")

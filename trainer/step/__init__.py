@@ -1,5 +1,5 @@
-"""Scored groups in, a version out: one alias's training, its torch thread, and what a step reports.
+"""A training step: scored groups in, a version out; one alias's trainer, its torch thread, and the step's report.
 
-Refuses: sampling, judging, and putting a version into service. Others import `alias_trainer` (late: it loads torch) and
-`report`, which has the protocol `StepTrainer`.
+Others import `alias_trainer` (late, because it loads torch) and `summary`, which has the protocol `StepTrainer`.
+Refuses: sampling, judging, and putting a version into service.
 """

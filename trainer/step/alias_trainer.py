@@ -1,7 +1,7 @@
-"""One alias's trainer: scored groups in, a published version out.
+"""The trainer of one alias: scored groups in, a published version out.
 
-Owns: the alias's lease, the order of a step's phases, what becomes of groups when a step fails. Refuses: deciding when
-to train (campaign and learner do) and serving what it publishes (the proxy does).
+Owns: the alias's lease, the order of a step's phases, and the state of its groups after a failed step. Refuses: when to
+train (campaign and learner decide) and serving what it publishes (the proxy does).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ OPTIMIZER_FRESH = "optimizer_fresh"  # the ledger's code of a version whose opti
 
 @dataclass(slots=True)
 class _RunningStep:
-    """A step that has begun: what it uses, and what came of it so far."""
+    """A step in progress: its inputs, and its results so far."""
 
     parent: VersionView
     groups: Sequence[GroupRows]
@@ -95,8 +95,8 @@ class AliasTrainer:
     async def open(cls, store: Store, alias: AliasView, settings: TrainerSettings, data: Path) -> AliasTrainer:
         """Take the lease ``trainer:<alias>`` and load the base (`settings.base` must be set).
 
-        Raises `AliasBusy` when another trainer holds the alias, `BaseMismatch` when the base is not the alias's,
-        `UnsupportedModel` when its logprobs cannot be reproduced.
+        Raises `AliasBusy` if another trainer holds the alias, `BaseMismatch` if the base is not the alias's,
+        `UnsupportedModel` if its logprobs cannot be reproduced.
         """
         self = cls(store, alias, settings, data)
         try:
@@ -138,11 +138,11 @@ class AliasTrainer:
         if alias.base_fingerprint is None:
             raise BaseMismatch(
                 f"nobody has said which base serves the alias {alias.name!r}, so none of its tokens may be "
-                "trained on: set engine.base to the engine's model and start the proxy again."
+                "trained on: set engine.base to the engine's model and restart the proxy."
             )
         if alias.base_fingerprint != self._fingerprint:
             raise BaseMismatch(
-                f"the alias {alias.name!r} is served from another base than {self._settings.base} in "
+                f"the alias {alias.name!r} is served by another base than {self._settings.base} in "
                 f"{dtype_name(self._settings)}: weights, dtype, tokenizer or chat template differ. Give the trainer "
                 "what the engine has: trainer.base, trainer.dtype."
             )
@@ -154,26 +154,26 @@ class AliasTrainer:
         await self.close()
 
     async def close(self) -> None:
-        """Stop a running step between two packs, end the torch thread, give the lease back."""
+        """Stop a running step between two packs, end the torch thread, release the lease."""
         await self._torch.close()
         await self._resources.aclose()
 
     @property
     def owner(self) -> str:
-        """Who holds the alias: claim groups under this name."""
+        """The holder of the alias: claim groups under this name."""
         return self._keeper.lease.owner
 
     async def train_once(self, claims: Sequence[GroupClaim], *, campaign_id: str | None = None) -> StepReport:
         """Train one step on the claimed groups and publish the new version.
 
         The parent is the version live now. The groups are `tried` until the new version is decided, and trained when it
-        goes live. Groups that teach nothing are left out, with the reason in the ledger;
-        where none is left no step begins (`version` is None). Leases of alias and groups are renewed meanwhile.
+        goes live. Groups without a training signal are excluded, with the reason in the ledger; if none is left no step
+        begins (`version` is None). Leases of alias and groups are renewed meanwhile.
 
-        After a failed step the groups are given back, or left out after `max_tries`, and the error is raised:
-        `StepFailed` for a loss that is not finite and for a lease that ran out, `MemoryFull` where the GPU has no room,
-        `AliasBusy` where another trainer took the alias, `VersionNotWritten` for a full disk, `VersionPending` while
-        another version waits for its decision.
+        After a failed step the groups are given back, or excluded after `max_tries`, and the error is raised:
+        `StepFailed` for a loss that is not finite and for an expired lease, `MemoryFull` if the GPU's memory is too
+        small, `AliasBusy` if another trainer took the alias, `VersionNotWritten` for a full disk, `VersionPending`
+        while another version is undecided.
         """
         with self._keeper.keeping(claims):
             try:
@@ -196,7 +196,7 @@ class AliasTrainer:
         metrics = summary.reward_metrics(groups, unasked)
         left, masked = summary.excluded_counts(groups), summary.masked_counts(teaching)
         if not teaching:
-            reason = "no group teaches anything" + (f": {left}" if left else "")
+            reason = "no group can be trained on" + (f": {left}" if left else "")
             return StepReport(None, None, reason, metrics, 0, left, masked, seconds.by_phase)
         metrics |= summary.part_metrics(teaching, chain.from_iterable(parts.values()))
         taught = {group.group_id for group in teaching}
@@ -207,7 +207,7 @@ class AliasTrainer:
         return StepReport(step, version, None, attempt.metrics, trained, left, masked, seconds.by_phase)
 
     async def _give_back(self, claims: Sequence[GroupClaim]) -> None:
-        """Give back what is still held; where the store is away, the leases run out by themselves."""
+        """Give back the groups that are still claimed; if the store is away, the leases expire."""
         for claim in claims:
             with suppress(LeaseLost, StoreUnavailable):
                 await return_claim(self._store, claim)
@@ -228,7 +228,7 @@ class AliasTrainer:
         return await versions.get_version(self._store, alias.live_version_id)
 
     async def _parts(self, held: Sequence[GroupClaim], seconds: PhaseSeconds) -> dict[str, Sequence[NewPart]]:
-        """What the scores that the groups were claimed with are made of, by group."""
+        """The parts of the scores that the groups were claimed with, by group."""
         of_group: dict[str, str] = {}
         for claim in held:
             if claim.score_id is None:
@@ -351,7 +351,7 @@ class AliasTrainer:
                 await self._count_failure(claim, reason)
 
     async def _count_failure(self, claim: GroupClaim, reason: str) -> None:
-        """Give a group back, or leave it out when it has been in too many steps that failed."""
+        """Give a group back, or exclude it after too many failed steps."""
         earlier = [
             row for row in await ledger.object_entries(self._store, "group", claim.group_id) if row.code == STEP_FAILED
         ]
@@ -365,15 +365,15 @@ class AliasTrainer:
 
 
 def _ledger_rows(attempt: _RunningStep, version: VersionView) -> list[LedgerRow]:
-    """What the ledger says of a step: the trajectories that it left out, and an optimizer that lost its state."""
+    """The ledger rows of a step: the excluded trajectories, and an optimizer that lost its state."""
     rows = [row for group in attempt.groups for row in group.ledger_rows()]
     if attempt.metrics["optimizer_fresh"]:
-        lost = {"parent": attempt.parent.name, "why": "the parent has no checkpoint: the optimizer began anew"}
+        lost = {"parent": attempt.parent.name, "why": "the parent has no checkpoint: the optimizer started fresh"}
         rows.append(LedgerRow(version.project_id, "version", version.id, OPTIMIZER_FRESH, lost))
     return rows
 
 
 def _may_be_the_groups_fault(error: BaseException) -> bool:
-    """Whether the same groups would fail again: then they must not be tried for ever."""
+    """Whether the same groups would fail again: then they must not be retried for ever."""
     innocent = RecorderError | StepInterrupted | MemoryFull | VersionNotWritten
     return isinstance(error, Exception) and not isinstance(error, innocent)

@@ -1,6 +1,6 @@
-"""What the rewards of a step are compared with where that is not their group: the baselines, read from the store.
+"""Running baselines of a step, read from the store, for rewards that are not compared within their group.
 
-Owns: which groups have one. Refuses: the figures (`trainer.batch.advantages`), which earlier rewards count
+Owns: which groups have one. Refuses: the figures (`trainer.batch.advantages`), and which earlier rewards count
 (`recorder.queue.training.baselines`).
 """
 
@@ -20,10 +20,10 @@ from trainer.batch.advantages import running_baseline
 
 
 async def load_baselines(store: Store, groups: Sequence[GroupView]) -> dict[str, Mapping[str, Baseline]]:
-    """Group id → trajectory id → what its reward is compared with; groups that compare their own members are not in it.
+    """Group id → trajectory id → the baseline of its reward; without groups that compare their own members.
 
-    These are groups of campaigns, of aliases without a running baseline, those that a ranking had a part in (what it
-    says means nothing outside its group), and shadow answers.
+    These are groups of campaigns, of aliases without a running baseline, those with a ranking in their reward (which is
+    meaningless outside its group), and shadow answers.
     """
     alone = [group for group in groups if _runs_stand_alone(group)]
     current = await scores.get_scores(store, [g.current_score_id for g in alone if g.current_score_id is not None])

@@ -1,17 +1,9 @@
-"""The one thread that owns torch.
+"""The trainer's state in memory: a policy and its optimizer at one version, and the one thread that owns torch.
 
-Owns: running blocking work there so that the event loop goes on renewing leases, and asking it to stop.
-Refuses: what the work is. (Torch's thread pool and its settings belong to the thread that first used them.)
-
-What the trainer holds in memory: a policy and its optimizer, at one version.
-
-Owns: being at a version (adapter and checkpoint loaded), making a step from it, writing what came of it. Refuses: the
-store and leases (`trainer.step.alias_trainer`). Blocking and bound to one thread, which owns all of torch here.
-
-Folders of versions that nobody needs any more: removed, so that disks do not fill while an alias learns for months.
-
-Owns: removing them, and what a trainer left that died between a folder's last rename and its step's commit. Refuses:
-the rule (`recorder.maintenance.retention`). For the one process that holds the alias.
+Owns: loading a version (adapter and checkpoint), computing a step, writing its files, removing folders of versions that
+are no longer needed or were left by a crash, and running all of it on one thread, so that the event loop can renew
+leases and request a stop. Refuses: the store and leases (`trainer.step.alias_trainer`), and the rule of retention
+(`recorder.maintenance.retention`). (Torch's thread pool and settings belong to the thread that first used them.)
 """
 
 from __future__ import annotations
@@ -49,7 +41,7 @@ T = TypeVar("T")
 
 
 class TorchThread:
-    """Runs one piece of work at a time, in order."""
+    """Runs one job at a time, in order."""
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
@@ -57,11 +49,11 @@ class TorchThread:
         self._closing = threading.Event()
 
     def stopped(self) -> bool:
-        """Whether the work should end early: its awaiter was cancelled, or the thread is to close."""
+        """Whether the job should end early: its awaiter was cancelled, or the thread is to close."""
         return self._cancelled.is_set() or self._closing.is_set()
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do the work in the thread. When cancelled, ask it to stop and wait until it did: it is never left behind."""
+        """Run the job in the thread. When cancelled, ask it to stop and wait until it did."""
         self._cancelled.clear()
         future = asyncio.get_running_loop().run_in_executor(self._executor, partial(work, *args, **kwargs))
         try:
@@ -72,14 +64,14 @@ class TorchThread:
             raise
 
     async def close(self) -> None:
-        """Ask running work to stop, wait for it, end the thread."""
+        """Ask a running job to stop, wait for it, end the thread."""
         self._closing.set()
         await asyncio.to_thread(self._executor.shutdown)
 
 
 @dataclass(frozen=True, slots=True)
 class TrainerFolders:
-    """Where versions and checkpoints lie. A version's two folders have one name."""
+    """The folders of versions and checkpoints. A version's two folders have one name."""
 
     adapters: Path
     checkpoints: Path
@@ -107,7 +99,7 @@ class WrittenStep:
     checkpoint: Path
 
     def remove(self) -> None:
-        """Take it back: the store does not know it."""
+        """Remove its files: the store does not know them."""
         durable_folders.remove_folder(self.published.path)
         durable_folders.remove_folder(self.checkpoint)
 
@@ -137,12 +129,12 @@ class TrainerCore:
         self._optimizer = Optimizer(self.policy.parameters, settings)
         self._settings = settings
         self._folders = folders
-        self._at: str | None = None  # the version in memory; None: nobody knows
+        self._at: str | None = None  # the version in memory; None: unknown
 
     def go_to(self, start: StartVersion) -> bool:
-        """Be at a version. Returns whether its optimizer state was there (True for version 0, which has none).
+        """Load a version. Return whether its optimizer state was there (True for version 0, which has none).
 
-        Raises `AdapterInvalid` or `CheckpointInvalid` where the files are damaged, or of another shape or scale.
+        Raises `AdapterInvalid` or `CheckpointInvalid` if the files are damaged, or of another shape or scale.
         """
         if self._at == start.version_id:
             return True
@@ -165,10 +157,10 @@ class TrainerCore:
     def step(
         self, rows: Sequence[WeightedRow], origin: AdapterOrigin, stopped: Callable[[], bool], seconds: PhaseSeconds
     ) -> tuple[dict[str, float], WrittenStep]:
-        """Train on the rows from the version in memory and write the result. Returns metrics and what was written.
+        """Train on the rows from the version in memory and write the result. Returns metrics and the written files.
 
-        Afterwards nobody knows which version is in memory until `became` says it. Raises `StepFailed`,
-        `MemoryFull`, `Interrupted`, `AdapterInvalid`, `VersionNotWritten`.
+        Afterwards the version in memory is undefined until `became` is called. Raises `StepFailed`, `MemoryFull`,
+        `StepInterrupted`, `AdapterInvalid`, `VersionNotWritten`.
         """
         self._at = None
         given = probe.probe_candidates([one.row for one in rows])
@@ -206,7 +198,7 @@ class TrainerCore:
         return update.train_step(self.policy, self._optimizer, planned, self._settings, stopped)
 
     def became(self, version_id: str) -> None:
-        """The weights and optimizer state in memory are this version's."""
+        """Declare that the weights and optimizer state in memory are this version's."""
         self._at = version_id
 
     def _require_scale(self, folder: Path) -> None:
@@ -231,7 +223,7 @@ class TrainerCore:
 
 
 async def remove_unneeded(store: Store, alias: AliasView, folders: TrainerFolders, keep: int) -> None:
-    """Remove the folders of versions that are not needed, then those that no version of the store has."""
+    """Remove the folders of versions that are not needed, then those that belong to no version in the store."""
     for released in await release_folders(store, alias.id, keep):
         for path in filter(None, (released.path, released.checkpoint_path)):
             await asyncio.to_thread(durable_folders.remove_folder, Path(path))

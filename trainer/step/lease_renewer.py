@@ -1,7 +1,6 @@
-"""Holding an alias and groups for as long as work on them takes.
+"""Renew the trainer's lease on an alias, and its claims of groups, for as long as a step uses them.
 
-Owns: renewing the trainer's lease, and claims while a step uses them; knowing when one was lost.
-Refuses: taking leases and claims, and what is done when they are lost.
+Owns: the renewal, and noticing a lost lease or claim. Refuses: taking leases and claims, and the reaction to a loss.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from recorder.queue.claims import GroupClaim
 from recorder.queue.leases import Lease
 from recorder.store.database import Store
 
-_RENEWALS_A_LEASE = 3  # two may fail before a lease runs out
+_RENEWALS_A_LEASE = 3  # two may fail before a lease expires
 
 
 class LeaseRenewer:
@@ -25,14 +24,14 @@ class LeaseRenewer:
 
     def __init__(self, store: Store, lease: Lease, lease_s: float) -> None:
         self.lease = lease
-        self.lost = threading.Event()  # asked by the working thread too
+        self.lost = threading.Event()  # read by the working thread too
         self._store = store
         self._lease_s = lease_s
         self._claims: Sequence[GroupClaim] = ()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[LeaseRenewer]:
-        """Renew the lease within, and let it go at the end."""
+        """Renew the lease inside the block, and release it at the end."""
         task = asyncio.create_task(self._renew(), name=f"keep {self.lease.name}")
         try:
             yield self
@@ -46,7 +45,7 @@ class LeaseRenewer:
 
     @contextmanager
     def keeping(self, held: Sequence[GroupClaim]) -> Iterator[None]:
-        """Renew these claims too, within. Claims may be let go meanwhile with `drop`."""
+        """Renew these claims too, inside the block. Claims may be released meanwhile with `drop`."""
         self._claims = list(held)
         try:
             yield
@@ -54,7 +53,7 @@ class LeaseRenewer:
             self._claims = ()
 
     def drop(self, given_up: GroupClaim) -> None:
-        """Stop renewing a claim that was given up on purpose."""
+        """Stop renewing a claim that was released on purpose."""
         self._claims = [claim for claim in self._claims if claim is not given_up]
 
     async def _renew(self) -> None:
@@ -63,14 +62,14 @@ class LeaseRenewer:
                 await asyncio.sleep(self._lease_s / _RENEWALS_A_LEASE)
                 with suppress(StoreUnavailable):  # away for a moment: the next renewal may still be in time
                     await self.renew_now()
-        finally:  # whatever ended this, nobody renews any more
+        finally:  # however this ended, renewal has stopped
             self.lost.set()
 
     async def renew_now(self) -> None:
-        """Renew everything once. Raises LeaseLost where the alias is another's.
+        """Renew everything once. Raises LeaseLost if another process has the alias.
 
-        A claim that is lost is only dropped: it may have been let go this very moment, and a step that still counts
-        on it is refused when it is to be finished.
+        A lost claim is only dropped: it may just have been released, and a step that still needs it is refused when it
+        finishes.
         """
         self.lease = await leases.renew_lease(self._store, self.lease, self._lease_s)
         for claim in self._claims:

@@ -1,11 +1,8 @@
-"""What one step did, for those who asked for it and for the store, and what such a caller needs of a trainer.
+"""The report of one step, for its caller and for the store, and the protocol that a caller needs of a trainer.
 
-Owns: the report and its counting. Refuses: doing anything, and importing torch: who waits for steps need not load it.
-
-What a campaign's step did before its program was killed: told from the store as if the trainer had just said it.
-
-Owns: finding the version that was made of a round's groups, and which groups were left out before it. Refuses: training
-(`trainer.step.alias_trainer`), and waiting for the version.
+Owns: the report, its counts, and reading back the report of a step that finished before its program was killed: the
+version made of a round's groups, and the groups excluded before it. Refuses: training (`trainer.step.alias_trainer`),
+and importing torch: code that waits for steps need not load it.
 """
 
 from __future__ import annotations
@@ -30,23 +27,22 @@ from recorder.store.database import Store
 from recorder.views.versions.steps import StepTrajectories, load_step_trajectories
 from trainer.batch.weights import GroupRows, WeightedRow
 
-STEP_FAILED: Final = "step_failed"  # the ledger's code of a group whose step was given up
+STEP_FAILED: Final = "step_failed"  # the ledger's code of a group in an abandoned step
 MOST_EXTRAS: Final = 100  # a step's scenarios may have criteria by the thousand, each of its own name
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What `train_once` did. No version means that nothing was trained; `reason` then says why.
+    """The result of `train_once`. No version means that nothing was trained; `reason` then says why.
 
-    Metrics of every step: reward_mean and reward_std (of rewards that somebody was asked for; absent where there are
-    none), groups, groups_trained. Of a step that made a version also: loss,
-    kl_engine (KL(engine ‖ trainer) over tokens sampled by the parent version: what the two compute differently),
-    logprob_gap and logprob_gap_max (mean and largest |Δlogprob| of the same tokens), ratio_mean, ratio_max,
-    clip_fraction, entropy, kl_base (where `kl_coef` > 0), grad_norm, lr, rows, rows_per_trajectory, tokens (of all
-    rows), trained_tokens, forward_tokens (tokens less shared prefixes), tokens_per_s, probe_separation,
-    optimizer_fresh (1 where the parent had no optimizer state) and seconds.PHASE (of each phase before the commit); and
-    over the trained trajectories the mean of each part of their rewards (part.NAME) and of what was given beside it
-    (part.NAME.EXTRA).
+    Metrics of every step: reward_mean and reward_std (of rewards that a judge or code assigned; absent if there are
+    none), groups, groups_trained. Of a step that made a version also: loss, kl_engine (KL(engine ‖ trainer) over tokens
+    sampled by the parent version: the numerical difference of the two), logprob_gap and logprob_gap_max (mean and
+    maximum of |Δlogprob| of the same tokens), ratio_mean, ratio_max, clip_fraction, entropy, kl_base (if `kl_coef` >
+    0), grad_norm, lr, rows, rows_per_trajectory, tokens (of all rows), trained_tokens, forward_tokens (tokens without
+    shared prefixes), tokens_per_s, probe_separation, optimizer_fresh (1 if the parent had no optimizer state) and
+    seconds.PHASE (of each phase before the commit); and over the trained trajectories the mean of each part of their
+    rewards (part.NAME) and of its extra values (part.NAME.EXTRA).
     """
 
     step: StepView | None
@@ -60,20 +56,20 @@ class StepReport:
 
 
 class StepTrainer(Protocol):
-    """What a campaign and the learner need of the trainer."""
+    """The trainer's interface for a campaign and the learner."""
 
     @property
     def owner(self) -> str:
-        """Who holds the alias."""
+        """The holder of the alias."""
 
     async def train_once(self, claims: Sequence[GroupClaim], *, campaign_id: str | None = None) -> StepReport:
         """Train one step and publish its version."""
 
 
 def reward_metrics(groups: Sequence[GroupRows], unasked: Collection[str] = ()) -> dict[str, float]:
-    """Mean and standard deviation of all rewards that counted, and how many groups there were.
+    """Mean and standard deviation of all rewards that counted, and the number of groups.
 
-    Those of the trajectories `unasked` say nothing beside other groups: they are in neither.
+    Rewards of the trajectories `unasked` are not comparable with other groups: neither figure includes them.
     """
     rewards = [reward for group in groups for id_, reward in group.rewards.items() if id_ not in unasked]
     metrics = {"groups": float(len(groups)), "groups_trained": float(sum(group.code is None for group in groups))}
@@ -85,8 +81,8 @@ def reward_metrics(groups: Sequence[GroupRows], unasked: Collection[str] = ()) -
 def part_metrics(groups: Sequence[GroupRows], parts: Iterable[NewPart]) -> dict[str, float]:
     """Means over the trained trajectories: of each part of their rewards, and of at most `MOST_EXTRAS` extra values.
 
-    Those extras are left out that the fewest trajectories have. Where a part could not be had, or nobody was asked for
-    it, it is not in its mean.
+    Beyond that, the extra values of the fewest trajectories are omitted. A missing part, or one that no judge was asked
+    for, is not in its mean.
     """
     trained = {id_ for group in groups for id_ in group.trained}
     values: dict[str, list[float]] = defaultdict(list)
@@ -99,12 +95,12 @@ def part_metrics(groups: Sequence[GroupRows], parts: Iterable[NewPart]) -> dict[
 
 
 def _mean(values: Sequence[float]) -> float:
-    """The mean of any finite numbers: no sum of them overflows, whatever functions of users give."""
+    """The mean of finite numbers without overflow, whatever users' functions return."""
     return math.fsum(value / len(values) for value in values)
 
 
 def row_metrics(rows: Sequence[WeightedRow], train_s: float) -> dict[str, float]:
-    """How much was trained on, and how fast."""
+    """Metrics of the amount trained on, and of the speed."""
     tokens = sum(len(one.row) for one in rows)
     trajectories = len({one.row.trajectory_id for one in rows})
     return {
@@ -116,7 +112,7 @@ def row_metrics(rows: Sequence[WeightedRow], train_s: float) -> dict[str, float]
 
 
 def excluded_counts(groups: Sequence[GroupRows]) -> dict[str, int]:
-    """Trajectories without a trained token, by ledger code; where a whole group was left out, by the group's."""
+    """Trajectories without a trained token, by ledger code; for an excluded group, by the group's code."""
     counted: Counter[str] = Counter()
     for group in groups:
         counted.update(str(one.code) for one in group.left)
@@ -127,38 +123,38 @@ def excluded_counts(groups: Sequence[GroupRows]) -> dict[str, int]:
 
 
 def masked_counts(groups: Sequence[GroupRows]) -> dict[str, int]:
-    """Choices that are context in trajectories that are trained on, by ledger code."""
+    """Choices that are context in trained trajectories, by ledger code."""
     counted = Counter(str(one.code) for g in groups for one in g.skipped if one.trajectory_id in g.trained)
     return dict(sorted(counted.items()))
 
 
-_FAILED = (*OF_VERSIONS, STEP_FAILED)  # why groups are left out after their step began: no report has these
+_FAILED = (*OF_VERSIONS, STEP_FAILED)  # reasons to exclude groups after their step began: no report has these
 _GAVE_NOTHING = (VersionState.REJECTED, VersionState.ABANDONED)
 
 
 async def load_earlier_report(
     store: Store, alias_id: str, campaign_id: str, groups: Sequence[GroupStatus]
 ) -> StepReport | None:
-    """What was made of a round's groups before now; None: nothing was. Masked choices and seconds are not told again.
+    """The report of an earlier step on a round's groups; None: there is none. Without masked choices and seconds.
 
-    `groups` as they stood before anybody trained on them now.
+    `groups`: their state before this run of the program trained on them.
     """
     step = await _step_of(store, alias_id, campaign_id, {group.group_id for group in groups})
     left = [group.group_id for group in groups if _left_out(group)]
     if step is None and not left:
         return None
-    without = (await load_step_trajectories(store, None, left)).left_out
+    without = (await load_step_trajectories(store, None, left)).excluded
     if step is None or step.version_id is None:
         return StepReport(None, None, left_out=without)
     version = await versions.get_version(store, step.version_id)
     made = await load_step_trajectories(store, step.id, list(await steps.list_step_groups(store, step.id)))
     if version.state in _GAVE_NOTHING:
         made = StepTrajectories(0, {})
-    return StepReport(step, version, None, step.metrics, made.trained, _sum(made.left_out, without))
+    return StepReport(step, version, None, step.metrics, made.trained, _sum(made.excluded, without))
 
 
 def merge_reports(earlier: StepReport | None, now: StepReport | None) -> StepReport | None:
-    """What one step did in two runs of its program. The newer version and its figures count, where both made one."""
+    """One step's report from two runs of its program. If both made a version, the newer one counts."""
     if earlier is None or now is None:
         return earlier or now
     newer = now if now.version is not None or earlier.version is None else earlier
@@ -167,7 +163,7 @@ def merge_reports(earlier: StepReport | None, now: StepReport | None) -> StepRep
 
 
 async def _step_of(store: Store, alias_id: str, campaign_id: str, group_ids: set[str]) -> StepView | None:
-    """The newest step, if it was made of groups of this round: rounds come one after the other."""
+    """The newest step, if it was made of groups of this round: rounds are sequential."""
     newest = await steps.list_steps(store, alias_id, state=StepState.DONE, campaign_id=campaign_id, limit=1)
     if newest and group_ids & set(await steps.list_step_groups(store, newest[0].id)):
         return newest[0]
@@ -175,7 +171,7 @@ async def _step_of(store: Store, alias_id: str, campaign_id: str, group_ids: set
 
 
 def _left_out(group: GroupStatus) -> bool:
-    """Whether a trainer left it out, and not whoever could not score it."""
+    """Whether a trainer excluded it, and not a judge."""
     scored = group.current_score_id is not None
     return scored and group.state is GroupState.LEFT_OUT and group.reason not in _FAILED
 

@@ -1,8 +1,8 @@
-"""The JSON objects of a file, each with its line: one after another, as JSONL has them, or in one array.
+"""JSON objects of a file with their line numbers: one after another, as in JSONL, or in one array.
 
-Owns: finding where an object begins and ends, and saying where a file is no JSON. Raw tabs and line breaks inside texts
-are taken, as exports of tables have them; an object may have any number of lines. Refuses: what an object means
-(`trainer.tasks.scenarios`), and numbers that are none (`NaN`).
+Owns: where an object begins and ends, and where a file is not JSON. Raw tabs and line breaks inside strings are
+accepted, as exports of tables contain them; an object may span several lines. Refuses: the meaning of an object
+(`trainer.tasks.scenarios`), and `NaN` and infinities.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-_ARRAY: Final = re.compile(r"\s*\[\s*(?=[{\]])")  # of objects; any other list stands where an object should
+_ARRAY: Final = re.compile(r"\s*\[\s*(?=[{\]])")  # of objects; any other list is in the place of an object
 _BLANK: Final = re.compile(r"\s*")
 _OPENED: Final = re.compile(r"[{\[]\s*")
 _COLON: Final = re.compile(r"\s*:\s*")
@@ -23,9 +23,9 @@ _REST: Final = re.compile(r"[^\S\n]*")  # of a line
 
 
 class InvalidObject(ValueError):
-    """What an object holds cannot be used. `key`: where in it, by its `nth` time from 1, if that is known.
+    """An object's content is invalid. `key`: where in it, by its `nth` occurrence from 1, if known.
 
-    `entry`: which one of the list that stands there, from 1, if it is one.
+    `entry`: the index in a list at that key, from 1, if it is one.
     """
 
     def __init__(self, why: str, key: str | None = None, *, nth: int = 1, entry: int | None = None) -> None:
@@ -36,7 +36,7 @@ class InvalidObject(ValueError):
 
 
 class DuplicateKeys(dict[str, Any]):
-    """An object in which a key stands twice: nothing may rest on which of the two counts."""
+    """An object with a duplicate key: nothing may depend on which value wins."""
 
     key = ""
 
@@ -53,11 +53,11 @@ class FileObject:
 
     @property
     def name(self) -> str:
-        """What to call it beside its line: nothing, where the line is the object."""
+        """Its name beside its line number: empty if the line is the object."""
         return f"object {self.number}: " if self.in_array or "\n" in self.source else ""
 
     def line_of(self, fault: InvalidObject) -> int:
-        """The line on which a fault lies; that of the object, where its key is not to be found."""
+        """The line of a fault; that of the object if its key cannot be located."""
         places = [place for key, *place in _keys(self.source) if key == fault.key]
         if len(places) < fault.nth:
             return self.line
@@ -68,14 +68,14 @@ class FileObject:
 
 @dataclass(frozen=True, slots=True)
 class FileFault:
-    """A place of the file that is no JSON."""
+    """A place where the file is not JSON."""
 
     line: int
     why: str
 
 
 def read_objects(lines: Iterable[bytes]) -> Iterator[FileObject | FileFault]:
-    """What a file holds, in order. In an array nothing is found behind a fault; else the next line is gone on with."""
+    """The contents of a file, in order. In an array nothing is read after a fault; otherwise the next line is."""
     texts: list[str] = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -124,7 +124,7 @@ def _in_array(text: str, at: int) -> Iterator[FileObject | FileFault]:
 def _decoded(
     text: str, at: int, number: int, lines: _Lines, *, in_array: bool = False
 ) -> tuple[FileObject | FileFault, int]:
-    """The value that begins at a place, and where it ends."""
+    """The value that begins at a position, and where it ends."""
     line = lines.of(at)
     try:
         value, end = _DECODER.raw_decode(text, at)
@@ -139,7 +139,7 @@ def _decoded(
 
 
 class _Lines:
-    """Which line a place is on, without counting from the beginning each time."""
+    """The line of a position, without counting from the beginning each time."""
 
     def __init__(self, text: str) -> None:
         self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
@@ -152,13 +152,13 @@ class _Lines:
         return at - self._starts[self.of(at) - 1] + 1
 
     def end_of(self, at: int) -> int:
-        """The end of the line of a place."""
+        """The end of a position's line."""
         line = self.of(at)
         return self._starts[line] if line < len(self._starts) else self._length
 
 
 def _keys(source: str) -> Iterator[tuple[str, int, int]]:
-    """The keys of an object that could be read, each with where it and its value begin."""
+    """The keys of a decoded object, each with its position and that of its value."""
     at = _past(_OPENED, source, 0)
     while source[at : at + 1] == '"' and source[0] == "{":
         key, end = _DECODER.raw_decode(source, at)
@@ -169,7 +169,7 @@ def _keys(source: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _entry(source: str, at: int, number: int) -> int:
-    """Where the `number`-th entry of the list at a place begins."""
+    """The position of the `number`-th entry of the list at a position."""
     at = _past(_OPENED, source, at)
     for _ in range(number - 1):
         _, end = _DECODER.raw_decode(source, at)

@@ -1,13 +1,9 @@
-"""The parts of a campaign's tasks: those that it learns from, those that it is measured by, and those for its end.
+"""The parts of a campaign's tasks: training, validation and test. Each scenario is in one part.
 
-Owns: to which part a scenario of one file belongs, and that no task is in two parts. Pure. Refuses: reading files.
+Owns: the part of a scenario, reading the parts from one file or from one file each, counting them, and rejecting a task
+that is in two parts. Refuses: running anything.
 
-A scenario's part hangs on its id and the seed alone: one that is added or taken out moves no other.
-
-The scenarios of each part of a campaign, as its settings name them, and what there is of each.
-
-Owns: reading them from one file or from one for each part, and counting what a file holds. Refuses: what a part is
-(`trainer.tasks.parts`), running anything.
+A scenario's part depends on its id and the seed only: adding or removing one moves no other.
 """
 
 from __future__ import annotations
@@ -32,7 +28,7 @@ _STEPS: Final = 2**64
 
 
 def scenario_part(id_: str, shares: Sequence[float], seed: int) -> str:
-    """The part of a scenario. Two shares: there is no test part."""
+    """The part of a scenario. With two shares there is no test part."""
     digest = hashlib.sha256(f"{seed}:{id_}".encode()).digest()
     at, end = int.from_bytes(digest[:8], "big") / _STEPS, 0.0
     for part, share in zip(PARTS, shares, strict=False):
@@ -43,21 +39,21 @@ def scenario_part(id_: str, shares: Sequence[float], seed: int) -> str:
 
 
 def split_scenarios(scenarios: Sequence[Scenario], shares: Sequence[float], seed: int) -> dict[str, list[Scenario]]:
-    """The parts of one file's scenarios, in its order. Raises `ScenariosInvalid` where one is empty."""
+    """The parts of one file's scenarios, in its order. Raises `ScenariosInvalid` if one is empty."""
     parts: dict[str, list[Scenario]] = {part: [] for part in PARTS[: len(shares)]}
     for scenario in scenarios:
         parts[scenario_part(scenario.id, shares, seed)].append(scenario)
     if empty := [part for part, found in parts.items() if not found]:
         raise ScenariosInvalid(
             f"of {len(scenarios)} scenarios none is in the {' and the '.join(empty)} part (campaign.split "
-            f"{list(shares)}, campaign.seed {seed}): add scenarios, give the part a larger share, or name files in its "
-            "place (campaign.val_scenarios, campaign.test_scenarios)"
+            f"{list(shares)}, campaign.seed {seed}): add scenarios, give the part a larger share, or name files "
+            "instead (campaign.val_scenarios, campaign.test_scenarios)"
         )
     return parts
 
 
 def require_apart(parts: Mapping[str, Sequence[Scenario]]) -> None:
-    """Raise `ScenariosInvalid` where two parts share a scenario: by its id, or by what it asks."""
+    """Raise `ScenariosInvalid` if two parts share a scenario: the same id, or the same input."""
     by_id: dict[str, tuple[str, Scenario]] = {}
     by_input: dict[str, tuple[str, Scenario]] = {}
     faults: list[str] = []
@@ -66,20 +62,20 @@ def require_apart(parts: Mapping[str, Sequence[Scenario]]) -> None:
             same_id = by_id.setdefault(scenario.id, (part, scenario))
             same_input = by_input.setdefault(comparison_form(scenario.input), (part, scenario))
             if same_id[0] != part:
-                faults.append(f"{_named(*same_id)} and {_named(part, scenario)} have one id")
+                faults.append(f"{_named(*same_id)} and {_named(part, scenario)} have the same id")
             elif same_input[0] != part:
-                faults.append(f"{_named(*same_input)} and {_named(part, scenario)} have one input")
+                faults.append(f"{_named(*same_input)} and {_named(part, scenario)} have the same input")
     if faults:
         more = f"\n… and {len(faults) - _MOST_SHOWN} more" if len(faults) > _MOST_SHOWN else ""
         raise ScenariosInvalid(
-            "what is trained on would be measured: a scenario must be in one part only. Take one of each out:\n"
+            "training scenarios would be measured: a scenario must be in one part only. Remove one of each:\n"
             + "\n".join(faults[:_MOST_SHOWN])
             + more
         )
 
 
 def comparison_form(value: Any) -> str:
-    """A scenario's input as it is compared: case, white space, Unicode forms and the order of keys tell none apart."""
+    """A scenario's input as it is compared, ignoring case, white space, Unicode forms and the order of keys."""
     return json.dumps(_plain(value), sort_keys=True, ensure_ascii=False)
 
 
@@ -100,7 +96,7 @@ def _named(part: str, scenario: Scenario) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PartCounts:
-    """What there is of a part."""
+    """The counts of a part."""
 
     name: str
     scenarios: int
@@ -111,7 +107,7 @@ class PartCounts:
 
 @dataclass(frozen=True, slots=True)
 class DuplicateScenarios:
-    """Scenarios of one part that ask the same, as far as `splitting.alike` sees: ids, and where each was read."""
+    """Scenarios of one part with equal inputs (`comparison_form`): ids, and where each was read."""
 
     part: str
     ids: Sequence[str]
@@ -119,9 +115,9 @@ class DuplicateScenarios:
 
 
 def read_parts(settings: CampaignSettings, file: Path) -> dict[str, list[Scenario]]:
-    """The scenarios of each part that there is; `file` is that of those to learn from, or of all.
+    """The scenarios of each part; `file` is the training file, or the file of all.
 
-    Raises `ScenariosInvalid` where a file is not usable, a part is empty or a scenario is in two.
+    Raises `ScenariosInvalid` if a file is invalid, a part is empty or a scenario is in two.
     """
     found = scenarios.read_scenarios(file)
     if settings.split is not None:
@@ -136,7 +132,7 @@ def read_parts(settings: CampaignSettings, file: Path) -> dict[str, list[Scenari
 
 
 def count_parts(parts: Mapping[str, Sequence[Scenario]]) -> list[PartCounts]:
-    """What there is of each part."""
+    """The counts of each part."""
     return [
         PartCounts(
             name,
@@ -150,7 +146,7 @@ def count_parts(parts: Mapping[str, Sequence[Scenario]]) -> list[PartCounts]:
 
 
 def find_duplicates(parts: Mapping[str, Sequence[Scenario]]) -> list[DuplicateScenarios]:
-    """The scenarios that ask the same as another one of their part."""
+    """The scenarios with the same input as another one of their part."""
     return list(chain.from_iterable(_repeated(name, found) for name, found in parts.items()))
 
 

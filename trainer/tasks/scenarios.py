@@ -1,15 +1,10 @@
-"""Tasks as tables of prompts have them: `row_prompt`, `task_id`, and a column for each criterion.
+"""Scenario files: JSON in, checked scenarios out.
 
-Owns: the form of such an object (`{"prompt", "task_id"?, "rubric - 1. criterion", …}`) as a scenario. Other columns,
-and criteria without a text, as a table's shorter rows have them, are passed over. Refuses: an object that has no prompt
-or no criterion, and a criterion whose number stands there twice.
-
-Scenario files: JSON in, checked scenarios out.
-
-Owns: the form of a scenario (`{"id", "input", "reference"?, "rubric"?, "adversarial"?}` a line), errors that name the
-line, writing a file that can be read. Objects with a `prompt` are tables' tasks (`trainer.tasks.scenarios`).
-Refuses: the store, and any meaning of input and reference: the agent and the judge know that. Of a rubric that is a
-list it knows that its criteria can be judged (`recorder.llm.rubric`).
+Owns: the form of a scenario (`{"id", "input", "reference"?, "rubric"?, "adversarial"?}` a line), the form of a table's
+row (`{"prompt", "task_id"?, "rubric - 1. criterion", …}`; other columns and empty criteria are ignored), errors that
+name the line, and writing a file. Refuses: the store, and the meaning of input and reference, which only the agent and
+the judge know. A rubric that is a list must have criteria that can be judged (`recorder.llm.rubric`); a row must have a
+prompt and at least one criterion, and no criterion's number twice.
 """
 
 from __future__ import annotations
@@ -33,12 +28,12 @@ _CRITERION: Final = re.compile(r"rubric\s*-\s*([0-9]{1,9})\s*\.\s*criterion", re
 
 
 def is_table_row(value: Mapping[str, Any]) -> bool:
-    """Whether an object is of this form, and not a scenario's."""
+    """Whether an object is a table's row, and not a scenario."""
     return "input" not in value and ("prompt" in value or any(_CRITERION.fullmatch(key.strip()) for key in value))
 
 
 def row_prompt(value: Mapping[str, Any]) -> str:
-    """What is asked. Raises `InvalidObject`."""
+    """The prompt. Raises `InvalidObject`."""
     said = value.get("prompt")
     if said is None:
         raise InvalidObject('"prompt" is missing')
@@ -50,7 +45,7 @@ def row_prompt(value: Mapping[str, Any]) -> str:
 
 
 def row_rubric(value: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The criteria by their numbers, each as a scenario's `row_rubric` has them. Raises `InvalidObject`."""
+    """The criteria by number, as a scenario's rubric. Raises `InvalidObject`."""
     found: dict[int, dict[str, str] | None] = {}
     for key, text in value.items():
         match = _CRITERION.fullmatch(key.strip())
@@ -58,7 +53,7 @@ def row_rubric(value: Mapping[str, Any]) -> list[dict[str, str]]:
             continue
         number = int(match[1])
         if number in found:
-            raise InvalidObject(f"{key!r}: criterion {number} is there twice", key)
+            raise InvalidObject(f"{key!r}: criterion {number} appears twice", key)
         if text is not None and not isinstance(text, str):
             raise InvalidObject(f"{key!r} is not a text", key)
         found[number] = {"id": str(number), "text": text.strip()} if text and text.strip() else None
@@ -74,7 +69,7 @@ _MOST_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One task to attempt. `adversarial`: it tempts to cheat. `place`: the file and line that it was read from."""
+    """One task. `adversarial`: it tempts the agent to cheat. `place`: the file and line it was read from."""
 
     id: str
     input: Any
@@ -122,19 +117,19 @@ def parse_scenarios(lines: Iterable[bytes], source: str) -> list[Scenario]:
 
 
 def write_scenarios(path: Path, found: Iterable[Scenario]) -> None:
-    """Write a JSONL file that only its owner may read: it has what users asked. Raises `NoTasks` where it is there."""
+    """Write a JSONL file that only its owner may read (it holds users' requests). Raises `NoTasks` if it exists."""
     try:
         # a lone surrogate becomes its JSON escape: what was recorded is read back as it was
         with open(path, "x", encoding="utf-8", errors="backslashreplace", opener=file_modes.private_opener) as file:
             file.writelines(scenario_line(scenario) + "\n" for scenario in found)
     except FileExistsError:
-        raise NoTasks(f"{path} is there already: name another file with --out, or remove it") from None
+        raise NoTasks(f"{path} exists already: name another file with --out, or remove it") from None
     except OSError as e:
         raise NoTasks(f"{path} cannot be written: {e.strerror or e}") from e
 
 
 def scenario_line(scenario: Scenario) -> str:
-    """A scenario as its line, without what it has not."""
+    """A scenario as its line, without empty fields."""
     told = {key: value for key in _KEYS if (value := getattr(scenario, key)) is not None}
     if not scenario.adversarial:
         del told["adversarial"]
@@ -146,7 +141,7 @@ def _scenario(found: FileObject) -> Scenario:
     if not isinstance(value, dict):
         raise InvalidObject(f"a scenario is a JSON object, not {_kind(value)}")
     if isinstance(value, DuplicateKeys):
-        raise InvalidObject(f"the key {value.key!r} is there twice", value.key, nth=2)
+        raise InvalidObject(f"the key {value.key!r} appears twice", value.key, nth=2)
     if is_table_row(value):
         id_ = f"task-{found.number}" if value.get("task_id") is None else _id(value["task_id"], "task_id")
         return Scenario(id_, row_prompt(value), rubric=row_rubric(value))
@@ -171,12 +166,12 @@ def _adversarial(value: object) -> bool:
 
 
 def _rubric(value: Any) -> Any:
-    """A scenario's rubric as it is; a list is one of criteria."""
+    """A scenario's rubric; a list must be one of criteria."""
     if isinstance(value, list):
         try:
             for place, entry in enumerate(value, start=1):
                 if (doubled := _doubled(entry)) is not None:
-                    raise RubricInvalid(f"the key {doubled!r} is there twice in one criterion", place)
+                    raise RubricInvalid(f"the key {doubled!r} appears twice in one criterion", place)
             rubric.parse_criteria(value)
         except RubricInvalid as e:
             raise InvalidObject(f'"rubric": {e}', "rubric", entry=e.place) from e
@@ -184,7 +179,7 @@ def _rubric(value: Any) -> Any:
 
 
 def _doubled(value: Any) -> str | None:
-    """The first key that stands twice in one object of a criterion, be it deep in the schema of its check."""
+    """The first duplicate key in one object of a criterion, at any depth."""
     if isinstance(value, DuplicateKeys):
         return value.key
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

@@ -1,7 +1,7 @@
-"""Which scenarios a step attempts.
+"""Draw the scenarios that a step attempts. Pure.
 
-Owns: the order in which they are drawn, which hangs on the seed alone, and the share of those that tempt to cheat.
-Pure. Refuses: which scenarios may be trained on (`trainer.tasks.parts`).
+Owns: their order, which depends on the seed only, and the share of adversarial ones. Refuses: which scenarios may be
+trained on (`trainer.tasks.parts`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Protocol, TypeVar
 
 
 class DrawableScenario(Protocol):
-    """What may be drawn."""
+    """A scenario that may be drawn."""
 
     @property
     def adversarial(self) -> bool:
-        """Whether it tempts to cheat."""
+        """Whether it tempts the agent to cheat."""
 
 
 T = TypeVar("T")
@@ -28,8 +28,8 @@ M = TypeVar("M", bound=DrawableScenario)
 def draw_scenarios(scenarios: Sequence[M], per_step: int, step: int, seed: int, adversarial_share: float) -> list[M]:
     """The scenarios of a step (counted from 1), all different, the adversarial ones last.
 
-    Over the steps the adversarial ones are `adversarial_share` of what is drawn, to less than one scenario: of few in a
-    step only some steps have one. Where there are fewer of a kind than a step asks for, it takes them all.
+    Over the steps the adversarial ones are `adversarial_share` of all drawn, to less than one scenario: with few a
+    step, only some steps have one. If there are fewer of a kind than a step needs, it takes them all.
     """
     ordinary, adversarial = _kinds(scenarios, adversarial_share)
     if not (ordinary and adversarial):
@@ -45,9 +45,9 @@ def draw_scenarios(scenarios: Sequence[M], per_step: int, step: int, seed: int, 
 
 
 def draw_in_passes(items: Sequence[T], per_step: int, step: int, seed: int) -> list[T]:
-    """The items of a step, where all are of one kind.
+    """The items of a step, if all are of one kind.
 
-    Each pass over the list is shuffled anew and cut into whole steps; what is left at its end waits for another pass.
+    Each pass over the list is shuffled anew and cut into whole steps; the remainder waits for another pass.
     """
     size = min(per_step, len(items))
     if not size:
@@ -76,15 +76,15 @@ def _kinds(scenarios: Sequence[M], adversarial_share: float) -> tuple[list[M], l
 
 
 def _of_a_step(ordinary: int, adversarial: int, per_step: int, share: float) -> tuple[Fraction, Fraction]:
-    """How many of each kind a step has in the mean. Exact: the decimal that was written, not the float beside it."""
+    """The mean number of each kind in a step. Exact: the written decimal, not the float nearest to it."""
     tempting = min(per_step * Fraction(str(share)), Fraction(adversarial))
     return min(per_step - tempting, Fraction(ordinary)), tempting
 
 
 def _from_ring(items: Sequence[T], start: int, end: int, seed: str) -> list[T]:
-    """The items from one place to another of an endless row: all of them, shuffled once, again and again.
+    """The items between two positions of an endless sequence: all items, shuffled once, repeated.
 
-    The order of the passes stays the same, so that no part of the row as long as one pass has an item twice.
+    The order of the passes stays the same, so no stretch as long as one pass has an item twice.
     """
     order = list(items)
     random.Random(seed).shuffle(order)

@@ -1,22 +1,14 @@
-"""Which recorded runs are wanted: `--where reward<0.5`, `--where tag.team=billing`.
+"""Scenarios from recorded trajectories: the first user message as a task, or a whole first call to replay.
 
-Owns: the form of a condition, and whether it holds. Pure. Refuses: reading runs (`trainer.tasks.traffic`).
+Owns: `--where` conditions (`reward<0.5`, `tag.team=billing`), which trajectories give a task, redaction as the recorder
+does it, and joining near-duplicates. Refuses: the form of a scenario file (`trainer.tasks.scenarios`), replaying
+(`trainer.agents.replay`), output and writing (`trainer.commands`).
 
-Tasks from traffic: what agents were first asked, as scenarios.
+A task is the text of the one user message that a trajectory began with, because that is what the user's agent accepts.
+A trajectory that began with more (an earlier conversation, an image) is counted and skipped; nothing is made up for it.
 
-Owns: which recorded runs give a task, redacting it as the recorder does, joining those that are nearly the same.
-Refuses: the form of a scenario file (`trainer.tasks.scenarios`), which runs are wanted (`trainer.tasks.traffic`),
-showing and writing (`trainer.commands`).
-
-A task is the text of the one user message that a run began with: that is what the user's agent can be given. A run that
-began with more (an earlier conversation, a picture) is counted and passed over: nothing is made up in its place.
-
-Recorded runs as scenarios that Hone attempts by itself, with tools answered from the record.
-
-Owns: what of a run such a scenario holds. Refuses: attempting it (`trainer.agents.replay`).
-
-The agent is not there: its system message, its tools and the rest of what it first sent are taken from the record. What
-the run's user said later is not replayed: an attempt is the answer to the opening.
+A scenario to replay needs no agent: the system message, the tools and the rest of the first request come from the
+record. Later user messages are not replayed; an attempt is the answer to the first turns.
 """
 
 from __future__ import annotations
@@ -53,14 +45,14 @@ TAG: Final = "tag."
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One thing that a wanted run has."""
+    """One condition on a trajectory."""
 
     field: str
     how: str
     value: float | str
 
     def holds(self, facts: Mapping[str, Any]) -> bool:
-        """Whether it holds of a run. A run that has no such thing (no reward yet) is not wanted, but by `!=`."""
+        """Whether a trajectory meets it. If the field is missing (no reward yet), only `!=` holds."""
         found = facts.get(self.field)
         if found is None:
             return self.how == "!="
@@ -71,7 +63,7 @@ def parse_condition(text: str) -> Condition:
     """Read a condition. Raises `ConditionInvalid`."""
     found = _FORM.fullmatch(text)
     if found is None:
-        raise ConditionInvalid(f"--where {text!r} is no condition: write FIELD=VALUE, with one of = != < <= > >=")
+        raise ConditionInvalid(f"--where {text!r} is not a condition: write FIELD=VALUE, with one of = != < <= > >=")
     name, how, value = found["field"], found["how"], found["value"]
     if name in NUMBERS:
         return Condition(name, how, _number(text, value))
@@ -79,7 +71,7 @@ def parse_condition(text: str) -> Condition:
         known = ", ".join((*NUMBERS, *TEXTS, f"{TAG}NAME"))
         raise ConditionInvalid(f"--where {text!r}: there is no field {name!r} (known: {known})")
     if how not in ("=", "!="):
-        raise ConditionInvalid(f"--where {text!r}: {name} is text, and can be = or != only")
+        raise ConditionInvalid(f"--where {text!r}: {name} is text, and takes only = and !=")
     return Condition(name, how, value)
 
 
@@ -87,21 +79,21 @@ def _number(text: str, value: str) -> float:
     try:
         return float(value)
     except ValueError:
-        raise ConditionInvalid(f"--where {text!r}: {value!r} is no number") from None
+        raise ConditionInvalid(f"--where {text!r}: {value!r} is not a number") from None
 
 
-PAGE: Final = 50  # runs read at a time
+PAGE: Final = 50  # trajectories read at a time
 ALIKE: Final = 0.8  # of the pieces of two texts: below it a word of a short question differs
 _PIECE: Final = 4  # characters
 _INSTRUCTIONS: Final = ("system", "developer")
 
 
 class SkipReason(StrEnum):
-    """Why a run gives no task."""
+    """Why a trajectory gives no task."""
 
     NO_OPENING = "no answered first call"
     SEVERAL_MESSAGES = "began with more than one message"
-    NOT_TEXT = "began with something else than text"
+    NOT_TEXT = "began with something other than text"
     EMPTY = "nothing is left of its text"
 
 
@@ -110,7 +102,7 @@ Opening = Callable[[TrajectoryView], str | SkipReason]
 
 @dataclass(slots=True)
 class TrafficTask:
-    """A task, and the runs that began with it or nearly so, newest first."""
+    """A task, and the trajectories that began with it or nearly so, newest first."""
 
     run: TrajectoryView
     text: str
@@ -119,7 +111,7 @@ class TrafficTask:
 
 @dataclass(frozen=True, slots=True)
 class TrafficTasks:
-    """What was found, newest first, and how many runs were passed over for each reason."""
+    """The tasks, newest first, and the number of skipped trajectories for each reason."""
 
     found: Sequence[TrafficTask]
     looked_at: int
@@ -135,11 +127,11 @@ async def traffic_tasks(
     runs: int,
     opening: Opening | None = None,
 ) -> TrafficTasks:
-    """The tasks of the newest `runs` completed runs of an alias, those of its traffic that are wanted.
+    """The tasks of the newest `runs` completed trajectories of an alias's traffic that match.
 
-    `opening` says what a run began with [`opening_text`].
+    `opening` gives the first turns of a trajectory [`opening_text`].
 
-    Raises `NoTasks` where there is none.
+    Raises `NoTasks` if there is none.
     """
     joined = TaskCollector()
     passed_over: Counter[SkipReason] = Counter()
@@ -155,8 +147,10 @@ async def traffic_tasks(
             joined.add(view, kept)
     if not joined.tasks:
         why = "; ".join(f"{count} {reason}" for reason, count in passed_over.items())
-        seen = f"of {looked_at} runs none gives a task: {why}" if looked_at else "no completed run of it fits"
-        raise NoTasks(f"nothing of alias {alias!r} can be a scenario: {seen}. `hone trajectories` lists what there is.")
+        seen = (
+            f"none of {looked_at} trajectories gives a task: {why}" if looked_at else "no completed trajectory matches"
+        )
+        raise NoTasks(f"the alias {alias!r} gives no scenario: {seen}. `hone trajectories` lists its trajectories.")
     return TrafficTasks(joined.tasks, looked_at, passed_over)
 
 
@@ -175,20 +169,20 @@ async def _runs(project: Project, alias: str, wanted: Sequence[Condition], most:
 
 
 def condition_facts(line: TrajectoryLine, view: TrajectoryView) -> dict[str, Any]:
-    """What a condition may ask of a run."""
+    """The fields of a trajectory that a condition may use."""
     known = {"reward": line.reward, "calls": line.call_count, "started": line.started_at, "version": line.version}
     return known | {f"tag.{name}": value for name, value in view.tags.items()}
 
 
 def first_call(view: TrajectoryView) -> CallView | None:
-    """The call that opened a run; None where it was never answered."""
+    """The first call of a trajectory; None if it was never answered."""
     if not view.main_path:
         return None
     return next((call for call in view.calls if call.id == view.main_path[0][0]), None)
 
 
 def opening_text(view: TrajectoryView) -> str | SkipReason:
-    """The task that a run began with, or why it gives none."""
+    """The task that a trajectory began with, or why it gives none."""
     call = first_call(view)
     if call is None:
         return SkipReason.NO_OPENING
@@ -202,7 +196,7 @@ def opening_text(view: TrajectoryView) -> str | SkipReason:
 
 
 def plain_text(message: Message) -> str | None:
-    """The text of a message that is nothing but text."""
+    """The text of a message that consists of text only."""
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -212,15 +206,15 @@ def plain_text(message: Message) -> str | None:
 
 
 def task_scenarios(tasks: Iterable[TrafficTask]) -> list[Scenario]:
-    """Tasks as scenarios; each bears the id of the newest run that began with it."""
+    """Tasks as scenarios; each has the id of the newest trajectory that began with it."""
     return [Scenario(task.run.id, task.text) for task in tasks]
 
 
 @dataclass(slots=True)
 class TaskCollector:
-    """Tasks in the order they came; one that is nearly an earlier one is counted there.
+    """Tasks in order of arrival; near-duplicates are counted with the earlier one.
 
-    Texts whose numbers differ are never joined: an order's number is the task.
+    Texts with different numbers are never joined: an order's number is the task.
     """
 
     tasks: list[TrafficTask] = field(default_factory=list)
@@ -228,7 +222,7 @@ class TaskCollector:
     _alike: dict[tuple[str, ...], list[tuple[frozenset[str], TrafficTask]]] = field(default_factory=dict)
 
     def add(self, view: TrajectoryView, text: str) -> None:
-        """Keep a run's task, or count the run to the task that it is."""
+        """Add a trajectory's task, or count the trajectory with an equal task."""
         words = tuple(_words(text))
         known = self._same.get(words)
         numbers, found = tuple(sorted(filter(_has_digit, words))), text_pieces(words)
@@ -244,7 +238,7 @@ class TaskCollector:
 
 
 def _words(text: str) -> Iterator[str]:
-    """A text's words as they are compared: case, white space and punctuation tell no tasks apart."""
+    """A text's words as they are compared, ignoring case, white space and punctuation."""
     return (word.casefold() for word in re.findall(r"\w+", text)) if re.search(r"\w", text) else iter(text.split())
 
 
@@ -253,13 +247,13 @@ def _has_digit(word: str) -> bool:
 
 
 def text_pieces(words: Iterable[str]) -> frozenset[str]:
-    """All runs of `_PIECE` characters in a text."""
+    """All sequences of `_PIECE` characters in a text."""
     line = " ".join(words)
     return frozenset(line[at : at + _PIECE] for at in range(max(1, len(line) - _PIECE + 1)))
 
 
 def is_similar(one: frozenset[str], other: frozenset[str]) -> bool:
-    """Whether two texts share most of their pieces (Jaccard)."""
+    """Whether two texts share most of their pieces (Jaccard index)."""
     if min(len(one), len(other)) < ALIKE * max(len(one), len(other)):
         return False  # they cannot
     return len(one & other) >= ALIKE * len(one | other)
@@ -270,7 +264,7 @@ _SAMPLING: Final = ("temperature", "top_p", "max_tokens", "max_completion_tokens
 
 
 def opening_key(view: TrajectoryView) -> str | SkipReason:
-    """What tells a run's opening from another, or why it cannot be replayed: here it may have any messages of text."""
+    """The identity of a trajectory's first turns, or why they cannot be replayed; any text messages are allowed."""
     call = first_call(view)
     if call is None:
         return SkipReason.NO_OPENING
@@ -282,7 +276,7 @@ def opening_key(view: TrajectoryView) -> str | SkipReason:
 
 
 def replay_scenarios(tasks: Iterable[TrafficTask], redaction: Redactor) -> list[Scenario]:
-    """Tasks as scenarios with all that an attempt needs, redacted; each bears the id of its run."""
+    """Tasks as scenarios with all that an attempt needs, redacted; each has the id of its trajectory."""
     return [Scenario(task.run.id, _input(task.run, redaction)) for task in tasks]
 
 
@@ -298,10 +292,10 @@ def _input(view: TrajectoryView, redaction: Redactor) -> dict[str, Any]:
 
 
 def tool_results(calls: Sequence[CallView]) -> list[dict[str, Any]]:
-    """What a run's tools answered, in order, by name and canonical arguments: as its later calls brought it back."""
+    """The results of a trajectory's tools, in order, by name and canonical arguments, from its later calls."""
     found: dict[str, dict[str, Any]] = {}
     for call in calls:
-        if call.turn_kind is CallKind.MAIN:
+        if call.call_kind is CallKind.MAIN:
             for id_, one in _results_in(call.messages):
                 found.setdefault(id_, one)
     return list(found.values())

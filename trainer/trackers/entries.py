@@ -47,7 +47,7 @@ def event_entry(event: Event) -> TrackerEntry | None:
         level = PAUSED if event.then == "pause" else NOTED
         return _entry(f"alarm {event.step} {event.rule}", event.step, [(f"alarm/{event.rule}", level)])
     if isinstance(event, SettingChanged):
-        return _entry(f"changed {event.step} {event.what}", event.step, [("changed", 1.0)])
+        return _entry(f"changed {event.step} {event.what}", event.step, [("setting_changed", 1.0)])
     if isinstance(event, CampaignEnded):
         return _entry(f"ended {event.steps} {event.reason}", event.steps, _of_end(event))
     return None
@@ -66,9 +66,9 @@ def _of_step(event: StepDone) -> Iterator[Figure]:
     yield "step/measured", count_measured(event)
     yield "step/errored", count_errored(event, infer_measure([event]))
     yield "step/trained", event.trained
-    yield "step/left_out", sum(event.left_out.values())
+    yield "step/excluded", sum(event.left_out.values())
     yield "step/failed", event.failed
-    yield from ((f"left_out/{code}", count) for code, count in event.left_out.items())
+    yield from ((f"excluded/{code}", count) for code, count in event.left_out.items())
     yield from ((f"seconds/{phase}", spent) for phase, spent in event.seconds.items())
     yield from ((_of_trainer(name), value) for name, value in event.metrics.items())
 

@@ -54,9 +54,9 @@ _STEP: Final = (
     FigureName("step/measured", "attempts", _EACH, "that ended by themselves and were measured"),
     FigureName("step/errored", "attempts", _EACH, "that errored; no mean counts them"),
     FigureName("step/trained", "attempts", _EACH, "trained on"),
-    FigureName("step/left_out", "attempts", _EACH, "not trained on"),
+    FigureName("step/excluded", "attempts", _EACH, "not trained on"),
     FigureName("step/failed", "0 or 1", _EACH, "1: it failed by a fault, not for want of something to learn"),
-    FigureName("left_out/CODE", "attempts", _EACH, "not trained on, by reason (docs/reasons.md)"),
+    FigureName("excluded/CODE", "attempts", _EACH, "not trained on, by reason (docs/reasons.md)"),
     FigureName(
         "seconds/PHASE", "seconds", _EACH, "sampling, judging, training, swapping; and what training took them for"
     ),
@@ -114,7 +114,9 @@ _END: Final = (
         "when a health rule spoke",
         "1: noted, or it ended the campaign; 2: it paused it (docs/health.md)",
     ),
-    FigureName("changed", "1", "when gone on with", "a setting or recipe was changed between a pause and going on"),
+    FigureName(
+        "setting_changed", "1", "when gone on with", "a setting or recipe was changed between a pause and going on"
+    ),
     FigureName("end/success_before", SHARE, "at the end", "successes at first"),
     FigureName("end/success_after", SHARE, "at the end", "successes at last"),
     FigureName("end/trained", "attempts", "at the end", "trained on by the whole campaign"),

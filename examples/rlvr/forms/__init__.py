@@ -1,7 +1,7 @@
 """The three forms that a prompt can ask for: a note, a numbered list, a JSON object.
 
-Owns: what every form can do, drawing one of them, and finding out of a prompt which one it asks for. Each form owns its
-own sentences. Refuses: how its answers are written well or badly (`examples.rlvr.making`), and verdicts.
+Owns: the interface of a form, drawing one, and recognising the form that a prompt asks for. Each form owns its own
+sentences. Refuses: good or bad answers in a form (`examples.rlvr.making`), and verdicts.
 """
 
 from __future__ import annotations

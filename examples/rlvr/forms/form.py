@@ -1,4 +1,4 @@
-"""What every form can do.
+"""The interface of a form.
 
 Owns: the base class. Refuses: any form's own words.
 """

@@ -1,6 +1,6 @@
-"""A note: so many lines of so many words, with words that must and must not be in it.
+"""A note: a number of lines with a number of words each, with words that must and must not be in it.
 
-Owns: its prompt, its criteria, and what a right note is. Refuses: how a model might get it wrong.
+Owns: its prompt, its criteria, and what a right note is. Refuses: the mistakes of a model.
 """
 
 from __future__ import annotations

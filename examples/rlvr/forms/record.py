@@ -1,6 +1,6 @@
-"""A JSON object: given keys in their order, each with a value of its kind.
+"""A JSON object: given keys in their order, each with a value of its type.
 
-Owns: its prompt, its criteria, and what a right object is. Refuses: how a model might get it wrong.
+Owns: its prompt, its criteria, and what a right object is. Refuses: the mistakes of a model.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A numbered list: given things in their order, each with an amount, and the amounts rise or fall.
 
-Owns: its prompt, its criteria, and what a right list is. Refuses: how a model might get it wrong.
+Owns: its prompt, its criteria, and what a right list is. Refuses: the mistakes of a model.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What the tiny model is taught: answers, good and flawed on purpose. Only make_model.py uses it."""
+"""The tiny model's training data: answers, good and flawed on purpose. Only make_model.py uses it."""

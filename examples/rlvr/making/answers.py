@@ -1,6 +1,7 @@
 """Answers to prompts, right ones and ones with chosen flaws.
 
-Owns: what each flaw does to an answer of each form. Refuses: how often one is chosen (`examples.rlvr.making.mixture`).
+Owns: the effect of each flaw on an answer of each form. Refuses: how often one is chosen
+(`examples.rlvr.making.mixture`).
 """
 
 from __future__ import annotations

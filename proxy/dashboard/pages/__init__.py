@@ -1,4 +1,4 @@
-"""The pages, a file each: what its address says is read, one view of the store is asked for, one template is filled.
+"""The handlers of the pages: each reads its address, loads one view of the store and renders one template.
 
-Owns: handlers. Refuses: HTML (the templates), queries, and what every page shares (`proxy.dashboard`).
+Refuses: HTML (`templates/`), queries (`recorder.views`), and what all pages share (`proxy.dashboard`).
 """

@@ -1,11 +1,7 @@
-"""One group: its attempts side by side, and what judges said of it.
+"""The page of a group (its attempts side by side), the page of its scores, and the forms to rescore and to compare.
 
-Owns: these two pages. Refuses: the comparison (`recorder.views.comparison`), what a
-person does here (`proxy.dashboard.pages.group`).
-
-What a person does to a group: has it scored anew, says which attempt is better.
-
-Owns: these forms' answers. Refuses: whether somebody may (`proxy.admission.pages`), the deeds themselves.
+Refuses: the comparison (`recorder.views.comparison`), the changes themselves (`recorder.queue`), and scopes
+(`proxy.admission.pages`).
 """
 
 from __future__ import annotations
@@ -30,24 +26,24 @@ from recorder.reasons import explain_reason
 from recorder.views.comparison.judge_records import ScoreRecord, load_judgings
 from recorder.views.comparison.loader import load_with_two
 
-OFFERED: Final = 40  # attempts that a form lets choose from
-_REPLIES_BYTES: Final = 60_000  # of judges' replies on a page, all together; and as much of their reasons
-_PROMPT_BYTES: Final = 60_000  # of each of two messages of the one score whose prompts are shown; of more, less
-_MOST_RUNS: Final = 100  # of all scores together on the page of what judges said
-_MOST_CHARS: Final = 2_000  # of one reason
+MAX_OPTIONS: Final = 40  # attempts that a form offers
+_REPLIES_BYTES: Final = 60_000  # of all judge replies on a page; the same again for their explanations
+_PROMPT_BYTES: Final = 60_000  # of each of two prompt messages of the selected score; less with more messages
+_MAX_TRAJECTORIES: Final = 100  # of all scores together on the page of scores
+_MAX_CHARS: Final = 2_000  # of one explanation
 
 
 @get("/groups/{group:str}", include_in_schema=False)
 async def group_page(
-    shown: ForPages,
+    context: ForPages,
     request: AnyRequest,
     group: Id,
     left: FromQuery[str | None] = None,
     right: FromQuery[str | None] = None,
 ) -> Response[str]:
-    """Attempts side by side: the best eight, or two that were chosen. A narrow screen shows two in any case."""
-    group_id = await _found(shown, request, group)
-    compared, narrow = await load_with_two(shown.project.store, group_id, left=left or None, right=right or None)
+    """The attempts side by side: the best eight, or the two chosen ones. A narrow screen shows two in any case."""
+    group_id = await _find_readable_group(context, request, group)
+    compared, narrow = await load_with_two(context.project.store, group_id, left=left or None, right=right or None)
     head = compared.group
     return render_page(
         request,
@@ -55,7 +51,7 @@ async def group_page(
         c=compared,
         narrow=narrow,
         fits=fit_comparison([compared, *([narrow] if narrow else [])]),
-        offered=[one for one in compared.attempts if one.number <= OFFERED or one.number in compared.columns],
+        offered=[one for one in compared.attempts if one.number <= MAX_OPTIONS or one.number in compared.columns],
         chosen=bool(left or right),
         why=explain_reason(head.reason) if head.reason else None,
         not_again=rescoring.refusal_reason(head.state, head.reason),
@@ -64,90 +60,92 @@ async def group_page(
 
 @get("/groups/{group:str}/judging", include_in_schema=False)
 async def judging_page(
-    shown: ForPages, request: AnyRequest, group: Id, prompt: FromQuery[str | None] = None, reply: FromQuery[int] = 0
+    context: ForPages, request: AnyRequest, group: Id, prompt: FromQuery[str | None] = None, reply: FromQuery[int] = 0
 ) -> Response[str]:
-    """What judges were asked and said, each reply whole up to a bound.
+    """The scores of a group with their prompts and replies, cut to the size of a page.
 
-    `prompt`: of which score the prompt is shown, and of several replies that of the number `reply`, which it answers.
+    `prompt`: the id of the score to show the prompt of; `reply`: the index of the reply, where it has several.
     """
-    group_id = await _found(shown, request, group)
-    judgings = await load_judgings(shown.project.store, group_id, prompt, reply)
+    group_id = await _find_readable_group(context, request, group)
+    judgings = await load_judgings(context.project.store, group_id, prompt, reply)
     many = max(1, len(judgings))
-    runs = max(8, _MOST_RUNS // many)
-    asked = max((_messages_of(one) for one in judgings), default=0)
-    told = sum(1 + len(run.parts) for one in judgings for run in one.runs[:runs])
-    told += sum(1 + len(said.verdicts[:runs]) for one in judgings for said in one.replies[:16])
-    told += sum(1 + len(second.parts[:runs]) for one in judgings for second in one.beside[-4:])
+    runs = max(8, _MAX_TRAJECTORIES // many)
+    prompt_messages = max((_messages_of(one) for one in judgings), default=0)
+    explanations = sum(1 + len(run.parts) for one in judgings for run in one.trajectories[:runs])
+    explanations += sum(1 + len(sent.verdicts[:runs]) for one in judgings for sent in one.replies[:16])
+    explanations += sum(1 + len(check.parts[:runs]) for one in judgings for check in one.cross_checks[-4:])
     return render_page(
         request,
         "judging.html",
         group_id=group_id,
         judgings=judgings,
-        wanted=prompt,
+        selected=prompt,
         answer=reply,
         runs=runs,
-        reasons=PageFit((), (), min(_MOST_CHARS, _REPLIES_BYTES // max(1, told))),
+        reasons=PageFit((), (), min(_MAX_CHARS, _REPLIES_BYTES // max(1, explanations))),
         replies=PageFit((), (), _REPLIES_BYTES // many),
-        prompts=PageFit((), (), _PROMPT_BYTES // max(1, asked // 2)),
+        prompts=PageFit((), (), _PROMPT_BYTES // max(1, prompt_messages // 2)),
     )
 
 
 def _messages_of(judging: ScoreRecord) -> int:
-    return len(judging.asked or ()) + sum(len(one.messages) for one in judging.run_prompts)
+    return len(judging.prompt or ()) + sum(len(one.messages) for one in judging.trajectory_prompts)
 
 
-async def _found(shown: PageContext, request: AnyRequest, group: str) -> str:
-    return await find_group(shown.project, group, caller_of(request).whose.groups_of)
+async def _find_readable_group(context: PageContext, request: AnyRequest, group: str) -> str:
+    return await find_group(context.project, group, caller_of(request).whose.groups_of)
 
 
-_PLACE = "place:"  # a field of a ranking: this, and the attempt's id
+_PLACE = "place:"  # the prefix of a ranking field; the attempt's id follows
 
 
-@post("/groups/{group:str}/again", include_in_schema=False)
-async def rescore_group(shown: ForPages, request: AnyRequest, group: Id) -> Response[None]:
-    """Put a group before the judge again."""
-    told = await forms.read_fields(request)
-    group_id = await _find_group(shown, request, group)
-    why = str(shown.hone.recorder.redaction.value(forms.field_text(told, "why")))
-    await rescoring.request_rescore(shown.hone.project, group_id, by=caller_id(caller_of(request)), why=why)
-    return forms.back_to(f"{_path(group_id)}#again")
+@post("/groups/{group:str}/rescore", include_in_schema=False)
+async def rescore_group(context: ForPages, request: AnyRequest, group: Id) -> Response[None]:
+    """Request that a judge rescores the group."""
+    form = await forms.read_fields(request)
+    group_id = await _find_group(context, request, group)
+    why = str(context.hone.recorder.redaction.value(forms.field_text(form, "why")))
+    await rescoring.request_rescore(context.hone.project, group_id, by=caller_id(caller_of(request)), why=why)
+    return forms.back_to(f"{_path(group_id)}#rescore")
 
 
 @post("/groups/{group:str}/preference", include_in_schema=False)
-async def note_preference(shown: ForPages, request: AnyRequest, group: Id) -> Response[None]:
-    """Write down which of two attempts is better, or the pairs that follow from a ranking of several."""
-    told = await forms.read_fields(request)
-    group_id = await _find_group(shown, request, group)
-    better, worse = forms.field_text(told, "better"), forms.field_text(told, "worse")
+async def note_preference(context: ForPages, request: AnyRequest, group: Id) -> Response[None]:
+    """Record which of two attempts is better, or the pairs that follow from a ranking. Raises BadRequest."""
+    form = await forms.read_fields(request)
+    group_id = await _find_group(context, request, group)
+    better, worse = forms.field_text(form, "better"), forms.field_text(form, "worse")
     places = {
-        name.removeprefix(_PLACE): _place(forms.field_text(told, name)) for name in told if name.startswith(_PLACE)
+        name.removeprefix(_PLACE): _parse_rank(forms.field_text(form, name)) for name in form if name.startswith(_PLACE)
     }
     ranking = {id_: place for id_, place in places.items() if place is not None}
     pairs = [(better, worse)] if better and worse else feedback.ranking_pairs(ranking)
     if not pairs:
-        raise BadRequest("nothing is preferred: choose the better and the worse attempt, or give two of them places.")
-    comment = shown.hone.recorder.redaction.value(forms.field_text(told, "comment")) or None
+        raise BadRequest(
+            "the form has no preference: choose a better and a worse attempt, or rank at least two attempts."
+        )
+    comment = context.hone.recorder.redaction.value(forms.field_text(form, "comment")) or None
     try:
         await feedback.write_preferences(
-            shown.hone.project, group_id, pairs, by=caller_id(caller_of(request)), comment=comment
+            context.hone.project, group_id, pairs, by=caller_id(caller_of(request)), comment=comment
         )
     except ValueError as e:
         raise BadRequest(f"{e}.") from e
     return forms.back_to(f"{_path(group_id)}#preferences")
 
 
-async def _find_group(shown: PageContext, request: AnyRequest, group: str) -> str:
-    return await find_group(shown.hone.project, group, caller_of(request).whose.groups_of)
+async def _find_group(context: PageContext, request: AnyRequest, group: str) -> str:
+    return await find_group(context.hone.project, group, caller_of(request).whose.groups_of)
 
 
 def _path(group_id: str) -> str:
     return f"/hone/groups/{quote(group_id, safe='')}"
 
 
-def _place(text: str) -> int | None:
-    """A place in a ranking; None where none was given. Raises BadRequest."""
+def _parse_rank(text: str) -> int | None:
+    """A rank, 1 the best; None if the field is empty. Raises BadRequest."""
     if not text:
         return None
     if not (text.isascii() and text.isdecimal() and 1 <= int(text[:6]) <= 1000):
-        raise BadRequest(f"the place {text[:100]!r} is no number from 1 to 1000: 1 is the best.")
+        raise BadRequest(f"the rank {text[:100]!r} is not a number from 1 to 1000 (1 is the best).")
     return int(text)

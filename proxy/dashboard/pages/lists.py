@@ -1,10 +1,7 @@
-"""The form of a list's filters, and the addresses of its pages.
+"""The pages Trajectories and Groups: lists with filters, newest first. Trajectories can be searched too.
 
-Owns: which fields there are, what each shows and offers. Refuses: what a word means (`recorder.views.lists.filters`).
-
-Runs and groups: lists that can be narrowed, newest first; runs are searched too.
-
-Owns: these two pages. Refuses: which runs and groups are listed (`recorder.views.lists`), the page of one.
+Owns: the filter form and the addresses of a list's pages. Refuses: what a filter means (`recorder.views.lists.filters`)
+and which lines match it (`recorder.views.lists`).
 """
 
 from __future__ import annotations
@@ -31,13 +28,14 @@ from proxy.dashboard.renderer import render_page
 from recorder.views.lists.filter_values import group_filter_values, trajectory_filter_values
 from recorder.views.lists.filters import GROUP_FILTER_PARAMS, TRAJECTORY_FILTER_PARAMS, FilterParam
 
-# Where the word alone would not say it to somebody who sees it for the first time.
-_LABELS: Final = {"source": "attributed by", "reason": "left out by reason", "tool_error": "tool errors"}
+SEARCH: Final = "search"  # the parameter of the search field
+# Labels of parameters with names that do not explain them.
+_LABELS: Final = {"source": "attributed by", "reason": "excluded by reason", "tool_error": "tool errors"}
 
 
 @dataclass(frozen=True, slots=True)
 class FilterField:
-    """One field. With `options` it is chosen from; `several` of them may be."""
+    """One field of the form. With `options` a value is selected from them; `several`: more than one."""
 
     name: str
     label: str
@@ -48,93 +46,101 @@ class FilterField:
 
     @property
     def value(self) -> str:
-        """What it shows where one value is all that it takes."""
+        """Its value, where it takes at most one; "" if it is empty."""
         return self.values[0] if self.values else ""
 
 
 @dataclass(frozen=True, slots=True)
 class FilterForm:
-    """A list's form as it was sent, and where its pages lie."""
+    """The filter form of a list as it was sent, and the addresses of the list's pages."""
 
     path: str
-    asked: ListQuery
+    query: ListQuery
     fields: Sequence[FilterField]
+    search_name: str = SEARCH  # of the search field
 
     @property
     def used(self) -> bool:
-        """Whether the list is narrowed at all."""
-        return bool(self.asked.said)
+        """Whether any filter is set."""
+        return bool(self.query.filters)
 
     @property
     def folded(self) -> bool:
-        """Whether none of the fields below the search is used."""
-        return all(name == "said" for name, _ in self.asked.said)
+        """Whether the fields below the search are all empty."""
+        return all(name == SEARCH for name, _ in self.query.filters)
 
     @property
-    def said(self) -> str:
-        """What is searched for."""
-        return next((value for name, value in self.asked.said if name == "said"), "")
+    def search(self) -> str:
+        """The words that are searched for; "" without a search."""
+        return next((value for name, value in self.query.filters if name == SEARCH), "")
 
     def address(self, before: str | None = None) -> str:
-        """The page of these filters that begins before an id; without one, the newest."""
-        said = [*self.asked.said, *([] if before is None else [("before", before)])]
-        return f"{self.path}?{urlencode(said)}" if said else self.path
+        """The address of the page before an id, with the same filters; without an id, of the newest page."""
+        filled = [*self.query.filters, *([] if before is None else [("before", before)])]
+        return f"{self.path}?{urlencode(filled)}" if filled else self.path
 
 
 def build_filter_form(
-    path: str, asked: ListQuery, words: Mapping[str, FilterParam], offered: Mapping[str, Sequence[str]]
+    path: str, query: ListQuery, params: Mapping[str, FilterParam], offered: Mapping[str, Sequence[str]]
 ) -> FilterForm:
-    """The form of a list; `offered`: the values that there are, by word."""
-    fields = [_field(word, asked, offered.get(word.name, ())) for word in words.values() if word.name != "said"]
-    return FilterForm(path, asked, sorted(fields, key=lambda field: not (field.several and field.options)))
+    """The form of a list. `offered`: the existing values of each parameter."""
+    fields = [_field(param, query, offered.get(param.name, ())) for param in params.values() if param.name != SEARCH]
+    return FilterForm(path, query, sorted(fields, key=lambda field: not (field.several and field.options)))
 
 
-def _field(word: FilterParam, asked: ListQuery, offered: Sequence[str]) -> FilterField:
-    values = [value for name, value in asked.said if name == word.name]
-    options = word.takes or offered
-    missing = [value for value in values if options and value not in options]  # asked for, and there is none now
-    label = _LABELS.get(word.name) or word.name.replace("_", " ")
-    return FilterField(word.name, label, word.about, values, [*options, *missing], word.many)
+def _field(param: FilterParam, query: ListQuery, offered: Sequence[str]) -> FilterField:
+    values = [value for name, value in query.filters if name == param.name]
+    options = param.takes or offered
+    missing = [
+        value for value in values if options and value not in options
+    ]  # in the query, and no longer in the store
+    label = _LABELS.get(param.name) or param.name.replace("_", " ")
+    return FilterField(param.name, label, param.about, values, [*options, *missing], param.many)
 
 
 def tidy_address(path: str, query: Sequence[tuple[str, str]]) -> str | None:
-    """The address without the fields that a form sends empty; None: it is so already."""
-    kept = [(name, value.strip()) for name, value in query if value.strip()]
-    if len(kept) == len(query):
+    """The address without empty fields, which forms send; None if it has none."""
+    filled = [(name, value.strip()) for name, value in query if value.strip()]
+    if len(filled) == len(query):
         return None
-    return f"{path}?{urlencode(kept)}" if kept else path
+    return f"{path}?{urlencode(filled)}" if filled else path
 
 
-RUNS: Final = "/hone/runs"
+TRAJECTORIES: Final = "/hone/trajectories"
 GROUPS: Final = "/hone/groups"
 
 
-@get("/runs", include_in_schema=False)
-async def trajectories_page(shown: ForPages, request: AnyRequest) -> Response[str] | Response[None]:
-    """The runs."""
-    if (tidy := _tidied(RUNS, request)) is not None:
+@get("/trajectories", include_in_schema=False)
+async def trajectories_page(context: ForPages, request: AnyRequest) -> Response[str] | Response[None]:
+    """The list of trajectories."""
+    if (tidy := _tidied(TRAJECTORIES, request)) is not None:
         return tidy
     query = parse_list_query(request)
-    page = await load_trajectory_page(shown.project, query)
-    there = await trajectory_filter_values(shown.project)
-    offered = {"alias": there.aliases, "version": there.versions, "reason": there.reasons, "source": there.sources}
-    return _page(request, "runs.html", query, page, page.trajectories, offered)
+    page = await load_trajectory_page(context.project, query)
+    values = await trajectory_filter_values(context.project)
+    offered = {"alias": values.aliases, "version": values.versions, "reason": values.reasons, "source": values.sources}
+    return _page(request, "trajectories.html", query, page, page.trajectories, offered)
 
 
 @get("/groups", include_in_schema=False)
-async def groups_page(shown: ForPages, request: AnyRequest) -> Response[str] | Response[None]:
-    """The groups."""
+async def groups_page(context: ForPages, request: AnyRequest) -> Response[str] | Response[None]:
+    """The list of groups."""
     if (tidy := _tidied(GROUPS, request)) is not None:
         return tidy
     query = parse_list_query(request)
-    page = await load_group_page(shown.project, query)
-    there = await group_filter_values(shown.project)
-    offered = {"alias": there.aliases, "version": there.versions, "reason": there.reasons, "campaign": there.campaigns}
+    page = await load_group_page(context.project, query)
+    values = await group_filter_values(context.project)
+    offered = {
+        "alias": values.aliases,
+        "version": values.versions,
+        "reason": values.reasons,
+        "campaign": values.campaigns,
+    }
     return _page(request, "groups.html", query, page, page.groups, offered)
 
 
 def _tidied(path: str, request: AnyRequest) -> Response[None] | None:
-    """The way to the same list, where its address has fields that say nothing."""
+    """A redirect to the address without empty fields; None if it has none."""
     tidy = tidy_address(path, list(request.query_params.multi_items()))
     return None if tidy is None else forms.back_to(tidy)
 
@@ -147,7 +153,7 @@ def _page(
     lines: Sequence[object],
     offered: Mapping[str, Sequence[str]],
 ) -> Response[str]:
-    of_runs = isinstance(page, TrajectoryPage)
-    path, words = (RUNS, TRAJECTORY_FILTER_PARAMS) if of_runs else (GROUPS, GROUP_FILTER_PARAMS)
-    form = build_filter_form(path, query, words, offered)
-    return render_page(request, template, page=page, lines=lines, filters=form, searched=of_runs)
+    is_trajectories = isinstance(page, TrajectoryPage)
+    path, params = (TRAJECTORIES, TRAJECTORY_FILTER_PARAMS) if is_trajectories else (GROUPS, GROUP_FILTER_PARAMS)
+    form = build_filter_form(path, query, params, offered)
+    return render_page(request, template, page=page, lines=lines, filters=form, searched=is_trajectories)

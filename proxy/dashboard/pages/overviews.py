@@ -1,18 +1,6 @@
-"""Home: how everything stands, and the newest runs as they move.
+"""The pages Home, Judge, Tools and Training.
 
-Owns: this page. Refuses: the figures (`recorder.views.status.project`), and the stream (`proxy.dashboard.live`).
-
-The judge: what it scored and what it could not, its time, tokens and money, agreement, the last groups.
-
-Owns: this page. Refuses: the figures (`recorder.views.status.judging`).
-
-Tools: MCP servers, and what became of tool calls.
-
-Owns: this page. Refuses: the figures (`recorder.views.status.tools`).
-
-Training: what it waits for, its steps, its campaigns, and which runs were left out.
-
-Owns: this page. Refuses: the view (`recorder.views.status.training`), and training.
+Refuses: their figures (`recorder.views.status`) and the event stream of Home (`proxy.dashboard.live`).
 """
 
 from __future__ import annotations
@@ -33,51 +21,54 @@ from recorder.views.versions.steps import list_steps
 
 
 @get("/", include_in_schema=False)
-async def home_page(shown: ForPages, request: AnyRequest) -> Response[str]:
-    """The page."""
+async def home_page(context: ForPages, request: AnyRequest) -> Response[str]:
+    """The status of everything, and the newest trajectories."""
     return render_page(
-        request, "home.html", stand=await shown.stands.status(), lines=await live.newest_trajectories(shown)
+        request,
+        "home.html",
+        overview=await context.status_service.status(),
+        lines=await live.newest_trajectories(context),
     )
 
 
 @get("/judge", include_in_schema=False)
-async def judge_page(shown: ForPages, request: AnyRequest) -> Response[str]:
-    """The page."""
-    return render_page(request, "judge.html", judging=await shown.stands.judging())
+async def judge_page(context: ForPages, request: AnyRequest) -> Response[str]:
+    """Scores and failures, latency, tokens, cost, agreement, and the latest scores."""
+    return render_page(request, "judge.html", judging=await context.status_service.judging())
 
 
 @get("/tools", include_in_schema=False)
-async def tools_page(shown: ForPages, request: AnyRequest) -> Response[str]:
-    """The page."""
-    found = await shown.stands.tools()
-    return render_page(request, "tools.html", servers=found.servers, used=found.used)
+async def tools_page(context: ForPages, request: AnyRequest) -> Response[str]:
+    """MCP servers, and the outcomes of tool calls."""
+    tools = await context.status_service.tools()
+    return render_page(request, "tools.html", servers=tools.servers, usage=tools.usage)
 
 
-_LEARN: Final = "learn."  # the settings of budgets and hours
+_LEARN: Final = "learn."  # the prefix of the settings of budgets and hours
 
 
 @get("/training", include_in_schema=False)
 async def training_page(
-    shown: ForPages,
+    context: ForPages,
     request: AnyRequest,
     alias: FromQuery[str | None] = None,
     after: FromQuery[str | None] = None,
 ) -> Response[str]:
-    """The page; `alias`: its steps and campaigns alone; `after`: steps before that one."""
+    """What training waits for, steps and campaigns. `alias`: of this alias only; `after`: steps older than this one."""
     alias = alias or None
-    stand = await training_overview(shown.project, shown.stands.loop, alias)
-    steps = stand.steps
+    overview = await training_overview(context.project, context.status_service.loop, alias)
+    steps = overview.steps
     if after is not None:
-        steps = await list_steps(shown.project, alias=alias, after=after, limit=STEPS)
+        steps = await list_steps(context.project, alias=alias, after=after, limit=STEPS)
     return render_page(
         request,
         "training.html",
-        stand=stand,
+        overview=overview,
         steps=steps,
         older=steps[-1].id if len(steps) == STEPS else None,
         alias=alias,
-        aliases=await get_aliases(shown.project),
-        limits=[one for one in shown.stands.settings if one.key.startswith(_LEARN) and one.value is not None],
-        charts_of=step_charts(stand.steps),
-        lessons=outcome_chart(stand.lessons),
+        aliases=await get_aliases(context.project),
+        limits=[one for one in context.status_service.settings if one.key.startswith(_LEARN) and one.value is not None],
+        charts_of=step_charts(overview.steps),
+        outcomes=outcome_chart(overview.outcomes),
     )

@@ -1,7 +1,7 @@
-"""Review: two runs side by side, blind, and which is better; below them what else waits.
+"""The page Review: two trajectories side by side, blind, the form to choose the better one, and the queue.
 
-Owns: this page, and its form's answer. Refuses: which pairs wait, and what an answer is (`recorder.views.review`);
-whether somebody may answer (`proxy.admission.pages`).
+Refuses: which pairs are in the queue and how a choice is recorded (`recorder.views.review`), and scopes
+(`proxy.admission.pages`).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from recorder.views.review.queue import QueueRequest, load_queue
 from recorder.views.review.trajectories import NAMES, load_blind_pair
 
 PATH: Final = "/hone/review"
-_MOST_SKIPPED: Final = 30  # pairs that an address names, the last ones
-_BETWEEN: Final = "~"  # the ids of a pair that is skipped
+_MAX_SKIPPED: Final = 30  # skipped pairs that an address names, the last ones
+_BETWEEN: Final = "~"  # separates the two ids of a skipped pair
 
 
 @get("/review", include_in_schema=False)
 async def review_page(
-    shown: ForPages,
+    context: ForPages,
     request: AnyRequest,
     alias: FromQuery[str | None] = None,
     group: FromQuery[str | None] = None,
@@ -40,17 +40,16 @@ async def review_page(
     skip: FromQuery[list[str] | None] = None,
     row: FromQuery[int] = 0,
 ) -> Response[str]:
-    """The next pair, without anything that tells the two apart but what they did; and the queue. `row`: from which row
-    on the two are shown."""
+    """The next pair, blind, and the queue. `row`: the first row that is shown; `skip`: pairs to pass over."""
     caller = caller_of(request)
-    found = await find_group(shown.project, group, caller.whose.groups_of) if group else None
+    group_id = await find_group(context.project, group, caller.whose.groups_of) if group else None
     passed = frozenset(frozenset(pair.split(_BETWEEN)) for pair in skip or ())
-    asked = QueueRequest(caller_id(caller), alias or None, found, against or None, passed)
-    waiting = await load_queue(shown.project, asked)
+    queue_request = QueueRequest(caller_id(caller), alias or None, group_id, against or None, passed)
+    waiting = await load_queue(context.project, queue_request)
     entry = waiting.entries[0] if waiting.entries else None
-    two = await load_blind_pair(shown.project.store, entry.first, entry.second) if entry else None
+    two = await load_blind_pair(context.project.store, entry.first, entry.second) if entry else None
     begins = min(max(row, 0), max(len(two.rows) - 1, 0)) if two else 0
-    narrowed = [(name, value) for name, value in (("alias", alias), ("group", group), ("against", against)) if value]
+    filters = [(name, value) for name, value in (("alias", alias), ("group", group), ("against", against)) if value]
     skipped = [*(skip or ()), f"{entry.first}{_BETWEEN}{entry.second}"] if entry else []
     return render_page(
         request,
@@ -64,29 +63,29 @@ async def review_page(
         alias=alias or "",
         group=group or "",
         against=against or "",
-        back=_query(narrowed, skip or ()),
-        further=_query(narrowed, skipped),
+        back=_query(filters, skip or ()),
+        further=_query(filters, skipped),
     )
 
 
-def _query(narrowed: Sequence[tuple[str, str]], skipped: Sequence[str]) -> str:
-    return urlencode([*narrowed, *(("skip", pair) for pair in skipped[-_MOST_SKIPPED:])])
+def _query(filters: Sequence[tuple[str, str]], skipped: Sequence[str]) -> str:
+    return urlencode([*filters, *(("skip", pair) for pair in skipped[-_MAX_SKIPPED:])])
 
 
 @post("/review/preference", include_in_schema=False)
-async def note_choice(shown: ForPages, request: AnyRequest) -> Response[None]:
-    """Write down which of the two is better, and go on with the next pair."""
-    told = await forms.read_fields(request)
-    first, second = forms.field_text(told, "first"), forms.field_text(told, "second")
+async def note_choice(context: ForPages, request: AnyRequest) -> Response[None]:
+    """Record which of the two is better, and continue with the next pair. Raises BadRequest."""
+    form = await forms.read_fields(request)
+    first, second = forms.field_text(form, "first"), forms.field_text(form, "second")
     try:
-        said = ReviewAnswer(forms.field_text(told, "choice"))
+        answer = ReviewAnswer(forms.field_text(form, "choice"))
     except ValueError as e:
-        raise BadRequest(f"nothing is chosen: say {', '.join(ReviewAnswer)}.", param="choice") from e
-    comment = shown.hone.recorder.redaction.value(forms.field_text(told, "comment")) or None
-    _store, person = shown.hone.project.store, caller_id(caller_of(request))
+        raise BadRequest(f"the form has no valid choice: send one of {', '.join(ReviewAnswer)}.", param="choice") from e
+    comment = context.hone.recorder.redaction.value(forms.field_text(form, "comment")) or None
+    _store, person = context.hone.project.store, caller_id(caller_of(request))
     try:
-        await record_choice(shown.hone.project, first, second, said, by=person, comment=comment)
+        await record_choice(context.hone.project, first, second, answer, by=person, comment=comment)
     except ValueError as e:
         raise BadRequest(f"{e}.") from e
-    back = forms.field_text(told, "back")
+    back = forms.field_text(form, "back")
     return forms.back_to(forms.local_path(f"{PATH}?{back}" if back else PATH))

@@ -1,7 +1,7 @@
-"""Settings: what is in force and where it came from; keys made, shown once, and revoked.
+"""The page Settings: settings with their origin, and keys, which are created, shown once, and revoked.
 
-Owns: these pages, and what a form for a key may say. Refuses: what a key is (`recorder.registry.keys`), and changing
-settings, which stand in hone.toml. A key's secret stands on the answer to its form alone: in no address, in no log.
+Owns: these pages and the fields of the form for a key. Refuses: keys (`recorder.registry.keys`), and changing settings,
+which are in hone.toml. A key's secret is in the answer to its form only, never in an address or a log.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from recorder.registry import keys
 from recorder.registry.keys import KeyView, Scope
 
 PATH: Final = "/hone/settings"
-MOST_NAME: Final = 100
-MOST_DAYS: Final = 3650.0
-# What each scope is for, as the form says it.
+MAX_NAME_CHARS: Final = 100
+MAX_DAYS: Final = 3650.0
+# What each scope allows, as the form shows it.
 SCOPES: Final = (
     (Scope.INFER, "call models"),
-    (Scope.FEEDBACK, "end runs and say how they went"),
-    (Scope.READ, "read runs, exports, the ledger and these pages"),
-    (Scope.EVAL, "ask for a version by name, mark runs as val or eval"),
-    (Scope.ADMIN, "everything, and change versions and keys"),
+    (Scope.FEEDBACK, "close trajectories and give feedback"),
+    (Scope.READ, "read trajectories, exports, the ledger and these pages"),
+    (Scope.EVAL, "request a version by name, mark trajectories as val or eval"),
+    (Scope.ADMIN, "everything, including changes of versions and keys"),
 )
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """What a form asks for. `days` None: for ever."""
+    """The key that a form requests. `days` None: it does not expire."""
 
     name: str
     scopes: tuple[str, ...]
@@ -53,65 +53,65 @@ class NewKey:
 
 
 @get("/settings", include_in_schema=False)
-async def settings_page(shown: ForPages, request: AnyRequest, revoke: FromQuery[str | None] = None) -> Response[str]:
-    """The page; with `revoke`, the question whether that key is to be revoked."""
-    return await _page(shown, request) if revoke is None else await _ask_revoke(shown, request, revoke)
+async def settings_page(context: ForPages, request: AnyRequest, revoke: FromQuery[str | None] = None) -> Response[str]:
+    """The page; with `revoke`, the confirmation page for revoking that key."""
+    return await _page(context, request) if revoke is None else await _ask_revoke(context, request, revoke)
 
 
 @post("/settings/keys", include_in_schema=False)
-async def make_key(shown: ForPages, request: AnyRequest) -> Response[str]:
-    """Make a key, and show its secret this once."""
-    told = await forms.read_fields(request)
+async def make_key(context: ForPages, request: AnyRequest) -> Response[str]:
+    """Create a key, and show its secret once. Raises BadRequest."""
+    form = await forms.read_fields(request)
     try:
-        asked = read_new_key(told)
+        requested = read_new_key(form)
     except BadRequest as e:
-        return await _page(shown, request, wrong=str(e))
-    expires_at = None if asked.days is None else time.time() + asked.days * 86400.0
+        return await _page(context, request, wrong=str(e))
+    expires_at = None if requested.days is None else time.time() + requested.days * 86400.0
     by = caller_id(caller_of(request))
-    secret = _secret(request, forms.field_text(told, forms.ONCE), asked)
-    key = await keys.adopt_key(shown.hone.project, asked.name, asked.scopes, secret, expires_at, by)
-    first = all(one.id == key.id or one.revoked_at for one in await keys.newest_keys(shown.hone.project))
-    log.info("the key %s was made on the page of settings by %s", key.id, by)
+    secret = _secret(request, forms.field_text(form, forms.ONCE), requested)
+    key = await keys.adopt_key(context.hone.project, requested.name, requested.scopes, secret, expires_at, by)
+    first = all(one.id == key.id or one.revoked_at for one in await keys.newest_keys(context.hone.project))
+    log.info("key %s was created on the page Settings by %s", key.id, by)
     return render_page(request, "key_made.html", key=key, secret=secret, first=first)
 
 
-def _secret(request: AnyRequest, once: str, asked: NewKey) -> str:
-    """Of the form that was sent: a second click on its button makes no second key, and shows the same."""
-    own = forms.secret_of(request, once, asked.name, *sorted(asked.scopes), f"{asked.days}")
+def _secret(request: AnyRequest, once: str, requested: NewKey) -> str:
+    """The secret, derived from the form: a second click on its button shows the same key and creates no other."""
+    own = forms.secret_of(request, once, requested.name, *sorted(requested.scopes), f"{requested.days}")
     return keys.PREFIX + urlsafe_b64encode(own).decode().rstrip("=")
 
 
 @post("/settings/keys/{key:str}/revoke", include_in_schema=False)
-async def revoke_key(shown: ForPages, request: AnyRequest, key: FromPath[str]) -> Response[None]:
-    """Revoke a key, for good."""
-    found = _in_force(await keys.newest_keys(shown.hone.project), key)
+async def revoke_key(context: ForPages, request: AnyRequest, key: FromPath[str]) -> Response[None]:
+    """Revoke a key for good. Raises UnknownObject."""
+    key_view = _find_active(await keys.newest_keys(context.hone.project), key)
     by = caller_id(caller_of(request))
-    await keys.revoke_key(shown.hone.project, found.id, by)
-    log.info("the key %s was revoked on the page of settings by %s", found.id, by)
+    await keys.revoke_key(context.hone.project, key_view.id, by)
+    log.info("key %s was revoked on the page Settings by %s", key_view.id, by)
     return forms.back_to(f"{PATH}#keys")
 
 
-async def _ask_revoke(shown: PageContext, request: AnyRequest, key: str) -> Response[str]:
+async def _ask_revoke(context: PageContext, request: AnyRequest, key: str) -> Response[str]:
     caller = caller_of(request)
     caller.require(Scope.ADMIN, "revoking a key")
-    there = await keys.newest_keys(shown.project)
-    found = _in_force(there, key)
-    others = [one for one in there if one.revoked_at is None and one.id != found.id]
-    return render_page(request, "key_revoke.html", key=found, last=not others, own=found.id == caller.key)
+    keys_now = await keys.newest_keys(context.project)
+    key_view = _find_active(keys_now, key)
+    others = [one for one in keys_now if one.revoked_at is None and one.id != key_view.id]
+    return render_page(request, "key_revoke.html", key=key_view, last=not others, own=key_view.id == caller.key)
 
 
-async def _page(shown: PageContext, request: AnyRequest, wrong: str | None = None) -> Response[str]:
+async def _page(context: PageContext, request: AnyRequest, wrong: str | None = None) -> Response[str]:
     caller = caller_of(request)
-    there = await keys.newest_keys(shown.project) if caller.may(Scope.ADMIN) else []
+    keys_now = await keys.newest_keys(context.project) if caller.may(Scope.ADMIN) else []
     return render_page(
         request,
         "settings.html",
         status=200 if wrong is None else 400,
-        sections=group_by_section(shown.stands.settings),
-        keys=there,
-        names={one.id: one.name for one in there},
+        sections=group_by_section(context.status_service.settings),
+        keys=keys_now,
+        names={one.id: one.name for one in keys_now},
         now=time.time(),
-        guarded=any(one.revoked_at is None for one in there),
+        guarded=any(one.revoked_at is None for one in keys_now),
         scopes=SCOPES,
         once=forms.form_nonce(),
         wrong=wrong,
@@ -119,7 +119,7 @@ async def _page(shown: PageContext, request: AnyRequest, wrong: str | None = Non
 
 
 def group_by_section(settings: Sequence[Setting]) -> list[tuple[str, list[Setting]]]:
-    """Settings by the first part of their keys, those of no section first."""
+    """Settings by the first part of their keys; those without a section come first."""
 
     def section(one: Setting) -> str:
         return one.key.partition(".")[0] if "." in one.key else ""
@@ -127,15 +127,15 @@ def group_by_section(settings: Sequence[Setting]) -> list[tuple[str, list[Settin
     return [(name, list(ones)) for name, ones in groupby(sorted(settings, key=section), key=section)]
 
 
-def read_new_key(told: FormMultiDict) -> NewKey:
-    """What a form asks for. Raises BadRequest, in words for the page."""
-    name = forms.field_text(told, "name")
-    if not name or len(name) > MOST_NAME or not name.isprintable():
-        raise BadRequest(f"A key needs a name of 1 to {MOST_NAME} characters that can be printed.", param="name")
-    scopes = tuple(str(scope) for scope in told.getall("scope", []))
+def read_new_key(form: FormMultiDict) -> NewKey:
+    """The key that a form requests. Raises BadRequest with a message for the page."""
+    name = forms.field_text(form, "name")
+    if not name or len(name) > MAX_NAME_CHARS or not name.isprintable():
+        raise BadRequest(f"A key needs a name of 1 to {MAX_NAME_CHARS} printable characters.", param="name")
+    scopes = tuple(str(scope) for scope in form.getall("scope", []))
     if not scopes or set(scopes) - set(Scope):
-        raise BadRequest(f"Choose what the key may do, out of {', '.join(Scope)}.", param="scope")
-    days = forms.field_text(told, "days")
+        raise BadRequest(f"Choose at least one scope of the key: {', '.join(Scope)}.", param="scope")
+    days = forms.field_text(form, "days")
     return NewKey(name, scopes, _days(days) if days else None)
 
 
@@ -144,13 +144,16 @@ def _days(text: str) -> float:
         days = float(text)
     except ValueError:
         days = 0.0
-    if not 0 < days <= MOST_DAYS:
-        raise BadRequest(f"A key may last for 1 to {MOST_DAYS:.0f} days, or for ever (leave it empty).", param="days")
+    if not 0 < days <= MAX_DAYS:
+        raise BadRequest(
+            f"A key may last for up to {MAX_DAYS:.0f} days; leave the field empty for a key that does not expire.",
+            param="days",
+        )
     return days
 
 
-def _in_force(there: Sequence[KeyView], key: str) -> KeyView:
-    for one in there:
+def _find_active(keys_now: Sequence[KeyView], key: str) -> KeyView:
+    for one in keys_now:
         if one.id == key and one.revoked_at is None:
             return one
-    raise UnknownObject(f"no key {key[:100]!r} is in force: {PATH} lists them.")
+    raise UnknownObject(f"there is no active key {key[:100]!r}: {PATH} lists the keys.")

@@ -1,10 +1,8 @@
-"""A run: its conversation, when models and tools worked, its tokens, what became of it; and one call of it, raw.
+"""The page of a trajectory (conversation, timeline, tokens, outcome), the page of one call, and the forms of both.
 
-Owns: these pages. Refuses: what a run is told as (`recorder.views.trajectory_detail`), changing it (`run_changes`).
-
-What a person does to a run: says how it went, tags it, deletes it.
-
-Owns: these forms' answers. Refuses: whether somebody may (`proxy.admission.pages`), the deeds themselves.
+The forms give feedback, change tags and delete the trajectory. Refuses: how a trajectory is shown as a conversation
+(`recorder.views.trajectory_detail`), the changes themselves (`proxy.api.actions`, `recorder.maintenance.deletion`), and
+scopes (`proxy.admission.pages`).
 """
 
 from __future__ import annotations
@@ -45,16 +43,16 @@ from recorder.views.trajectory_detail.tokens import TokenPage, load_tokens
 Name = Annotated[str, PathParameter()]
 Start = Annotated[int | None, QueryParameter(name="from")]
 
-_MOST_BARS: Final = 600
-_LEAST_PAUSE: Final = 0.004  # of the axis: a narrower one cannot be seen
-_MOST_LINES: Final = 120  # of the table beside the bars
+_MAX_BARS: Final = 600
+_MIN_PAUSE: Final = 0.004  # of the axis: a narrower one is invisible
+_MAX_LINES: Final = 120  # of the timeline's table
 _RAW_CHARS: Final = 60_000  # of each part of a call
 _STEPS: Final = tuple(map(math.log, (0.99, 0.95, 0.9, 0.75, 0.5, 0.25, 0.1, 0.05, 0.01)))  # between ten colours
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCell:
-    """A token on a page. `text` None: no engine could say; `step`: 0 the likeliest to 9."""
+    """A token on a page. `text` None: no engine knows it; `step`: its colour, from 0 (most probable) to 9."""
 
     at: int
     id: int
@@ -65,20 +63,20 @@ class TokenCell:
 
 @dataclass(frozen=True, slots=True)
 class TokenTable:
-    """The tokens of one answer, or of its prompt; `why_no_text`: what kept their text away."""
+    """The tokens of one answer, or of its prompt. `why_no_text`: the reason for showing ids only."""
 
     page: TokenPage
     tokens: tuple[TokenCell, ...]
     why_no_text: str | None
-    taught: bool  # whether they are trained on, or may be
-    lesson: str  # the same in words
+    taught: bool  # whether they are trainable
+    lesson: str  # the same as a sentence
 
 
-@get("/runs/{run:str}", include_in_schema=False)
+@get("/trajectories/{trajectory:str}", include_in_schema=False)
 async def trajectory_page(
-    shown: ForPages,
+    context: ForPages,
     request: AnyRequest,
-    run: Name,
+    trajectory: Name,
     group: FromQuery[str | None] = None,
     start: Start = None,
     tokens: FromQuery[str | None] = None,
@@ -86,40 +84,42 @@ async def trajectory_page(
     at: FromQuery[int] = 0,
     prompt: FromQuery[bool] = False,
 ) -> Response[str] | Response[None]:
-    """The page; by a short id, or one that a caller gave, the way to it."""
-    if (onward := await _elsewhere(shown, run, group)) is not None:
+    """The page. A short id, an external id or a call's id redirects to the page of the full id."""
+    if (onward := await _elsewhere(context, trajectory, group)) is not None:
         return Response(None, status_code=HTTP_302_FOUND, headers={"location": onward})
-    found = await load_detail(shown.project.store, run)
-    told = None if tokens is None else await _tokens(shown, found, tokens, choice, at, of_prompt=prompt)
+    detail = await load_detail(context.project.store, trajectory)
+    table = None if tokens is None else await _tokens(context, detail, tokens, choice, at, of_prompt=prompt)
     first = None if start is None else max(0, start - 1)
-    held = page_budget.PAGE_BYTES if told is None else page_budget.PAGE_BYTES // 3
-    window = page_budget.turn_window(found.told.turns, first, held)
-    if first is None and told is not None and not window.whole:
-        window = page_budget.turn_window(found.told.turns, _turn_of(found.told.turns, told.page.call_id), held)
+    budget_bytes = page_budget.PAGE_BYTES if table is None else page_budget.PAGE_BYTES // 3
+    window = page_budget.turn_window(detail.conversation.messages, first, budget_bytes)
+    if first is None and table is not None and not window.whole:
+        window = page_budget.turn_window(
+            detail.conversation.messages, _turn_of(detail.conversation.messages, table.page.call_id), budget_bytes
+        )
     return render_page(
         request,
-        "run.html",
-        run=found.view,
-        standing=found.standing,
-        told=found.told,
+        "trajectory.html",
+        run=detail.view,
+        outcome=detail.outcome,
+        conversation=detail.conversation,
         window=window,
-        timeline=_drawn(found.timeline),
-        totals=_totals(found),
-        tokens=told,
-        purse=page_budget.ByteBudget(held + held // 4),
+        timeline=_drawn(detail.timeline),
+        totals=_totals(detail),
+        tokens=table,
+        budget=page_budget.ByteBudget(budget_bytes + budget_bytes // 4),
         start=start,
-        why_not=_why_not(found.view),
+        why_not=_why_not(detail.view),
     )
 
 
-@get("/runs/{run:str}/calls/{call:str}", include_in_schema=False)
-async def call_page(shown: ForPages, request: AnyRequest, run: Name, call: Name) -> Response[str]:
-    """One call as it was asked and answered."""
-    view = await load_trajectory(shown.project.store, await find_trajectory(shown.project, run))
+@get("/trajectories/{trajectory:str}/calls/{call:str}", include_in_schema=False)
+async def call_page(context: ForPages, request: AnyRequest, trajectory: Name, call: Name) -> Response[str]:
+    """The request and the answer of one call. Raises UnknownObject."""
+    view = await load_trajectory(context.project.store, await find_trajectory(context.project, trajectory))
     one = next((own for own in view.calls if own.id == call), None)
     if one is None:
-        raise UnknownObject(f"the run {run[:200]!r} has no call {call[:200]!r}.")
-    body, names = _body(one), await version_names(shown.project.store, {one.version_id} if one.version_id else set())
+        raise UnknownObject(f"the trajectory {trajectory[:200]!r} has no call {call[:200]!r}.")
+    body, names = _body(one), await version_names(context.project.store, {one.version_id} if one.version_id else set())
     return render_page(
         request,
         "call.html",
@@ -134,32 +134,32 @@ async def call_page(shown: ForPages, request: AnyRequest, run: Name, call: Name)
     )
 
 
-async def _elsewhere(shown: PageContext, run: str, group: str | None) -> str | None:
-    """Where the run is that an id of another kind names; None: the id is the run's own. Raises NotFound."""
-    full = await expand_id(shown.project, run)
-    of_call = await trajectory_of_call(shown.project, full)
+async def _elsewhere(context: PageContext, trajectory: str, group: str | None) -> str | None:
+    """The address for an id of another kind; None if it is the trajectory's full id. Raises NotFound."""
+    full = await expand_id(context.project, trajectory)
+    of_call = await trajectory_of_call(context.project, full)
     if of_call is not None:
-        return f"/hone/runs/{quote(of_call, safe='')}/calls/{quote(full, safe='')}"
-    found = await find_trajectory(shown.project, full, group)
-    return None if found == run else f"/hone/runs/{quote(found, safe='')}"
+        return f"/hone/trajectories/{quote(of_call, safe='')}/calls/{quote(full, safe='')}"
+    found = await find_trajectory(context.project, full, group)
+    return None if found == trajectory else f"/hone/trajectories/{quote(found, safe='')}"
 
 
 def _turn_of(turns: tuple[ConversationMessage, ...], call_id: str) -> int | None:
-    """The turn that a call's answer is shown at."""
+    """The index of the message that shows a call's answer; None if there is none."""
     return next((turn.at for turn in turns if any(one.call_id == call_id for one in answers_at(turn))), None)
 
 
 def _totals(run: TrajectoryDetail) -> dict[str, Any]:
-    """What a run took, in figures."""
+    """The figures of a trajectory: turns, calls, tool calls, tokens, seconds."""
     choices = [choice for call in run.view.calls for choice in call.choices]
-    told = {(one.call_id, one.choice): one.tokens or 0 for one in run.told.answers()}
+    token_counts = {(one.call_id, one.choice): one.tokens or 0 for one in run.conversation.answers()}
     ended = run.view.ended_at or run.view.last_call_at
     return {
         "turns": len(run.view.main_path),
         "calls": len(run.view.calls),
         "tools": len(run.view.tool_calls),
         "failed_tools": sum(one.outcome != "complete" for one in run.view.tool_calls),
-        "tokens": sum(told.values()),
+        "tokens": sum(token_counts.values()),
         "seconds": max(0.0, ended - run.view.started_at),
         "trainable": sum(choice.trainable for choice in choices),
         "answers": len(choices),
@@ -167,51 +167,57 @@ def _totals(run: TrajectoryDetail) -> dict[str, Any]:
 
 
 def _why_not(view: TrajectoryView) -> Counter[str]:
-    """Why answers of a run are not for training, and how many."""
+    """How many answers are not trainable, by reason."""
     answers = [choice for call in view.calls for choice in call.choices if not choice.trainable]
     return Counter(choice.untrainable_reason or "not_complete" for choice in answers)
 
 
-def _drawn(whole: Timeline) -> dict[str, Any]:
-    """A timeline as the template draws it: all bars it has room for, and the lines of its table."""
-    bars = whole.bars[:_MOST_BARS]
-    lines = bars[:_MOST_LINES]
-    pauses = [pause for pause in whole.pauses if pause.width >= _LEAST_PAUSE]
-    return {"whole": whole, "bars": bars, "pauses": pauses, "lines": lines, "left_out": len(whole.bars) - len(lines)}
+def _drawn(timeline: Timeline) -> dict[str, Any]:
+    """A timeline for the template: as many bars and lines of the table as a page may have."""
+    bars = timeline.bars[:_MAX_BARS]
+    lines = bars[:_MAX_LINES]
+    pauses = [pause for pause in timeline.pauses if pause.width >= _MIN_PAUSE]
+    return {
+        "whole": timeline,
+        "bars": bars,
+        "pauses": pauses,
+        "lines": lines,
+        "left_out": len(timeline.bars) - len(lines),
+    }
 
 
 # --- tokens
 
 
 async def _tokens(
-    shown: PageContext, run: TrajectoryDetail, call: str, choice: int, at: int, *, of_prompt: bool
+    context: PageContext, run: TrajectoryDetail, call: str, choice: int, at: int, *, of_prompt: bool
 ) -> TokenTable:
-    page = await load_tokens(shown.project.store, run.view.id, call, choice, of_prompt=of_prompt, first=at)
-    texts, why = await _texts(shown, page)
-    told = tuple(
+    page = await load_tokens(context.project.store, run.view.id, call, choice, of_prompt=of_prompt, first=at)
+    texts, why = await _texts(context, page)
+    cells = tuple(
         TokenCell(token.at, token.id, texts[place] if texts is not None else None, token.logprob, _step(token.logprob))
         for place, token in enumerate(page.tokens)
     )
     taught, lesson = (False, "The prompt is never trained on.") if of_prompt else _lesson(run, page)
-    return TokenTable(page, told, why, taught, lesson)
+    return TokenTable(page, cells, why, taught, lesson)
 
 
 def _lesson(run: TrajectoryDetail, page: TokenPage) -> tuple[bool, str]:
-    """Whether an answer's tokens are trained on, and in words."""
-    own = run.told.answer(page.call_id, page.choice)
+    """Whether an answer's tokens are trainable, and the same as a sentence."""
+    own = run.conversation.answer(page.call_id, page.choice)
     why = own.why if own is not None else None
     if why is not None or not page.trainable:
-        return False, f"None is trained on: {explain_reason(why or '') or why or 'it was left out'}"
+        return False, f"Not trained on: {explain_reason(why or '') or why or 'the answer was excluded'}"
     if own is not None and own.trained:
-        return True, "Those underlined were trained on."
-    return True, "Those underlined may be trained on."
+        return True, "The underlined tokens were trained on."
+    return True, "The underlined tokens are trainable."
 
 
-async def _texts(shown: PageContext, page: TokenPage) -> tuple[list[str] | None, str | None]:
-    """The text of each token, else why there is none."""
-    serving = shown.hone.versions.serving(page.base_fingerprint)
+async def _texts(context: PageContext, page: TokenPage) -> tuple[list[str] | None, str | None]:
+    """The text of each token, or the reason for having none."""
+    serving = context.hone.versions.serving(page.base_fingerprint)
     if serving is None or not page.tokens:
-        return None, "No engine with this base is up: the store keeps ids, and an engine knows their text."
+        return None, "No engine with this base model is running, and only an engine can decode token ids."
     engine, key = serving
     replica = Replica(engine.url, key)
     try:
@@ -220,11 +226,11 @@ async def _texts(shown: PageContext, page: TokenPage) -> tuple[list[str] | None,
         return None, str(e)
     finally:
         await replica.close()
-    return found, None if found is not None else "The engine cuts the same text into other tokens."
+    return found, None if found is not None else "The engine tokenizes the same text differently."
 
 
 def _step(logprob: float | None) -> int | None:
-    """Which of ten colours a logprob has: the likeliest is 0."""
+    """The colour of a logprob, from 0 (most probable) to 9."""
     if logprob is None:
         return None
     return next((step for step, least in enumerate(_STEPS) if logprob >= least), len(_STEPS))
@@ -234,14 +240,14 @@ def _step(logprob: float | None) -> int | None:
 
 
 def _body(call: CallView) -> dict[str, Any]:
-    """The request in the chat form, media by name."""
-    asked = {"model": call.model, "messages": page_budget.without_media(list(call.messages)), "tools": call.tools}
-    asked |= {"response_format": call.response_format, **call.rest}
-    return {name: value for name, value in asked.items() if value is not None}
+    """The request as chat completions, with media replaced by their size."""
+    body = {"model": call.model, "messages": page_budget.without_media(list(call.messages)), "tools": call.tools}
+    body |= {"response_format": call.response_format, **call.rest}
+    return {name: value for name, value in body.items() if value is not None}
 
 
 def _raw(value: object) -> page_budget.FoldedText | None:
-    """A value as JSON, cut where it is very long."""
+    """A value as JSON, cut if it is very long."""
     if value is None:
         return None
     text = as_json(_plain(page_budget.without_media(value)))
@@ -249,101 +255,105 @@ def _raw(value: object) -> page_budget.FoldedText | None:
 
 
 def _plain(value: Any) -> Any:
-    """A view as a mapping."""
+    """A dataclass as a mapping; anything else unchanged."""
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def _curl(body: dict[str, Any], base_url: str) -> str | None:
-    """The call as a command; None where it is too long for one."""
-    said = json.dumps(body, ensure_ascii=False, default=str)
-    if len(said) > _RAW_CHARS // 2:
+    """The call as a curl command; None if it is too long for one."""
+    encoded = json.dumps(body, ensure_ascii=False, default=str)
+    if len(encoded) > _RAW_CHARS // 2:
         return None
     return (
         f"curl {shlex.quote(base_url + '/v1/chat/completions')} \\\n"
         '  -H "Authorization: Bearer $HONE_API_KEY" -H "Content-Type: application/json" \\\n'
-        f"  -d {shlex.quote(said)}"
+        f"  -d {shlex.quote(encoded)}"
     )
 
 
 _VERDICTS = {"good": True, "bad": False}
 
 
-@post("/runs/{run:str}/feedback", include_in_schema=False)
-async def give_feedback(shown: ForPages, request: AnyRequest, run: Name) -> Response[None]:
-    """Write down what somebody says of a run, or of one call of it."""
-    told = await forms.read_fields(request)
-    trajectory_id = await _run(shown, run)
-    call_id, comment = forms.field_text(told, "call") or None, forms.field_text(told, "comment") or None
-    answer = forms.field_text(told, "answer")
-    value = _value(forms.field_text(told, "verdict"), forms.field_text(told, "score"))
-    said: list[tuple[str, object, str | None]] = []
+@post("/trajectories/{trajectory:str}/feedback", include_in_schema=False)
+async def give_feedback(context: ForPages, request: AnyRequest, trajectory: Name) -> Response[None]:
+    """Record feedback on a trajectory, or on one of its calls. Raises BadRequest."""
+    form = await forms.read_fields(request)
+    trajectory_id = await _find(context, trajectory)
+    call_id, comment = forms.field_text(form, "call") or None, forms.field_text(form, "comment") or None
+    answer = forms.field_text(form, "answer")
+    value = _value(forms.field_text(form, "verdict"), forms.field_text(form, "score"))
+    given: list[tuple[str, object, str | None]] = []
     if value is not None:
-        said.append((forms.field_text(told, "name"), value, comment))
+        given.append((forms.field_text(form, "name"), value, comment))
     elif comment is not None:
-        said.append(("comment", comment, None))
+        given.append(("comment", comment, None))
     if answer:
-        said.append(("demonstration", answer, None))
-    if not said:
-        raise BadRequest("the form says nothing: choose good or bad, give a score, a comment or a corrected answer.")
-    for name, what, beside in said:
+        given.append(("demonstration", answer, None))
+    if not given:
+        raise BadRequest("the form is empty: choose good or bad, or give a score, a comment or a corrected answer.")
+    for name, content, note in given:
         tags = {"by": actions.caller_id(caller_of(request))}
-        await actions.write_feedback(shown.hone, trajectory_id, name, what, comment=beside, call_id=call_id, tags=tags)
+        await actions.write_feedback(
+            context.hone, trajectory_id, name, content, comment=note, call_id=call_id, tags=tags
+        )
     return forms.back_to(f"{_path(trajectory_id)}#feedback")
 
 
-@post("/runs/{run:str}/tags", include_in_schema=False)
-async def change_tag(shown: ForPages, request: AnyRequest, run: Name) -> Response[None]:
-    """Set a tag of a run, or take one away."""
-    told = await forms.read_fields(request)
-    trajectory_id = await _run(shown, run)
-    kept = shown.hone.recorder.redaction.value
-    value = None if forms.field_text(told, "remove") else str(kept(forms.field_text(told, "value")))
+@post("/trajectories/{trajectory:str}/tags", include_in_schema=False)
+async def change_tag(context: ForPages, request: AnyRequest, trajectory: Name) -> Response[None]:
+    """Set or remove a tag of a trajectory. Raises BadRequest."""
+    form = await forms.read_fields(request)
+    trajectory_id = await _find(context, trajectory)
+    redact = context.hone.recorder.redaction.value
+    value = None if forms.field_text(form, "remove") else str(redact(forms.field_text(form, "value")))
     try:
-        await set_tag(shown.hone.project, trajectory_id, forms.field_text(told, "tag"), value)
+        await set_tag(context.hone.project, trajectory_id, forms.field_text(form, "tag"), value)
     except ValueError as e:
         raise BadRequest(f"{e}.", param="tag") from e
     return forms.back_to(f"{_path(trajectory_id)}#tags")
 
 
-@get("/runs/{run:str}/delete", include_in_schema=False)
-async def ask_delete(shown: ForPages, request: AnyRequest, run: Name) -> Response[str]:
-    """What would go with a run."""
+@get("/trajectories/{trajectory:str}/delete", include_in_schema=False)
+async def ask_delete(context: ForPages, request: AnyRequest, trajectory: Name) -> Response[str]:
+    """The confirmation page for deleting a trajectory: what is deleted with it."""
     return render_page(
-        request, "run_delete.html", run=await load_trajectory(shown.project.store, await _run(shown, run))
+        request,
+        "trajectory_delete.html",
+        run=await load_trajectory(context.project.store, await _find(context, trajectory)),
     )
 
 
-@post("/runs/{run:str}/delete", include_in_schema=False)
-async def delete_trajectory(shown: ForPages, request: AnyRequest, run: Name) -> Response[str]:
-    """Delete a run for good. It must have ended."""
-    told = await forms.read_fields(request)
-    if forms.field_text(told, "sure") != "yes":
-        raise BadRequest("a run is deleted from the page that says what goes with it: open that first.")
-    trajectory_id = await _run(shown, run)
-    why = ", ".join(filter(None, (forms.field_text(told, "why")[:500], f"by {actions.caller_id(caller_of(request))}")))
+@post("/trajectories/{trajectory:str}/delete", include_in_schema=False)
+async def delete_trajectory(context: ForPages, request: AnyRequest, trajectory: Name) -> Response[str]:
+    """Delete a trajectory, which must have ended, for good. Raises BadRequest."""
+    form = await forms.read_fields(request)
+    if forms.field_text(form, "sure") != "yes":
+        raise BadRequest("a trajectory is deleted from its confirmation page: open that page first.")
+    trajectory_id = await _find(context, trajectory)
+    why = ", ".join(filter(None, (forms.field_text(form, "why")[:500], f"by {actions.caller_id(caller_of(request))}")))
     try:
-        gone = await deletion.delete_trajectory(shown.hone.project, trajectory_id, why)
+        gone = await deletion.delete_trajectory(context.hone.project, trajectory_id, why)
     finally:
-        erased = await deletion.erase_deleted_words(shown.hone.project.store)
-    return render_page(request, "run_deleted.html", gone=gone, erased=erased)
+        erased = await deletion.erase_deleted_words(context.hone.project.store)
+    return render_page(request, "trajectory_deleted.html", gone=gone, erased=erased)
 
 
-async def _run(shown: PageContext, run: str) -> str:
-    return await find_trajectory(shown.hone.project, run)
+async def _find(context: PageContext, trajectory: str) -> str:
+    return await find_trajectory(context.hone.project, trajectory)
 
 
 def _path(trajectory_id: str) -> str:
-    return f"/hone/runs/{quote(trajectory_id, safe='')}"
+    return f"/hone/trajectories/{quote(trajectory_id, safe='')}"
 
 
 def _value(verdict: str, score: str) -> bool | float | None:
-    """What a run is said to be worth; None: nothing is said. Raises BadRequest."""
+    """The value of the feedback; None if the form has none. Raises BadRequest."""
     if not score:
         return _VERDICTS.get(verdict)
     try:
         value = float(score)
     except ValueError as e:
-        raise BadRequest(f"the score {score[:100]!r} is no number.", param="score") from e
+        raise BadRequest(f"the score {score[:100]!r} is not a number.", param="score") from e
     if not math.isfinite(value):
         raise BadRequest("the score must be finite.", param="score")
     return value

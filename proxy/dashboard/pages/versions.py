@@ -1,12 +1,8 @@
-"""Versions: the line of descent of an alias, and one version whole.
+"""The page of an alias's versions, the page of one version, and the actions promote, canary and roll back.
 
-Owns: these two pages. Refuses: moving a version (`moving`), and the views (`recorder.views.versions.ancestry`,
-`whole`).
-
-Moving an alias: a page that says what would happen, and the change itself.
-
-Owns: asking a second time, from which to which and by which measures, and that nothing moved in between. Refuses: the
-moves (`proxy.api.actions`), and which of them a version allows (`recorder.registry`).
+An action is confirmed on a page that shows both versions with their measures; it is refused if the alias changed in
+between. Refuses: the views (`recorder.views.versions`), the actions themselves (`proxy.api.actions`), and which of them
+a version allows (`recorder.registry`).
 """
 
 from __future__ import annotations
@@ -34,20 +30,20 @@ from recorder.registry.versions import get_version, get_version_by_name, parse_n
 from recorder.views.versions.ancestry import AncestryVersion, list_ancestry, load_ancestry_version
 from recorder.views.versions.detail import version_detail
 
-MOVES = 20  # newest decisions that are shown
+MAX_DECISIONS: Final = 20  # on the page of versions
 
 
 @get("/versions", include_in_schema=False)
 async def versions_page(
-    shown: ForPages,
+    context: ForPages,
     request: AnyRequest,
     alias: FromQuery[str | None] = None,
     before: FromQuery[int | None] = None,
 ) -> Response[str]:
-    """The line of an alias: of the one that is named, else of the first."""
-    aliases = await get_aliases(shown.project)
-    chosen = await get_alias(shown.project, alias) if alias else next(iter(aliases), None)
-    lines = await _lines(shown, chosen, before)
+    """The ancestry of an alias, by default of the first one."""
+    aliases = await get_aliases(context.project)
+    chosen = await get_alias(context.project, alias) if alias else next(iter(aliases), None)
+    lines = await _lines(context, chosen, before)
     return render_page(
         request,
         "versions.html",
@@ -57,40 +53,40 @@ async def versions_page(
         before=before,
         older=lines[-1].number if len(lines) == VERSIONS and lines[-1].number > 0 else None,
         chart=ancestry_chart(lines),
-        moves=await list_moves(shown.project, alias=chosen.name, limit=MOVES) if chosen else [],
+        moves=await list_moves(context.project, alias=chosen.name, limit=MAX_DECISIONS) if chosen else [],
     )
 
 
-async def _lines(shown: ForPages, alias: AliasView | None, before: int | None) -> list[AncestryVersion]:
-    return await list_ancestry(shown.project.store, alias, before=before, limit=VERSIONS) if alias is not None else []
+async def _lines(context: ForPages, alias: AliasView | None, before: int | None) -> list[AncestryVersion]:
+    return await list_ancestry(context.project.store, alias, before=before, limit=VERSIONS) if alias is not None else []
 
 
 @get("/versions/{name:path}", include_in_schema=False)
 async def version_page(
-    shown: ForPages,
+    context: ForPages,
     request: AnyRequest,
     name: FromPath[Path],
-    beside: FromQuery[str | None] = None,
+    compare: FromQuery[str | None] = None,
     task: FromQuery[str | None] = None,
 ) -> Response[str]:
-    """One version; `beside`: which other one its tasks are shown with; `task`: the one whose answers are shown."""
-    whole = await version_detail(shown.project, str(name).lstrip("/"), beside or None, task)
-    alias = await get_alias(shown.project, whole.version.alias_name)
+    """One version; `compare`: the version that its tasks are compared with; `task`: the task to show the answers of."""
+    detail = await version_detail(context.project, str(name).lstrip("/"), compare or None, task)
+    alias = await get_alias(context.project, detail.version.alias_name)
     others = [
         one.name
-        for one in await list_ancestry(shown.project.store, alias, limit=VERSIONS)
-        if one.id != whole.version.id
+        for one in await list_ancestry(context.project.store, alias, limit=VERSIONS)
+        if one.id != detail.version.id
     ]
-    return render_page(request, "version.html", whole=whole, version=whole.version, alias=alias, others=others)
+    return render_page(request, "version.html", detail=detail, version=detail.version, alias=alias, others=others)
 
 
-DEEDS: Final = ("promote", "rollback", "canary")
+ACTIONS: Final = ("promote", "rollback", "canary")
 MAX_WHY_CHARS: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class AliasAction:
-    """What is asked for: `version` is the one that comes in, with `share` (percent) where it is a canary."""
+    """A requested action: `kind` is one of `ACTIONS`, `version` the new version, `share` percent for a canary."""
 
     kind: str
     version: str
@@ -99,34 +95,34 @@ class AliasAction:
 
 @get("/versions/move", include_in_schema=False)
 async def alias_action_page(
-    shown: ForPages,
+    context: ForPages,
     request: AnyRequest,
     do: FromQuery[str],
     alias: FromQuery[str | None] = None,
     version: FromQuery[str | None] = None,
     share: FromQuery[str] = "10",
 ) -> Response[str]:
-    """What would happen."""
+    """The confirmation page of an action. Raises BadRequest, Conflict, NotFound."""
     caller_of(request).require(Scope.ADMIN, "moving a version")
     name = alias or parse_name(version or "")[0]
-    one = await get_alias(shown.project, name)
-    deed = AliasAction(_known(do), version or "", _percent(share))
-    left, comes = await _ends(shown, one, deed)
-    return render_page(request, "move.html", alias=one, deed=deed, left=left, comes=comes)
+    one = await get_alias(context.project, name)
+    action = AliasAction(_known(do), version or "", _percent(share))
+    left, comes = await _ends(context, one, action)
+    return render_page(request, "alias_action.html", alias=one, action=action, left=left, comes=comes)
 
 
 async def _ends(
-    shown: ForPages, alias: AliasView, deed: AliasAction
+    context: ForPages, alias: AliasView, action: AliasAction
 ) -> tuple[AncestryVersion | None, AncestryVersion | None]:
-    """The version that is left, and the one that comes into its place. Raises Conflict, NotFound."""
-    store = shown.project.store
+    """The version that is replaced, and its replacement. Raises Conflict, NotFound."""
+    store = context.project.store
     left, comes = alias.live_version_id, alias.previous_version_id
-    if deed.kind != "rollback":
-        comes = (await get_version_by_name(shown.hone.project, deed.version)).id
+    if action.kind != "rollback":
+        comes = (await get_version_by_name(context.hone.project, action.version)).id
     elif alias.canary_version_id is not None:
         left, comes = alias.canary_version_id, alias.live_version_id
     elif comes is None:
-        raise Conflict(f"alias {alias.name!r} has no earlier version to go back to")
+        raise Conflict(f"alias {alias.name!r} has no earlier version to roll back to")
     ends = [
         await load_ancestry_version(store, alias, await get_version(store, id_)) if id_ else None
         for id_ in (left, comes)
@@ -135,41 +131,41 @@ async def _ends(
 
 
 @post("/versions/move", include_in_schema=False)
-async def apply_alias_action(shown: ForPages, request: AnyRequest) -> Response[None]:
-    """Do it, as the page before said."""
-    told = await forms.read_fields(request)
-    alias = await get_alias(shown.hone.project, forms.field_text(told, "alias"))
-    if forms.field_text(told, "generation") != str(alias.generation):
-        raise Conflict(f"{alias.name} moved since you were asked: open its page, look again, and decide anew")
-    deed = AliasAction(
-        _known(forms.field_text(told, "do")),
-        forms.field_text(told, "version"),
-        _percent(forms.field_text(told, "share") or "0"),
+async def apply_alias_action(context: ForPages, request: AnyRequest) -> Response[None]:
+    """Apply the confirmed action. Raises Conflict if the alias changed since the page was opened."""
+    form = await forms.read_fields(request)
+    alias = await get_alias(context.hone.project, forms.field_text(form, "alias"))
+    if forms.field_text(form, "generation") != str(alias.generation):
+        raise Conflict(f"alias {alias.name!r} changed since this page was opened: open its page again and decide there")
+    action = AliasAction(
+        _known(forms.field_text(form, "do")),
+        forms.field_text(form, "version"),
+        _percent(forms.field_text(form, "share") or "0"),
     )
     await _do(
-        shown,
+        context,
         alias,
-        deed,
+        action,
         actions.caller_id(caller_of(request)),
-        forms.field_text(told, "why")[:MAX_WHY_CHARS] or None,
+        forms.field_text(form, "why")[:MAX_WHY_CHARS] or None,
     )
     return forms.back_to(f"/hone/versions?alias={quote(alias.name)}")
 
 
-async def _do(shown: ForPages, alias: AliasView, deed: AliasAction, who: str, why: str | None) -> None:
-    match deed.kind:
+async def _do(context: ForPages, alias: AliasView, action: AliasAction, who: str, why: str | None) -> None:
+    match action.kind:
         case "promote":
-            await actions.promote_version(shown.hone.project, deed.version, who=who, why=why)
+            await actions.promote_version(context.hone.project, action.version, who=who, why=why)
         case "canary":
-            await actions.set_share(shown.hone.project, deed.version, deed.share / 100, who=who, why=why)
+            await actions.set_share(context.hone.project, action.version, action.share / 100, who=who, why=why)
         case _:
-            await actions.roll_back_alias(shown.hone.project, alias.name, who=who, why=why)
-    await shown.hone.versions.refresh()
+            await actions.roll_back_alias(context.hone.project, alias.name, who=who, why=why)
+    await context.hone.versions.refresh()
 
 
 def _known(do: str) -> str:
-    if do not in DEEDS:
-        raise BadRequest(f"what is to be done is {do[:100]!r}: one of {', '.join(DEEDS)}.", param="do")
+    if do not in ACTIONS:
+        raise BadRequest(f"there is no action {do[:100]!r}: use one of {', '.join(ACTIONS)}.", param="do")
     return do
 
 
@@ -179,5 +175,5 @@ def _percent(text: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 <= share <= 100:
-        raise BadRequest(f"the share is {text[:100]!r}: say how many percent, 0 to 100.", param="share")
+        raise BadRequest(f"the share {text[:100]!r} is not a percentage from 0 to 100.", param="share")
     return share

@@ -1,8 +1,8 @@
-// Figures and the newest runs, as the server sends them: it has rendered and escaped them. Without this file they stand still.
+// Live figures and newest trajectories. The server renders and escapes the HTML. Without this file they do not update.
 "use strict";
 (() => {
   const rows = document.getElementById("live-rows");
-  const said = document.getElementById("live-said");
+  const statusText = document.getElementById("live-status");
   const pause = document.getElementById("live-pause");
   if (!rows || !window.EventSource) return;
   let source = null;
@@ -31,23 +31,23 @@
 
   const listen = () => {
     source = new EventSource("/hone/live");
-    source.onopen = () => { said.textContent = "live"; };
+    source.onopen = () => { statusText.textContent = "live"; };
     source.onmessage = (event) => show(event.data);
     source.addEventListener("figures", (event) => count(event.data));
     source.onerror = () => {
       const over = source.readyState === EventSource.CLOSED;
-      said.textContent = over ? "not live: reload the page" : "the proxy does not answer, asking again";
+      statusText.textContent = over ? "not live: reload the page" : "the proxy does not answer; reconnecting";
     };
   };
 
-  const stop = (words) => { source?.close(); source = null; said.textContent = words; };
+  const stop = (words) => { source?.close(); source = null; statusText.textContent = words; };
 
   pause.hidden = false;
   pause.addEventListener("click", () => {
     const running = source !== null;
     if (running) stop("paused");
     else listen();
-    pause.textContent = running ? "Go on" : "Pause";
+    pause.textContent = running ? "Continue" : "Pause";
   });
   addEventListener("pagehide", () => source?.close());
   listen();

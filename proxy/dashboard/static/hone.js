@@ -1,4 +1,4 @@
-// Keys and relative times. Everything works without this file.
+// Keyboard shortcuts and relative times. Every page works without this file.
 "use strict";
 (() => {
   const lines = () => [...document.querySelectorAll("[data-line]")];

@@ -1,21 +1,21 @@
-// A running learner's page goes on by itself. What a person has typed, opened or chosen stays.
+// Reload the overview while a learner runs. What a person has typed, opened or selected stays.
 "use strict";
 (() => {
-  const stand = () => document.getElementById("stand");
+  const overview = () => document.getElementById("overview");
   const busy = () => {
-    const here = stand().contains(document.activeElement) && document.activeElement.matches("input, select, textarea, button");
-    const typed = [...stand().querySelectorAll("input, textarea")].some((field) => field.value !== field.defaultValue);
-    const chosen = [...stand().querySelectorAll("option")].some((one) => one.selected !== one.defaultSelected);
+    const here = overview().contains(document.activeElement) && document.activeElement.matches("input, select, textarea, button");
+    const typed = [...overview().querySelectorAll("input, textarea")].some((field) => field.value !== field.defaultValue);
+    const chosen = [...overview().querySelectorAll("option")].some((one) => one.selected !== one.defaultSelected);
     return here || typed || chosen || document.hidden;
   };
   const again = async () => {
-    if (!stand()?.dataset.live || busy()) return;
+    if (!overview()?.dataset.live || busy()) return;
     const answer = await fetch(location.href, { headers: { accept: "text/html" } });
     if (!answer.ok) return;
-    const made = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("stand");
+    const made = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("overview");
     if (!made || busy()) return;
-    for (const open of stand().querySelectorAll("details[open][id]")) made.querySelector(`#${open.id}`)?.setAttribute("open", "");
-    stand().replaceWith(document.adoptNode(made));
+    for (const open of overview().querySelectorAll("details[open][id]")) made.querySelector(`#${open.id}`)?.setAttribute("open", "");
+    overview().replaceWith(document.adoptNode(made));
   };
   setInterval(() => again().catch(() => {}), 10_000);
 })();

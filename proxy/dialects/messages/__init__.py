@@ -1,1 +1,4 @@
-"""Anthropic's messages, translated to chat completions and back."""
+"""Anthropic's messages, translated to chat completions and back.
+
+Refuses: attribution, versions, storage. Others import `dialect` and `fields`.
+"""

@@ -1,9 +1,9 @@
-"""Anthropic's content blocks as messages of the chat form, and a chat message as content blocks.
+"""Anthropic's content blocks ⇄ messages of the chat form.
 
-Owns: the translation of `system` and `messages`, as pure functions. It renders to the very prompt that the engine's own
-`/v1/messages` renders, and blocks that a client sends back are the message that was recorded. What Anthropic has and
-no chat template can show (documents, search results, files) is refused by name instead of being left out silently.
-Refuses: the rest of a request (`fields.py`) and streams (`events.py`).
+Owns: the translation of `system` and `messages`, as pure functions. The prompt equals that of the engine's own
+`/v1/messages`, and blocks that a client sends back become the recorded message again. Blocks that no chat template can
+render (documents, search results, files) are refused by name, not dropped silently. Refuses: the rest of a request
+(`fields.py`) and streams (`stream_events.py`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from proxy.errors import BadRequest
 
 Body = dict[str, Any]
 
-# Claude Code's first system block: a new hash in every request, which would keep any prefix from being found again.
+# Claude Code's first system block: it has a new hash in every request, so that no prefix would ever match.
 BILLING_HEADER: Final = "x-anthropic-billing-header"
-# The key under which Anthropic's documentation has clients wrap what a model wrote instead of a JSON object.
+# The key, from Anthropic's documentation, under which clients wrap text that is not a JSON object.
 INVALID_JSON: Final = "INVALID_JSON"
 TOOL_CHANGES: Final = ("tool_addition", "tool_removal")
 _CACHE_KEYS: Final[Mapping[str, str]] = {
@@ -32,23 +32,23 @@ _CACHE_KEYS: Final[Mapping[str, str]] = {
 }
 
 
-def parse_messages(system: object, messages: list[Any], left_out: table.DroppedTool | None = None) -> list[Body]:
-    """The chat form of a conversation. Raises BadRequest, naming the field, for what has none.
+def parse_messages(system: object, messages: list[Any], dropped: table.DroppedTool | None = None) -> list[Body]:
+    """Return the chat form of a conversation. Raises BadRequest, naming the field, for blocks without one.
 
-    What it tells of tools that Anthropic's servers ran is noted in `left_out`.
+    Blocks of tools that Anthropic's servers ran are noted in `dropped`.
     """
-    left_out = left_out or table.DroppedTool()
+    dropped = dropped or table.DroppedTool()
     form: list[Body] = []
-    # the engine looks for the header in blocks alone
+    # the engine looks for the header in blocks only
     if text := system if system is None or isinstance(system, str) else _system_text(system, "system"):
         form.append({"role": "system", "content": text})
     for at, message in enumerate(messages):
-        form += _messages(message, f"messages[{at}]", left_out)
+        form += _messages(message, f"messages[{at}]", dropped)
     return form
 
 
 def drop_server_blocks(message: object) -> object:
-    """A message without the blocks that tell of tools that Anthropic's servers ran."""
+    """Return a message without the blocks of tools that Anthropic's servers ran."""
     content = message.get("content") if isinstance(message, dict) else None
     if not isinstance(message, dict) or not isinstance(content, list):
         return message
@@ -61,7 +61,9 @@ def _is_foreign(block: object) -> bool:
 
 
 def render_blocks(message: Mapping[str, Any]) -> list[Body]:
-    """A whole chat message as content blocks. An empty one is one empty text: strict clients take content[0]."""
+    """Return a chat message as content blocks. An empty message becomes one empty text: strict clients read
+    content[0].
+    """
     blocks: list[Body] = []
     if reasoning := message.get("reasoning"):
         blocks.append({"type": "thinking", "thinking": reasoning, "signature": thinking_signature(reasoning)})
@@ -72,11 +74,13 @@ def render_blocks(message: Mapping[str, Any]) -> list[Body]:
 
 
 def render_usage(usage: Mapping[str, Any] | None) -> Body:
-    """What Anthropic counts: input without what a cache gave or took, which it tells apart where the engine does."""
+    """Return Anthropic's counts. Input excludes cached tokens, which have counts of their own if the engine reports
+    them.
+    """
     if usage is None:
         return {"input_tokens": 0, "output_tokens": 0}
     details = usage.get("prompt_tokens_details") or {}
-    cached = {shown: details[name] for name, shown in _CACHE_KEYS.items() if details.get(name) is not None}
+    cached = {key: details[name] for name, key in _CACHE_KEYS.items() if details.get(name) is not None}
     taken = max(0, (usage.get("prompt_tokens") or 0) - sum(cached.values()))
     return {"input_tokens": taken, "output_tokens": usage.get("completion_tokens") or 0} | cached
 
@@ -84,9 +88,9 @@ def render_usage(usage: Mapping[str, Any] | None) -> Body:
 def render_stop(
     finish: str | None, matched: object, tool_used: bool, tool_complete: bool
 ) -> tuple[str | None, str | None]:
-    """Stop reason and stop sequence for a chat finish. `matched` is the engine's `stop_reason`: a string or not.
+    """Return stop reason and stop sequence for a chat finish. `matched`: the engine's `stop_reason`, a string or not.
 
-    A stop string that cut a tool call short is told as such: that call must not run.
+    A stop string that cut a tool call short is reported as the reason, since that call must not be executed.
     """
     if finish == "length":
         return "max_tokens", None
@@ -100,12 +104,12 @@ def render_stop(
 
 
 def thinking_signature(thinking: str) -> str:
-    """The signature of a thinking block: clients carry one back, and nothing here is proved by it."""
+    """Return the signature of a thinking block: clients send one back, but it proves nothing here."""
     return blake2b(thinking.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def is_json_object(text: str) -> bool:
-    """Whether a model's arguments are what `input` must be."""
+    """Whether a model's arguments are valid for `input`."""
     try:
         return isinstance(json.loads(text, parse_constant=_no_constant), dict)
     except (ValueError, RecursionError):
@@ -113,14 +117,14 @@ def is_json_object(text: str) -> bool:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 # --- requests
 
 
-def _messages(message: object, where: str, left_out: table.DroppedTool) -> Iterator[Body]:
-    """One message as chat messages: the tools' results first, as the engine has them, then what is said beside them."""
+def _messages(message: object, where: str, dropped: table.DroppedTool) -> Iterator[Body]:
+    """One message as chat messages: tool results first, as in the engine, then the rest."""
     if not isinstance(message, dict) or message.get("role") not in ("user", "assistant", "system"):
         raise BadRequest(f"{where} must be an object with the role 'user' or 'assistant'.", param=where)
     role, content = message["role"], message.get("content")
@@ -130,17 +134,17 @@ def _messages(message: object, where: str, left_out: table.DroppedTool) -> Itera
     elif isinstance(content, str):
         yield {"role": role, "content": content}
     else:
-        said: Body = {"role": role}
+        built: Body = {"role": role}
         blocks = list(enumerate(_blocks(content, f"{where}.content")))
-        shown = [(at, block) for at, block in blocks if not _is_foreign(block)]
-        left_out.items += [block["type"] for _, block in blocks if _is_foreign(block)]
-        yield from _read_blocks(said, shown, f"{where}.content")
-        if role != "user" or "content" in said:
-            yield said
+        own_blocks = [(at, block) for at, block in blocks if not _is_foreign(block)]
+        dropped.items += [block["type"] for _, block in blocks if _is_foreign(block)]
+        yield from _read_blocks(built, own_blocks, f"{where}.content")
+        if role != "user" or "content" in built:
+            yield built
 
 
-def _read_blocks(said: Body, blocks: list[tuple[int, Body]], where: str) -> Iterator[Body]:
-    """Add the blocks, each with its place, to `said`; gives the messages that go before it."""
+def _read_blocks(message: Body, blocks: list[tuple[int, Body]], where: str) -> Iterator[Body]:
+    """Add the blocks, each with its place, to `message`; yields the messages that go before it."""
     parts: list[Body] = []
     thoughts: list[str] = []
     calls: list[Body] = []
@@ -154,19 +158,19 @@ def _read_blocks(said: Body, blocks: list[tuple[int, Body]], where: str) -> Iter
             thoughts.append(_string(block, "thinking", here))
         elif kind == "tool_use":
             calls.append(_tool_call(block, here))
-        elif kind == "tool_result" and said["role"] == "user":
+        elif kind == "tool_result" and message["role"] == "user":
             yield from _tool_result(block, here)
         elif kind == "tool_result":
             parts.append({"type": "text", "text": f"Tool result: {block.get('content') or ''}"})
-        elif kind not in ("redacted_thinking", "tool_reference"):  # the two say nothing that a template could show
+        elif kind not in ("redacted_thinking", "tool_reference"):  # no template can render either
             raise _unreadable(kind, here)
     if thoughts:
-        said["reasoning"] = "".join(thoughts)
+        message["reasoning"] = "".join(thoughts)
     if calls:
-        said["tool_calls"] = calls
+        message["tool_calls"] = calls
     if parts:
         alone = len(parts) == 1 and parts[0]["type"] == "text"
-        said["content"] = parts[0]["text"] if alone else parts
+        message["content"] = parts[0]["text"] if alone else parts
 
 
 def _system_text(system: object, where: str) -> str:
@@ -174,8 +178,8 @@ def _system_text(system: object, where: str) -> str:
         texts = [system]
     else:
         blocks = list(enumerate(_blocks(system, where)))
-        said = [(at, block) for at, block in blocks if where == "system" or block["type"] not in TOOL_CHANGES]
-        texts = [_system_block(block, f"{where}[{at}]") for at, block in said]
+        own_blocks = [(at, block) for at, block in blocks if where == "system" or block["type"] not in TOOL_CHANGES]
+        texts = [_system_block(block, f"{where}[{at}]") for at, block in own_blocks]
     return "".join(text for text in texts if not text.startswith(BILLING_HEADER))
 
 
@@ -200,7 +204,7 @@ def _image(block: Body, where: str) -> Body:
         url = f"data:{media_type};base64,{_string(source, 'data', f'{where}.source')}"
     else:
         raise BadRequest(
-            f"{where}.source must have the type 'base64' or 'url': files are not kept here.", param=f"{where}.source"
+            f"{where}.source must have the type 'base64' or 'url': Hone stores no files.", param=f"{where}.source"
         )
     return {"type": "image_url", "image_url": {"url": url}}
 
@@ -214,7 +218,7 @@ def _tool_call(block: Body, where: str) -> Body:
 
 
 def _written(given: Body) -> str:
-    """The arguments that a model wrote, of what a client was shown for them (`_input`)."""
+    """The arguments that the model wrote, from the form that the client received (`_input`)."""
     wrapped = given.get(INVALID_JSON)
     if len(given) == 1 and isinstance(wrapped, str) and not is_json_object(wrapped):
         return wrapped
@@ -238,7 +242,7 @@ def _tool_result(block: Body, where: str) -> Iterator[Body]:
             raise _unreadable(kind, here)
     result: Body = {"role": "tool", "tool_call_id": call_id, "content": "\n".join(texts)}
     if block.get("is_error") is True:
-        result["is_error"] = True  # no template shows it; whoever judges the run sees it
+        result["is_error"] = True  # no template renders it, but judges read it
     yield result
     if images:
         yield {"role": "user", "content": images}
@@ -252,7 +256,7 @@ def _blocks(content: object, where: str) -> list[Body]:
     for at, block in enumerate(content):
         if not isinstance(block, dict) or not isinstance(block.get("type"), str):
             raise BadRequest(
-                f"{where}[{at}] is no content block: give an object with a 'type'.", param=f"{where}[{at}]"
+                f"{where}[{at}] is not a content block: give an object with a 'type'.", param=f"{where}[{at}]"
             )
     return content
 
@@ -266,8 +270,8 @@ def _string(block: Body, name: str, where: str) -> str:
 
 def _unreadable(kind: str, where: str) -> BadRequest:
     return BadRequest(
-        f"{where} is a block of the type {kind!r:.60}, which the model cannot be shown here: put what it says into a "
-        "text block.",
+        f"{where} is a block of the type {kind!r:.60}, which cannot be shown to the model: send its content as a text "
+        "block.",
         param=where,
         code="unsupported_block",
     )
@@ -282,7 +286,7 @@ def _tool_use(call: Mapping[str, Any]) -> Body:
 
 
 def _input(arguments: str) -> Body | orjson.Fragment:
-    """What the model wrote, to the letter: its numbers may be larger than any that is parsed and written again."""
+    """Return the model's exact text, since large numbers would not survive parsing."""
     if not arguments:
         return {}
     return orjson.Fragment(arguments) if is_json_object(arguments) else {INVALID_JSON: arguments}

@@ -1,8 +1,8 @@
 """Anthropic's Messages API: `POST /v1/messages`, whole and streamed.
 
-Owns: this format's requests, answers and errors, in bytes. The engine is asked for a chat completion, since its own
-`/v1/messages` gives neither token ids nor logprobs. What is translated how: `fields.py`, `blocks.py`, `events.py`.
-Refuses: attribution, versions, storage.
+Owns: this format's requests, answers and errors, in bytes. The engine gets a chat completion, since its own
+`/v1/messages` returns neither token ids nor logprobs. The translation is in `fields.py`, `blocks.py` and
+`stream_events.py`. Refuses: attribution, versions, storage.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from recorder.messages.calls import SampledChoice
 
 Body = dict[str, Any]
 
-# Recorded in the chat form, not in the rest; servers' addresses come with tokens, and are not used here.
+# Recorded in the chat form, not in the rest; addresses of MCP servers hold tokens, and are not used here.
 _APART: Final = frozenset({"system", "messages", "tools", "mcp_servers"})
 _ERRORS: Final[Mapping[int, str]] = {
     401: "authentication_error",
@@ -49,35 +49,35 @@ class MessagesDialect:
     engine_path: ClassVar[str] = "/v1/chat/completions"
 
     def read(self, body: bytes, headers: Mapping[bytes, bytes], rules: DialectRules) -> MessagesReader:
-        """Read a request. Raises BadRequest."""
+        """Return a reader of the request. Raises BadRequest."""
         fields = engine_fields.load_body(body)
         engine_fields.refuse_fields(fields)
         engine_fields.check_bounds(fields)
-        left_out = DroppedTool()
+        dropped = DroppedTool()
         try:
             _check_media(fields, rules)
-            chat = to_chat(fields, left_out)
+            chat = to_chat(fields, dropped)
             chat_fields.check_request(chat, rules)
         except RecursionError as e:
             raise engine_fields.too_deep_error() from e
         rest = {name: value for name, value in fields.items() if name not in _APART}
         request = chat_fields.recorded_request(chat, rest, body, headers, rules, dialect=self.name, endpoint=self.path)
-        request = replace(request, left_out_tools=tuple(left_out.tools), left_out_items=tuple(left_out.items))
+        request = replace(request, left_out_tools=tuple(dropped.tools), left_out_items=tuple(dropped.items))
         return MessagesReader(request, chat, rules)
 
     def error_body(self, error: CallerError) -> bytes:
-        """An error as Anthropic's error object."""
+        """Return an error as Anthropic's error object."""
         kind = _ERRORS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-        shown = {"type": kind, "message": str(error)}
-        return orjson.dumps({"type": "error", "error": shown, "request_id": None})
+        fault = {"type": kind, "message": str(error)}
+        return orjson.dumps({"type": "error", "error": fault, "request_id": None})
 
     def error_events(self, error: CallerError) -> bytes:
-        """An error as the last event of a stream."""
+        """Return an error as the last event of a stream."""
         return b"event: error\ndata: " + self.error_body(error) + b"\n\n"
 
 
 def _check_media(fields: Body, rules: DialectRules) -> None:
-    """Before the translation, so that an error names the client's own field."""
+    """Check media before the translation, so that an error names the client's own field."""
     messages = fields.get("messages")
     for at, message in enumerate(messages if isinstance(messages, list) else ()):
         if isinstance(message, dict):
@@ -85,17 +85,17 @@ def _check_media(fields: Body, rules: DialectRules) -> None:
 
 
 class MessagesReader(ParsedChatRequest):
-    """One request as it was read."""
+    """One request of the Messages API."""
 
     __slots__ = ()
 
     def answer(self) -> MessagesAnswer:
-        """An empty answer."""
+        """Return an empty answer."""
         return MessagesAnswer(self.request.model)
 
 
 class MessagesAnswer(ChatRecord):
-    """One call's answer as it comes: what the client gets of it, and what is recorded."""
+    """One call's answer while it arrives: what the client gets, and what is recorded."""
 
     __slots__ = ("_events", "_matched", "_model", "_reason")
 
@@ -109,28 +109,28 @@ class MessagesAnswer(ChatRecord):
     # --- without streaming
 
     def body(self, data: bytes) -> bytes:
-        """A whole answer: what the client gets. Raises EngineBroke."""
+        """Return the client's form of a whole answer. Raises EngineFailed."""
         answer = parse_answer(data)
         try:
             self.note_head(answer)
             self.note_usage(answer.get("usage"))
             [given] = answer["choices"]
             self.take(given, given["message"])
-            shown = self._message(_id_of(answer), given)
+            message = self._message(_id_of(answer), given)
         except MALFORMED as e:
             raise self.unreadable(data, e) from e
         self.require_finished()
-        return orjson.dumps(shown)
+        return orjson.dumps(message)
 
     def _message(self, message_id: str, given: Body) -> Body:
-        said = given["message"]
-        tools = bool(said.get("tool_calls"))
+        chat = given["message"]
+        tools = bool(chat.get("tool_calls"))
         reason, sequence = render_stop(given["finish_reason"], given.get("stop_reason"), tools, tools)
         message = {
             "id": message_id,
             "type": "message",
             "role": "assistant",
-            "content": render_blocks(said),
+            "content": render_blocks(chat),
             "model": self._model,
             "stop_reason": reason,
             "stop_sequence": sequence,
@@ -141,17 +141,17 @@ class MessagesAnswer(ChatRecord):
     # --- streaming
 
     def event(self, data: bytes) -> bytes:
-        """One event of the engine: the bytes that the client gets for it now, perhaps none. Raises EngineBroke."""
+        """Return the client's bytes for one event of the engine, perhaps none. Raises EngineFailed."""
         if data == sse.DONE:
             self.over = True
             return b""
         chunk = parse_answer(data)
         try:
-            return self._heard(chunk)
+            return self._read_chunk(chunk)
         except MALFORMED as e:
             raise self.unreadable(data, e) from e
 
-    def _heard(self, chunk: Body) -> bytes:
+    def _read_chunk(self, chunk: Body) -> bytes:
         self.note_head(chunk)
         choices = chunk.get("choices")
         if not choices:
@@ -165,20 +165,22 @@ class MessagesAnswer(ChatRecord):
         self.take(given, delta)
         if given.get("finish_reason") is not None:
             self._reason, self._matched = given["finish_reason"], given.get("stop_reason")
-        return begun + self._events.hear(delta)
+        return begun + self._events.add(delta)
 
     def tail(self) -> bytes:
-        """The end of the last block, the event with the stop reason, and the end of the message."""
-        return self._events.end(self._reason, self._matched, self._told()) if self.finished else b""
+        """Return the end of the last block, the event with the stop reason, and the end of the message."""
+        return self._events.end(self._reason, self._matched, self._final_usage()) if self.finished else b""
 
-    def _told(self) -> Body | None:
+    def _final_usage(self) -> Body | None:
         usage = super().sampled().usage
         return dict(usage) if usage is not None else None
 
     # --- both
 
     def sampled(self) -> RecordableAnswer:
-        """The parts of the turn. A text in several blocks is recorded in several parts: so it will come back."""
+        """Return the recordable parts. A text in several blocks is recorded in several parts, as clients send
+        it back.
+        """
         sampled = super().sampled()
         texts = self._events.texts()
         if len(texts) < 2:
@@ -187,7 +189,7 @@ class MessagesAnswer(ChatRecord):
 
 
 def _id_of(answer: Body) -> str:
-    """The engine's id of an answer, as a text in any case: clients' types demand one."""
+    """Return the engine's id of an answer; always a string, since clients' types require one."""
     return str(answer.get("id") or "")
 
 

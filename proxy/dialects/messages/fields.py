@@ -1,7 +1,7 @@
 """A request of Anthropic's Messages API in the fields of chat completions.
 
-Owns: every field but `messages` and `system` (`blocks.py`): tools, tool choice, thinking, output format,
-sampling. The same fields that the engine's own `/v1/messages` would set. Refuses: what bounds them (`engine_fields`).
+Owns: every field but `messages` and `system` (`blocks.py`): tools, tool choice, thinking, output format, sampling, as
+the engine's own `/v1/messages` sets them. Refuses: their bounds (`engine_fields`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from proxy.errors import BadRequest
 
 Body = dict[str, Any]
 
-# Of vLLM's own sampling fields, those that mean the same here; all others that are not Anthropic's are left out.
+# vLLM's own sampling fields with the same meaning here; all others that are not Anthropic's are dropped.
 _PASSED: Final = (
     *engine_fields.NEUTRAL,
     "seed",
@@ -35,27 +35,27 @@ _CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
 _EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
 
 
-def to_chat(fields: Body, left_out: table.DroppedTool | None = None) -> Body:
-    """The request as chat completions would say it. Raises BadRequest, naming the field.
+def to_chat(fields: Body, dropped: table.DroppedTool | None = None) -> Body:
+    """Return the request in the fields of chat completions. Raises BadRequest, naming the field.
 
-    What it has that the model cannot be shown, and that is no reason to refuse it, is noted in `left_out`.
+    Parts that are dropped, rather than refused, are noted in `dropped`.
     """
-    left_out = left_out or table.DroppedTool()
+    dropped = dropped or table.DroppedTool()
     messages, max_tokens = fields.get("messages"), fields.get("max_tokens")
     if not isinstance(messages, list):
         raise BadRequest("the field 'messages' must be a list.", param="messages")
     if not isinstance(max_tokens, int) or max_tokens < 1:
         raise BadRequest("the field 'max_tokens' must be a whole number above 0.", param="max_tokens")
     chat: Body = {name: fields[name] for name in _PASSED if fields.get(name) is not None}
-    chat |= {"model": fields.get("model"), "messages": parse_messages(fields.get("system"), messages, left_out)}
+    chat |= {"model": fields.get("model"), "messages": parse_messages(fields.get("system"), messages, dropped)}
     chat |= {"max_tokens": max_tokens} | _stop(fields) | _output(fields) | _thinking(fields, max_tokens)
     if fields.get("stream"):
-        # usage on every event: message_start tells how long the prompt is
+        # usage on every event: message_start holds the prompt's length
         chat |= {"stream": fields["stream"], "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
-    tools = _tools(fields.get("tools"), messages, left_out)
-    table.require_some(tools, left_out.tools)
+    tools = _tools(fields.get("tools"), messages, dropped)
+    table.require_some(tools, dropped.tools)
     if fields.get("mcp_servers"):
-        left_out.tools.append("mcp_servers")
+        dropped.tools.append("mcp_servers")
     if tools:
         _check_demanded(fields, tools)
         chat |= {"tools": tools} | _tool_choice(fields.get("tool_choice"))
@@ -63,7 +63,7 @@ def to_chat(fields: Body, left_out: table.DroppedTool | None = None) -> Body:
 
 
 def count_tokens_body(fields: Body) -> Body:
-    """A request to count tokens as the engine's own route reads it: tools with schemas, and nothing that is left out.
+    """Return a request to count tokens for the engine's own route: tools with schemas, without dropped parts.
 
     Raises BadRequest, as the request itself would.
     """
@@ -77,8 +77,8 @@ def count_tokens_body(fields: Body) -> Body:
 
 def _with_schema(tool: Body) -> Body:
     function = tool["function"]
-    said = {name: value for name, value in function.items() if name != "parameters"}
-    return said | {"input_schema": function["parameters"]}
+    rest = {name: value for name, value in function.items() if name != "parameters"}
+    return rest | {"input_schema": function["parameters"]}
 
 
 def _stop(fields: Body) -> Body:
@@ -149,7 +149,7 @@ def _tool_choice(choice: object) -> Body:
 
 
 def _check_demanded(fields: Body, tools: list[Body]) -> None:
-    """Raise BadRequest where tool_choice names a tool that was left out."""
+    """Raise BadRequest if tool_choice names a dropped tool."""
     choice = fields.get("tool_choice")
     name = choice.get("name") if isinstance(choice, dict) and choice.get("type") == "tool" else None
     if name is None or any(tool["function"]["name"] == name for tool in tools):
@@ -159,24 +159,24 @@ def _check_demanded(fields: Body, tools: list[Body]) -> None:
             raise error
 
 
-def _tools(tools: object, messages: list[Any], left_out: table.DroppedTool) -> list[Body]:
-    """The tools in force at the end of the conversation: those of the field, and what system messages changed."""
+def _tools(tools: object, messages: list[Any], dropped: table.DroppedTool) -> list[Body]:
+    """Return the tools at the end of the conversation: the field's, with the changes of system messages applied."""
     if tools is not None and not isinstance(tools, list):
         raise BadRequest("the field 'tools' must be a list.", param="tools", code="invalid_type")
-    listed = _listed(tools or (), left_out)
+    listed = _listed(tools or (), dropped)
     changes = list(_changes(messages))
     if not changes:
         return listed
     in_force = {tool["function"]["name"]: tool for tool in listed}
     removed: set[str] = set()
     for kind, change, where in changes:
-        name = _changed(kind, change, in_force, where, left_out)
+        name = _changed(kind, change, in_force, where, dropped)
         (removed.add if kind == "tool_removal" else removed.discard)(name)
     return [tool for name, tool in in_force.items() if name not in removed]
 
 
-def _listed(tools: Sequence[object], left_out: table.DroppedTool) -> list[Body]:
-    read = [_tool(tool, f"tools[{at}]", left_out) for at, tool in enumerate(tools)]
+def _listed(tools: Sequence[object], dropped: table.DroppedTool) -> list[Body]:
+    read = [_tool(tool, f"tools[{at}]", dropped) for at, tool in enumerate(tools)]
     return [tool for tool in read if tool is not None]
 
 
@@ -190,10 +190,10 @@ def _changes(messages: list[Any]) -> list[tuple[str, Body, str]]:
     ]
 
 
-def _changed(kind: str, change: Body, in_force: dict[str, Body], where: str, left_out: table.DroppedTool) -> str:
-    """Apply one change; the name of the tool that it is about (empty: of one that is left out)."""
+def _changed(kind: str, change: Body, in_force: dict[str, Body], where: str, dropped: table.DroppedTool) -> str:
+    """Apply one change. Return the name of its tool; empty if the tool is dropped."""
     if change.get("type") == "tool_definition" and kind == "tool_addition":
-        tool = _tool(change.get("definition"), where, left_out)
+        tool = _tool(change.get("definition"), where, dropped)
         if tool is None:
             return ""
         name: str = tool["function"]["name"]
@@ -207,17 +207,17 @@ def _changed(kind: str, change: Body, in_force: dict[str, Body], where: str, lef
     return name
 
 
-def _tool(tool: object, where: str, left_out: table.DroppedTool) -> Body | None:
-    """A tool as a chat function; None: it is left out, and noted."""
-    fate = table.find_rule("messages", tool)
-    if isinstance(tool, dict) and fate is not None and fate.fate == "left out":
-        left_out.tools.append(tool["type"])
+def _tool(tool: object, where: str, dropped: table.DroppedTool) -> Body | None:
+    """Return a tool as a chat function; None if it is dropped, which is noted."""
+    rule = table.find_rule("messages", tool)
+    if isinstance(tool, dict) and rule is not None and rule.treatment == "dropped":
+        dropped.tools.append(tool["type"])
         return None
     if not isinstance(tool, dict) or not isinstance(tool.get("name"), str):
         raise BadRequest(f"{where} must be an object with a 'name'.", param=where, code="invalid_type")
     schema = tool.get("input_schema")
     optional = {name: tool[name] for name in ("description", "strict", "defer_loading") if tool.get(name) is not None}
-    if fate is not None and fate.fate == "translated":
+    if rule is not None and rule.treatment == "translated":
         kind, version = table.split_version(tool["type"])
         fixed = schemas.anthropic_function(kind, version, tool)
         return {**fixed, "function": {**fixed["function"], **optional}}
@@ -227,7 +227,7 @@ def _tool(tool: object, where: str, left_out: table.DroppedTool) -> Body | None:
     if tool.get("type") not in (None, "custom"):
         raise table.tool_refusal("messages", tool, where)
     raise BadRequest(
-        f"{where} ({tool['name']!r:.60}) has no input_schema: give one, as every tool of your own needs.",
+        f"{where} ({tool['name']!r:.60}) has no input_schema: every tool of your own needs one.",
         param=f"{where}.input_schema",
         code="unsupported_tool",
     )

@@ -1,8 +1,8 @@
-"""The events of Anthropic's message streams, made from the deltas of a chat completion.
+"""The events of Anthropic's message streams, from the deltas of a chat completion.
 
-Owns: the state machine: which content block is open, when it ends, and the exact order of events that clients insist
-on (message_start, then start, deltas and stop of one block at a time, then message_delta, message_stop). Pure: no
-bytes are read, nothing is recorded. Refuses: whole answers (`blocks.py`).
+Owns: the state machine. It tracks which content block is open, when it ends, and the exact order of events that clients
+require (message_start, then start, deltas and stop of one block at a time, then message_delta, message_stop). Pure: it
+reads no bytes and records nothing. Refuses: whole answers (`blocks.py`).
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ Body = dict[str, Any]
 
 
 def encode_event(name: str, **fields: Any) -> bytes:
-    """One event: Anthropic's clients read its name from its `event:` line."""
+    """Return one event: Anthropic's clients read its name from its `event:` line."""
     return b"event: " + name.encode() + b"\ndata: " + orjson.dumps({"type": name, **fields}) + b"\n\n"
 
 
 class MessageEvents:
-    """The events of one message. `begin`, then `hear` for each delta, then `end`."""
+    """The events of one message. `begin`, then `add` for each delta, then `end`."""
 
-    __slots__ = ("_arguments", "_index", "_kind", "_late", "_pieces", "_texts", "_tool", "_tools", "begun")
+    __slots__ = ("_arguments", "_buffered", "_index", "_kind", "_pieces", "_texts", "_tool", "_tools", "begun")
 
     def __init__(self) -> None:
         self.begun = False
-        self._texts: list[str] = []  # of the text blocks that ended
+        self._texts: list[str] = []  # of the closed text blocks
         self._kind: str | None = None  # of the open block
         self._index = 0  # of the open block, or of the next
         self._pieces: list[str] = []  # of the open text or thinking block
         self._tool: int | None = None  # the open tool call, as the engine numbers them
         self._tools: set[int] = set()
         self._arguments: list[str] = []  # of the last tool call
-        self._late: list[tuple[Literal["text", "thinking"], str]] = []  # what came while a tool call was open
+        self._buffered: list[tuple[Literal["text", "thinking"], str]] = []  # received while a tool call was open
 
     def begin(self, message_id: str, model: str, usage: Body | None) -> bytes:
-        """The first event."""
+        """Return the first event."""
         self.begun = True
         message: Body = {
             "id": message_id,
@@ -55,8 +55,8 @@ class MessageEvents:
         }
         return encode_event("message_start", message=message)
 
-    def hear(self, delta: Body) -> bytes:
-        """The events for a delta of a chat completion, perhaps none."""
+    def add(self, delta: Body) -> bytes:
+        """Return the events for a delta of a chat completion, perhaps none."""
         events = []
         if reasoning := delta.get("reasoning"):
             events.append(self._thinking(reasoning))
@@ -66,7 +66,7 @@ class MessageEvents:
         return b"".join(events)
 
     def end(self, finish: str | None, matched: object, usage: Body | None) -> bytes:
-        """The last events: the open block ends, and the message with its reason."""
+        """Return the last events: the end of the open block, and of the message with its reason."""
         events = self._close()
         complete = bool(self._tools) and is_json_object("".join(self._arguments))
         reason, sequence = render_stop(finish, matched, bool(self._tools), complete)
@@ -78,17 +78,19 @@ class MessageEvents:
         )
 
     def texts(self) -> list[str]:
-        """The text blocks of the message: those that ended, the open one, and what is still kept for one."""
+        """Return the text blocks of the message: the closed ones, the open one, and those that are still buffered."""
         open_text = "".join(self._pieces) if self._kind == "text" else ""
-        late = ["".join(text for _, text in run) for kind, run in groupby(self._late, itemgetter(0)) if kind == "text"]
-        return [text for text in (*self._texts, open_text, *late) if text]
+        buffered = [
+            "".join(text for _, text in run) for kind, run in groupby(self._buffered, itemgetter(0)) if kind == "text"
+        ]
+        return [text for text in (*self._texts, open_text, *buffered) if text]
 
     # --- blocks
 
     def _thinking(self, piece: str) -> bytes:
         if self._kind == "tool_use":
             return self._keep("thinking", piece)
-        # The engine leaves the signature out of the first event; the official clients' types demand one.
+        # The engine's first event has no signature; the official clients' types require one.
         opened = self._open("thinking", {"type": "thinking", "thinking": "", "signature": ""})
         self._pieces.append(piece)
         return opened + self._delta(type="thinking_delta", thinking=piece)
@@ -101,8 +103,8 @@ class MessageEvents:
         return opened + self._delta(type="text_delta", text=piece)
 
     def _keep(self, kind: Literal["text", "thinking"], piece: str) -> bytes:
-        """Arguments of the open tool call may still follow, and blocks do not overlap."""
-        self._late.append((kind, piece))
+        """Buffer text: arguments of the open tool call may still follow, and blocks must not overlap."""
+        self._buffered.append((kind, piece))
         return b""
 
     def _tool_part(self, part: Body) -> bytes:
@@ -134,22 +136,22 @@ class MessageEvents:
         return encode_event("content_block_delta", delta=delta, index=self._index)
 
     def _close(self) -> bytes:
-        """End the open block, and show in blocks of their own what came during a tool call."""
+        """Close the open block, and send the text that was buffered during a tool call in blocks of its own."""
         events = [self._stop()]
-        late, self._late = self._late, []
-        for kind, piece in late:
+        buffered, self._buffered = self._buffered, []
+        for kind, piece in buffered:
             events.append(self._text(piece) if kind == "text" else self._thinking(piece))
         return b"".join([*events, self._stop()])
 
     def _stop(self) -> bytes:
         if self._kind is None:
             return b""
-        said = "".join(self._pieces)
+        text = "".join(self._pieces)
         signed = (
-            self._delta(type="signature_delta", signature=thinking_signature(said)) if self._kind == "thinking" else b""
+            self._delta(type="signature_delta", signature=thinking_signature(text)) if self._kind == "thinking" else b""
         )
         if self._kind == "text":
-            self._texts.append(said)
+            self._texts.append(text)
         stopped = encode_event("content_block_stop", index=self._index)
         self._kind = self._tool = None
         self._pieces = []

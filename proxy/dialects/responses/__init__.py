@@ -1,1 +1,4 @@
-"""OpenAI's Responses, translated to chat completions and back."""
+"""OpenAI's Responses, translated to chat completions and back.
+
+Refuses: attribution, versions, storage. Others import `dialect`, `fields`, `items` and `tools`.
+"""

@@ -1,12 +1,11 @@
 """OpenAI's Responses API: `POST /v1/responses`.
 
-Owns: this format's requests, answers and errors. The engine is asked for a chat completion: its own /v1/responses gives
-no ids and logprobs of tool calls, and its conversations live in one engine's memory. Refuses: attribution, versions,
-storage; where an earlier answer is looked up (`proxy.responses_api.stored_responses`) and what is done in the
-background (`proxy.responses_api`).
+Owns: this format's requests, answers and errors. The engine gets a chat completion: its own /v1/responses returns no
+ids and logprobs of tool calls, and keeps conversations in one engine's memory. Refuses: attribution, versions, storage,
+loading earlier answers (`proxy.responses_api.stored_responses`) and background calls (`proxy.responses_api.calls`).
 
-Where the engine's own events would mislead OpenAI's clients, they get what OpenAI sends: an answer that was cut short
-ends with response.incomplete (the engine says response.completed), one that failed with response.failed.
+Where the engine's own events would mislead OpenAI's clients, they get what OpenAI sends: a truncated answer ends with
+response.incomplete (the engine sends response.completed), a failed one with response.failed.
 """
 
 from __future__ import annotations
@@ -38,8 +37,9 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class EarlierAnswer:
-    """An answer that was given before: what the model read for it (without instructions), its items, and the tools
-    that were found up to it."""
+    """An earlier answer: the messages that the model read for it (without instructions), its items, and the tools that
+    were found up to it.
+    """
 
     messages: Sequence[Message]
     items: Sequence[Body]
@@ -54,30 +54,32 @@ class ResponsesDialect:
     engine_path: ClassVar[str] = "/v1/chat/completions"
 
     def read(self, body: bytes, headers: Mapping[bytes, bytes], rules: DialectRules) -> ResponsesReader:
-        """Read a request. One that `refers_to` earlier answers is whole when `resolve` got them. Raises BadRequest."""
+        """Return a reader of the request; one that `refers_to` earlier answers still needs `resolve`. Raises
+        BadRequest.
+        """
         fields = engine_fields.load_body(body)
         responses_fields.check_request(fields)
         return ResponsesReader(fields, body, headers, rules)
 
     def error_body(self, error: CallerError) -> bytes:
-        """An error as OpenAI's error object."""
+        """Return an error as OpenAI's error object."""
         return ChatDialect().error_body(error)
 
     def error_events(self, error: CallerError) -> bytes:
-        """An error as the end of a stream of which nothing was sent."""
+        """Return an error as the end of a stream that has not begun."""
         event = {"type": "error", "code": error.code, "message": str(error), "param": error.param, "sequence_number": 0}
         return _bytes([event])
 
 
 class ResponsesReader(ParsedChatRequest):
-    """One request as it was read."""
+    """One request of the Responses API."""
 
     def __init__(self, fields: Body, body: bytes, headers: Mapping[bytes, bytes], rules: DialectRules) -> None:
         self._fields = fields
         self._body = body
         self._headers = headers
         self._rules = rules
-        self._asked: Body = {}
+        self._request_fields: Body = {}
         self.replaced: Mapping[str, float] = {}
         self._tools = tools.Toolbox()
         self.request: RecordedRequest
@@ -90,7 +92,7 @@ class ResponsesReader(ParsedChatRequest):
             self.resolve({})
 
     def resolve(self, earlier: Mapping[str, EarlierAnswer]) -> None:
-        """Make the request whole with the earlier answers that it refers to. Raises BadRequest, Missing."""
+        """Complete the request with the earlier answers that it refers to. Raises BadRequest, UnknownObject."""
         try:
             self._resolve(earlier)
         except RecursionError as e:
@@ -100,25 +102,25 @@ class ResponsesReader(ParsedChatRequest):
         fields = self._fields
         items = responses_input.resolve_references(fields["input"], {id_: e.items for id_, e in earlier.items()})
         before = earlier[self.previous] if self.previous else EarlierAnswer((), ())
-        beside = responses_input.ItemExtras(tools=[(f"tools of {self.previous}", tool) for tool in before.loaded])
-        beside.note_calls(list(before.items))
+        extras = responses_input.ItemExtras(tools=[(f"tools of {self.previous}", tool) for tool in before.loaded])
+        extras.note_calls(list(before.items))
         messages = [
             *responses_fields.system_message(fields),
             *before.messages,
-            *responses_input.parse_messages(items, self._rules, beside),
+            *responses_input.parse_messages(items, self._rules, extras),
         ]
         if not messages:
             raise BadRequest(
-                f"the field 'input' has {', '.join(beside.left_out) or 'tools'} alone, which no model is shown: add a "
-                "message.",
+                f"the field 'input' has only {', '.join(extras.dropped) or 'tools'}, which the model does not get: "
+                "add a message.",
                 param="input",
             )
-        self._tools = tools.read_tools(fields.get("tools") or (), beside.tools)
-        self._asked = responses_fields.chat_fields(fields, messages, self._tools)
-        chat.check_request(self._asked, self._rules)
+        self._tools = tools.read_tools(fields.get("tools") or (), extras.tools)
+        self._request_fields = responses_fields.chat_fields(fields, messages, self._tools)
+        chat.check_request(self._request_fields, self._rules)
         rest = responses_fields.client_fields(fields)
         request = chat.recorded_request(
-            self._asked,
+            self._request_fields,
             rest,
             self._body,
             self._headers,
@@ -129,28 +131,28 @@ class ResponsesReader(ParsedChatRequest):
         self.request = replace(
             request,
             previous_response_id=self.previous,
-            left_out_tools=tuple(self._tools.left_out),
-            left_out_items=tuple(beside.left_out),
+            left_out_tools=tuple(self._tools.dropped),
+            left_out_items=tuple(extras.dropped),
         )
 
     def answer(self) -> ResponsesAnswer:
-        """An empty answer."""
+        """Return an empty answer."""
         return ResponsesAnswer(self._fields, self.request, self._tools, stored=self.stored)
 
 
 class ResponsesAnswer(ChatRecord):
-    """One call's answer as it comes: what the client gets of it, and what is recorded."""
+    """One call's answer while it arrives: what the client gets, and what is recorded."""
 
     def __init__(self, fields: Body, request: RecordedRequest, box: tools.Toolbox, *, stored: bool) -> None:
         super().__init__(choices=1)
         self._tools = box
-        # The conversation is recorded as messages: an answer that lives on as its head must not hold the client's too.
-        shown = {name: value for name, value in fields.items() if name != "input"}
-        if shown.get("tools"):
-            shown["tools"] = tools.declared_tools(box.outline, box.functions)
-        self.head = ResponseHead("resp_" + secrets.token_hex(16), int(time.time()), request.model, shown)
-        self.cancelled = False  # somebody asked for its end
-        self.context_length: int | None = None  # of the engine, in tokens, where that is known
+        # The conversation is recorded as messages: a response that stays in memory must not hold the input too.
+        fields_without_input = {name: value for name, value in fields.items() if name != "input"}
+        if fields_without_input.get("tools"):
+            fields_without_input["tools"] = tools.declared_tools(box.outline, box.functions)
+        self.head = ResponseHead("resp_" + secrets.token_hex(16), int(time.time()), request.model, fields_without_input)
+        self.cancelled = False  # the client cancelled the response
+        self.context_length: int | None = None  # of the engine, in tokens; None: unknown
         self._stored = stored
         self._show_reasoning = fields.get("include_reasoning") is not False
         self._show_logprobs = responses_fields.wants_logprobs(fields) and self._show_reasoning
@@ -162,7 +164,7 @@ class ResponsesAnswer(ChatRecord):
     # --- without streaming
 
     def body(self, data: bytes) -> bytes:
-        """A whole answer: what the client gets. Raises EngineBroke."""
+        """Return the client's form of a whole answer. Raises EngineFailed."""
         answer = parse_answer(data)
         try:
             self.note_head(answer)
@@ -194,7 +196,7 @@ class ResponsesAnswer(ChatRecord):
     # --- streaming
 
     def event(self, data: bytes) -> bytes:
-        """One event: the bytes that the client gets for it now, perhaps none. Raises EngineBroke."""
+        """Return the client's bytes for one event, perhaps none. Raises EngineFailed."""
         if data == DONE:
             self.over = True
             return b""
@@ -219,13 +221,13 @@ class ResponsesAnswer(ChatRecord):
             return []
         events = self._begin()
         for given in choices:
-            said = given["delta"]
-            self.take(given, said)
+            delta = given["delta"]
+            self.take(given, delta)
             if not self._show_reasoning:
-                said = {name: value for name, value in said.items() if not name.startswith("reasoning")}
+                delta = {name: value for name, value in delta.items() if not name.startswith("reasoning")}
             logprobs = (given.get("logprobs") or {}).get("content") or [] if self._show_logprobs else []
-            events += self._events.delta(said, logprobs)
-            if said.get("content"):
+            events += self._events.delta(delta, logprobs)
+            if delta.get("content"):
                 self._text_logprobs += logprobs
         return [*events, *self._events.close()] if self.finished else events
 
@@ -239,7 +241,7 @@ class ResponsesAnswer(ChatRecord):
         ]
 
     def tail(self) -> bytes:
-        """The last of the content, and the event that says how the answer ended."""
+        """Return the rest of the content, then the event with the final status."""
         if not self.finished:
             return b""
         sampled = super().sampled()
@@ -248,7 +250,7 @@ class ResponsesAnswer(ChatRecord):
         return _bytes([*self._kept_back, *self._events.about(status, response)])
 
     def failed(self, error: CallerError) -> bytes:
-        """The end of a stream that broke off."""
+        """Return the end of a stream that broke off."""
         usage = super().sampled().usage
         events = [*self._begin(), *self._kept_back]
         response = self._object("failed", self._events.items, usage, failed_answer_error(error))
@@ -260,46 +262,46 @@ class ResponsesAnswer(ChatRecord):
         return response_object(replace(self.head, max_output_tokens=self._limit()), status, *more)
 
     def _limit(self) -> int | None:
-        """How many tokens the answer could have: as asked, and what the prompt leaves of the engine's context."""
-        asked: int | None = self.head.fields.get("max_output_tokens")
+        """The answer's limit in tokens: as requested, bounded by the engine's context minus the prompt."""
+        requested: int | None = self.head.fields.get("max_output_tokens")
         if self.context_length is None or self._prompt_ids is None:
-            return asked
+            return requested
         left = self.context_length - len(self._prompt_ids)
-        if left < 1:  # the engine refuses such a prompt, and a number below one tells nobody anything
-            return asked
-        return left if asked is None else min(asked, left)
+        if left < 1:  # the engine refuses such a prompt, and a limit below 1 is useless
+            return requested
+        return left if requested is None else min(requested, left)
 
     def sampled(self) -> RecordableAnswer:
-        """The parts of the turn, and what of the response object is recorded nowhere else."""
+        """Return the recordable parts, and the fields of the response object that are recorded nowhere else."""
         sampled = super().sampled()
-        told = self.finished or self._begun_stream or bool(self.head.fields.get("background"))
-        issued = [*sampled.issued_ids, *([(self.head.id, "response", 0)] if self._stored and told else [])]
+        is_known = self.finished or self._begun_stream or bool(self.head.fields.get("background"))
+        issued = [*sampled.issued_ids, *([(self.head.id, "response", 0)] if self._stored and is_known else [])]
         meta = {**(sampled.response_meta or {}), META: self._meta_of(sampled)}
         return replace(sampled, response_meta=meta, issued_ids=issued)
 
     def _meta_of(self, sampled: RecordableAnswer) -> Body:
-        said: Body = {"id": self.head.id, "created_at": self.head.created_at}
+        meta: Body = {"id": self.head.id, "created_at": self.head.created_at}
         if self.head.fields.get("instructions") is not None:
-            said["instructions"] = bool(self.head.fields["instructions"])
+            meta["instructions"] = bool(self.head.fields["instructions"])
         if (limit := self._limit()) != self.head.fields.get("max_output_tokens"):
-            said["max_output_tokens"] = limit
+            meta["max_output_tokens"] = limit
         if self._tools.loaded or not tools.is_plain(self._tools.outline):
-            said["tools"] = self._tools.outline
+            meta["tools"] = self._tools.outline
         if self._tools.loaded:
-            said["loaded"] = self._tools.loaded
+            meta["loaded"] = self._tools.loaded
         if not self._show_reasoning:
-            said["reasoning_hidden"] = True
+            meta["reasoning_hidden"] = True
         if self._stored and self._text_logprobs:
-            said["logprobs"] = self._text_logprobs
+            meta["logprobs"] = self._text_logprobs
         items = self._events.items
         if self._stored and items and not (self.finished and items == self._usual_items(sampled)):
-            said["items"] = items
+            meta["items"] = items
         if self.cancelled:
-            said["cancelled"] = True
-        return said
+            meta["cancelled"] = True
+        return meta
 
     def _usual_items(self, sampled: RecordableAnswer) -> list[Body]:
-        """A stream's items, as far as they can be made of the recorded message."""
+        """A stream's items, as far as the recorded message determines them."""
         message = sampled.choices[0].message if sampled.choices else None
         logprobs = self._text_logprobs or None
         return responses_input.output_items(
@@ -308,10 +310,10 @@ class ResponsesAnswer(ChatRecord):
 
 
 def failed_answer_error(error: CallerError) -> tuple[str, str]:
-    """The code and the message of a failed answer."""
+    """Return the code and the message of a failed answer."""
     return error.code or error.kind, str(error)
 
 
 def _bytes(events: Sequence[Event]) -> bytes:
-    """Events as a stream has them: named, unlike chat's."""
+    """Events in a stream's form: with names, unlike chat's."""
     return b"".join(b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event)) for event in events)

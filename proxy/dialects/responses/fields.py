@@ -1,12 +1,8 @@
-"""A request of the Responses API in the fields of chat completions, and back where an answer repeats them.
+"""The fields of the Responses API: a request in chat's fields, and the response object.
 
-Owns: which fields there are, what each is called in chat, what is refused and why. Refuses: items (`items.py`),
-answers (`object.py`, `events.py`).
-
-The response object: one answer as the Responses API shows it, from what a call was asked and what became of it.
-
-Owns: the object, for an answer as it comes and for one that is read back from the record: both are made here, so that
-they are equal. Refuses: items (`items.py`), the events of a stream, reading the record.
+Owns: which fields there are, their names in chat, which are refused and why; and the response object, built here both
+for a new answer and for one that is read from the record, so that they are equal. Refuses: items (`items.py`), the
+events of a stream (`stream_events.py`), reading the record.
 """
 
 from __future__ import annotations
@@ -36,13 +32,13 @@ _INCLUDES: Final = frozenset(
         "web_search_call.results",
     }
 )
-# Field → why it is refused where it says something.
+# Field → why it is refused if it is set.
 _REFUSED: Final[Mapping[str, str]] = {
     "conversation": "Hone keeps no conversation objects: send `previous_response_id`, or the whole conversation",
     "prompt": "Hone keeps no prompt templates: send their text in 'instructions' and 'input'",
     "previous_input_messages": "send the earlier conversation in 'input', or `previous_response_id`",
     "enable_response_messages": "`return_token_ids` of /v1/chat/completions shows the tokens, and `hone export` all",
-    "request_id": "Hone gives answers their ids",
+    "request_id": "Hone assigns the ids of answers",
     "context_management": "Hone does not shorten conversations",
 }
 _TYPES: Final[Mapping[str, type]] = {
@@ -63,7 +59,7 @@ _TYPES: Final[Mapping[str, type]] = {
     "include_reasoning": bool,
 }
 _TYPE_NAMES: Final = {str: "a text", bool: "true or false", dict: "an object", list: "a list"}
-# What chat completions call by the same name and the engine's own /v1/responses reads too.
+# Fields with the same name in chat completions, which the engine's own /v1/responses reads too.
 _SAME: Final = (
     "temperature",
     "top_p",
@@ -95,20 +91,22 @@ _TOOL_NULLS: Final = dict.fromkeys(
 
 
 def check_request(fields: Body) -> None:
-    """Raise BadRequest, naming the field, for what Hone or the engine cannot do. Media and items are checked apart."""
+    """Raise BadRequest, naming the field, for what cannot be served. Media and items are checked elsewhere."""
     if not isinstance(fields.get("model"), str):
-        raise BadRequest("the field 'model' is missing or no string: `GET /v1/models` lists the names.", param="model")
+        raise BadRequest(
+            "the field 'model' is missing or not a string: `GET /v1/models` lists the names.", param="model"
+        )
     if "input" not in fields:
         raise BadRequest("the field 'input' is missing: send a text or a list of items.", param="input")
     engine_fields.refuse_fields(fields)
     for name, why in _REFUSED.items():
         if fields.get(name):
             raise _unsupported(name, f"the field {name!r} is not served: {why}.")
-    for name, wanted in _TYPES.items():
+    for name, expected in _TYPES.items():
         value = fields.get(name)
-        if value is not None and not isinstance(value, wanted):
+        if value is not None and not isinstance(value, expected):
             raise BadRequest(
-                f"the field {name!r} is {value!r:.60}: give {_TYPE_NAMES[wanted]}.", param=name, code="invalid_type"
+                f"the field {name!r} is {value!r:.60}: give {_TYPE_NAMES[expected]}.", param=name, code="invalid_type"
             )
     _check_values(fields)
 
@@ -123,23 +121,23 @@ def _check_values(fields: Body) -> None:
         )
     if fields.get("truncation") not in (None, "disabled"):
         raise _unsupported(
-            "truncation", "the field 'truncation' must be 'disabled': Hone does not cut what the model reads."
+            "truncation", "the field 'truncation' must be 'disabled': Hone does not truncate the model's input."
         )
     for name in fields.get("include") or ():
         if not isinstance(name, str) or name not in _INCLUDES:
-            raise BadRequest(f"include has {name!r:.60}, which is not known.", param="include", code="invalid_value")
+            raise BadRequest(f"include has {name!r:.60}, which is unknown.", param="include", code="invalid_value")
     if not all(isinstance(value, str) for value in (fields.get("metadata") or {}).values()):
         raise BadRequest("the field 'metadata' must have texts as its values.", param="metadata", code="invalid_type")
     if fields.get("background") and fields.get("store") is False:
         raise BadRequest("background can only be used when `store` is true.", param="background")
     if fields.get("background") and fields.get("stream"):
-        raise _unsupported("stream", "a background response is not streamed: ask for it with GET until it is done.")
+        raise _unsupported("stream", "a background response is not streamed: poll it with GET until it is done.")
     if wants_format(fields) and fields.get("structured_outputs"):
         raise BadRequest("Cannot specify both structured_outputs and text.format", param="structured_outputs")
 
 
 def wants_format(fields: Body) -> Body | None:
-    """`text.format`, where the client sent one. Raises BadRequest."""
+    """Return `text.format`, if the client sent one. Raises BadRequest."""
     form = (fields.get("text") or {}).get("format")
     if form is not None and (not isinstance(form, dict) or not isinstance(form.get("type"), str)):
         raise BadRequest("text.format must be an object with a 'type'.", param="text.format", code="invalid_type")
@@ -147,7 +145,7 @@ def wants_format(fields: Body) -> Body | None:
 
 
 def chat_fields(fields: Body, messages: Sequence[Message], box: Toolbox) -> Body:
-    """The request in chat's fields. `messages` are all that the model reads, `box` its tools. Raises BadRequest."""
+    """Return the request in chat's fields. `messages`: the model's whole input, `box`: its tools. Raises BadRequest."""
     chat: Body = {"model": fields["model"], "messages": list(messages), "stream": bool(fields.get("stream"))}
     chat |= {name: fields[name] for name in _SAME if fields.get(name) is not None}
     if fields.get("max_output_tokens") is not None:
@@ -169,12 +167,12 @@ def chat_fields(fields: Body, messages: Sequence[Message], box: Toolbox) -> Body
 
 
 def wants_logprobs(fields: Body) -> bool:
-    """Whether the client asked for the logprobs of the text."""
+    """Whether the client requested the logprobs of the text."""
     return LOGPROBS in (fields.get("include") or ())
 
 
 def system_message(fields: Body) -> list[Message]:
-    """The instructions as the message that begins the conversation, where there are any."""
+    """Return the instructions as the first message of the conversation, if there are any."""
     return [{"role": "system", "content": fields["instructions"]}] if fields.get("instructions") else []
 
 
@@ -188,11 +186,11 @@ def _unsupported(param: str, message: str) -> BadRequest:
     return BadRequest(message, param=param, code="unsupported_parameter")
 
 
-# --- what is recorded, and what an answer repeats
+# --- recorded fields, and fields that an answer repeats
 
 
 def client_fields(fields: Body) -> Body:
-    """The client's body without what is recorded as messages, tools and format."""
+    """Return the client's body without the parts that are recorded as messages, tools and format."""
     rest = {name: value for name, value in fields.items() if name not in _APART}
     if isinstance(rest.get("text"), dict):
         rest["text"] = {name: value for name, value in rest["text"].items() if name != "format"}
@@ -206,7 +204,7 @@ def recorded_fields(
     instructions: str | None,
     outline: Sequence[Body] | None = None,
 ) -> Body:
-    """The fields of a recorded request, but for its input: `client_fields` and what was recorded apart, together again.
+    """Return the fields of a recorded request without its input: `client_fields` and the separately recorded parts.
 
     `outline`: of tools that are not all plain functions.
     """
@@ -224,7 +222,7 @@ def recorded_fields(
 
 
 def echoed_fields(fields: Body) -> Body:
-    """What an answer repeats of its request, as the engine does: every field is there."""
+    """Return the request's fields that an answer repeats, as the engine does: every field is present."""
     tools = fields.get("tools") or []
     return {
         "instructions": fields.get("instructions"),
@@ -275,19 +273,19 @@ def _text(sent: Body | None) -> Body | None:
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
-META: Final = "response"  # in response_meta: what of a response object is recorded nowhere else
+META: Final = "response"  # in response_meta: parts of a response object that are recorded nowhere else
 _OPENAI_ERRORS: Final = frozenset({"server_error", "rate_limit_exceeded", "invalid_prompt"})
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseHead:
-    """What a response object says from its first event on."""
+    """The parts of a response object that are known from its first event on."""
 
     id: str
     created_at: int
     model: str
-    fields: Body  # the client's request, but for its input
-    max_output_tokens: int | None = None  # in force, where that is known
+    fields: Body  # the client's request without its input
+    max_output_tokens: int | None = None  # the effective limit, if known
 
 
 def response_object(
@@ -297,8 +295,8 @@ def response_object(
     usage: Mapping[str, Any] | None = None,
     error: tuple[str, str] | None = None,
 ) -> Body:
-    """The object. `usage` is chat's; `error` is the code and the message of a failed answer."""
-    said = {
+    """Return the object. `usage` is chat's; `error` is the code and the message of a failed answer."""
+    response = {
         "id": head.id,
         "created_at": head.created_at,
         "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
@@ -312,24 +310,24 @@ def response_object(
         "input_messages": None,
         "output_messages": None,
     }
-    said = echoed_fields(head.fields) | said
+    response = echoed_fields(head.fields) | response
     if head.max_output_tokens is not None:
-        said["max_output_tokens"] = head.max_output_tokens
+        response["max_output_tokens"] = head.max_output_tokens
     if error is not None:
         code = error[0] if error[0] in _OPENAI_ERRORS else "server_error"
-        said["error"] = {"code": code, "message": error[1]}
-    return said
+        response["error"] = {"code": code, "message": error[1]}
+    return response
 
 
 def response_status(finish_reason: str | None) -> Status:
-    """The status of an answer that the engine finished."""
+    """Return the status of an answer that the engine finished."""
     return "incomplete" if finish_reason == "length" else "completed"
 
 
 def response_usage(usage: Mapping[str, Any]) -> Body:
-    """Chat's usage as the Responses API tells it.
+    """Return chat's usage in the form of the Responses API.
 
-    The engine adds lists of counts by turn, always empty: clients that know details as numbers refuse the answer.
+    The engine adds lists of counts by turn, always empty; clients that expect numbers in the details refuse the answer.
     """
     read, written = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
     return {

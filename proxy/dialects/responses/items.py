@@ -1,12 +1,11 @@
-"""Items of the Responses API ↔ messages of the chat form.
+"""Items of the Responses API ⇄ messages of the chat form, as pure functions.
 
-Owns: what an item means as a message, and a sampled message as the items that a client gets; the ids of these items,
-which say of which answer they are. Refuses: the request around the items, the kinds of tools' calls (`tool_items.py`),
-and anything but pure functions.
+Owns: an item as a message, a sampled message as the client's items, and the ids of these items, which name their
+answer. Refuses: the request around the items, and the kinds of tool calls (`tool_items.py`).
 
-One answer of the model may be several items (reasoning, message, function calls). Sent back, they are one assistant
-message again, exactly the one that was recorded: items with an id of ours are put together by it, others where they
-stand next to each other and do not repeat each other, as the engine does.
+One answer of the model may be several items (reasoning, message, function calls). Sent back, they become exactly the
+one recorded assistant message: items with ids from Hone are merged by their ids, others if they are adjacent and do not
+repeat each other, as the engine does.
 """
 
 from __future__ import annotations
@@ -37,26 +36,28 @@ _OPEN: Final = frozenset({"in_progress", "incomplete"})
 
 
 def item_id(prefix: str, response_id: str, at: int) -> str:
-    """The id of an answer's item: it says which answer it is of, so that nothing has to be stored to find it."""
+    """Return the id of an answer's item: it names its answer, so that none has to be stored."""
     return f"{prefix}_{response_id.removeprefix(RESPONSE)}_{at}"
 
 
 def parse_item_id(item: str) -> tuple[str, int] | None:
-    """The id of the answer that an item's id tells, and the item's place in it. None: no id of ours."""
-    found = _ITEM_ID.fullmatch(item)
-    return (RESPONSE + found[1], int(found[2])) if found else None
+    """Return the answer's id that an item's id names, and the item's place in it. None: not an id from Hone."""
+    match = _ITEM_ID.fullmatch(item)
+    return (RESPONSE + match[1], int(match[2])) if match else None
 
 
 def referenced_ids(items: object) -> list[str]:
-    """The ids of the items that stand in a request's input by reference alone."""
+    """Return the ids of the items that a request's input names by reference only."""
     if not isinstance(items, list):
         return []
-    found = (item.get("id") for item in items if isinstance(item, dict) and _type_of(item) == "item_reference")
-    return [id_ for id_ in found if isinstance(id_, str)]
+    ids = (item.get("id") for item in items if isinstance(item, dict) and _type_of(item) == "item_reference")
+    return [id_ for id_ in ids if isinstance(id_, str)]
 
 
 def resolve_references(items: object, answers: Mapping[str, Sequence[Item]]) -> object:
-    """A request's input with the items themselves in place of references to them. Raises Missing for unknown ones."""
+    """Return a request's input with references replaced by their items. Raises UnknownObject for an unknown
+    reference.
+    """
     if not isinstance(items, list):
         return items
     return [
@@ -80,67 +81,69 @@ def _itself(reference: Item, answers: Mapping[str, Sequence[Item]]) -> Item:
 
 @dataclass(slots=True)
 class ItemExtras:
-    """What items say beside messages: it is filled as they are read."""
+    """What the items of a request hold in addition to messages; filled while they are read."""
 
-    call_ids: dict[str, str] = field(default_factory=dict)  # a call's item's id → the call's id
-    tools: list[tuple[str, object]] = field(default_factory=list)  # that were found, and where they stand
-    left_out: list[str] = field(default_factory=list)  # types of items that say nothing to the model
+    call_ids: dict[str, str] = field(default_factory=dict)  # id of a call's item → id of the call
+    tools: list[tuple[str, object]] = field(default_factory=list)  # tools that were found, and their places
+    dropped: list[str] = field(default_factory=list)  # types of items that are not shown to the model
 
     def note_calls(self, items: object) -> None:
-        """The ids of these items' calls."""
+        """Note the ids of the calls in these items."""
         for item in items if isinstance(items, list) else ():
             if isinstance(item, dict) and isinstance(item.get("id"), str) and isinstance(item.get("call_id"), str):
                 self.call_ids.setdefault(item["id"], item["call_id"])
 
 
-def parse_messages(items: object, rules: DialectRules, beside: ItemExtras | None = None) -> list[Message]:
-    """The chat messages of a request's `input`. Raises BadRequest, naming the item, for what cannot be said in chat."""
+def parse_messages(items: object, rules: DialectRules, extras: ItemExtras | None = None) -> list[Message]:
+    """Return the chat messages of a request's `input`. Raises BadRequest, which names the item, for an item without a
+    chat form.
+    """
     if isinstance(items, str):
         return [{"role": "user", "content": items}]
     if not isinstance(items, list) or not items:
         raise BadRequest("the field 'input' must be a text or a list with at least one item.", param="input")
-    turns, beside = _MessageBuilder(), beside or ItemExtras()
-    beside.note_calls(items)
+    turns, extras = _MessageBuilder(), extras or ItemExtras()
+    extras.note_calls(items)
     for at, item in enumerate(items):
         where = f"input[{at}]"
         if not isinstance(item, dict):
             raise _wrong(where, item, "give an object")
-        _take(turns, item, where, rules, beside)
+        _take(turns, item, where, rules, extras)
     return turns.whole()
 
 
 def continues_last(items: object) -> bool:
-    """Whether the model is to go on with the last item, which the client marked as not finished."""
+    """Whether the model continues the last item, which the client marked as unfinished."""
     last = items[-1] if isinstance(items, list) and items else None
     return isinstance(last, dict) and _type_of(last) in ("message", "reasoning") and str(last.get("status")) in _OPEN
 
 
 class _MessageBuilder:
-    """Messages as they grow: items of one assistant turn become one message."""
+    """Builds messages from items: the items of one assistant turn become one message."""
 
     def __init__(self) -> None:
         self._messages: list[Body] = []
         self._turn: Body | None = None  # the assistant message that further items may join
-        self._answer: str | None = None  # the answer that its last item with an id of ours is of
+        self._answer: str | None = None  # the answer of its last item with an id from Hone
 
     def whole(self) -> list[Message]:
-        """All of them. A text that grew has stood as a list of its pieces."""
+        """Return all messages. A text that grew is a list of its pieces until then."""
         for message in self._messages:
             if message["role"] == "assistant":
                 message |= {name: "".join(message[name]) for name in ("content", "reasoning") if name in message}
         return list(self._messages)
 
     def other(self, message: Body) -> None:
-        """A message that is not the assistant's."""
+        """Add a message that is not the assistant's."""
         self._turn = self._answer = None
         self._messages.append(message)
 
     def text(self, name: str, text: str, item: Item) -> None:
-        """A part of an assistant turn: its content or its reasoning."""
+        """Add a part of an assistant turn: its content or its reasoning."""
         answer = _answer(item)
         turn = self._joined(answer)
         if turn is not None and name in turn and answer is not None and answer == self._answer:
-            turn[name].append(text)  # one answer that said something twice, with a tool call between
+            turn[name].append(text)  # one answer with two texts, and a tool call between them
         elif turn is not None and name not in turn:
             turn[name] = [text]
         else:
@@ -148,7 +151,7 @@ class _MessageBuilder:
         self._answer = answer or self._answer
 
     def call(self, call: Body, item: Item) -> None:
-        """A tool call."""
+        """Add a tool call."""
         answer = _answer(item)
         turn = self._joined(answer)
         if turn is None:
@@ -157,17 +160,17 @@ class _MessageBuilder:
         self._answer = answer or self._answer
 
     def _joined(self, answer: str | None) -> Body | None:
-        """The turn that an item may join: not one of another answer."""
+        """Return the turn that an item may join; never a turn of another answer."""
         other = answer is not None and self._answer is not None and answer != self._answer
         return None if other else self._turn
 
-    def _begin(self, said: Body) -> Body:
-        self._turn, self._answer = {"role": "assistant", **said}, None
+    def _begin(self, fields: Body) -> Body:
+        self._turn, self._answer = {"role": "assistant", **fields}, None
         self._messages.append(self._turn)
         return self._turn
 
 
-def _take(turns: _MessageBuilder, item: Item, where: str, rules: DialectRules, beside: ItemExtras) -> None:
+def _take(turns: _MessageBuilder, item: Item, where: str, rules: DialectRules, extras: ItemExtras) -> None:
     kind = _type_of(item)
     if kind == "message":
         _take_message(turns, item, where, rules)
@@ -176,17 +179,17 @@ def _take(turns: _MessageBuilder, item: Item, where: str, rules: DialectRules, b
     elif not isinstance(kind, str):
         raise _unknown(kind, where)
     else:
-        beside.tools += tool_items.loaded_tools(item, where)
-        _take_tools_item(turns, item, where, rules, beside)
+        extras.tools += tool_items.loaded_tools(item, where)
+        _take_tools_item(turns, item, where, rules, extras)
 
 
-def _take_tools_item(turns: _MessageBuilder, item: Item, where: str, rules: DialectRules, beside: ItemExtras) -> None:
+def _take_tools_item(turns: _MessageBuilder, item: Item, where: str, rules: DialectRules, extras: ItemExtras) -> None:
     kind = item["type"]
     if tool_items.is_foreign(item):
-        beside.left_out.append(str(kind))
+        extras.dropped.append(str(kind))
     elif tool_items.is_call(kind):
         turns.call(tool_items.parse_call(item, where), item)
-    elif output := tool_items.parse_output(item, beside.call_ids, where):
+    elif output := tool_items.parse_output(item, extras.call_ids, where):
         content = _parts(output[1], f"{where}.output", rules)
         turns.other({"role": "tool", "tool_call_id": output[0], "content": content})
     elif kind != "additional_tools":
@@ -195,8 +198,8 @@ def _take_tools_item(turns: _MessageBuilder, item: Item, where: str, rules: Dial
 
 def _unknown(kind: object, where: str) -> BadRequest:
     return BadRequest(
-        f"{where} is an item of the type {kind!r:.60}: Hone serves message and reasoning items, calls of tools with "
-        "their outputs, and references to those of an earlier answer.",
+        f"{where} is an item of the type {kind!r:.60}: Hone serves message and reasoning items, tool calls with their "
+        "outputs, and references to items of an earlier answer.",
         param=where,
         code="unsupported_value",
     )
@@ -219,7 +222,7 @@ def _reasoning(item: Item, where: str) -> str:
     """The text of a reasoning item: its content, else its summary."""
     if item.get("encrypted_content"):
         raise BadRequest(
-            f"{where}.encrypted_content cannot be read here: Hone's models give their reasoning as text. Leave it out.",
+            f"{where}.encrypted_content cannot be read: Hone's models return their reasoning as text. Remove it.",
             param=f"{where}.encrypted_content",
             code="unsupported_parameter",
         )
@@ -237,10 +240,10 @@ def _plain(content: object, where: str) -> str:
         raise _wrong(where, content, "give a text or a list of parts")
     texts = []
     for at, part in enumerate(content):
-        said = part.get("text", part.get("refusal")) if isinstance(part, dict) else None
-        if not isinstance(said, str):
+        text = part.get("text", part.get("refusal")) if isinstance(part, dict) else None
+        if not isinstance(text, str):
             raise _wrong(f"{where}[{at}]", part, "give an output_text part with its text")
-        texts.append(said)
+        texts.append(text)
     return "".join(texts)
 
 
@@ -264,7 +267,7 @@ def _part(part: object, where: str) -> Body:
         return {"type": "image_url", "image_url": {"url": part["image_url"], **detail}}
     if kind in ("input_image", "input_file"):
         raise BadRequest(
-            f"{where} names a file: Hone keeps no files. Send an image as an input_image with a data: URL in "
+            f"{where} names a file: Hone stores no files. Send an image as an input_image with a data: URL in "
             "'image_url', and a text as an input_text.",
             param=where,
             code="unsupported_value",
@@ -304,23 +307,23 @@ def output_items(
     streamed: bool = False,
     origins: Mapping[str, ToolOrigin] | None = None,
 ) -> list[Item]:
-    """The items of a sampled message: its reasoning, its text, its tool calls, as far as it has them.
+    """Return the items of a sampled message: its reasoning, its text, its tool calls, as far as it has them.
 
-    `logprobs` are those of the text, where the client asked for them. `origins`: which tool each function is.
+    `logprobs`: of the text, if the client asked for them. `origins`: the client's tool for each function.
     """
     items: list[Item] = []
-    said = message or {}
-    if said.get("reasoning"):
-        items.append(reasoning_item(said["reasoning"], response_id, 0, "completed" if streamed else None))
-    if said.get("content"):
-        items.append(message_item(said["content"], response_id, len(items), logprobs))
-    for call in said.get("tool_calls") or ():
+    fields = message or {}
+    if fields.get("reasoning"):
+        items.append(reasoning_item(fields["reasoning"], response_id, 0, "completed" if streamed else None))
+    if fields.get("content"):
+        items.append(message_item(fields["content"], response_id, len(items), logprobs))
+    for call in fields.get("tool_calls") or ():
         items.append(call_item(call, response_id, len(items), origins))
     return items
 
 
 def message_item(text: str, response_id: str, at: int, logprobs: object = None) -> Item:
-    """A text as an item."""
+    """Return a text as an item."""
     part = {"annotations": [], "text": text, "type": "output_text", "logprobs": logprobs}
     return {
         "id": item_id("msg", response_id, at),
@@ -333,7 +336,7 @@ def message_item(text: str, response_id: str, at: int, logprobs: object = None) 
 
 
 def reasoning_item(text: str, response_id: str, at: int, status: str | None = None) -> Item:
-    """Reasoning as an item. The engine gives it a status only in a stream."""
+    """Return reasoning as an item. The engine gives it a status only in a stream."""
     return {
         "id": item_id("rs", response_id, at),
         "summary": [],
@@ -347,7 +350,7 @@ def reasoning_item(text: str, response_id: str, at: int, status: str | None = No
 def call_item(
     call: Mapping[str, Any], response_id: str, at: int, origins: Mapping[str, ToolOrigin] | None = None
 ) -> Item:
-    """A tool call as an item."""
+    """Return a tool call as an item."""
     origin = _origin(call, origins or {})
     return tool_items.call_item(call, origin, lambda prefix: item_id(prefix, response_id, at))
 
@@ -359,7 +362,7 @@ def _origin(call: Mapping[str, Any], origins: Mapping[str, ToolOrigin]) -> ToolO
 def input_items(
     messages: Sequence[Message], response_id: str, origins: Mapping[str, ToolOrigin] | None = None
 ) -> list[Item]:
-    """A recorded conversation as the items that a client would have sent, each with an id."""
+    """Return a recorded conversation as the client's items, each with an id."""
     items: list[Item] = []
     called: dict[str, ToolOrigin] = {}  # by the call's id
     for message in messages:

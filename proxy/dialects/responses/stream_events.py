@@ -1,11 +1,11 @@
-"""The typed events of a streamed response: the deltas of a chat completion in, the events of the Responses API out.
+"""The typed events of a streamed response, from the deltas of a chat completion.
 
-Owns: which item is open, what its events are, and their numbers. Pure: no bytes, no engine. Refuses: what an item looks
-like when it is whole (`items.py`), the response object around the items.
+Owns: which item is open, its events, and their numbers. Pure: no bytes, no engine. Refuses: the form of complete items
+(`items.py`), the response object around them.
 
-An item is opened by the first delta of its kind and closed by the first of another. In OpenAI's words:
-output_item.added, content_part.added, the deltas, output_text.done, content_part.done, output_item.done.
-A call that has an item of its own kind (`typed`) is told when it is whole: only then is it known whether it can be.
+The first delta of a kind opens an item, and the first of another kind closes it. In OpenAI's terms: output_item.added,
+content_part.added, the deltas, output_text.done, content_part.done, output_item.done. A call with an item of its own
+kind (`typed`) is sent when it is complete: only then is its form known.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PREFIX: Final = {"content": "msg", "reasoning": "rs", "call": "fc", "typed": "f
 
 
 class _OpenItem:
-    """The item that is being told."""
+    """The item that is being sent."""
 
     __slots__ = ("call", "id", "index", "kind", "logprobs", "texts")
 
@@ -34,7 +34,7 @@ class _OpenItem:
         self.kind: Kind = kind
         self.id = id_
         self.call = call  # of a tool call: its id and name
-        self.index = index  # and which of the engine's it is
+        self.index = index  # and the engine's index of it
         self.texts: list[str] = []
         self.logprobs: list[Body] = []
 
@@ -43,35 +43,37 @@ class _OpenItem:
 
 
 class ResponseEvents:
-    """One response's events. Each method returns those that follow now, with their numbers."""
+    """The events of one response. Each method returns the events to send next, with their numbers."""
 
     def __init__(self, response_id: str, origins: Mapping[str, ToolOrigin] | None = None) -> None:
-        self.items: list[Body] = []  # that are whole
+        self.items: list[Body] = []  # complete ones
         self._origins = origins or {}
         self._response_id = response_id
         self._number = 0
         self._open: _OpenItem | None = None
-        self._calls: set[int] = set()  # that began, as the engine numbers them
-        self._late: list[_Late] = []  # what came while a call was open
+        self._calls: set[int] = set()  # indexes of calls that have begun
+        self._buffered: list[_Late] = []  # received while a call was open
 
     def about(self, kind: str, response: Body) -> list[Event]:
-        """An event about the whole response: `response.<kind>`."""
+        """Return an event about the whole response: `response.<kind>`."""
         return self._numbered([{"type": f"response.{kind}", "response": response}])
 
-    def delta(self, said: Body, logprobs: Sequence[Body] = ()) -> list[Event]:
-        """What a chat delta brings: its reasoning, then its text with the text's logprobs, then its tool calls."""
+    def delta(self, delta: Body, logprobs: Sequence[Body] = ()) -> list[Event]:
+        """Return the events of a chat delta: its reasoning, then its text with the text's logprobs, then its tool
+        calls.
+        """
         events: list[Event] = []
-        reasoning = said.get("reasoning") or said.get("reasoning_content")
+        reasoning = delta.get("reasoning") or delta.get("reasoning_content")
         if reasoning:
             events += self._text("reasoning", reasoning, ())
-        if said.get("content"):
-            events += self._text("content", said["content"], logprobs)
-        for at, part in enumerate(said.get("tool_calls") or ()):
+        if delta.get("content"):
+            events += self._text("content", delta["content"], logprobs)
+        for at, part in enumerate(delta.get("tool_calls") or ()):
             events += self._call(part, part.get("index", at))
         return self._numbered(events)
 
     def close(self) -> list[Event]:
-        """The end of the item that is open, if one is."""
+        """Return the end of the open item, if there is one."""
         return self._numbered(list(self._close()))
 
     def _numbered(self, events: list[Event]) -> list[Event]:
@@ -84,7 +86,7 @@ class ResponseEvents:
 
     def _text(self, kind: Literal["content", "reasoning"], delta: str, logprobs: Sequence[Body]) -> Iterator[Event]:
         if self._open is not None and self._open.kind in ("call", "typed"):
-            self._late.append((kind, delta, logprobs))  # arguments may still follow, and items do not overlap
+            self._buffered.append((kind, delta, logprobs))  # arguments may still follow, and items must not overlap
             return
         if self._open is None or self._open.kind != kind:
             yield from self._begin(kind)
@@ -93,8 +95,8 @@ class ResponseEvents:
         open_.texts.append(delta)
         open_.logprobs += logprobs
         if kind == "content":
-            shown = [_in_delta(entry) for entry in logprobs]
-            yield self._within("output_text.delta", content_index=0, delta=delta, logprobs=shown)
+            entries = [_in_delta(entry) for entry in logprobs]
+            yield self._within("output_text.delta", content_index=0, delta=delta, logprobs=entries)
         else:
             yield self._within("reasoning_text.delta", content_index=0, delta=delta)
 
@@ -131,10 +133,10 @@ class ResponseEvents:
             yield self._within("content_part.added", content_index=0, part={"text": "", "type": "reasoning_text"})
 
     def _close(self) -> Iterator[Event]:
-        """The end of the open item, and in items of their own what came during a call."""
+        """The end of the open item, then the text that was buffered during a call, in items of its own."""
         yield from self._end()
-        late, self._late = self._late, []
-        for kind, delta, logprobs in late:
+        buffered, self._buffered = self._buffered, []
+        for kind, delta, logprobs in buffered:
             yield from self._text(kind, delta, logprobs)
         yield from self._end()
 
@@ -158,7 +160,7 @@ class ResponseEvents:
         self._open = None
 
     def _typed(self, whole: Body, arguments: str) -> Iterator[Event]:
-        """All of a call that is told when it is whole, up to its end."""
+        """The events of a call that is sent when it is complete, up to its end."""
         assert self._open is not None
         self._open.id = whole["id"]
         if whole["type"] == "custom_tool_call":
@@ -186,13 +188,13 @@ class ResponseEvents:
             item = call_item(open_.call | {"function": function}, self._response_id, at, self._origins)
         return item | {"status": status}
 
-    def _within(self, kind: str, **said: Any) -> Event:
+    def _within(self, kind: str, **fields: Any) -> Event:
         assert self._open is not None
         return {
             "type": f"response.{kind}",
             "item_id": self._open.id,
             "output_index": len(self.items),
-            **said,
+            **fields,
         }
 
     def _item(self, kind: str, item: Body) -> Event:
@@ -200,6 +202,6 @@ class ResponseEvents:
 
 
 def _in_delta(entry: Body) -> Body:
-    """A token's logprobs as a delta shows them: without bytes."""
+    """A token's logprobs in a delta's form: without bytes."""
     top = [{"token": other["token"], "logprob": other["logprob"]} for other in entry.get("top_logprobs") or ()]
     return {"token": entry["token"], "logprob": entry["logprob"], "top_logprobs": top}

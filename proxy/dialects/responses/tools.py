@@ -1,8 +1,8 @@
-"""The tools of a request of the Responses API: as the model gets them, and as the client declared them.
+"""The tools of a request of the Responses API: in the model's form, and as the client declared them.
 
-Owns: tools → chat functions, by the table (`proxy.dialects.tool_types.table`); tool_choice; which function of the model
-is which tool of the client; and the outline, which with the recorded functions gives back what the client declared.
-Refuses: calls of tools (`tool_items.py`).
+Owns: tools → chat functions, by the table (`proxy.dialects.tool_types.table`); tool_choice; the client's tool for each
+function of the model; and the outline, which together with the recorded functions restores the client's declarations.
+Refuses: tool calls (`tool_items.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAMED: Final = ("function", "custom")
 
 @dataclass(frozen=True, slots=True)
 class ToolOrigin:
-    """What a function of the model is for the client."""
+    """The client's tool behind a function of the model."""
 
     type: str = "function"
     name: str = ""
@@ -29,51 +29,52 @@ class ToolOrigin:
 
     @property
     def plain(self) -> bool:
-        """Whether the client calls it by the model's name, and as a function."""
+        """Whether the client sees a function with the model's name."""
         return self.type == "function" and self.namespace is None
 
 
 @dataclass(slots=True)
 class Toolbox:
-    """A request's tools."""
+    """The tools of a request."""
 
     functions: list[Body] = field(default_factory=list)  # for the engine
     origins: dict[str, ToolOrigin] = field(default_factory=dict)  # by the model's name
-    outline: list[Body] = field(default_factory=list)  # as declared, without what `functions` say
-    loaded: list[Body] = field(default_factory=list)  # the same, of tools that were found later
-    left_out: list[str] = field(default_factory=list)  # types
+    outline: list[Body] = field(default_factory=list)  # as declared, without the contents of `functions`
+    loaded: list[Body] = field(default_factory=list)  # the same for tools that were found later
+    dropped: list[str] = field(default_factory=list)  # types
 
 
-def read_tools(tools: Sequence[object], found: Sequence[tuple[str, object]] = ()) -> Toolbox:
-    """The tools of a request, and those that searches in its conversation found, each with where it stands.
+def read_tools(tools: Sequence[object], found_later: Sequence[tuple[str, object]] = ()) -> Toolbox:
+    """Return the tools of a request, and the tools that searches in its conversation found (`found_later`), each with
+    its place.
 
     Raises BadRequest.
     """
-    kinds = {table.measure_kind(tool) for tool in tools}
+    kinds = {table.tool_kind(tool) for tool in tools}
     box = Toolbox()
     given = _ToolboxBuilder(box, box.outline, deferred="tool_search" in kinds)
     for at, tool in enumerate(tools):
         given.add(_offered(tool) if "hosted tool_search" in kinds else tool, f"tools[{at}]")
     later = _ToolboxBuilder(box, box.loaded, again=True)
-    for where, tool in found:
+    for where, tool in found_later:
         later.add(_offered(tool), where)
-    table.require_some(box.functions, box.left_out)
+    table.require_some(box.functions, box.dropped)
     return box
 
 
 def tool_model_name(namespace: str | None, name: str) -> str:
-    """The model's name of a tool."""
+    """Return the model's name of a tool."""
     return name if namespace is None else f"{namespace}__{name}"
 
 
 def declared_tools(outline: Sequence[Body], functions: Sequence[Mapping[str, Any]]) -> list[Body]:
-    """The tools as the client declared them, of their outline and the functions that were made of them."""
+    """Return the tools as the client declared them, from their outline and their functions."""
     by_name = {function["function"]["name"]: function["function"] for function in functions}
     return [_restored(tool, by_name) for tool in outline]
 
 
 def tool_origins(outline: Sequence[Body]) -> dict[str, ToolOrigin]:
-    """Which function of the model is which tool, of an outline."""
+    """Return the tool of each function of the model, from an outline."""
     origins = {}
     for tool in outline:
         inside = tool["tools"] if tool["type"] == "namespace" else [tool]
@@ -85,14 +86,14 @@ def tool_origins(outline: Sequence[Body]) -> dict[str, ToolOrigin]:
 
 
 def is_plain(outline: Sequence[Body]) -> bool:
-    """Whether all tools are functions, which are recorded whole as it is."""
+    """Whether all tools are functions, which are recorded completely anyway."""
     return all(map(_is_cut, outline))
 
 
 class _ToolboxBuilder:
-    """Tools on their way into a toolbox. `deferred`: those marked so are not offered until a search finds them.
+    """Adds tools to a toolbox. `deferred`: tools marked so are not offered until a search finds them.
 
-    `again`: tools that are offered already may come again, and are left as they are.
+    `again`: tools that are offered already may be repeated, and stay unchanged.
     """
 
     def __init__(self, box: Toolbox, outline: list[Body], *, deferred: bool = False, again: bool = False) -> None:
@@ -102,13 +103,13 @@ class _ToolboxBuilder:
         self._again = again
 
     def add(self, tool: object, where: str) -> None:
-        """One declared tool. Raises BadRequest."""
-        fate = table.find_rule("responses", tool)
-        if not isinstance(tool, dict) or fate is None or fate.fate == "refused":
+        """Add one declared tool. Raises BadRequest."""
+        rule = table.find_rule("responses", tool)
+        if not isinstance(tool, dict) or rule is None or rule.treatment == "refused":
             raise table.tool_refusal("responses", tool, where)
-        kind = table.measure_kind(tool)
-        if fate.fate == "left out":
-            self._box.left_out.append(str(tool["type"]))
+        kind = table.tool_kind(tool)
+        if rule.treatment == "dropped":
+            self._box.dropped.append(str(tool["type"]))
         elif kind == "namespace":
             self._namespace(tool, where)
         else:
@@ -117,14 +118,14 @@ class _ToolboxBuilder:
                 self._outline.append(outlined)
 
     def _namespace(self, tool: Body, where: str) -> None:
-        """A namespace. The first of its tools tells the model what it is."""
+        """Add a namespace. Its first tool carries its description for the model."""
         name, tools = tool.get("name"), tool.get("tools")
         if not isinstance(name, str) or not isinstance(tools, list):
             raise BadRequest(f"{where} must have a 'name' and a list of 'tools'.", param=where, code="invalid_type")
         inside: list[Body] = []
         offered = len(self._box.functions)
         for at, one in enumerate(tools):
-            here, kind = f"{where}.tools[{at}]", table.measure_kind(one)
+            here, kind = f"{where}.tools[{at}]", table.tool_kind(one)
             if not isinstance(one, dict) or kind not in ("function", "custom"):
                 raise BadRequest(f"{here} must be a function or a custom tool.", param=here, code="unsupported_tool")
             about = _about(tool) if offered == len(self._box.functions) else ""
@@ -135,7 +136,7 @@ class _ToolboxBuilder:
             self._outline.append({**tool, "tools": inside})
 
     def _one(self, tool: Body, kind: str, namespace: str | None, about: str, where: str) -> Body | None:
-        """Offer one tool to the model; its outline. None: it is offered already."""
+        """Offer one tool to the model and return its outline; None if it is offered already."""
         name = tool.get("name") if kind in _NAMED else kind
         if not isinstance(name, str):
             raise BadRequest(f"{where}.name must be a text.", param=f"{where}.name", code="invalid_type")
@@ -153,27 +154,28 @@ class _ToolboxBuilder:
 
 
 def _offered(tool: object) -> object:
-    """A tool without the mark of a search that nobody runs here, or that found it."""
+    """Return a tool without the mark `defer_loading`: Hone runs no search, or the search has already found the tool."""
     if not isinstance(tool, dict):
         return tool
-    kept = {name: value for name, value in tool.items() if name != "defer_loading"}
+    without_mark = {name: value for name, value in tool.items() if name != "defer_loading"}
     inside = tool.get("tools")
-    return kept | {"tools": [_offered(one) for one in inside]} if isinstance(inside, list) else kept
+    return without_mark | {"tools": [_offered(one) for one in inside]} if isinstance(inside, list) else without_mark
 
 
 def _function(tool: Body, kind: str, name: str, about: str, where: str) -> Body:
     if kind == "function":
-        said = {key: value for key, value in tool.items() if key != "type" and value is not None}
+        function = {key: value for key, value in tool.items() if key != "type" and value is not None}
     elif kind == "custom":
-        said = custom.custom_to_function(tool, name, where)["function"]
+        function = custom.custom_to_function(tool, name, where)["function"]
     elif kind == "tool_search":
-        said = {key: tool[key] for key in ("description", "parameters") if tool.get(key) is not None}
-        said = schemas.TOOL_SEARCH["function"] | said
+        function = {key: tool[key] for key in ("description", "parameters") if tool.get(key) is not None}
+        function = schemas.TOOL_SEARCH["function"] | function
     else:
-        said = schemas.OPENAI[kind]["function"]
+        function = schemas.OPENAI[kind]["function"]
     if about:
-        said = said | {"description": f"{about}\n\n{said['description']}" if "description" in said else about}
-    return {"type": "function", "function": said | {"name": name}}
+        described = f"{about}\n\n{function['description']}" if "description" in function else about
+        function = function | {"description": described}
+    return {"type": "function", "function": function | {"name": name}}
 
 
 def _about(namespace: Body) -> str:
@@ -188,13 +190,13 @@ def _restored(tool: Body, by_name: Mapping[str, Body]) -> Body:
     for one in tool["tools"]:
         inside.append(_function_restored(one, tool["name"], about, by_name))
         if _is_cut(one) or (one["type"] == "custom" and tool_model_name(tool["name"], one["name"]) in by_name):
-            about = ""  # the first that was offered had it
+            about = ""  # the first offered tool had it
     return {**tool, "tools": inside}
 
 
 def _function_restored(tool: Body, namespace: str | None, about: str, by_name: Mapping[str, Body]) -> Body:
     function = by_name.get(tool_model_name(namespace, tool["name"])) if _is_cut(tool) else None
-    if function is None:  # whole as it is; or what was recorded had its name taken out
+    if function is None:  # complete already, or its recorded function was redacted
         return tool
     restored = {"type": "function", **function, "name": tool["name"]}
     if about and restored.get("description"):
@@ -207,7 +209,7 @@ def _function_restored(tool: Body, namespace: str | None, about: str, by_name: M
 
 
 def _is_cut(tool: Body) -> bool:
-    """Whether an outline leaves the rest of a tool to the function that was made of it."""
+    """Whether an outline leaves the rest of a tool to its function."""
     return tool["type"] == "function" and len(tool) == 2
 
 
@@ -224,7 +226,7 @@ def _collision(name: str, where: str) -> BadRequest:
 
 
 def chat_tool_choice(choice: object, box: Toolbox) -> object:
-    """`tool_choice` as chat has it. Raises BadRequest."""
+    """Return `tool_choice` in chat's form. Raises BadRequest."""
     if choice is None or choice in ("auto", "none"):
         return choice or "auto"
     if choice == "required":
@@ -239,8 +241,8 @@ def chat_tool_choice(choice: object, box: Toolbox) -> object:
             param="tool_choice",
             code="unsupported_parameter",
         )
-    wanted = (kind, choice.get("name", kind), choice.get("namespace"))
-    name = next((name for name, o in box.origins.items() if (o.type, o.name, o.namespace) == wanted), None)
+    key = (kind, choice.get("name", kind), choice.get("namespace"))
+    name = next((name for name, o in box.origins.items() if (o.type, o.name, o.namespace) == key), None)
     if name is None:
         raise BadRequest(f"Tool choice {kind!r} not found in 'tools' parameter.", param="tool_choice")
     return {"type": "function", "function": {"name": name}}

@@ -1,13 +1,12 @@
-"""Free-form tools: what a model writes for them is one text. For the model they are functions of one text.
+"""Free-form tools, with one text as input: functions with one text argument for the model, `custom` for clients of
+chat.
 
-Owns: such a tool as a function, and its text ⇄ a function's arguments. A grammar is quoted to the model and not forced:
-forced tokens cannot be trained on. Refuses: where the text stands in a format.
+Owns: such a tool as a function, its text ⇄ a function's arguments, and chat's `custom` in tools, tool_choice and tool
+calls, whole and streamed. A grammar is quoted to the model and not forced: forced tokens cannot be trained on. Refuses:
+the place of the text in other formats.
 
-Chat's own way of saying free-form tools: requests that declare or repeat them, and answers that call them.
-
-Owns: `custom` in tools, tool_choice, and tool calls, whole and streamed. Refuses: what a free-form tool is
-(`custom.py`). A call is given as `custom` only where the text brings back the very arguments that were sampled;
-others come as the function call that they are, so that a turn sent back is the turn that was recorded.
+A call is returned as `custom` only if its text reproduces exactly the sampled arguments; others are returned as
+function calls. So a turn that a client sends back always equals the recorded one.
 """
 
 from __future__ import annotations
@@ -34,31 +33,31 @@ PARAMETERS: Final[Body] = {
 
 
 def custom_to_function(tool: Mapping[str, Any], name: str, where: str) -> Body:
-    """A free-form tool as a chat function. Raises BadRequest where its description or format cannot be read."""
-    told = tool.get("description")
-    if told is not None and not isinstance(told, str):
+    """Return a free-form tool as a chat function. Raises BadRequest for an invalid description or format."""
+    description = tool.get("description")
+    if description is not None and not isinstance(description, str):
         raise BadRequest(f"{where}.description must be a text.", param=f"{where}.description", code="invalid_type")
-    said = [text for text in (told, _grammar(tool.get("format"), where)) if text]
-    function = {"name": name, **({"description": "\n\n".join(said)} if said else {}), "parameters": PARAMETERS}
+    texts = [text for text in (description, _grammar(tool.get("format"), where)) if text]
+    function = {"name": name, **({"description": "\n\n".join(texts)} if texts else {}), "parameters": PARAMETERS}
     return {"type": "function", "function": function}
 
 
 def input_to_arguments(text: str) -> str:
-    """The arguments that mean this input."""
+    """Return the arguments for this input."""
     return json.dumps({"input": text})
 
 
 def arguments_to_input(arguments: Mapping[str, Any]) -> str | None:
-    """The input that these arguments mean; None where they mean something else, which no input could bring back."""
+    """Return the input of these arguments; None if they are not exactly one input."""
     text = arguments.get("input")
     return text if isinstance(text, str) and len(arguments) == 1 else None
 
 
 def parse_arguments(arguments: str) -> Body | None:
-    """A model's arguments as the object that they spell; None where it is none, or none that could be sent."""
+    """Return a model's arguments as an object; None if they are not an object that can be sent."""
     try:
         value = json.loads(arguments, parse_constant=_no_json)
-        same = orjson.loads(orjson.dumps(value)) == value  # a number may be too large for any client
+        same = orjson.loads(orjson.dumps(value)) == value  # a number may be too large for clients
     except (ValueError, TypeError, RecursionError):
         return None
     return value if isinstance(value, dict) and same and is_writable(value, arguments.encode()) else None
@@ -69,7 +68,9 @@ def _no_json(constant: str) -> object:
 
 
 def _grammar(form: object, where: str) -> str | None:
-    """The words that quote a grammar: Responses gives its fields beside the type, Chat in an object of its own."""
+    """Return the text that quotes a grammar. Responses puts its fields next to the type, Chat into an object of its
+    own.
+    """
     if form is None or (isinstance(form, dict) and form.get("type") == "text"):
         return None
     grammar = form.get("grammar", form) if isinstance(form, dict) else None
@@ -85,44 +86,44 @@ def _grammar(form: object, where: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class TranslatedRequest:
-    """A request's fields for the engine, and what of its tools was not a function."""
+    """A request's fields for the engine, and its tools that are not functions."""
 
     fields: Body
     custom: frozenset[str] = frozenset()  # names of free-form tools
-    left_out: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
 
 
 def translate_request(fields: Body) -> TranslatedRequest:
-    """A request as the engine knows it. Raises BadRequest."""
+    """Return a request in the engine's form. Raises BadRequest."""
     messages = fields["messages"]
-    said = [_message(message, f"messages[{at}]") for at, message in enumerate(messages)]
-    changed = {} if all(a is b for a, b in zip(messages, said, strict=True)) else {"messages": said}
+    translated = [_message(message, f"messages[{at}]") for at, message in enumerate(messages)]
+    changed = {} if all(a is b for a, b in zip(messages, translated, strict=True)) else {"messages": translated}
     tools = fields.get("tools")
-    if not tools or all(table.measure_kind(tool) == "function" for tool in tools):
+    if not tools or all(table.tool_kind(tool) == "function" for tool in tools):
         return TranslatedRequest({**fields, **changed} if changed else fields)
-    kept, names, left_out = _tools(tools)
-    table.require_some(kept, left_out)
-    changed |= {"tools": kept, **_choice(fields.get("tool_choice"))}
-    return TranslatedRequest({**fields, **changed}, frozenset(names), tuple(left_out))
+    functions, names, dropped = _tools(tools)
+    table.require_some(functions, dropped)
+    changed |= {"tools": functions, **_choice(fields.get("tool_choice"))}
+    return TranslatedRequest({**fields, **changed}, frozenset(names), tuple(dropped))
 
 
 def _tools(tools: Sequence[Any]) -> tuple[list[Body], list[str], list[str]]:
-    """The functions, the names of those that are free-form, and the types that are left out."""
-    kept: list[Body] = []
+    """The functions, the names of the free-form ones, and the dropped types."""
+    functions: list[Body] = []
     names: list[str] = []
-    left_out: list[str] = []
+    dropped: list[str] = []
     for at, tool in enumerate(tools):
-        fate = table.find_rule("chat", tool)
-        if fate is not None and fate.fate == "left out":
-            left_out.append(str(tool["type"]))
-        elif fate is not None and fate.fate == "translated":
+        rule = table.find_rule("chat", tool)
+        if rule is not None and rule.treatment == "dropped":
+            dropped.append(str(tool["type"]))
+        elif rule is not None and rule.treatment == "translated":
             name, function = _function(tool, f"tools[{at}]")
             names.append(name)
-            kept.append(function)
+            functions.append(function)
         else:
-            kept.append(tool)
-    _require_apart(kept, names)
-    return kept, names, left_out
+            functions.append(tool)
+    _require_apart(functions, names)
+    return functions, names, dropped
 
 
 def _function(tool: Body, where: str) -> tuple[str, Body]:
@@ -135,8 +136,10 @@ def _function(tool: Body, where: str) -> tuple[str, Body]:
     return name, custom_to_function(declared, name, f"{where}.custom")
 
 
-def _require_apart(kept: Sequence[Body], names: Sequence[str]) -> None:
-    all_names = [(tool.get("function") or {}).get("name") for tool in kept if isinstance(tool.get("function"), dict)]
+def _require_apart(functions: Sequence[Body], names: Sequence[str]) -> None:
+    all_names = [
+        (tool.get("function") or {}).get("name") for tool in functions if isinstance(tool.get("function"), dict)
+    ]
     for name in names:
         if all_names.count(name) > 1:
             raise BadRequest(f"two tools are named {name!r:.80}: give each a name of its own.", param="tools")
@@ -164,15 +167,19 @@ def _message(message: Body, where: str) -> Body:
 def _call(call: Body, where: str) -> Body:
     if call.get("type") != "custom":
         return call
-    said = call.get("custom")
-    if not isinstance(said, dict) or not isinstance(said.get("name"), str) or not isinstance(said.get("input"), str):
+    custom = call.get("custom")
+    if (
+        not isinstance(custom, dict)
+        or not isinstance(custom.get("name"), str)
+        or not isinstance(custom.get("input"), str)
+    ):
         raise BadRequest(
             f"{where}.custom must be an object with a 'name' and an 'input'.",
             param=f"{where}.custom",
             code="invalid_type",
         )
     rest = {name: value for name, value in call.items() if name not in ("custom", "type")}
-    function = {"name": said["name"], "arguments": input_to_arguments(said["input"])}
+    function = {"name": custom["name"], "arguments": input_to_arguments(custom["input"])}
     return {**rest, "type": "function", "function": function}
 
 
@@ -181,14 +188,16 @@ def _call(call: Body, where: str) -> Body:
 
 @dataclass(slots=True)
 class ToolCallBuffer:
-    """Calls of free-form tools, which in a stream wait: only a whole one tells whether it can be given as such."""
+    """Calls of free-form tools. In a stream they are buffered: only a complete one shows whether it can be sent as
+    `custom`.
+    """
 
     names: frozenset[str]
     _calls: dict[tuple[int, int], Body] = field(default_factory=dict)  # by choice and index, their arguments empty
-    _arguments: dict[tuple[int, int], list[str]] = field(default_factory=dict)  # of each, as they came
+    _arguments: dict[tuple[int, int], list[str]] = field(default_factory=dict)  # of each, as received
 
-    def shown(self, call: Body) -> Body:
-        """A whole call as the client gets it."""
+    def client_form(self, call: Body) -> Body:
+        """Return the client's form of a complete call."""
         function = call["function"]
         arguments = parse_arguments(function["arguments"]) if function["name"] in self.names else None
         text = arguments_to_input(arguments) if arguments is not None else None
@@ -197,16 +206,16 @@ class ToolCallBuffer:
         rest = {name: value for name, value in call.items() if name not in ("function", "type")}
         return {**rest, "type": "custom", "custom": {"name": function["name"], "input": text}}
 
-    def pass_on(self, choice: int, said: Body, finished: bool) -> None:
-        """Take the parts of such calls out of a delta, and put whole ones in where the choice is `finished`."""
-        parts = said.get("tool_calls") or ()
-        kept = [part for at, part in enumerate(parts) if not self._hold(choice, part, at)]
+    def pass_on(self, choice: int, delta: Body, finished: bool) -> None:
+        """Buffer the parts of such calls in a delta, and add complete calls once the choice is `finished`."""
+        parts = delta.get("tool_calls") or ()
+        parts_to_send = [part for at, part in enumerate(parts) if not self._hold(choice, part, at)]
         if finished:
-            kept += [self.shown(self._whole(key)) for key in sorted(self._calls) if key[0] == choice]
-        if kept:
-            said["tool_calls"] = kept
+            parts_to_send += [self.client_form(self._whole(key)) for key in sorted(self._calls) if key[0] == choice]
+        if parts_to_send:
+            delta["tool_calls"] = parts_to_send
         elif parts:
-            del said["tool_calls"]
+            del delta["tool_calls"]
 
     def _hold(self, choice: int, part: Body, at: int) -> bool:
         key, function = (choice, part.get("index", at)), part.get("function") or {}

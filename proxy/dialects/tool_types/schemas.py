@@ -1,7 +1,7 @@
-"""The schemas of tools that a client declares by type alone and runs itself.
+"""Schemas of tools that a client declares by type only and runs itself.
 
-Owns: what the model is told of them: OpenAI's shells and patches, Anthropic's bash, text editor, memory and computer by
-their versions. Refuses: how a call of one looks to the client.
+Owns: their descriptions for the model: OpenAI's shells and patches, Anthropic's bash, text editor, memory and computer
+by version. Refuses: a call's form for the client.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def _one_of(*values: str) -> Body:
 
 
 def chat_function(name: str, description: str, parameters: Body) -> Body:
-    """A chat function."""
+    """Return a chat function."""
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
 
-# --- OpenAI's, by their types, which are their names too
+# --- OpenAI's, by type, which is the name too
 
 OPENAI: Final[Mapping[str, Body]] = {
     "local_shell": chat_function(
@@ -57,9 +57,9 @@ OPENAI: Final[Mapping[str, Body]] = {
         "Runs shell commands on the user's machine, and returns the output and the outcome of each.",
         _object(
             {
-                "commands": _TEXTS | {"description": "Shell commands, which may run side by side."},
+                "commands": _TEXTS | {"description": "Shell commands, which may run concurrently."},
                 "timeout_ms": _NUMBER,
-                "max_output_length": _NUMBER | {"description": "At most so many characters of output are returned."},
+                "max_output_length": _NUMBER | {"description": "The most characters of output to return."},
             },
             "commands",
         ),
@@ -85,7 +85,7 @@ TOOL_SEARCH: Final[Body] = chat_function(
 
 _BASH: Final = (
     "Runs a command in a persistent bash session and returns its output.",
-    _object({"command": _TEXT, "restart": {"type": "boolean", "description": "Start the session anew."}}),
+    _object({"command": _TEXT, "restart": {"type": "boolean", "description": "Start a new session."}}),
 )
 _EDITOR_COMMANDS: Final = ("view", "create", "str_replace", "insert")
 _VIEW_RANGE: Final = _PAIR | {"description": "The first and the last line to view; -1: to the end."}
@@ -174,7 +174,7 @@ ANTHROPIC: Final[Mapping[str, Mapping[str, tuple[str, Body]]]] = {  # type → v
 
 
 def anthropic_function(kind: str, version: str, tool: Mapping[str, Any]) -> Body:
-    """One of Anthropic's tools as a chat function; a version that is newer than those known is told as the newest."""
+    """Return one of Anthropic's tools as a chat function; an unknown, newer version uses the newest schema."""
     versions = ANTHROPIC[kind]
     description, parameters = versions.get(version) or versions[max(versions)]
     if kind == "computer":

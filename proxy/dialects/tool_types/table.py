@@ -1,11 +1,14 @@
-"""What becomes of each type of tool: the one table, for Chat, Responses and Messages.
+"""How each type of tool is treated: the one table, for Chat, Responses and Messages.
 
-Owns: the decision, and the words of a refusal. Refuses: carrying it out (each format does). A type is
+Owns: the decision, and the text of a refusal. Refuses: carrying it out (each format does). A type is
+
 - kept: a function as the engine knows it;
 - translated: a function for the model, and the client's own type in everything that the client gets;
-- left out: its vendor's servers would run it, and nobody does here. The call says so, and goes on without;
+- dropped: its vendor's servers would run it, and Hone does not. The call is served without it, and reports it;
 - refused.
-A type that is not in the table is refused by Responses and Messages; Chat passes it to the engine, which refuses it.
+
+A type that is missing in the table is refused by Responses and Messages; Chat passes it to the engine, which refuses
+it.
 """
 
 from __future__ import annotations
@@ -20,18 +23,18 @@ from proxy.errors import BadRequest
 Body = Mapping[str, Any]
 Format = Literal["chat", "responses", "messages"]
 
-_VERSION: Final = re.compile(r"_(\d{8}|\d{4}_\d{2}_\d{2})$")  # that ends a type's name
+_VERSION: Final = re.compile(r"_(\d{8}|\d{4}_\d{2}_\d{2})$")  # the end of a type's name
 _MCP: Final = (
-    "Hone calls no server that a request names: put the server into hone.toml as [mcp.NAME], and have the agent "
-    "connect to Hone's own /mcp"
+    "Hone does not call servers that a request names: add the server to hone.toml as [mcp.NAME], and connect the "
+    "agent to Hone's own /mcp"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ToolTypeRule:
-    """What becomes of a type, and how or why, in words that can end a sentence."""
+    """How a type is treated, and how or why, as the end of a sentence."""
 
-    fate: Literal["kept", "translated", "left out", "refused"]
+    treatment: Literal["kept", "translated", "dropped", "refused"]
     how: str
 
 
@@ -43,12 +46,12 @@ def _translated(how: str) -> ToolTypeRule:
     return ToolTypeRule("translated", how)
 
 
-def _left_out(who: str) -> ToolTypeRule:
-    return ToolTypeRule("left out", f"{who} would run it, and nobody does here")
+def _dropped(who: str) -> ToolTypeRule:
+    return ToolTypeRule("dropped", f"{who} would run it, and Hone does not")
 
 
-_OPENAI: Final = _left_out("OpenAI's servers")
-_ANTHROPIC: Final = _left_out("Anthropic's servers")
+_OPENAI: Final = _dropped("OpenAI's servers")
+_ANTHROPIC: Final = _dropped("Anthropic's servers")
 
 TABLE: Final[Mapping[Format, Mapping[str, ToolTypeRule]]] = {
     "chat": {
@@ -66,7 +69,7 @@ TABLE: Final[Mapping[Format, Mapping[str, ToolTypeRule]]] = {
         "shell": _translated("a function with a fixed schema; shell_call"),
         "hosted shell": _OPENAI,
         "apply_patch": _translated("a function with a fixed schema; apply_patch_call"),
-        "tool_search": _translated("a function with the client's schema; what it finds is added to the tools"),
+        "tool_search": _translated("a function with the client's schema; the tools that it finds are added"),
         "hosted tool_search": _OPENAI,
         **dict.fromkeys(
             (
@@ -80,7 +83,7 @@ TABLE: Final[Mapping[Format, Mapping[str, ToolTypeRule]]] = {
             _OPENAI,
         ),
         **dict.fromkeys(
-            ("computer", "computer_use", "computer_use_preview"), ToolTypeRule("left out", "it is not served")
+            ("computer", "computer_use", "computer_use_preview"), ToolTypeRule("dropped", "it is not served")
         ),
         "mcp": ToolTypeRule("refused", _MCP),
     },
@@ -101,11 +104,11 @@ TABLE: Final[Mapping[Format, Mapping[str, ToolTypeRule]]] = {
             ),
             _ANTHROPIC,
         ),
-        **dict.fromkeys(("computer_toolset", "browser_toolset"), ToolTypeRule("left out", "toolsets are not served")),
+        **dict.fromkeys(("computer_toolset", "browser_toolset"), ToolTypeRule("dropped", "toolsets are not served")),
     },
 }
 
-# What conversations tell of tools that others' servers ran: nothing of it was sampled here, and no template shows it.
+# Items of tools that a vendor's servers ran: none of their text was sampled here, and no template shows it.
 FOREIGN: Final[Mapping[Format, frozenset[str]]] = {
     "responses": frozenset(
         {
@@ -143,19 +146,19 @@ FOREIGN: Final[Mapping[Format, frozenset[str]]] = {
 
 @dataclass(slots=True)
 class DroppedTool:
-    """What of a request the model is not shown, by its types. It is filled as the request is read."""
+    """The parts of a request that the model does not get, by type. Filled while the request is read."""
 
     tools: list[str] = field(default_factory=list)
     items: list[str] = field(default_factory=list)
 
 
 def find_rule(form: Format, tool: object) -> ToolTypeRule | None:
-    """What becomes of a declared tool; None: its type is not known."""
-    return TABLE[form].get(measure_kind(tool))
+    """Return the rule of a declared tool; None: its type is unknown."""
+    return TABLE[form].get(tool_kind(tool))
 
 
-def measure_kind(tool: object) -> str:
-    """The table's name of a tool's type: without a version, and told apart where OpenAI's servers would run it."""
+def tool_kind(tool: object) -> str:
+    """Return the table's name of a tool's type: without a version, and marked if OpenAI's servers would run it."""
     given = tool.get("type") if isinstance(tool, dict) else None
     if not isinstance(tool, dict) or not isinstance(given, str):
         return ""
@@ -169,38 +172,40 @@ def measure_kind(tool: object) -> str:
 
 
 def split_version(given: str) -> tuple[str, str]:
-    """A type's name, and the version that ends it (empty: none)."""
-    found = _VERSION.search(given)
-    return (given[: found.start()], found[1]) if found else (given, "")
+    """Return a type's name, and the version at its end (empty: none)."""
+    match = _VERSION.search(given)
+    return (given[: match.start()], match[1]) if match else (given, "")
 
 
-def require_some(kept: Sequence[object], left_out: Sequence[str]) -> None:
-    """Raise BadRequest where of all tools that were declared none is left."""
-    if left_out and not kept:
+def require_some(kept: Sequence[object], dropped: Sequence[str]) -> None:
+    """Raise BadRequest if every declared tool was dropped."""
+    if dropped and not kept:
         raise BadRequest(
-            f"the field 'tools' has {', '.join(left_out)} alone, which nobody runs here: declare a tool that the agent "
-            "runs itself, or leave the field out.",
+            f"the field 'tools' has only {', '.join(dropped)}, which Hone does not run: declare a tool that the agent "
+            "runs itself, or remove the field.",
             param="tools",
             code="unsupported_tool",
         )
 
 
 def demanded_refusal(form: Format, kind: object) -> BadRequest | None:
-    """What a client is told that demands, in tool_choice, a type of tool that nobody runs here. None: it did not."""
-    fate = TABLE[form].get(split_version(kind)[0]) if isinstance(kind, str) else None
-    if fate is None or fate.fate not in ("left out", "refused"):
+    """Return the error for a tool_choice that demands a type of tool that Hone does not run; None if it demands
+    none.
+    """
+    rule = TABLE[form].get(split_version(kind)[0]) if isinstance(kind, str) else None
+    if rule is None or rule.treatment not in ("dropped", "refused"):
         return None
     return BadRequest(
-        f"the field 'tool_choice' demands {kind!r}: {fate.how}. Choose 'auto', or a tool that the agent runs itself.",
+        f"the field 'tool_choice' demands {kind!r}: {rule.how}. Choose 'auto', or a tool that the agent runs itself.",
         param="tool_choice",
         code="unsupported_tool",
     )
 
 
 def tool_refusal(form: Format, tool: object, where: str) -> BadRequest:
-    """What a client is told whose tool is refused, or is of a type that is not known."""
+    """Return the error for a tool of a refused or unknown type."""
     kind = tool.get("type") if isinstance(tool, dict) else None
-    fate = find_rule(form, tool)
-    known = sorted(name for name, one in TABLE[form].items() if one.fate in ("kept", "translated"))
-    why = fate.how if fate is not None else f"Hone serves {', '.join(known)}"
+    rule = find_rule(form, tool)
+    known = sorted(name for name, one in TABLE[form].items() if one.treatment in ("kept", "translated"))
+    why = rule.how if rule is not None else f"Hone serves {', '.join(known)}"
     return BadRequest(f"{where} is a tool of the type {kind!r:.60}: {why}.", param=where, code="unsupported_parameter")

@@ -1,4 +1,5 @@
-"""The far side of the gateway: one MCP server, its connections, and what it has to offer.
+"""The server side of the gateway: one MCP server, its connections, and what it offers.
 
-Refuses: callers, and several servers as one (`proxy.mcp_gateway.pool`). Others import `upstream`, `link` and `lists`.
+Refuses: callers, and several servers as one (`proxy.mcp_gateway.pool`). Others import `upstream`, `link`, `lists`,
+`sessions` and `handshake`.
 """

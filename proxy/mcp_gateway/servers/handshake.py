@@ -1,7 +1,8 @@
-"""Agreeing with a server on an era of the protocol.
+"""Agreement with a server on an era of the protocol.
 
-Owns: asking a server what it speaks and can do, and what Hone says of itself and its caller in return. Refuses: keeping
-connections (`proxy.mcp_gateway.servers.link`), and whom to speak to how (`proxy.mcp_gateway.servers.upstream`).
+Owns: asking a server for its era and capabilities, and declaring those of Hone and its caller. Refuses: keeping
+connections (`proxy.mcp_gateway.servers.link`), and which era to use with which caller
+(`proxy.mcp_gateway.servers.upstream`).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ SUBSCRIBE: Final = "resources.subscribe"
 
 @dataclass(frozen=True, slots=True)
 class AgreedProtocol:
-    """What was agreed on."""
+    """The agreed version, and what the server declared."""
 
     version: str
     modern: bool  # since 2026-07-28: no session, no handshake
@@ -51,16 +52,16 @@ class AgreedProtocol:
 
     @property
     def ability(self) -> Ability:
-        """What the server can."""
-        found = {name for name, value in self.capabilities.items() if value is not None}
+        """The server's capabilities."""
+        names = {name for name, value in self.capabilities.items() if value is not None}
         resources = self.capabilities.get("resources")
         if isinstance(resources, Mapping) and resources.get("subscribe") is True:
-            found.add(SUBSCRIBE)
-        return frozenset(found)
+            names.add(SUBSCRIBE)
+        return frozenset(names)
 
 
 async def agree(dispatcher: Dispatcher, capabilities: Mapping[str, Any], connect_s: float) -> AgreedProtocol:
-    """Ask for what it can in the way of today; a server of the handshake era refuses, or says nothing.
+    """Discover a server of the current era; a server of the handshake era refuses or does not answer, then shake hands.
 
     Raises UpstreamDown, MCPError, TimeoutError.
     """
@@ -69,46 +70,46 @@ async def agree(dispatcher: Dispatcher, capabilities: Mapping[str, Any], connect
 
 
 async def discover(dispatcher: Dispatcher, capabilities: Mapping[str, Any], connect_s: float) -> AgreedProtocol:
-    """Ask a server that is known to speak the current era; `capabilities` are told with each request there.
+    """Discover a server that is known to use the current era; its `capabilities` are sent with each request.
 
     Raises UpstreamDown, MCPError.
     """
-    found = await _discover(dispatcher, connect_s)
-    if found is None:
-        raise UpstreamDown("it does not say what it can")
-    return found
+    agreed = await _discover(dispatcher, connect_s)
+    if agreed is None:
+        raise UpstreamDown("it does not declare its capabilities")
+    return agreed
 
 
 async def shake_hands(dispatcher: Dispatcher, capabilities: Mapping[str, Any], connect_s: float) -> AgreedProtocol:
-    """Begin a session of the handshake era. Raises UpstreamDown, MCPError, TimeoutError."""
+    """Start a session of the handshake era. Raises UpstreamDown, MCPError, TimeoutError."""
     async with asyncio.timeout(connect_s):
         return await _shake_hands(dispatcher, capabilities)
 
 
 async def probe_handshake(name: str, settings: McpServerSettings) -> AgreedProtocol | None:
-    """What a server that speaks the current era says in the other, over a connection of its own; None: it refuses.
+    """Ask a server of the current era for the handshake era, over a separate connection; None: it refuses.
 
-    It does not tell by itself: `supportedVersions` names those of the current era alone.
+    Its `supportedVersions` list the current era only.
     """
-    found: AgreedProtocol | None = None
+    agreed: AgreedProtocol | None = None
     try:
         async with transport.open_streams(settings) as (read, write), anyio.create_task_group() as tasks:
             dispatcher: Dispatcher = JSONRPCDispatcher(read, write)
             await tasks.start(dispatcher.run, _no_answer, _no_interest)
-            found = await shake_hands(dispatcher, {}, settings.connect_s)
+            agreed = await shake_hands(dispatcher, {}, settings.connect_s)
             tasks.cancel_scope.cancel()
-    # A boundary: whatever a server does that is asked what it may not know is a refusal.
+    # A boundary: any failure of a server that may not know the request is a refusal.
     except Exception as e:  # noqa: BLE001
         log.info(
-            "the MCP server %s speaks the current era of the protocol alone: %s",
+            "the MCP server %s supports only the current era of the protocol: %s",
             name,
             transport.failure_reason(e, settings),
         )
-    return found
+    return agreed
 
 
 async def _no_answer(*_: object) -> dict[str, Any]:
-    raise MCPError(types.METHOD_NOT_FOUND, "nobody is here yet")
+    raise MCPError(types.METHOD_NOT_FOUND, "requests are not answered yet")
 
 
 async def _no_interest(*_: object) -> None:
@@ -121,41 +122,41 @@ async def _discover(dispatcher: Dispatcher, limit_s: float) -> AgreedProtocol | 
     )
     options: CallOptions = {"headers": headers, "cancel_on_abandon": False, "timeout": limit_s}
     try:
-        found = await dispatcher.send_raw_request("server/discover", sent, options)
+        reply = await dispatcher.send_raw_request("server/discover", sent, options)
     except MCPError as e:
         if e.error.code in (transport.UNREACHABLE, types.CONNECTION_CLOSED):
             raise
-        found = {}
-    versions = found.get("supportedVersions")
+        reply = {}
+    versions = reply.get("supportedVersions")
     if isinstance(versions, list) and (mutual := [v for v in MODERN_PROTOCOL_VERSIONS if v in versions]):
-        return _speaks(mutual[-1], True, found)
+        return _agreement(mutual[-1], True, reply)
     return None
 
 
 async def _shake_hands(dispatcher: Dispatcher, capabilities: Mapping[str, Any]) -> AgreedProtocol:
-    asked = {
+    request = {
         "protocolVersion": LATEST_HANDSHAKE_VERSION,
         "capabilities": dict(capabilities),
         "clientInfo": transport.CLIENT_INFO,
     }
-    found = await dispatcher.send_raw_request("initialize", asked, {"cancel_on_abandon": False})
-    version = found.get("protocolVersion")
+    reply = await dispatcher.send_raw_request("initialize", request, {"cancel_on_abandon": False})
+    version = reply.get("protocolVersion")
     if version not in HANDSHAKE_PROTOCOL_VERSIONS:
-        raise UpstreamDown(f"it speaks version {str(version)[:40]!r} of the protocol, which Hone does not")
+        raise UpstreamDown(f"it uses version {str(version)[:40]!r} of the protocol, which Hone does not support")
     headers = {MCP_PROTOCOL_VERSION_HEADER: version}
     await dispatcher.notify("notifications/initialized", None, {"headers": headers})
-    return _speaks(str(version), False, found)
+    return _agreement(str(version), False, reply)
 
 
 def usable_capabilities(exchange: CallerRequest | None) -> Mapping[str, Any]:
-    """What the upstream may expect of this caller. A caller of the handshake era can be asked, and no more."""
+    """Return the caller's capabilities for the upstream. A caller of the handshake era can only be asked."""
     if exchange is None:
         return {}
     return exchange.capabilities if exchange.modern else exchange.back_channel()
 
 
-def _speaks(version: str, modern: bool, found: Mapping[str, Any]) -> AgreedProtocol:
-    capabilities, instructions = found.get("capabilities"), found.get("instructions")
+def _agreement(version: str, modern: bool, reply: Mapping[str, Any]) -> AgreedProtocol:
+    capabilities, instructions = reply.get("capabilities"), reply.get("instructions")
     return AgreedProtocol(
         version,
         modern,

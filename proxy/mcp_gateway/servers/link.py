@@ -1,10 +1,10 @@
-"""One connection to an MCP server, opened again whenever it breaks.
+"""One connection to an MCP server, reopened whenever it breaks.
 
-Owns: requests with their timeouts, noticing that a server is gone and back, whose a server's message is.
+Owns: requests with their timeouts, noticing that a server is gone or back, and which caller a server's message is for.
 Refuses: agreeing on an era (`proxy.mcp_gateway.servers.handshake`), and what callers see (`proxy.mcp_gateway.gateway`).
 
-Written on the SDK's dispatcher and not on its `Client`: a gateway passes results on as they are, and says in each
-request what *that* caller can do.
+It uses the SDK's dispatcher and not its `Client`: a gateway passes results on unchanged, and declares in each request
+the capabilities of *that* caller.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ log = logging.getLogger(__name__)
 
 Greet = Callable[[Dispatcher], Awaitable[AgreedProtocol]]
 
-_TERMINATED: Final = "Session terminated"  # the SDK's words for 404 on a session that the server forgot
+_TERMINATED: Final = "Session terminated"  # the SDK's message for 404 on a session that the server forgot
 
 
 class LinkWatcher(Protocol):
-    """Who wants to know what a link hears."""
+    """Receives what a link observes."""
 
     def changed(self, link: Link, event: ServerEvent) -> None:
         """A list or a resource of the server changed."""
@@ -60,7 +60,7 @@ class _Connection:
 class Link:
     """A connection to one server. `run()` keeps it open until cancelled.
 
-    `greet` agrees on an era; `own`: it is a caller's own.
+    `greet` agrees on an era; `own`: it belongs to one caller.
     """
 
     def __init__(
@@ -75,16 +75,16 @@ class Link:
         self._watcher = watcher
         self._greet = greet
         self._own = own
-        self._owner: CallerRequest | None = None  # the way to the session that this one is for
+        self._owner: CallerRequest | None = None  # the way to the caller's session that this one belongs to
         self._called = f"a caller's session at the MCP server {name}" if own else f"the MCP server {name}"
         self._connection: _Connection | None = None
-        self._known = asyncio.Event()  # whether it answers
+        self._known = asyncio.Event()  # set: it is known whether it answers
         self._up = asyncio.Event()
         self._doubt = asyncio.Event()
 
     @property
     def speaks(self) -> AgreedProtocol | None:
-        """What was agreed on when the connection was last open."""
+        """The agreement of the latest connection."""
         return self._connection.speaks if self._connection is not None else None
 
     async def ready(self) -> AgreedProtocol:
@@ -96,7 +96,7 @@ class Link:
 
     @contextmanager
     def working(self, exchange: CallerRequest) -> Iterator[None]:
-        """While the server works for this request of a caller, or is about to: it may ask who it works for."""
+        """Mark the server as working for this caller's request: it may ask that caller."""
         self.in_flight[exchange] += 1
         if self._own and exchange.who.session is not None:
             self._owner = exchange
@@ -114,14 +114,14 @@ class Link:
         *,
         schema: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """A request for a caller, or for Hone. Raises UpstreamDown, and MCPError with the server's own words."""
+        """Send a request for a caller, or for Hone. Raises UpstreamDown, and MCPError with the server's own message."""
         await self.ready()
         try:
             return await self._ask(method, params, exchange, schema)
         except MCPError as e:
             if e.error.code != types.INVALID_REQUEST or e.error.message != _TERMINATED:
                 raise
-        # The server has started anew and knows no session: it did not look at the request.
+        # The server has restarted and knows no session: it did not process the request.
         self._lost("it ended the session")
         try:
             async with asyncio.timeout(self._settings.connect_s):
@@ -146,18 +146,18 @@ class Link:
         try:
             return await connection.dispatcher.send_raw_request(method, sent, options)
         except MCPError as e:
-            raise self._told(e, method) from e
+            raise self._translated(e, method) from e
         finally:
             CURRENT.reset(before)
 
     async def notify(self, method: str) -> None:
-        """Tell a server of the handshake era something, if it answers."""
+        """Send a notification to a server of the handshake era, if it answers."""
         if self.state == "up" and self._connection is not None and not self._connection.speaks.modern:
             headers = {MCP_PROTOCOL_VERSION_HEADER: self._connection.speaks.version}
             await self._connection.dispatcher.notify(method, None, {"headers": headers})
 
     async def stream(self, method: str, params: Mapping[str, Any], request_id: str) -> None:
-        """A request that stays open until the server ends it. Raises UpstreamDown, MCPError."""
+        """Send a request that stays open until the server ends it. Raises UpstreamDown, MCPError."""
         connection = self._connection
         assert connection is not None
         sent, options = self._prepared(connection.speaks, method, params, None)
@@ -166,7 +166,7 @@ class Link:
         try:
             await connection.dispatcher.send_raw_request(method, sent, options)
         except MCPError as e:
-            raise self._told(e, method) from e
+            raise self._translated(e, method) from e
 
     def _prepared(
         self,
@@ -187,10 +187,10 @@ class Link:
         )
         return sent, {"timeout": self._settings.timeout_s, "headers": headers}
 
-    def _told(self, error: MCPError, method: str) -> Exception:
+    def _translated(self, error: MCPError, method: str) -> Exception:
         code = error.error.code
         if code == types.REQUEST_TIMEOUT and error.error.message.startswith(f"Request {method!r} timed out"):
-            # One slow answer says nothing about the others.
+            # One slow answer does not mean that others are slow.
             return UpstreamDown(f"the MCP server {self.name!r} did not answer within {self._settings.timeout_s:g} s")
         if code in (transport.UNREACHABLE, types.CONNECTION_CLOSED):
             self._lost(error.error.message)
@@ -198,32 +198,32 @@ class Link:
         return error
 
     def doubt(self) -> None:
-        """Another connection to the server broke: find out whether this one still answers."""
+        """Check this connection: another one to the same server broke."""
         if self.state == "up":
             self._known.clear()
             self._doubt.set()
 
     def close(self) -> None:
-        """It is of no more use: who still holds it will find it down."""
+        """Mark it as closed: its users find it down."""
         self.state, self.why = "down", "its session has ended"
         self._up.clear()
         self._known.set()
 
-    # --- the connection's life
+    # --- the connection's lifetime
 
     async def run(self) -> None:
-        """Connect, stay connected, and connect again."""
+        """Connect, stay connected, and reconnect."""
         patience = Backoff()
         while True:
             try:
                 await self._connect()
-            # A boundary: whatever a server or a transport does is that server's trouble.
+            # A boundary: any failure of a server or a transport concerns that server only.
             except Exception as e:  # noqa: BLE001
                 self._down(transport.failure_reason(e, self._settings))
             await patience.wait()
 
     async def _connect(self) -> None:
-        """Open a connection, and return when it must be opened anew."""
+        """Open a connection, and return when it must be reopened."""
         async with transport.open_streams(self._settings) as (read, write):
             dispatcher: Dispatcher = JSONRPCDispatcher(read, write)
             async with anyio.create_task_group() as tasks:
@@ -245,7 +245,7 @@ class Link:
         self._lost("it closed the connection")
 
     async def _while_known(self, connection: _Connection) -> None:
-        """Return when the connection is of no use any more. A server that is only away is asked until it is back."""
+        """Return when the connection is useless. A server that is only away is asked until it is back."""
         while True:
             await self._doubt.wait()
             patience = Backoff()
@@ -256,7 +256,7 @@ class Link:
                     await patience.wait()
 
     async def _answers(self, connection: _Connection) -> bool:
-        """Ask whether it is there. False: open a new connection."""
+        """Whether the server answers. False: open a new connection."""
         method = "server/discover" if connection.speaks.modern else "ping"
         sent, options = self._prepared(connection.speaks, method, None, None)
         options["timeout"] = self._settings.connect_s
@@ -293,17 +293,17 @@ class Link:
             log.info("%s answers", self._called)
             self._watcher.moved(self)
 
-    # --- what the server says by itself
+    # --- messages from the server
 
     async def _on_request(
         self, ctx: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """A question of a server of the handshake era, for the caller whose request it works on."""
+        """A question of a server of the handshake era, for the caller of its current request."""
         if method == "ping":
             return {}
         exchange = self._meant()
         if exchange is None:
-            raise MCPError(types.INVALID_REQUEST, f"{method}: no request, or more than one, that it could belong to")
+            raise MCPError(types.INVALID_REQUEST, f"{method}: it belongs to no single running request")
         return await exchange.ask(method, params)
 
     async def _on_notify(
@@ -317,9 +317,10 @@ class Link:
             await exchange.log(params)
 
     def _meant(self) -> CallerRequest | None:
-        """The request that a message belongs to: by the stream that it came on, else the only one that runs.
+        """The request that a message belongs to: by the stream of its arrival, else the only running one.
 
-        Of a session of the handshake era any will do, and none need run: it is one client.
+        A caller's own session of the handshake era has one client, so any of its requests will do, even one that has
+        ended.
         """
         current = CURRENT.get()
         if current is not None:

@@ -1,9 +1,7 @@
-"""How long to wait before trying again what a server refused or broke off. Refuses: trying.
+"""A server's own notifications: changed lists, and resources with subscribers; and the backoff between retries.
 
-What a server tells by itself: lists that changed, and resources that somebody wants to hear of.
-
-Owns: which resources one connection is to tell of, asked for in the way of its era, and again when it was opened anew.
-Refuses: who wants to hear (`proxy.mcp_gateway.notifications`).
+Owns: which resources one connection subscribes to, in the form of its era, and again after it was reopened. Refuses:
+who the subscribers are (`proxy.mcp_gateway.notifications`).
 """
 
 from __future__ import annotations
@@ -25,19 +23,19 @@ from proxy.errors import UpstreamDown
 from proxy.mcp_gateway.servers.handshake import AgreedProtocol
 from recorder.base.rate_limited_log import RateLimitedLog
 
-FIRST_WAIT_S: Final = 0.1  # before the second try; twice as long before each further one
+FIRST_WAIT_S: Final = 0.1  # before the second try; doubled before each further one
 LONGEST_WAIT_S: Final = 15.0
 
 
 class Backoff:
-    """The waits between tries, longer each time, until one was of use for a while."""
+    """The waits between tries, longer each time, reset after a try that lasted."""
 
     def __init__(self) -> None:
         self._wait_s = FIRST_WAIT_S
         self._since = time.monotonic()
 
     async def wait(self) -> None:
-        """Wait; what is tried next begins when this returns."""
+        """Wait before the next try."""
         if time.monotonic() - self._since > LONGEST_WAIT_S:
             self._wait_s = FIRST_WAIT_S
         await asyncio.sleep(self._wait_s)
@@ -49,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 class Listener:
-    """What one connection is to hear of.
+    """The subscriptions of one connection.
 
     `ready` waits for the connection; `request` sends one request; `stream` sends one that stays open until the server
     ends it. All raise UpstreamDown, the last two MCPError.
@@ -72,34 +70,34 @@ class Listener:
         self._uris: Counter[str] = Counter()
         self._changing = asyncio.Lock()
         self._ids = count(1)
-        # of the current era: one stream for all
+        # current era: one stream for all
         self._stream: anyio.CancelScope | None = None
         self._id = ""
-        self._settled = asyncio.Event()  # the server has said whether it will tell
+        self._settled = asyncio.Event()  # set: the server has accepted or refused
         self._refusal: str | None = None
         self._tells_resources = False
         self._unheard = RateLimitedLog(log)
 
     @property
     def busy(self) -> bool:
-        """Whether somebody wants to hear of a resource."""
+        """Whether a resource has a subscriber."""
         return bool(self._uris)
 
     async def add(self, uri: str) -> None:
-        """Hear of a resource, until `drop` was called as often. Raises UpstreamDown, MCPError: it is not heard of."""
+        """Subscribe to a resource, until `drop` was called as often. Raises UpstreamDown, MCPError if that fails."""
         async with self._changing:
             speaks = await self._ready()
             self._uris[uri] += 1
             if self._uris[uri] > 1:
                 return
             try:
-                await (self._listen_anew(uri) if speaks.modern else self._subscribe(uri))
+                await (self._listen_again(uri) if speaks.modern else self._subscribe(uri))
             except BaseException:
                 del self._uris[uri]
                 raise
 
     async def drop(self, uri: str) -> None:
-        """Hear of a resource no more. Raises UpstreamDown, MCPError."""
+        """End one subscription to a resource. Raises UpstreamDown, MCPError."""
         async with self._changing:
             self._uris[uri] -= 1
             if self._uris[uri] > 0:
@@ -108,37 +106,37 @@ class Listener:
             try:
                 speaks = await self._ready()
             except UpstreamDown:
-                return  # it will not be asked again
+                return  # it is not subscribed to again
             if speaks.modern:
                 self._restart()
             else:
                 await self._request("resources/unsubscribe", {"uri": uri})
 
     def acknowledged(self, params: Mapping[str, Any] | None) -> None:
-        """The server will tell, and says of what."""
-        meta, told = ((params or {}).get(name) for name in ("_meta", "notifications"))
+        """The server has accepted a stream, and lists what it covers."""
+        meta, covered = ((params or {}).get(name) for name in ("_meta", "notifications"))
         if isinstance(meta, Mapping) and meta.get(SUBSCRIPTION_ID_META_KEY, self._id) != self._id:
-            return  # of the stream before
-        self._tells_resources = isinstance(told, Mapping) and bool(told.get("resourceSubscriptions"))
+            return  # for the previous stream
+        self._tells_resources = isinstance(covered, Mapping) and bool(covered.get("resourceSubscriptions"))
         self._refusal = None
         self._settled.set()
 
     async def resume(self) -> None:
-        """A connection of the handshake era was opened anew: what was to be heard of on the last still is."""
+        """Subscribe again on a reopened connection of the handshake era."""
         for uri in list(self._uris):
             try:
                 await self._subscribe(uri)
             except (MCPError, UpstreamDown) as e:
                 self._unheard(
                     logging.WARNING,
-                    "changes of %s are not heard of any more: the MCP server %s: %s",
+                    "changes of %s are no longer received: the MCP server %s: %s",
                     uri,
                     self._name,
                     e,
                 )
 
     async def run(self) -> None:
-        """Keep a stream of changes open, on a connection of the current era, unless the server has none."""
+        """Keep a stream of notifications open on a connection of the current era, unless the server has none."""
         self._refusal, patience = None, Backoff()
         while True:
             with anyio.CancelScope() as self._stream:
@@ -148,13 +146,13 @@ class Listener:
                 await patience.wait()
 
     async def _streamed(self) -> bool:
-        """One stream, until it ends; False where another would be refused too."""
-        wanted: dict[str, Any] = {f"{kind}ListChanged": True for kind in ("tools", "prompts", "resources")}
+        """Run one stream until it ends; False if a further one would be refused too."""
+        notifications: dict[str, Any] = {f"{kind}ListChanged": True for kind in ("tools", "prompts", "resources")}
         if self._uris:
-            wanted["resourceSubscriptions"] = sorted(self._uris)
+            notifications["resourceSubscriptions"] = sorted(self._uris)
         self._id = f"listen-{next(self._ids)}"
         try:
-            await self._open_stream("subscriptions/listen", {"notifications": wanted}, self._id)
+            await self._open_stream("subscriptions/listen", {"notifications": notifications}, self._id)
         except UpstreamDown:
             return True
         except MCPError as e:
@@ -166,7 +164,7 @@ class Listener:
     async def _subscribe(self, uri: str) -> None:
         await self._request("resources/subscribe", {"uri": uri})
 
-    async def _listen_anew(self, uri: str) -> None:
+    async def _listen_again(self, uri: str) -> None:
         if self._refusal is None:
             self._settled.clear()
             self._restart()
@@ -174,15 +172,15 @@ class Listener:
                 async with asyncio.timeout(self._limit_s):
                     await self._settled.wait()
             except TimeoutError as e:
-                raise UpstreamDown(f"{self._said(uri)} it said nothing within {self._limit_s:g} s") from e
+                raise UpstreamDown(f"{self._prefix(uri)} no answer within {self._limit_s:g} s") from e
         if self._refusal is not None:
-            raise MCPError(types.METHOD_NOT_FOUND, f"{self._said(uri)} {self._refusal}")
+            raise MCPError(types.METHOD_NOT_FOUND, f"{self._prefix(uri)} {self._refusal}")
         if not self._tells_resources:
-            raise MCPError(types.METHOD_NOT_FOUND, f"{self._said(uri)} it tells of lists alone")
+            raise MCPError(types.METHOD_NOT_FOUND, f"{self._prefix(uri)} it only notifies of lists")
 
     def _restart(self) -> None:
         if self._stream is not None:
             self._stream.cancel()
 
-    def _said(self, uri: str) -> str:
-        return f"the MCP server {self._name!r} does not tell of changes of {uri[:200]}:"
+    def _prefix(self, uri: str) -> str:
+        return f"the MCP server {self._name!r} does not notify of changes of {uri[:200]}:"

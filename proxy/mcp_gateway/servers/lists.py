@@ -1,7 +1,7 @@
-"""What a server lists: tools, prompts, resources and templates, as far as they are known.
+"""A server's lists: tools, prompts, resources and templates, as far as they are known.
 
-Owns: fetching each list at most once at a time and never waiting longer than `LIST_TIMEOUT_S`, leaving out what callers
-may not see, and what is malformed. Refuses: putting the lists of several servers together.
+Owns: fetching each list at most once at a time, waiting at most `LIST_TIMEOUT_S`, and dropping entries that callers may
+not see or that are malformed. Refuses: merging the lists of several servers.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from recorder.base.rate_limited_log import RateLimitedLog
 log = logging.getLogger(__name__)
 
 LIST_TIMEOUT_S: Final = 5.0
-FRESH_S: Final = 1.0  # a list that is asked for again within this time is not fetched again
+FRESH_S: Final = 1.0  # cache time of a list
 MOST_PAGES: Final = 200
 
-# Kind of list → capability, method, field of the result, what its items are called by.
+# Kind of list → capability, method, field of the result, key of its items.
 LISTS: Final[Mapping[str, tuple[str, str, str, str]]] = {
     "tools": ("tools", "tools/list", "tools", "name"),
     "prompts": ("prompts", "prompts/list", "prompts", "name"),
@@ -41,7 +41,7 @@ LISTS: Final[Mapping[str, tuple[str, str, str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ServerList:
-    """A list of a server, without what callers may not see."""
+    """A server's list without the entries that callers may not see."""
 
     items: Mapping[str, Mapping[str, Any]]  # by name or URI, in the server's order
     hints: Mapping[str, Any]  # ttlMs, cacheScope
@@ -62,14 +62,14 @@ class ServerLists:
         self._malformed = RateLimitedLog(log)
 
     async def stop(self) -> None:
-        """Fetch no more."""
+        """Cancel all fetches."""
         tasks = list(self._fetching.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def listing(self, kind: str) -> ServerList:
-        """A list as it is now, or as it was last where the server takes too long; empty where it is away."""
+        """Return the current list, or the last known one if the server is slow; empty if it is away."""
         try:
             async with asyncio.timeout(LIST_TIMEOUT_S):
                 speaks = await self._link.ready()
@@ -93,14 +93,14 @@ class ServerLists:
     def _fetched(self, kind: str, done: asyncio.Task[ServerList]) -> None:
         self._fetching.pop(kind, None)
         if not done.cancelled():
-            done.exception()  # looked at, though nobody may wait for it any more
+            done.exception()  # retrieved, since nothing may await the task any more
 
     def known(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
-        """A list as it was last seen."""
+        """Return a list as last seen."""
         return self._lists.get(kind, NOTHING).items
 
     def outdated(self) -> None:
-        """Lists may have changed: the next one who asks gets them anew."""
+        """Mark the lists as stale: the next request fetches them again."""
         self._lists = {kind: ServerList(known.items, known.hints, 0.0) for kind, known in self._lists.items()}
 
     async def _fetch(self, kind: str) -> ServerList:
@@ -122,13 +122,13 @@ class ServerLists:
         if not self._filter.admits(str(item[key])):
             return False
         if kind == "tools" and find_invalid_x_mcp_header(item.get("inputSchema")) is not None:
-            return False  # the protocol has clients drop such a tool
+            return False  # the protocol requires clients to drop such a tool
         if _is_sound(kind, item):
             return True
         name = str(item[key])[:80]
         self._malformed(
             logging.WARNING,
-            "the MCP server %s lists %r in %s, which is malformed: left out",
+            "the MCP server %s lists the malformed entry %r in %s: dropped",
             self._link.name,
             name,
             kind,
@@ -137,7 +137,7 @@ class ServerLists:
 
 
 def _is_sound(kind: str, item: Mapping[str, Any]) -> bool:
-    """Whether callers of both eras can read it: in the list of all servers, one bad entry would spoil the others."""
+    """Whether callers of both eras can read it: one bad entry would spoil the merged list."""
     _, method, field, _ = LISTS[kind]
     alone = {field: [item], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
     try:

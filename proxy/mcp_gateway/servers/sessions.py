@@ -1,11 +1,11 @@
-"""The sessions that callers have at one server, each a connection of its own: a browser, a shell, a login.
+"""Callers' sessions at one server, each with a connection of its own: a browser, a shell, a login.
 
 Owns: how many there may be, and when one ends. Refuses: opening connections, and who gets one
 (`proxy.mcp_gateway.servers.upstream`).
 
-A session ends with its caller. Where that is a session of the handshake era, its end is told (`end`). A caller of the
-current era tells no end: it is over when nothing was asked in its name for as long as a run may be idle, or, if others
-need the room, when its run has ended. One that is broken ends as soon as nobody uses it.
+A session ends with its caller. The end of a caller of the handshake era is known (`end`). A caller of the current era
+has no end: its session ends when it was unused for as long as a trajectory may be idle, or, if others need the room,
+when its trajectory has ended. A broken session ends as soon as it is unused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ Ended = Callable[[Collection[TrajectoryAddress]], Awaitable[Collection[Trajector
 
 @dataclass(frozen=True, slots=True)
 class SessionKey:
-    """Whose a session is. A server of the handshake era is told once what its client can, so that is part of it."""
+    """The owner of a session. A server of the handshake era learns its client's capabilities once, so they belong to
+    the key.
+    """
 
     who: CallerIdentity
     capabilities: bytes = b""
@@ -33,15 +35,15 @@ class SessionKey:
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """One caller's connection, and what the server lists on it."""
+    """One caller's connection, and the server's lists on it."""
 
     key: SessionKey
     link: Link
     lists: ServerLists
     task: asyncio.Task[None]
-    used_at: float  # of the event loop's clock
+    used_at: float  # by the event loop's clock
     expiry: asyncio.TimerHandle | None = None
-    begun: bool = False  # its first request was let through
+    begun: bool = False  # its first request was sent
 
     @property
     def in_use(self) -> bool:
@@ -50,7 +52,7 @@ class Session:
 
 
 class Sessions:
-    """The sessions at one server. `ended` tells which runs have; `counted` is told how many sessions there are."""
+    """The sessions at one server. `ended` returns which trajectories have ended; `counted` gets their number."""
 
     def __init__(
         self, server: str, most: int, idle_s: float, ended: Ended, counted: Callable[[str, int], None]
@@ -70,15 +72,15 @@ class Sessions:
         return key in self._open
 
     def of(self, who: CallerIdentity) -> list[Session]:
-        """A caller's sessions, the one used last first. Several only where its clients differ in what they can."""
+        """Return a caller's sessions, the last used first. There are several if its clients differ in capabilities."""
         return sorted(self._by_who.get(who, ()), key=lambda session: -session.used_at)
 
     def over(self, link: Link) -> Session | None:
-        """The session over a connection."""
+        """Return the session of a connection."""
         return self._by_link.get(link)
 
     async def open(self, key: SessionKey, make: Callable[[], tuple[Link, ServerLists]]) -> Session:
-        """A caller's session, which is made where there is none yet. Raises TooManySessions."""
+        """Return a caller's session, opened if there is none. Raises TooManySessions."""
         if key not in self._open and len(self._open) >= self._most:
             await self._end_ended()
         session = self._open.get(key)
@@ -86,13 +88,13 @@ class Sessions:
             return session
         if len(self._open) >= self._most:
             raise TooManySessions(
-                f"the MCP server {self._server!r} has {self._most} sessions open, as many as `max_sessions` of "
-                f"[mcp.{self._server}] allows: try again when a caller has ended its own, or allow more"
+                f"the MCP server {self._server!r} has {self._most} open sessions, the limit of `max_sessions` in "
+                f"[mcp.{self._server}]: retry when a caller has ended its session, or raise the limit"
             )
         return self._started(key, *make())
 
     def used(self, session: Session) -> None:
-        """A request is over."""
+        """Note the end of a request."""
         session.used_at = asyncio.get_running_loop().time()
         self.moved(session.link)
 
@@ -103,19 +105,19 @@ class Sessions:
             self._end(session)
 
     def end(self, who: CallerIdentity) -> None:
-        """A caller is gone."""
+        """End a caller's sessions."""
         for session in self.of(who):
             self._end(session)
 
     async def close(self) -> None:
-        """End all."""
+        """End all sessions."""
         for session in list(self._open.values()):
             self._end(session)
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     def _started(self, key: SessionKey, link: Link, lists: ServerLists) -> Session:
         loop = asyncio.get_running_loop()
-        # A context of its own: a task that inherits a caller's would take later messages for that caller's.
+        # A separate context: with a caller's context, later messages would be taken for that caller's.
         task = loop.create_task(link.run(), name=f"mcp-{self._server}-session", context=contextvars.Context())
         session = self._open[key] = self._by_link[link] = Session(key, link, lists, task, loop.time())
         self._by_who.setdefault(key.who, []).append(session)
@@ -152,7 +154,7 @@ class Sessions:
             self._end(session)
 
     async def _end_ended(self) -> None:
-        """Make room: whose run has ended needs no session."""
+        """Make room: end unused sessions of trajectories that have ended."""
         runs = {s.key.who.run for s in self._open.values() if s.key.who.run is not None and not s.in_use}
         for run in await self._ended(runs) if runs else ():
             for session in self.of(CallerIdentity(run=run)):

@@ -1,7 +1,7 @@
-"""How an upstream is reached: streams over HTTP or a child process, and the stamp on each request.
+"""The transport to an upstream: streams over HTTP or a child process, and the metadata of each request.
 
-Owns: the transport, made so that one broken request breaks that request alone; what a request of either era carries.
-Refuses: when to connect, and what is asked (`proxy.mcp_gateway.servers.link`).
+Owns: the transport, in which a broken request fails alone; the metadata of a request in either era. Refuses: when to
+connect, and what is asked (`proxy.mcp_gateway.servers.link`).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from proxy.mcp_gateway.exchange import CURRENT
 from proxy.settings.mcp import McpServerSettings
 from recorder.base.urls import mask_parameters
 
-UNREACHABLE: Final = -32099  # our own code for "the server did not get, or did not finish, the request"
-# Shorter than servers keep an idle connection (uvicorn: 5 s): a request on one that they just closed would fail.
+UNREACHABLE: Final = -32099  # our own code: the server did not get, or did not finish, the request
+# Shorter than servers' own limit (uvicorn: 5 s): a request on a connection that they just closed would fail.
 _IDLE_S: Final = 2.0
 _ENVELOPE: Final = frozenset(
     {
@@ -44,13 +44,13 @@ _ENVELOPE: Final = frozenset(
         "progressToken",
     }
 )
-MAX_ANSWER_BYTES: Final = MAX_EVENT_BYTES  # of one answer, in a stream or whole: an engine gets no more of a prompt
+MAX_ANSWER_BYTES: Final = MAX_EVENT_BYTES  # of one answer, streamed or whole: the largest prompt that an engine gets
 CLIENT_INFO: Final = {"name": "hone", "version": "0.1.0"}
 
 
 @asynccontextmanager
 async def open_streams(settings: McpServerSettings) -> AsyncIterator[tuple[Any, Any]]:
-    """The (read, write) streams of a server. Raises OSError where its command cannot be started."""
+    """Open the (read, write) streams of a server. Raises OSError if its command cannot be started."""
     if settings.url is None:
         assert settings.command is not None
         env = {name: value.get_secret_value() for name, value in settings.env.items()}
@@ -62,12 +62,12 @@ async def open_streams(settings: McpServerSettings) -> AsyncIterator[tuple[Any, 
     if settings.token is not None:
         headers["authorization"] = f"Bearer {settings.token.get_secret_value()}"
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=_IDLE_S)
-    # A response may stay open for as long as a tool works: requests have their own timeouts.
+    # A response may stay open while a tool works: requests have their own timeouts.
     timeout = httpx2.Timeout(settings.connect_s, read=None, pool=None)
     transport = _TolerantClient(httpx2.AsyncHTTPTransport(verify=_trusted(), limits=limits, trust_env=True))
     async with (
         httpx2.AsyncClient(headers=headers, timeout=timeout, transport=transport) as http,
-        # results may be large (an image, a table), and the SDK's own bound is 1 MiB
+        # results may be large (an image, a table), but the SDK's default limit is 1 MiB
         streamable_http_client(settings.url, http_client=http, max_sse_event_size=MAX_ANSWER_BYTES) as pair,
     ):
         yield pair
@@ -75,12 +75,12 @@ async def open_streams(settings: McpServerSettings) -> AsyncIterator[tuple[Any, 
 
 @cache
 def _trusted() -> ssl.SSLContext:
-    """What to trust, read once: that takes 40 ms, and every session of a caller has a connection of its own."""
+    """The trusted certificates, read once: that takes 40 ms, and every session has its own connection."""
     return httpx2.create_ssl_context()
 
 
 class _TolerantClient(httpx2.AsyncBaseTransport):
-    """Answers for a server that cannot be reached: the SDK would end the connection with all requests on it."""
+    """Answers in place of an unreachable server: the SDK would end the connection with all its requests."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
         self._inner = inner
@@ -91,7 +91,7 @@ class _TolerantClient(httpx2.AsyncBaseTransport):
         except httpx2.TransportError as e:
             return _unreachable(request, e)
         assert isinstance(response.stream, httpx2.AsyncByteStream)
-        # a stream of events has no end by itself: there each event is bounded
+        # an event stream has no end: each of its events is bounded instead
         endless = response.headers.get("content-type", "").startswith("text/event-stream")
         response.stream = _TolerantStream(response.stream, None if endless else MAX_ANSWER_BYTES)
         return response
@@ -101,9 +101,9 @@ class _TolerantClient(httpx2.AsyncBaseTransport):
 
 
 class _TolerantStream(httpx2.AsyncByteStream):
-    """A body whose breaking off is an error of that request, in the one form that the SDK expects of a body.
+    """A body that breaks off as an error of its own request only, in the form that the SDK expects.
 
-    One that is larger than `most_bytes` is an error too: the SDK reads it whole.
+    A body larger than `most_bytes` is an error too: the SDK reads it whole.
     """
 
     def __init__(self, inner: httpx2.AsyncByteStream, most_bytes: int | None) -> None:
@@ -121,8 +121,8 @@ class _TolerantStream(httpx2.AsyncByteStream):
                 yield chunk
         except httpx2.TransportError as e:
             raise httpx2.StreamError(f"the connection broke off: {type(e).__name__}") from e
-        # The SDK stops reading at the response. Here the server has closed the stream before, and the SDK will come
-        # back for the rest when it was told to: a server holds no connection while it works for long.
+        # The SDK stops reading at the response. Here the server closed the stream earlier, and the SDK will return for
+        # the rest later: a server holds no connection during long work.
         exchange = CURRENT.get()
         if can_resume and exchange is not None:
             await exchange.let_go()
@@ -133,18 +133,18 @@ class _TolerantStream(httpx2.AsyncByteStream):
 
 def _unreachable(request: httpx2.Request, error: Exception) -> httpx2.Response:
     why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    told = {"jsonrpc": "2.0", "id": None, "error": {"code": UNREACHABLE, "message": why}}
+    answer = {"jsonrpc": "2.0", "id": None, "error": {"code": UNREACHABLE, "message": why}}
     return httpx2.Response(
-        503, headers={"content-type": "application/json"}, content=orjson.dumps(told), request=request
+        503, headers={"content-type": "application/json"}, content=orjson.dumps(answer), request=request
     )
 
 
 def failure_reason(error: BaseException, settings: McpServerSettings) -> str:
-    """Why a connection could not be opened, or broke: the first leaf, where there is a group of reasons."""
+    """Return why a connection could not be opened, or broke: the first leaf of a group of errors."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, TimeoutError):
-        return f"it said nothing within {settings.connect_s:g} s"
+        return f"no answer within {settings.connect_s:g} s"
     return mask_parameters(str(error)) or type(error).__name__
 
 
@@ -158,10 +158,10 @@ def stamp_request(
     log_level: str | None,
     schema: Mapping[str, Any] | None,
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """A request's params and headers as an upstream of `version` wants them.
+    """Return a request's params and headers for an upstream of `version`.
 
-    What a caller put into `_meta` (a traceparent, for example) goes along, but for the envelope, which is ours: the
-    upstream's client is Hone, which can do what its caller can (`capabilities`).
+    The caller's `_meta` (a traceparent, for example) is passed on without the envelope, which Hone writes: it is the
+    upstream's client, with the `capabilities` of its caller.
     """
     sent = dict(params or {})
     meta = {k: v for k, v in (sent.pop("_meta", None) or {}).items() if k not in _ENVELOPE}

@@ -1,4 +1,5 @@
-"""Whose call is this: the rules, as pure functions, and the look-ups that they need.
+"""Queries that attribution needs: recorded calls, client sessions, and the exact tokens of earlier calls.
 
-Refuses: writing, and the order in which a proxy asks for evidence. Others import `match` and `past`.
+Refuses: writing, and the order in which the proxy considers evidence. Others import
+`recorder.capture.lookups.token_history`.
 """

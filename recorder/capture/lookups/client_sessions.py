@@ -1,19 +1,20 @@
-"""Where in a session a call belongs: a client named the conversation, and the run is to be found in it.
+"""Find the place of a call in a client session: the client named the conversation, and this module finds the
+trajectory.
 
-Owns: that decision, over what the store holds of the session. Refuses: other sessions' runs, other keys' under the same
-name, and making new ones.
+Owns: that decision, over the session's calls in the store. Refuses: trajectories of other sessions, those of other keys
+under the same session name, and creating trajectories.
 
-A session holds runs, one after the other or side by side. A call belongs to the run that it goes on from: by ids that
-we issued, by its whole history, else by an exchange of the run that comes back behind an edited or shortened one. A
-conversation that goes on from none begins a new run of the session, unless it can be shown to be part of one:
+A session holds trajectories, one after the other or in parallel. A call belongs to the trajectory that it continues: by
+ids that Hone issued, by its whole history, or by an exchange of the trajectory that comes back behind an edited or
+shortened history. A conversation that continues none begins a new trajectory of the session, except for:
 
-- a sub-agent's, where its client says so, or where the run waits for a tool that was given this very text;
-- what remains of a compacted history, where it quotes an answer of the run and has its system messages and tools;
-- an errand beside a call that runs now and is about the same words, where one of the two has tools;
-- what follows an errand with which the session began: a title, asked for first (opencode does).
+- a sub-agent, where the client says so, or where the trajectory waits for a tool that was given this very text;
+- a compacted history that quotes an answer of the trajectory and has its system messages and tools;
+- an auxiliary call beside a running call about the same words, where one of the two has tools;
+- the calls after an auxiliary call with which the session began: a title, requested first (opencode does this).
 
-For the judge sees the path to a run's last main leaf: a second task in the same run would hide the first one. What a
-run's errands are is settled when it ends (`recorder.messages.call_tree`).
+The judge sees the path to a trajectory's last main leaf, so a second task in the same trajectory would hide the first.
+Which calls are auxiliary is settled when the trajectory ends (`recorder.messages.call_tree`).
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ from recorder.messages.plain_text import message_text, text_parts
 from recorder.states import Confidence
 from recorder.store.write_backends import Executor
 
-MOST_TITLE_CHARS = 200  # of an errand's answer: more is work that somebody may go on with
-LOOKED_AT = 4  # open runs of a session, the newest, that a conversation without a known past may be part of
+MOST_TITLE_CHARS = 200  # of an auxiliary answer: a longer one may be work that is continued
+LOOKED_AT = 4  # newest open trajectories of a session that a conversation of unknown lineage may join
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,8 @@ class SessionCall:
     session: str
     group: str  # the group part of its address, or ""
     messages: Sequence[Message]
-    ends: Sequence[bytes]  # the nodes of its assistant turns, the last first
-    told: Sequence[ConversationAnswer]  # the turn that it goes on from
+    ends: Sequence[bytes]  # the nodes of its assistant messages, the last first
+    told: Sequence[ConversationAnswer]  # the answer that it continues
     tools: bytes | None
     sub_agent: bool
     whose: KeyAccess = ANYBODY
@@ -62,7 +63,7 @@ class SessionCall:
 
 @dataclass(frozen=True, slots=True)
 class SessionPosition:
-    """Where a call of a session belongs. No trajectory: to a new run of it."""
+    """Where a call of a session belongs; without a trajectory, to a new one of the session."""
 
     confidence: Confidence = Confidence.STATED
     trajectory_id: str | None = None
@@ -72,10 +73,10 @@ class SessionPosition:
 NEW_RUN = SessionPosition()
 
 
-def find_position(ex: Executor, asked: SessionCall, claimed: Lru[ParentCall, bool]) -> SessionPosition | None:
-    """Where a call belongs. None: so many runs share the name that it tells nothing."""
+def find_position(ex: Executor, call: SessionCall, claimed: Lru[ParentCall, bool]) -> SessionPosition | None:
+    """Return the position of a call in its session, or None if too many trajectories share the session's name."""
     runs = recorded_calls.find_session_trajectories(
-        ex, asked.project_id, asked.session, asked.group, asked.ends, asked.told, asked.whose
+        ex, call.project_id, call.session, call.group, call.ends, call.told, call.whose
     )
     if len(runs.ids) > sql.MOST_RUNS:
         return None
@@ -84,7 +85,7 @@ def find_position(ex: Executor, asked: SessionCall, claimed: Lru[ParentCall, boo
     matches = [replace(m, continued=m.continued or ParentCall(m.call_id, m.choice) in claimed) for m in runs.matches]
     decision = continuation.decide_parent(matches)
     issued = recorded_calls.find_issued_ids(
-        ex, asked.project_id, continuation.issued_tool_call_ids(asked.messages)
+        ex, call.project_id, continuation.issued_tool_call_ids(call.messages)
     ).values()
     homes = {i.trajectory_id: i.choice for i in issued if i.trajectory_id in runs.ids}
     if len(homes) == 1:
@@ -93,35 +94,37 @@ def find_position(ex: Executor, asked: SessionCall, claimed: Lru[ParentCall, boo
         return SessionPosition(trajectory_id=home, parent=ParentCall(there.call_id, there.choice) if there else choice)
     if decision.match is not None:
         return _at(decision.match.trajectory_id, ParentCall(decision.match.call_id, decision.match.choice), decision)
-    return _without_a_past(ex, asked, runs.open_ids[:LOOKED_AT])
+    return _without_a_past(ex, call, runs.open_ids[:LOOKED_AT])
 
 
 def _at(trajectory_id: str, parent: ParentCall, decision: continuation.Decision) -> SessionPosition:
-    sure = decision.confidence is Confidence.EXACT
-    return SessionPosition(Confidence.STATED if sure else Confidence.AMBIGUOUS, trajectory_id, parent)
+    is_exact = decision.confidence is Confidence.EXACT
+    return SessionPosition(Confidence.STATED if is_exact else Confidence.AMBIGUOUS, trajectory_id, parent)
 
 
-def _without_a_past(ex: Executor, asked: SessionCall, open_ids: Sequence[str]) -> SessionPosition:
+def _without_a_past(ex: Executor, call: SessionCall, open_ids: Sequence[str]) -> SessionPosition:
     said = recorded_calls.find_answers_in(ex, open_ids)
-    back = partial_match.matching_exchanges(asked.messages, said)
-    if back:
-        one = len({s.trajectory_id for s in back}) == 1
-        confidence = Confidence.STATED if one else Confidence.AMBIGUOUS
-        return SessionPosition(confidence, back[0].trajectory_id, back[0].choice)
-    if asked.sub_agent and open_ids:
+    returned = partial_match.matching_exchanges(call.messages, said)
+    if returned:
+        is_single = len({s.trajectory_id for s in returned}) == 1
+        confidence = Confidence.STATED if is_single else Confidence.AMBIGUOUS
+        return SessionPosition(confidence, returned[0].trajectory_id, returned[0].choice)
+    if call.sub_agent and open_ids:
         return SessionPosition(trajectory_id=open_ids[0])
-    if asked.ends:
+    if call.ends:
         return NEW_RUN
-    return _given_to_a_tool(asked, said) or _compacted(ex, asked, said) or _after_an_errand(ex, asked, said) or NEW_RUN
+    return (
+        _given_to_a_tool(call, said) or _compacted(ex, call, said) or _after_auxiliary_call(ex, call, said) or NEW_RUN
+    )
 
 
-def _given_to_a_tool(asked: SessionCall, said: Iterable[RecordedAnswer]) -> SessionPosition | None:
-    """The run that waits for a tool which was given what this conversation begins with."""
-    task = partial_match.first_user_text(asked.messages)
+def _given_to_a_tool(call: SessionCall, said: Iterable[RecordedAnswer]) -> SessionPosition | None:
+    """Return the trajectory that waits for a tool whose arguments contain this conversation's first words, or None."""
+    task = partial_match.first_user_text(call.messages)
     if len(task) < partial_match.MIN_QUOTED_CHARS:
         return None
     for one in said:
-        if one.tools != asked.tools and any(task in text or text in task for text in _tasks(one)):
+        if one.tools != call.tools and any(task in text or text in task for text in _tasks(one)):
             return SessionPosition(trajectory_id=one.trajectory_id)
     return None
 
@@ -130,25 +133,28 @@ def _tasks(one: RecordedAnswer) -> list[str]:
     return [text for text in partial_match.asked_of_tools(one.answer) if len(text) >= partial_match.MIN_QUOTED_CHARS]
 
 
-def _compacted(ex: Executor, asked: SessionCall, said: Iterable[RecordedAnswer]) -> SessionPosition | None:
-    """The run whose answer this conversation quotes, with the same system messages and tools: its summary."""
+def _compacted(ex: Executor, call: SessionCall, said: Iterable[RecordedAnswer]) -> SessionPosition | None:
+    """The trajectory that this conversation summarizes: it quotes one of its answers and has the same system messages
+    and tools.
+    """
     for one in said:
-        if one.tools != asked.tools or not partial_match.is_quoted(message_text(one.answer), asked.messages):
+        if one.tools != call.tools or not partial_match.is_quoted(message_text(one.answer), call.messages):
             continue
         if partial_match.system_head(
             recorded_calls.first_messages(ex, one.choice.call_id)
-        ) == partial_match.system_head(asked.messages):
+        ) == partial_match.system_head(call.messages):
             return SessionPosition(trajectory_id=one.trajectory_id, parent=one.choice)
     return None
 
 
-def _after_an_errand(ex: Executor, asked: SessionCall, said: Sequence[RecordedAnswer]) -> SessionPosition | None:
-    """The run that holds one short answer without tools, to another head, about the words that this one begins with.
+def _after_auxiliary_call(ex: Executor, call: SessionCall, said: Sequence[RecordedAnswer]) -> SessionPosition | None:
+    """The trajectory that holds one short answer without tools, to another system message, about the words that this
+    one begins with.
 
-    What is used further on was no errand: a plan comes back in the work.
+    An answer that is used later was not auxiliary: a plan comes back in the work.
     """
-    words = partial_match.first_user_text(asked.messages)
-    if asked.tools is None or not words or len(said) >= sql.MOST_ANSWERS:
+    words = partial_match.first_user_text(call.messages)
+    if call.tools is None or not words or len(said) >= sql.MOST_ANSWERS:
         return None
     answers = Counter(one.trajectory_id for one in said)
     for one in said:
@@ -156,33 +162,33 @@ def _after_an_errand(ex: Executor, asked: SessionCall, said: Sequence[RecordedAn
         if one.tools is not None or answers[one.trajectory_id] > 1 or not 0 < len(title) <= MOST_TITLE_CHARS:
             continue
         prompt = recorded_calls.first_messages(ex, one.choice.call_id)
-        used = any(title in text for m in asked.messages for text in text_parts(m))
+        used = any(title in text for m in call.messages for text in text_parts(m))
         if (
             partial_match.is_about(words, prompt)
             and not used
-            and partial_match.system_head(prompt) != partial_match.system_head(asked.messages)
+            and partial_match.system_head(prompt) != partial_match.system_head(call.messages)
         ):
             return SessionPosition(trajectory_id=one.trajectory_id)
     return None
 
 
 def find_concurrent_parent(
-    running: Iterable[RecordedCall], asked: SessionCall, request: RecordedRequest
+    running: Iterable[RecordedCall], call: SessionCall, request: RecordedRequest
 ) -> TrajectoryRef | None:
-    """The run of a call that runs now and that this one is an errand of, or is the main thread to."""
-    words = partial_match.first_user_text(asked.messages)
+    """The trajectory of a running call to which this call is auxiliary, or is the main thread."""
+    words = partial_match.first_user_text(call.messages)
     for turn in running:
         ref = turn.attribution.trajectory
-        if turn.project_id != asked.project_id or ref.session != asked.session:
+        if turn.project_id != call.project_id or ref.session != call.session:
             continue
-        if (ref.group_external_id or "") != asked.group or not asked.whose.owns(ref.made_by):
+        if (ref.group_external_id or "") != call.group or not call.whose.owns(ref.made_by):
             continue
         other = partial_match.first_user_text(turn.request.messages)
         same_words = bool(words and other) and (words in other or other in words)
-        if not same_words:  # the errand says what it wants before the words that it is about
+        if not same_words:  # an auxiliary call gives its instruction before the words that it is about
             has_tools = bool(request.tools)
-            work, errand = (words, turn.request.messages) if has_tools else (other, asked.messages)
-            same_words = partial_match.is_about(work, errand)
-        if asked.sub_agent or (same_words and bool(turn.request.tools) != bool(request.tools)):
+            work, auxiliary = (words, turn.request.messages) if has_tools else (other, call.messages)
+            same_words = partial_match.is_about(work, auxiliary)
+        if call.sub_agent or (same_words and bool(turn.request.tools) != bool(request.tools)):
             return ref
     return None

@@ -1,6 +1,6 @@
-"""The recorder's look-ups where its memory does not reach: issued ids, sampled turns, block hashes, trajectories.
+"""Query recorded calls where the cache does not help: issued ids, sampled answers, block hashes, trajectories.
 
-Owns: what these rows mean. Runs on an `Executor`. Refuses: deciding (`recorder.messages.continuation`), caching
+Owns: the meaning of these rows. Runs on an `Executor`. Refuses: deciding (`recorder.messages.continuation`), caching
 (`recorder.capture.cache`).
 """
 
@@ -21,7 +21,7 @@ from recorder.store.write_backends import Executor, Row
 
 @dataclass(frozen=True, slots=True)
 class KnownTrajectory:
-    """A trajectory as it stands in the store."""
+    """A trajectory as stored."""
 
     ref: TrajectoryRef
     state: TrajectoryState
@@ -30,17 +30,17 @@ class KnownTrajectory:
 
 @dataclass(frozen=True, slots=True)
 class IssuedId:
-    """What an id that we gave out stands for."""
+    """The choice and trajectory that an id issued by Hone stands for."""
 
     choice: ParentCall
     trajectory_id: str
-    made_by: str  # whose run that is
+    made_by: str  # the trajectory's owner
     hinted: bool = False  # its call was placed by a hint alone
 
 
 @dataclass(frozen=True, slots=True)
 class SessionTrajectories:
-    """A session's runs as they stand, the newest first, and where among them a conversation goes on from."""
+    """A session's trajectories as stored, the newest first, and where among them a conversation continues."""
 
     ids: Sequence[str]
     open_ids: Sequence[str]
@@ -58,7 +58,7 @@ def find_trajectory(ex: Executor, trajectory_id: str) -> KnownTrajectory | None:
 
 
 def find_issued_ids(ex: Executor, project_id: str, ids: Sequence[str]) -> dict[str, IssuedId]:
-    """For each id that we gave out, once only: what it stands for."""
+    """For each id that Hone issued exactly once, what it stands for."""
     rows = ex.all(sql.ISSUED, project=project_id, ids=list(ids)) if ids else ()
     return {
         row[0]: IssuedId(ParentCall(row[2], row[3]), row[4], row[6] or "", row[5] == Confidence.HINT)
@@ -68,7 +68,7 @@ def find_issued_ids(ex: Executor, project_id: str, ids: Sequence[str]) -> dict[s
 
 
 def find_deepest_sampled(ex: Executor, project_id: str, ends: Sequence[bytes], whose: KeyAccess) -> list[Match]:
-    """The sampled choices of own runs at the first of `ends` that has any, the newest first, at most `MOST_EQUAL`."""
+    """The caller's own sampled choices at the first of `ends` that has any, the newest first, at most `MOST_EQUAL`."""
     present = {bytes(row[0]) for row in ex.all(sql.SAMPLED_NODES, nodes=list(ends))} if ends else set()
     for end in ends:
         rows = ex.all(sql.SAMPLED_LEAVES, node=end, whose=whose.key) if end in present else ()
@@ -81,9 +81,10 @@ def find_deepest_sampled(ex: Executor, project_id: str, ends: Sequence[bytes], w
 def find_sampled_before(
     ex: Executor, project_id: str, turns: Sequence[ConversationAnswer], whose: KeyAccess
 ) -> list[Match]:
-    """The sampled choices of own runs at the first of some turns that has any, word by word or as a client retold it.
+    """The caller's own sampled choices at the first of some assistant messages that has any, verbatim or as a client
+    retold it.
 
-    A text that equals one choice's may be another's with its white space trimmed: both are told.
+    A text that equals one choice's may be another's with its white space trimmed, so both are returned.
     """
     for turn in turns:
         found = find_deepest_sampled(ex, project_id, [turn.node], whose)
@@ -97,7 +98,7 @@ def find_sampled_before(
 def find_retold_in(
     ex: Executor, project_id: str, turn: ConversationAnswer, trajectory_ids: Collection[str], whose: KeyAccess
 ) -> list[Match]:
-    """The sampled choices of some trajectories that a turn tells as a client retold them."""
+    """The sampled choices of some trajectories that an assistant message retells in a client's form."""
     return _retold(ex, project_id, turn, whose, among=trajectory_ids)
 
 
@@ -110,8 +111,9 @@ def _retold(
     grown: bool = True,
     among: Collection[str] | None = None,
 ) -> list[Match]:
-    """The choices sampled for the very conversation in front of a turn that tells them with other white space at their
-    ends, or, where there are none, the longest that it begins with (`grown`)."""
+    """The choices sampled for the very conversation before an assistant message that repeats them with other white
+    space at their ends; if there are none, the longest that it begins with (`grown`).
+    """
     if turn.before is None:
         return []
     rows = ex.all(sql.ANSWERS_TO, prompt=turn.before, whose=whose.key)
@@ -162,8 +164,9 @@ def find_session_trajectories(
     told: Sequence[ConversationAnswer],
     whose: KeyAccess,
 ) -> SessionTrajectories:
-    """The own runs of a session, at most `MOST_RUNS + 1`, and where among them a conversation goes on from: the deepest
-    turn that it tells word by word, or its last as a client retold it."""
+    """The caller's own trajectories of a session, at most `MOST_RUNS + 1`, and where among them a conversation
+    continues: the deepest answer that it repeats verbatim, or its last one as a client retold it.
+    """
     runs = ex.all(sql.SESSION_RUNS, project=project_id, session=session, address_group=group, whose=whose.key)
     ids = [row[0] for row in runs]
     open_ids = [row[0] for row in runs if row[1] == TrajectoryState.OPEN]
@@ -194,7 +197,7 @@ def find_answers_in(ex: Executor, trajectory_ids: Sequence[str]) -> list[partial
 
 
 def first_messages(ex: Executor, call_id: str) -> list[Message]:
-    """The first messages of what a call was asked."""
+    """The first messages of a call's request."""
     return [json.loads(row[0]) for row in ex.all(sql.BEGINNING, call=call_id)]
 
 

@@ -1,7 +1,7 @@
-"""The look-ups of attribution and of exact pasts, compiled once.
+"""The SQL of attribution and of token histories, compiled once.
 
-Owns: their text. Refuses: deciding when one runs (`recorder.capture.lookups.recorded_calls`,
-`recorder.capture.lookups.token_history`, `recorder.capture`), and what is written (`recorder.capture.statements`).
+Refuses: deciding when a query runs (`recorder.capture.lookups.recorded_calls`,
+`recorder.capture.lookups.token_history`), and writing (`recorder.capture.statements`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ _child = calls.alias("child")
 
 
 def _own() -> ColumnElement[bool]:
-    """As `Whose.owns` has it: asked, not told, so that another key's thousand equal runs do not fill a bound.
+    """The condition of `KeyAccess.owns`, in the query, so that another key's thousand equal trajectories do not fill a
+    limit.
 
-    What Hone answered by itself is nobody's: no agent has seen it, so none goes on from it.
+    Shadow answers are never found: no agent has seen them, so no call continues them.
     """
     key = bindparam("whose", type_=Text)
     made_by = trajectories.c.made_by
@@ -66,8 +67,8 @@ BY_IDS: Final = Statement(_placed.where(trajectories.c.id.in_(bindparam("ids", e
 
 # --- what was issued, and what was sampled
 
-# A run that ended only because nothing was heard of it may be gone on with: to attribution it is as good as open for a
-# while. An equal one that runs would else take its user's next message for its own, and be sure of it.
+# A trajectory that ended only because it was idle may continue: for attribution it counts as open for a
+# while. Otherwise an equal open one would be certain to own its user's next message.
 WARM_S: Final = 900.0
 _warm_s: ColumnElement[float] = literal_column(str(WARM_S))
 
@@ -101,8 +102,8 @@ _continued = exists().where(
 SAMPLED_NODES: Final = Statement(
     select(choices.c.node_id).where(choices.c.node_id.in_(bindparam("nodes", expanding=True))).distinct()
 )
-# The newest sampled choices at a node: where thousands of runs were equal so far, not all of them are looked at.
-# The project is told and not asked for: node ids are its own, and SQLite would walk its calls instead of the node's.
+# The newest sampled choices at a node: if thousands of trajectories are equal so far, not all are read.
+# The project is selected, not a condition: node ids are its own, and SQLite would scan its calls instead of the node's.
 MOST_EQUAL: Final = 256
 SAMPLED_LEAVES: Final = Statement(
     select(
@@ -123,7 +124,7 @@ SAMPLED_LEAVES: Final = Statement(
     .limit(literal_column(str(MOST_EQUAL)))
     .offset(literal_column("0"))
 )
-# The newest answers to a prompt, each with its text and the stop strings of its call. Where thousands of runs began
+# The newest answers to a prompt, each with its text and its call's stop strings. If thousands of trajectories began
 # equally, not all are read: SQLite walks its index of prompts backwards, which is ordered by rowid and not by id.
 _said = nodes.alias("said")
 _answers_to = (
@@ -155,7 +156,7 @@ ANSWERS_TO: Final = Statement(
     _answers_to.order_by(literal_column("calls.rowid").desc()), elsewhere=_answers_to.order_by(calls.c.id.desc())
 )
 # The sampled choices of one trajectory at some nodes. `coalesce` keeps SQLite from looking the nodes up first, at which
-# thousands of other runs may have been: this one's calls are few.
+# thousands of other trajectories may have been: this one's calls are few.
 LEAVES_IN: Final = Statement(
     select(
         choices.c.node_id,
@@ -172,7 +173,7 @@ LEAVES_IN: Final = Statement(
         func.coalesce(choices.c.node_id, choices.c.node_id).in_(bindparam("nodes", expanding=True)),
     )
 )
-# The newest runs of a session. `coalesce` keeps SQLite from walking all runs, newest first, until it has met enough.
+# A session's newest trajectories. `coalesce` keeps SQLite from scanning all trajectories, newest first, for enough.
 MOST_RUNS: Final = 64
 SESSION_RUNS: Final = Statement(
     select(trajectories.c.id, _state())
@@ -245,8 +246,8 @@ _prompt = _bottom.union_all(
 BEGINNING: Final = Statement(
     select(json_as_text(_prompt.c.message)).where(_prompt.c.depth < literal_column("4")).order_by(_prompt.c.depth)
 )
-# What models asked of a tool with these arguments, since a call's id, in turns that count and are not gone on with, and
-# that no tool call has answered. The run of a request may have moved to a continuation: it is told, not asked for.
+# Models' requests for a tool with these arguments, since a call's id, in calls that count and are not continued, and
+# that no tool call has answered. A request's trajectory may have moved to a continuation: it is selected, no condition.
 _by_tool = tool_calls.alias("by_tool")
 TOOL_REQUESTS: Final = Statement(
     select(

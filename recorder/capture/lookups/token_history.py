@@ -1,7 +1,8 @@
-"""The exact tokens of a sampled choice and of all before it, for a proxy that sends a next turn with the same ones.
+"""The exact tokens of a sampled choice and of all before it, so that a proxy can send the next call with the same
+tokens.
 
-Owns: what is known of such a past, the bounded memory of recent ones, and reading one from the store. Refuses: deciding
-whether a turn may be sent with it (the proxy does), and looking at more than one chain of calls.
+Owns: the content of such a history, the bounded cache of recent ones, and loading one from the store. Refuses: deciding
+whether a call may be sent with it (the proxy does), and reading more than one chain of calls.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ class TokenHistory:
 
     prompt: bytes | None  # packed ids
     sampled: bytes | None  # packed ids
-    node: bytes | None  # stands for the conversation up to and including the choice's message
+    node: bytes | None  # identifies the conversation up to and including the choice's message
     finish_reason: str | None
     base_fingerprint: str | None
     meta: Mapping[str, Any]  # the call's `response_meta`
-    extras: Mapping[str, Any]  # what the choice said beside its message: reasoning …
+    extras: Mapping[str, Any]  # what the choice holds besides its message: reasoning …
     stop_reason: int | str | None  # a stop string or stop token of the caller's that ended it
     alone: bool  # no other choice of the call says the same
 
@@ -76,7 +77,7 @@ class RecentTokenHistories:
         self._held = 0
 
     def drop(self, choice: ParentCall) -> None:
-        """Keep it no longer: a call goes on from it, and another rarely does."""
+        """Remove an entry: a call continues it, and a second one rarely does."""
         past = self._pasts.pop(choice, None)
         self._held -= past.size_bytes if past is not None else 0
 
@@ -119,7 +120,7 @@ def parse_response_meta(stored: str | None) -> Mapping[str, Any]:
 
 
 def _prompt(chain: Sequence[Row], sampled: Mapping[tuple[str, int], bytes | None]) -> bytes | None:
-    """The packed prompt of the first call of a chain, put together from those that it shares ids with."""
+    """The packed prompt of the first call of a chain, assembled from those that it shares ids with."""
     prompt: array[int] | None = None
     for _, parent_id, parent_choice, shared, delta, length in reversed(chain):
         if length is None or delta is None or (shared and prompt is None):

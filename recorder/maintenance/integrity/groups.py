@@ -1,11 +1,7 @@
-"""Groups: what each state demands, who holds one, and why a group or a member was left out.
+"""Invariants of groups: what each state requires, who holds a group, why a group or member was excluded, and what
+counts as trained (docs/trained.md).
 
-Owns: these invariants (contracts.md, 6, 7 and 9). Refuses: what was trained (`recorder.maintenance.integrity.groups`).
-
-What counts as trained: the live line's lessons and nothing else, of runs that may be trained on.
-
-Owns: these invariants (docs/trained.md; contracts.md, 2, 6 and 8). Refuses: whether versions form a line
-(`recorder.maintenance.integrity.versions`).
+Refuses: the ancestry of versions (`recorder.maintenance.integrity.versions`).
 """
 
 from __future__ import annotations
@@ -36,29 +32,29 @@ from recorder.store.sql import now
 
 _HELD: Final = (GroupState.JUDGING, GroupState.TRAINING)
 _SCORED: Final = (GroupState.SCORED, GroupState.TRAINING, GroupState.TRIED, GroupState.TRAINED)
-_SWEEP: Final = "start `hone serve` or `hone up` on this folder: its sweep takes back what a dead worker held"
-_AGAIN: Final = "let it be judged anew: `hone score GROUP --again`"
-_REPORT: Final = "please report it with `hone ledger ID` and `hone groups`: a step wrote half of what it should"
+_SWEEP: Final = "start `hone serve` or `hone up` on this folder: its sweep releases the claims of dead workers"
+_AGAIN: Final = "rescore it: `hone score GROUP --again`"
+_REPORT: Final = "please report it with `hone ledger ID` and `hone groups`: a step was written only in part"
 
 
 async def claimed_groups_have_a_holder(look: CheckReader) -> Violations:
-    """A group in hand has an owner whose lease runs, and no other group has one."""
+    """A claimed group has an owner with a valid lease, and no other group has one."""
     leased = and_(groups.c.lease_owner.is_not(None), groups.c.lease_expires_at.is_not(None))
     held = groups.c.state.in_(_HELD)
     wrong = or_(and_(held, or_(~leased, groups.c.lease_expires_at <= now())), and_(~held, groups.c.lease_owner != ""))
     query = select(groups.c.id, groups.c.state, groups.c.lease_owner).where(wrong)
     async for row in look.find(query, groups.c.id):
-        whose = f"is held by {row.lease_owner}" if row.lease_owner else "nobody holds it"
-        over = ", whose lease ran out" if row.lease_owner and row.state in _HELD else ""
-        yield Violation("group", row.id, f"it is {row.state} and {whose}{over}", _SWEEP)
+        holder = f"is held by {row.lease_owner}" if row.lease_owner else "has no holder"
+        expired = ", and that lease has expired" if row.lease_owner and row.state in _HELD else ""
+        yield Violation("group", row.id, f"it is {row.state} and {holder}{expired}", _SWEEP)
 
 
 async def running_attempts_have_a_holder(look: CheckReader) -> Violations:
-    """An attempt that runs has an owner whose lease runs."""
+    """A running attempt has an owner with a valid lease."""
     running = attempts.c.state == AttemptState.RUNNING
     lost = or_(attempts.c.lease_owner.is_(None), attempts.c.lease_expires_at <= now())
     async for row in look.find(select(attempts.c.id).where(running, lost), attempts.c.id):
-        yield Violation("attempt", row.id, "it is running, and nobody holds it", _SWEEP)
+        yield Violation("attempt", row.id, "it is running, but has no holder", _SWEEP)
 
 
 async def scored_groups_have_their_score(look: CheckReader) -> Violations:
@@ -67,57 +63,57 @@ async def scored_groups_have_their_score(look: CheckReader) -> Violations:
     demanded = or_(groups.c.state.in_(_SCORED), groups.c.current_score_id.is_not(None))
     query = select(groups.c.id, groups.c.state).where(demanded, ~own)
     async for row in look.find(query, groups.c.id):
-        yield Violation("group", row.id, f"it is {row.state}, and its current score is not there", _AGAIN)
+        yield Violation("group", row.id, f"it is {row.state}, but its current score does not exist", _AGAIN)
 
 
 async def members_of_closed_groups_have_ended(look: CheckReader) -> Violations:
-    """No run of a group that was closed is open."""
+    """No trajectory of a closed group is open."""
     query = (
         select(trajectories.c.id, groups.c.id.label("of"), groups.c.state)
         .join(groups, groups.c.id == trajectories.c.group_id)
         .where(trajectories.c.state == TrajectoryState.OPEN, groups.c.state != GroupState.OPEN)
     )
     async for row in look.find(query, trajectories.c.id):
-        what = f"it is open, and its group {row.of} is {row.state}"
+        what = f"it is open, but its group {row.of} is {row.state}"
         yield Violation("trajectory", row.id, what, "end it: `POST …/done`, or `hone delete`")
 
 
 async def excluded_groups_say_why(look: CheckReader) -> Violations:
-    """A group that was left out has a reason, in its row and in the ledger."""
-    told = exists().where(
+    """An excluded group has a reason, in its row and in the ledger."""
+    has_reason = exists().where(
         ledger_rows.c.object_kind == "group",
         ledger_rows.c.object_id == groups.c.id,
         ledger_rows.c.code == groups.c.reason,
     )
-    query = select(groups.c.id, groups.c.reason).where(groups.c.state == GroupState.LEFT_OUT, ~told)
+    query = select(groups.c.id, groups.c.reason).where(groups.c.state == GroupState.LEFT_OUT, ~has_reason)
     async for row in look.find(query, groups.c.id):
-        what = f"it is left out as {row.reason}, which the ledger does not say" if row.reason else "no reason says why"
-        yield Violation("group", row.id, f"left out: {what}" if not row.reason else what, _REPORT)
+        what = f"it is excluded as {row.reason}, but the ledger has no such row" if row.reason else "it has no reason"
+        yield Violation("group", row.id, f"excluded: {what}" if not row.reason else what, _REPORT)
 
 
 async def excluded_members_say_why(look: CheckReader) -> Violations:
-    """A run that was not judged with its group has its reason in the ledger."""
+    """A trajectory that was not judged with its group has its reason in the ledger."""
     t = trajectories.c
     unusable = or_(t.state != TrajectoryState.COMPLETED, t.selection.is_not(None), t.purpose == Purpose.NONE)
-    told = exists().where(ledger_rows.c.object_kind == "trajectory", ledger_rows.c.object_id == t.id)
+    has_reason = exists().where(ledger_rows.c.object_kind == "trajectory", ledger_rows.c.object_id == t.id)
     query = (
         select(t.id, groups.c.id.label("of"))
         .join(groups, groups.c.id == t.group_id)
-        .where(groups.c.state != GroupState.OPEN, unusable, ~told)
+        .where(groups.c.state != GroupState.OPEN, unusable, ~has_reason)
     )
     async for row in look.find(query, t.id):
-        what = f"it was not judged with its group {row.of}, and the ledger does not say why"
+        what = f"it was not judged with its group {row.of}, and the ledger has no reason"
         yield Violation("trajectory", row.id, what, _REPORT)
 
 
 _TRAINED_REPORT: Final = (
-    "please report it with `hone versions` and `hone ledger ID`: the ledger and the line do not agree"
+    "please report it with `hone versions` and `hone ledger ID`: the ledger and the live ancestry disagree"
 )
 _ROLL_BACK: Final = "go back to a version that was not trained on it (`hone rollback`), and report it"
 
 
 async def trained_trajectories_taught_the_live_ancestry(look: CheckReader) -> Violations:
-    """What the ledger calls trained is what the live version and its ancestors were trained on, and all of it."""
+    """The ledger calls exactly those trajectories trained that the live version and its ancestors were trained on."""
     taught = {run async for run in _taught(look)}
     newer = ledger_rows.alias("newer")
     revoked = exists().where(
@@ -129,16 +125,16 @@ async def trained_trajectories_taught_the_live_ancestry(look: CheckReader) -> Vi
     holds = (ledger_rows.c.object_kind == "trajectory", ledger_rows.c.code == TRAINED, ~revoked)
     called = {row[0] async for row in look.find(select(ledger_rows.c.object_id).where(*holds), ledger_rows.c.id)}
     for run in sorted(called - taught):
-        what = "the ledger calls it trained, and neither the live version nor an ancestor was trained on it"
+        what = "the ledger says trained, but neither the live version nor an ancestor was trained on it"
         yield Violation("trajectory", run, what, _TRAINED_REPORT)
     for run in sorted(taught - called):
         yield Violation(
-            "trajectory", run, "the live line was trained on it, and the ledger does not say so", _TRAINED_REPORT
+            "trajectory", run, "the live ancestry was trained on it, but the ledger does not say so", _TRAINED_REPORT
         )
 
 
 async def groups_are_where_their_versions_are(look: CheckReader) -> Violations:
-    """A group is `tried` while its version waits for a decision, and `trained` where the live line learnt from it."""
+    """A group is `tried` while its version is undecided, and `trained` if the live ancestry was trained on it."""
     used = [row async for row in look.find(_used(step_groups.c.group_id), steps.c.id)]
     line = await _line(look)
     taught = Counter(row.group_id for row in used if row.version_id in line)
@@ -149,19 +145,19 @@ async def groups_are_where_their_versions_are(look: CheckReader) -> Violations:
     for id_, state in found.items():
         if state == GroupState.TRIED and id_ not in waiting:
             yield Violation(
-                "group", id_, "it is tried, and no version that was trained on it is undecided", _TRAINED_REPORT
+                "group", id_, "it is tried, but no version that was trained on it is undecided", _TRAINED_REPORT
             )
         if state == GroupState.TRAINED and id_ not in taught:
-            yield Violation("group", id_, "it is trained, and the live line was not trained on it", _TRAINED_REPORT)
+            yield Violation("group", id_, "it is trained, but the live ancestry was not trained on it", _TRAINED_REPORT)
     for id_, times in taught.items():
         if found.get(id_) != GroupState.TRAINED:
-            yield Violation("group", id_, "the live line was trained on it, and it is not trained", _TRAINED_REPORT)
+            yield Violation("group", id_, "the live ancestry was trained on it, but it is not trained", _TRAINED_REPORT)
         if times > 1:
-            yield Violation("group", id_, "the live line was trained on it twice", _TRAINED_REPORT)
+            yield Violation("group", id_, "the live ancestry was trained on it twice", _TRAINED_REPORT)
 
 
 async def only_training_trajectories_were_trained_on(look: CheckReader) -> Violations:
-    """Nothing whose purpose is not `train` was trained on."""
+    """Only trajectories with purpose `train` were trained on."""
     query = (
         select(step_trajectories.c.trajectory_id, trajectories.c.purpose)
         .join(steps, steps.c.id == step_trajectories.c.step_id)
@@ -170,15 +166,15 @@ async def only_training_trajectories_were_trained_on(look: CheckReader) -> Viola
     )
     async for row in look.find(query, steps.c.id):
         yield Violation(
-            "trajectory", row.trajectory_id, f"its purpose is {row.purpose}, and it was trained on", _ROLL_BACK
+            "trajectory", row.trajectory_id, f"its purpose is {row.purpose}, but it was trained on", _ROLL_BACK
         )
 
 
 async def members_that_taught_nothing_say_why(look: CheckReader) -> Violations:
-    """A run whose group was trained on was trained on too, or the ledger says why not."""
+    """A trajectory whose group was trained on was trained on too, or the ledger has the reason."""
     t = trajectories.c
     own = exists().where(step_trajectories.c.step_id == steps.c.id, step_trajectories.c.trajectory_id == t.id)
-    told = exists().where(
+    has_reason = exists().where(
         ledger_rows.c.object_kind == "trajectory",
         ledger_rows.c.object_id == t.id,
         ledger_rows.c.code.not_in((TRAINED, UNTRAINED)),
@@ -187,10 +183,10 @@ async def members_that_taught_nothing_say_why(look: CheckReader) -> Violations:
         select(t.id, steps.c.number)
         .join(step_groups, step_groups.c.group_id == t.group_id)
         .join(steps, steps.c.id == step_groups.c.step_id)
-        .where(steps.c.state == StepState.DONE, t.state == TrajectoryState.COMPLETED, ~own, ~told)
+        .where(steps.c.state == StepState.DONE, t.state == TrajectoryState.COMPLETED, ~own, ~has_reason)
     )
     async for row in look.find(query, steps.c.id):
-        what = f"step {row.number} left it out, and the ledger does not say why"
+        what = f"step {row.number} excluded it, and the ledger has no reason"
         yield Violation("trajectory", row.id, what, _TRAINED_REPORT)
 
 
@@ -208,7 +204,7 @@ async def _taught(look: CheckReader) -> AsyncIterator[str]:
 
 
 def _used(what: Any) -> Select[Any]:
-    """What the steps that are done used, each with the version that came of it and its state."""
+    """What finished steps used, each with the version that the step made and its state."""
     return (
         select(what, steps.c.version_id, versions.c.state)
         .select_from(steps)

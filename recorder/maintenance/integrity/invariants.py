@@ -1,8 +1,7 @@
-"""The invariants, in the order in which they are looked at, and looking at all of them.
+"""The list of invariants, in the order in which they are checked, and checking all of them. Refuses: printing.
 
-Owns: the list, and looking twice. Refuses: any single invariant, printing.
-
-A store in use changes between two reads of a check: what a second look does not find again was on its way.
+A store in use changes between two reads of a check. So a check that fails runs a second time, and only violations that
+both found are reported.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ CHECKS: Final[Sequence[Check]] = (
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One invariant that was looked at. `rows` counts what its first look walked through."""
+    """The result of one invariant. `rows` counts the rows that its first run read."""
 
     name: str
     title: str
@@ -62,7 +61,7 @@ class CheckResult:
 async def check_store(
     store: Store, data: Path, heard: Callable[[CheckResult], None] = lambda _: None
 ) -> list[CheckResult]:
-    """Look at every invariant; `heard` is told of each as it is done."""
+    """Check every invariant; `heard` is called with each result."""
     done = []
     for check in CHECKS:
         done.append(await _checked(check, store, data))

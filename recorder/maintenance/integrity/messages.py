@@ -1,14 +1,10 @@
-"""Messages and blobs: what is referred to is there, and what is there is referred to.
+"""Invariants of messages, blobs and stored prompts: every reference has its row, every row is referenced, every chain
+of differences resolves, and block hashes match the token ids.
 
-Owns: these invariants (contracts.md, 9). Refuses: removing what nobody needs: a deletion does that in its own
-transaction (`recorder.maintenance.dependents`), so whatever is left over was left by a fault.
+Refuses: removing unused rows. A deletion does that in its own transaction (`recorder.maintenance.dependents`), so an
+unused row is a fault. Packing of prompts is in `recorder.messages.tokens`.
 
-Stored prompts: every chain of differences resolves, and the hashes of its blocks are those of its ids.
-
-Owns: putting prompts together and hashing them anew (contracts.md, 9). Refuses: how they are packed
-(`recorder.messages.tokens`).
-
-Calls are walked in the order of their ids, which is that of their times, so a prompt's parent was mostly just seen.
+Calls are read in the order of their ids, which is the order of their times, so a prompt's parent was mostly just read.
 """
 
 from __future__ import annotations
@@ -24,8 +20,8 @@ from recorder.maintenance.integrity.reader import CheckReader, Violation, Violat
 from recorder.messages import tokens
 from recorder.store.schema import blobs, calls, choices, node_blobs, nodes, projects, said, trajectories
 
-_DAMAGED: Final = "restore the store from a backup, or delete the run with `hone delete`"
-_LEFT_OVER: Final = "nothing reads it and it costs its bytes: please report how it came about"
+_DAMAGED: Final = "restore the store from a backup, or delete the trajectory with `hone delete`"
+_LEFT_OVER: Final = "nothing uses it and it takes space: please report how it came about"
 _BLOBS: Final = (calls.c.tools_blob_id, calls.c.format_blob_id, calls.c.request_blob_id)
 _NEEDS_BLOB: Final = (*_BLOBS, node_blobs.c.blob_id)
 
@@ -33,27 +29,27 @@ _under = nodes.alias("under")
 
 
 async def messages_that_are_referred_to_exist(look: CheckReader) -> Violations:
-    """Every message that a call, a choice or a later message refers to is there."""
+    """Every message that a call, a choice or a later message refers to exists."""
     for column, kind, key in (
         (calls.c.prompt_node_id, "call", calls.c.id),
         (choices.c.node_id, "call", calls.c.id),
         (nodes.c.parent_id, "node", nodes.c.id),
     ):
         async for id_ in _dangling(look, column, nodes, key):
-            yield Violation(kind, id_, "a message of its conversation is not there", _DAMAGED)
+            yield Violation(kind, id_, "a message of its conversation is missing", _DAMAGED)
 
 
 async def blobs_that_are_referred_to_exist(look: CheckReader) -> Violations:
-    """Every blob that a call or a message refers to is there."""
+    """Every blob that a call or a message refers to exists."""
     for column in _BLOBS:
         async for id_ in _dangling(look, column, blobs, calls.c.id):
-            yield Violation("call", id_, f"its {column.name.removesuffix('_blob_id')} are not there", _DAMAGED)
+            yield Violation("call", id_, f"its {column.name.removesuffix('_blob_id')} are missing", _DAMAGED)
     async for id_ in _dangling(look, node_blobs.c.blob_id, blobs, nodes.c.id):
-        yield Violation("node", id_, "media that it shows are not there", _DAMAGED)
+        yield Violation("node", id_, "media of its messages are missing", _DAMAGED)
 
 
 async def _dangling(look: CheckReader, column: Column[Any], to: Table, key: Column[Any]) -> Any:
-    """The keys of the rows whose `column` names a row of `to` that is not there."""
+    """The keys of the rows whose `column` names a row of `to` that does not exist."""
     missing = ~exists().where(_other(to).c.id == column).correlate(column.table)
     query = select(key).where(column.is_not(None), missing)
     if column.table is choices:
@@ -69,13 +65,13 @@ def _other(table: Table) -> Any:
 
 
 async def what_is_searched_was_said_in_a_call(look: CheckReader) -> Violations:
-    """Every row of the index over what was said is of a call that is there, and of its run, or of a sibling."""
+    """Every row of the search index belongs to an existing call of its trajectory, or to a sibling."""
     there = exists().where(calls.c.id == said.c.call_id, calls.c.trajectory_id == said.c.trajectory_id)
     run = trajectories.c
     shares = exists().where(run.id == said.c.call_id, run.id == said.c.trajectory_id, run.leaf_call_id.is_not(None))
     async for row in look.find(select(said.c.call_id).where(~there, ~shares), said.c.id):
-        why = "it is found by a search, and its call is gone or another run's"
-        yield Violation("call", row[0], why, "what a deletion should have taken: please report how it came about")
+        why = "it is in the search index, but its call does not exist or belongs to another trajectory"
+        yield Violation("call", row[0], why, "a deletion should have removed it: please report how it came about")
 
 
 async def every_message_is_needed(look: CheckReader) -> Violations:
@@ -87,7 +83,7 @@ async def every_message_is_needed(look: CheckReader) -> Violations:
     )
     query = select(nodes.c.id).where(*(~end for end in ends))
     async for row in look.find(query, nodes.c.id):
-        yield Violation("node", _shown(row.id), "no call's conversation has this message", _LEFT_OVER)
+        yield Violation("node", _shown(row.id), "no call's conversation contains this message", _LEFT_OVER)
 
 
 async def every_blob_is_needed(look: CheckReader) -> Violations:
@@ -103,7 +99,7 @@ def _shown(id_: bytes | str) -> str:
 
 _KEPT: Final = 256  # prompts: 32 MiB where each is of 32k ids
 _DAMAGED_PROMPT: Final = (
-    "restore the store from a backup, or delete the run with `hone delete`: its tokens are not exact"
+    "restore the store from a backup, or delete the trajectory with `hone delete`: its tokens are not exact"
 )
 _COLUMNS: Final = (
     calls.c.id,
@@ -118,7 +114,7 @@ _COLUMNS: Final = (
 
 
 async def prompts_resolve_and_their_hashes_agree(look: CheckReader) -> Violations:
-    """Every prompt can be put together from its differences, and its hashes are those of its ids."""
+    """Every prompt can be assembled from its differences, and its hashes match its token ids."""
     prompts = _Prompts(look, {row.id: row.node_key for row in await look.rows(select(projects))})
     async for page in look.pages(select(*_COLUMNS).where(calls.c.prompt_len.is_not(None)), calls.c.id):
         sampled = await prompts.choices_of([row.id for row in page])
@@ -130,7 +126,7 @@ async def prompts_resolve_and_their_hashes_agree(look: CheckReader) -> Violation
 
 
 class _Prompts:
-    """Prompts put together, the newest of them remembered."""
+    """Assembled prompts, the newest of them cached."""
 
     def __init__(self, look: CheckReader, keys: dict[str, bytes]) -> None:
         self._look = look
@@ -150,10 +146,10 @@ class _Prompts:
         seed = tokens.chain_seed(self._keys[row.project_id])
         hashes = tokens.block_hashes(prompt, seed)
         if hashes[(row.prompt_shared or 0) // tokens.BLOCK * tokens.HASH_BYTES :] != (row.prompt_hashes or b""):
-            raise CorruptRecord("the hashes of its prompt are not those of its ids")
+            raise CorruptRecord("the hashes of its prompt do not match its token ids")
         for choice in sampled.values():
             if choice.token_ids and tokens.extend_hashes(prompt, hashes, choice.token_ids, seed) != choice.hashes:
-                raise CorruptRecord(f"the hashes of its choice {choice.choice} are not those of its ids")
+                raise CorruptRecord(f"the hashes of its choice {choice.choice} do not match its token ids")
 
     async def _prompt(self, row: Row[Any]) -> array[int]:
         chain = [row]
@@ -177,5 +173,5 @@ class _Prompts:
     async def _parent(self, row: Row[Any]) -> Row[Any]:
         found = await self._look.rows(select(*_COLUMNS).where(calls.c.id == row.parent_call_id))
         if not found:
-            raise CorruptRecord(f"it shares ids with call {row.parent_call_id}, which is gone")
+            raise CorruptRecord(f"it shares token ids with call {row.parent_call_id}, which does not exist")
         return found[0]

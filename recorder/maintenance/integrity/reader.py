@@ -1,10 +1,9 @@
-"""How a check reads the store: in pages, each a short read of its own, and what it finds.
+"""How a check reads the store: in pages, each one short read, and the form of a violation.
 
-Owns: pages, what was looked at, the form of a violation. Refuses: any single invariant.
+Refuses: the invariants themselves.
 
-No read lasts longer than a page: a reader that takes seconds keeps SQLite's log from being emptied (contracts.md, 9).
-So a check of a store that is in use sees it at several moments; `recorder.maintenance.integrity.invariants` looks twice
-for that.
+Each read is one page, because a read of several seconds keeps SQLite's log from being emptied. So the pages of a store
+in use are of different moments; for that reason `recorder.maintenance.integrity.invariants` checks twice.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ PAGE: Final = 500  # rows of the table that a check walks, a read
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One thing that is not as it must be: which, what of it, and what to do."""
+    """One violation of an invariant: the object, what is wrong, and what to do."""
 
     kind: str  # call, choice, trajectory, group, version, step, alias, node, blob, folder, attempt
     id: str
@@ -49,7 +48,7 @@ class CheckReader:
             return list(await conn.execute(query))
 
     async def pages(self, query: Select[Any], key: ColumnElement[Any]) -> AsyncIterator[Sequence[Row[Any]]]:
-        """What a query finds, by pages of the table whose unique `key` it walks, in that key's order."""
+        """The rows of a query, by pages of the table whose unique `key` it scans, in that key's order."""
         last: object = None
         while True:
             page = select(key).order_by(key).limit(PAGE)

@@ -1,11 +1,8 @@
-"""Versions and steps: one line of accepted versions, pointers that agree with states, nothing half made.
+"""Invariants of versions, steps and adapters: one line of accepted versions, pointers that agree with states, nothing
+half made, and exactly the published adapter folders on disk.
 
-Owns: these invariants (contracts.md, 8). Refuses: what was trained on (`recorder.maintenance.integrity.groups`) and the
-files (`recorder.maintenance.integrity.versions`).
-
-Adapters on disk: those of versions that may serve are there and are the ones that were published, and no others.
-
-Owns: these invariants (contracts.md, 8). Refuses: what is in an adapter: whoever loads one checks that.
+Refuses: what was trained on (`recorder.maintenance.integrity.groups`), and an adapter's content, which its loader
+checks.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from recorder.store.sql import now
 
 _POINTERS: Final = {VersionState.LIVE: aliases.c.live_version_id, VersionState.CANARY: aliases.c.canary_version_id}
 _MADE: Final = (*sorted(UNDECIDED - {VersionState.ALLOCATED}), VersionState.LIVE, VersionState.RETIRED)
-_LEARN: Final = "start `hone learn` or `hone up`: a trainer takes the alias over and gives up what a dead one left"
+_LEARN: Final = "start `hone learn` or `hone up`: a trainer takes over the alias and abandons the step of a dead one"
 _BY_HAND: Final = "make a version live by hand: `hone versions` lists them, `hone promote NAME@N` moves the alias"
 _REPORT: Final = "please report it with `hone versions` and `hone ledger`; go back with `hone rollback` if need be"
 
@@ -39,67 +36,67 @@ async def aliases_point_at_the_versions_that_say_so(look: CheckReader) -> Violat
         needed = pointer.is_not(None) if state is VersionState.CANARY else literal(True)
         query = select(aliases.c.id, aliases.c.name).where(needed, ~exists().where(*found))
         async for row in look.find(query, aliases.c.id):
-            yield Violation("alias", row.name, f"it points at no version of its own that is {state}", _BY_HAND)
+            yield Violation("alias", row.name, f"it points at a version that is not its own or not {state}", _BY_HAND)
         stray = ~exists().where(aliases.c.id == versions.c.alias_id, pointer == versions.c.id)
         query = select(versions.c.id).where(versions.c.state == state, stray)
         async for row in look.find(query, versions.c.id):
-            yield Violation("version", row.id, f"it is {state}, and its alias points elsewhere", _BY_HAND)
+            yield Violation("version", row.id, f"it is {state}, but its alias points at another version", _BY_HAND)
 
 
 async def versions_descend_from_the_base(look: CheckReader) -> Violations:
-    """Every version's parents lead down to version 0 of its alias."""
+    """The ancestry of every version ends at version 0 of its alias."""
     by_id = {row.id: row async for row in look.find(select(versions), versions.c.id)}
     for row in by_id.values():
         parent = by_id.get(row.parent_id)
         fits = parent is not None and parent.alias_id == row.alias_id and parent.number < row.number
         if row.number > 0 and not fits:
-            yield Violation("version", row.id, "its parent is no earlier version of its alias", _REPORT)
+            yield Violation("version", row.id, "its parent is not an earlier version of its alias", _REPORT)
 
 
 async def one_version_at_a_time_waits_for_its_decision(look: CheckReader) -> Violations:
-    """At most one version of an alias is made and not decided: accepted versions form one line."""
+    """At most one version of an alias is undecided: accepted versions form one line."""
     waiting = versions.c.state.in_(sorted(UNDECIDED - {VersionState.ALLOCATED}))
     query = select(versions.c.alias_id).where(waiting)
     count = Counter([row.alias_id async for row in look.find(query, versions.c.id)])
     for alias_id, number in count.items():
         if number > 1:
-            yield Violation("alias", alias_id, f"{number} of its versions wait for a decision at once", _REPORT)
+            yield Violation("alias", alias_id, f"{number} of its versions are undecided at the same time", _REPORT)
 
 
 async def what_the_gate_accepted_came_from_the_version_it_replaced(look: CheckReader) -> Violations:
-    """A version that passed its gate was trained from the version whose place it took."""
+    """A version that passed its gate was trained from the version that it replaced."""
     parents = {row.id: row.parent_id async for row in look.find(select(versions), versions.c.id)}
     rows = select(ledger_rows.c.object_id, ledger_rows.c.detail)
     passed = rows.where(ledger_rows.c.object_kind == "version", ledger_rows.c.code == "gate")
     async for row in look.find(passed, ledger_rows.c.id):
         if row.detail and row.object_id in parents and row.detail.get("from") != parents[row.object_id]:
-            yield Violation("version", row.object_id, "it took the place of a version it does not come from", _REPORT)
+            yield Violation("version", row.object_id, "it replaced a version that is not its parent", _REPORT)
 
 
 async def written_versions_were_made_by_a_step(look: CheckReader) -> Violations:
-    """A version and the step that made it became visible together, with the version's folder and manifest."""
+    """A version and its step became visible together, with the version's folder and manifest."""
     made = (versions.c.number > 0, versions.c.state.in_(_MADE))
     by = exists().where(steps.c.version_id == versions.c.id, steps.c.state == StepState.DONE)
     query = select(versions.c.id, versions.c.state).where(*made, or_(~by, versions.c.manifest_sha256.is_(None)))
     async for row in look.find(query, versions.c.id):
-        what = f"it is {row.state}, and no step that is done made it, or it has no manifest"
+        what = f"it is {row.state}, but no finished step made it, or it has no manifest"
         yield Violation("version", row.id, what, _REPORT)
     unmade = ~exists().where(versions.c.id == steps.c.version_id, versions.c.state != VersionState.ALLOCATED)
     async for row in look.find(select(steps.c.id).where(steps.c.state == StepState.DONE, unmade), steps.c.id):
-        yield Violation("step", row.id, "it is done, and made no version", _REPORT)
+        yield Violation("step", row.id, "it is done, but made no version", _REPORT)
 
 
 async def versions_in_the_making_have_a_trainer(look: CheckReader) -> Violations:
-    """A step that runs has a trainer that holds its alias, and a version that is being written has such a step."""
+    """A running step has a trainer that holds its alias, and a version being written has such a step."""
     held = await _held(look)
     names = {row.id: row.name for row in await look.rows(select(aliases.c.id, aliases.c.name))}
     running = select(steps.c.id, steps.c.alias_id).where(steps.c.state == StepState.RUNNING)
     async for row in look.find(running, steps.c.id):
         if not _is_held(names, held, row.alias_id):
-            yield Violation("step", row.id, "it is running, and no trainer holds its alias", _LEARN)
+            yield Violation("step", row.id, "it is running, but no trainer holds its alias", _LEARN)
     query = select(versions.c.id).where(versions.c.state == VersionState.ALLOCATED, ~_has_running_step())
     async for row in look.find(query, versions.c.id):
-        yield Violation("version", row.id, "it is being written, and no step that runs writes it", _LEARN)
+        yield Violation("version", row.id, "it is being written, but no running step writes it", _LEARN)
 
 
 async def _held(look: CheckReader) -> set[str]:
@@ -117,17 +114,17 @@ def _has_running_step() -> ColumnElement[bool]:
 
 _ADAPTERS: Final = "adapters"
 _MANIFEST: Final = "manifest.json"
-_UNFINISHED: Final = "."  # a trainer writes beside the final name, and its successor removes what it left
+_UNFINISHED: Final = "."  # a trainer writes beside the final name; its successor removes unfinished folders
 _SERVABLE: Final = (*sorted(UNDECIDED - {VersionState.ALLOCATED}), VersionState.LIVE, VersionState.RETIRED)
 
 
 async def adapters_of_versions_that_may_serve_are_there(look: CheckReader) -> Violations:
-    """The folder of every version that may serve is there, with the manifest that the store knows."""
+    """The folder of every version that may serve exists, with the manifest that the store records."""
     query = select(versions).where(versions.c.number > 0, versions.c.state.in_(_SERVABLE), versions.c.path.is_not(None))
     async for row in look.find(query, versions.c.id):
         what = _wrong_with(Path(row.path), row.manifest_sha256)
         if what is not None:
-            do = "put the folder back from a backup, or move the alias to a version that has one: `hone promote`"
+            do = "restore the folder from a backup, or move the alias to a version that has one: `hone promote`"
             yield Violation("version", row.id, f"it is {row.state}, and {what}", do)
 
 
@@ -136,11 +133,11 @@ def _wrong_with(folder: Path, manifest_sha256: str | None) -> str | None:
         found = hashlib.sha256((folder / _MANIFEST).read_bytes()).hexdigest()
     except OSError as e:
         return f"{folder / _MANIFEST} cannot be read: {e.strerror}"
-    return None if found == manifest_sha256 else f"{folder / _MANIFEST} is not the one that the store knows"
+    return None if found == manifest_sha256 else f"{folder / _MANIFEST} does not match the store"
 
 
 async def every_folder_has_a_version(look: CheckReader) -> Violations:
-    """Every folder among the adapters is that of a version which the store knows."""
+    """Every folder among the adapters belongs to a version in the store."""
     known = {
         Path(row.path).name
         async for row in look.find(select(versions.c.id, versions.c.path), versions.c.id)
@@ -148,8 +145,8 @@ async def every_folder_has_a_version(look: CheckReader) -> Violations:
     }
     for folder in sorted(_folders(look.data / _ADAPTERS)):
         if folder.name not in known:
-            what = "no version of the store has this folder: its trainer died before the step was written"
-            yield Violation("folder", str(folder), what, "remove it, once no trainer runs")
+            what = "no version in the store has this folder: its trainer died before the step was committed"
+            yield Violation("folder", str(folder), what, "remove it when no trainer runs")
 
 
 def _folders(adapters: Path) -> list[Path]:

@@ -1,5 +1,6 @@
-"""A whole store elsewhere: copied to another database (`hone db copy`), or into a file beside it (`hone db backup`).
+"""Copies of a whole store: into another database (`hone db copy`) or into a file beside it (`hone db backup`).
 
-Refuses: what a table means, the schema's steps (`recorder.store.bootstrap`), and every file that is not the database.
-Its face: `copying.copy_store`, `target.open_target`, `backup.back_up`.
+Others import `recorder.maintenance.transfer.store_copy`, `recorder.maintenance.transfer.target` and
+`recorder.maintenance.transfer.backup`. Refuses: the meaning of a table, migrations (`recorder.store.bootstrap`), and
+files other than the database.
 """

@@ -1,7 +1,7 @@
-"""A store's file copied while everything runs (SQLite), or what to run where the database has tools of its own.
+"""Copy a SQLite store's file while it is in use, or name the command for databases that have tools of their own.
 
-Owns: the copy's file: new, its owner's alone, checked, whole or not there. Refuses: what lies beside the store in the
-data folder, and every schema: a store of an older or a newer Hone is backed up all the same.
+Owns: the copy: a new file, private to its owner, checked, and complete or absent. Refuses: other files of the data
+folder, and the schema: stores of older and newer versions of Hone are backed up as well.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ _SNAPSHOT: Final = "SELECT count(*) FROM sqlite_master"  # SQLite takes it at th
 
 @dataclass(frozen=True, slots=True)
 class BackupResult:
-    """A backup that is whole."""
+    """A complete backup."""
 
     file: Path
     size_bytes: int
 
 
-def back_up(source: Path, file: Path, heard: Callable[[int, int], None] = lambda *_: None) -> BackupResult:
-    """Copy SQLite's file as it is at one moment; `heard` is told pages done and all pages.
+def back_up(source: Path, file: Path, report: Callable[[int, int], None] = lambda *_: None) -> BackupResult:
+    """Copy SQLite's file at one moment; `report` is called with the number of copied pages and of all pages.
 
-    One snapshot is read from the first page to the last: under steady writing the copy would otherwise begin again
-    for ever. Until it is done SQLite's log grows. Raises StoreError where `file` is there, or the copy is not sound.
+    One snapshot is read from the first page to the last, because under steady writing the copy would otherwise restart
+    for ever. Until it is done SQLite's log grows. Raises StoreError if `file` exists or the copy fails its check.
     """
     if file.exists():
-        raise StoreError(f"{file} is there already, and a backup overwrites nothing: name another file")
+        raise StoreError(f"{file} exists already, and a backup overwrites nothing: name another file")
     try:
         draft = _draft(file)
         try:
-            _copy(source, draft, heard)
+            _copy(source, draft, report)
             _require_sound(draft)
             os.link(draft, file)  # unlike a rename it refuses a file that came meanwhile
         finally:
@@ -56,8 +56,8 @@ def back_up(source: Path, file: Path, heard: Callable[[int, int], None] = lambda
 
 
 def backup_command(url: URL, file: Path) -> str:
-    """What backs up a PostgreSQL database, without its password."""
-    # A socket's folder, which pg_dump takes in the same place; TLS, in its own word for what asyncpg calls so.
+    """Return the command that backs up a PostgreSQL database, without its password."""
+    # A socket's folder, which pg_dump accepts as the host; TLS by pg_dump's name for asyncpg's option.
     words = {"host": "host", "ssl": "sslmode", "sslmode": "sslmode"}
     query = {words[name]: value for name, value in url.query.items() if name in words}
     plain = URL.create("postgresql", url.username, None, url.host, url.port, url.database, query)
@@ -66,24 +66,26 @@ def backup_command(url: URL, file: Path) -> str:
 
 
 def _draft(file: Path) -> Path:
-    """An empty file beside it, its owner's alone: `mkstemp` sees to that."""
+    """Create an empty file in the same folder that only its owner can read, with `mkstemp`."""
     handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.absolute().parent)
     os.close(handle)
     return Path(name)
 
 
-def _copy(source: Path, draft: Path, heard: Callable[[int, int], None]) -> None:
+def _copy(source: Path, draft: Path, report: Callable[[int, int], None]) -> None:
     with (
         contextlib.closing(sqlite3.connect(existing_file_uri(str(source)), uri=True, isolation_level=None)) as read,
         contextlib.closing(sqlite3.connect(existing_file_uri(str(draft)), uri=True)) as written,
     ):
         read.execute("BEGIN")
         read.execute(_SNAPSHOT).fetchone()
-        read.backup(written, pages=PAGES, progress=lambda _, left, pages: heard(pages - left, pages), sleep=0)
+        read.backup(written, pages=PAGES, progress=lambda _, left, pages: report(pages - left, pages), sleep=0)
 
 
 def _require_sound(draft: Path) -> None:
     with contextlib.closing(sqlite3.connect(existing_file_uri(str(draft)), uri=True)) as copy:
-        said = [str(row[0]) for row in copy.execute("PRAGMA integrity_check(5)")]
-    if said != ["ok"]:
-        raise StoreError(f"the copy is not sound, so the store is probably damaged: {'; '.join(said)}")
+        problems = [str(row[0]) for row in copy.execute("PRAGMA integrity_check(5)")]
+    if problems != ["ok"]:
+        raise StoreError(
+            f"the copy failed its integrity check, so the store is probably damaged: {'; '.join(problems)}"
+        )

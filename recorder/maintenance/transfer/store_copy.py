@@ -1,15 +1,12 @@
-"""Which of Hone's programs have a store open: nobody moves one that still changes.
+"""Copy a whole store into another database, SQLite or PostgreSQL, and compare both afterwards.
 
-Owns: that question. Refuses: stopping anybody.
+Owns: the order of the work, when a copy is complete, and refusing while programs of Hone have the store open. Refuses:
+which database may be the target (`recorder.maintenance.transfer.target`), other files of the data folder, and stopping
+programs.
 
-A whole store copied into another database, SQLite or PostgreSQL, and held against it afterwards.
-
-Owns: the order of the work, and when a copy is whole. Refuses: which database may be copied into
-(`recorder.maintenance.transfer.target`), what lies beside a store in the data folder.
-
-Each page of rows is one transaction, which notes how far it is: a copy that was killed goes on from there. In the end
-every table is read once more on both sides. What was copied in an earlier go and differs now (the source was used
-meanwhile) is taken out and copied anew, once.
+Each page of rows is one transaction that also notes its position, so a killed copy resumes from there. At the end every
+table is read once more on both sides. A table that was copied earlier and differs now, because the source was used
+meanwhile, is emptied and copied once more.
 """
 
 from __future__ import annotations
@@ -59,8 +56,8 @@ async def refuse_in_use(store: Store) -> None:
     if held:
         raise Conflict(
             f"programs of Hone use the store {mask_store_url(store.url)} ({', '.join(held)}): "
-            "stop `hone up`, `hone serve`, `hone judge`, `hone learn` and `hone train` first. After one that died on "
-            "another machine wait a minute."
+            "stop `hone up`, `hone serve`, `hone judge`, `hone learn` and `hone train` first. If one died on "
+            "another machine, wait a minute."
         )
 
 
@@ -69,7 +66,7 @@ _STATEMENTS: Final = {table.name: mark_quiet(insert(table).values(insert_values(
 
 @dataclass(frozen=True, slots=True)
 class CopyProgress:
-    """How far the work is: rows of one table that are done, of so many."""
+    """Progress of the work: `done` of the `of` rows of one table."""
 
     doing: Literal["copy", "verify"]
     table: str
@@ -88,7 +85,7 @@ class TableCopyResult:
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """A whole copy. `resumed`: an earlier go had begun it; `anew`: and what it had copied had changed since."""
+    """A complete copy. `resumed`: an earlier run had begun it; `anew`: it started over, since rows had changed."""
 
     tables: list[TableCopyResult]
     resumed: bool
@@ -148,7 +145,7 @@ async def _insert(conn: AsyncConnection, table: Table, page: list[Row]) -> None:
 
 
 async def _count_on(target: Store, table: Table) -> None:
-    """Have PostgreSQL number the next row of a table that numbers its rows; SQLite looks at the rows itself."""
+    """Set PostgreSQL's sequence to the next row number of a table; SQLite reads the rows themselves."""
     column = table.autoincrement_column
     if target.is_sqlite or column is None:
         return
@@ -160,7 +157,7 @@ async def _count_on(target: Store, table: Table) -> None:
 
 
 async def _verified(source: Store, target: Store, heard: Callable[[CopyProgress], None]) -> list[TableCopyResult] | str:
-    """Every table as it is on both sides; or the first in which they differ, in words."""
+    """Return all tables if they are equal on both sides, else a text about the first one that differs."""
     same = []
     for table in TABLES:
         here, there = await _both(_digest(source, table, heard), digest_table(target, table))

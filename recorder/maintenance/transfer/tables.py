@@ -1,17 +1,12 @@
-"""A table's rows, page by page in the order of its primary key, as both databases can be given them again.
+"""A table's rows in pages, in the order of its primary key, as values that both databases accept; and a table's digest.
 
-Owns: the order of tables (by their foreign keys), the bounds of a page, and what a row is on its way: plain values,
-with JSON as the text that is stored. Refuses: writing.
+Owns: the order of tables (by foreign keys), the bounds of a page, the form of a row in transit (plain values, JSON as
+its stored text), and when two tables are equal. Refuses: writing.
 
-The order of keys is the database's own, since its index has that: two databases may sort text differently.
-
-What a table holds, as a count and one number: equal for equal rows, whichever database keeps them and in what order.
-
-Owns: what counts as equal. Refuses: reading rows (`recorder.maintenance.transfer.tables`).
-
-The number is the sum of the rows' hashes, since databases sort keys differently. JSON is equal when its values are: a
-database that reads it may write it back with other spaces, keys in another order, and 1.0 as 1. Text is compared as
-both can keep it (`recorder.store.sql.storable_text`).
+Keys are in the database's own order, since its index has that order; two databases may sort text differently. So a
+digest is a count and the sum of the rows' hashes, independent of their order. JSON counts as equal if its values are,
+because a database may return it with other spaces, another order of keys, and 1.0 as 1. Text is compared in the form
+that both can store (`recorder.store.sql.storable_text`).
 """
 
 from __future__ import annotations
@@ -33,14 +28,14 @@ from recorder.store.statement import json_as_text, postgres_json
 Row = tuple[Any, ...]
 Key = tuple[Any, ...]
 
-# The index over what was said is made anew where a copy goes to: each database keeps it in its own way.
+# The search index is rebuilt in the target: each database stores it in its own way.
 MADE_ANEW: Final = (said, unindexed, unmerged)
 # None before a table that it refers to.
 TABLES: Final[Sequence[Table]] = tuple(table for table in metadata.sorted_tables if table not in MADE_ANEW)
 PAGE_ROWS: Final = 1000
 PAGE_BYTES: Final = 8 * 1024 * 1024  # media and tools are kept whole in rows
 _AT_ONCE: Final = 500  # rows a statement
-_BIG: Final = {"blobs": 20}  # of a table whose single rows may have megabytes
+_BIG: Final = {"blobs": 20}  # for tables whose rows may have megabytes each
 
 
 def primary_key(table: Table, row: Row) -> Key:
@@ -139,7 +134,7 @@ def storable_row(row: Row, json_at: Sequence[int] = ()) -> Row:
 
 
 def json_columns(table: Table) -> list[int]:
-    """At which places its rows have JSON."""
+    """The positions of a table's JSON columns in its rows."""
     return [place for place, column in enumerate(table.c) if isinstance(column.type, JSON)]
 
 

@@ -1,7 +1,8 @@
-"""Where a copy goes: an empty database, marked as unfinished until the copy is whole.
+"""The target of a copy: an empty database, marked as unfinished until the copy is complete.
 
-Owns: which database may be copied into, its mark (the schema's revision, so that no program opens it), and how far each
-table is, noted in the transaction that writes its rows. Refuses: copying (`recorder.maintenance.transfer.store_copy`).
+Owns: which database may be a target, its mark (in place of the schema's revision, so that no program opens it), and
+each table's position, written in the transaction that writes its rows. Refuses: copying
+(`recorder.maintenance.transfer.store_copy`).
 """
 
 from __future__ import annotations
@@ -105,12 +106,12 @@ async def load_positions(target: Store) -> dict[str, Position]:
 
 
 async def note_position(conn: AsyncConnection, table: Table, was: Position, now_at: Position) -> None:
-    """Note in the transaction that writes rows how far the table is. Raises Conflict where another copy went on."""
+    """Note a table's position in the transaction that writes its rows. Raises Conflict if another copy advanced it."""
     here = (_progress.c.name == table.name, _progress.c.rows == was.rows)
     after = None if now_at.after is None else _key_text(now_at.after)
     moved = await conn.execute(update(_progress).where(*here).values(rows=now_at.rows, after=after))
     if moved.rowcount != 1:
-        raise Conflict("another `hone db copy` writes into the same database: let one of them go on alone")
+        raise Conflict("another `hone db copy` writes into the same database: let only one of them continue")
 
 
 async def empty_target(target: Store) -> None:

@@ -1,5 +1,6 @@
-"""How runs and groups end: when a group is ready, which kinds a run's turns are, and what closing makes of both.
+"""How trajectories and groups end: when a group is ready, what closing does, call kinds, shadow groups, disputes.
 
-Refuses: which group a run joins (`recorder.capture`), judging, and the clock's work (`recorder.maintenance`). Others
-import `closing`, `lookup` and, for the rule's words, `readiness`.
+Others import `recorder.queue.groups.closure` to close, `recorder.queue.groups.lookup` to find a group and
+`recorder.queue.groups.readiness` for the rule. Refuses: which group a trajectory joins (`recorder.capture`), judging,
+and closing by the clock (`recorder.maintenance`).
 """

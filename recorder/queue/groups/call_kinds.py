@@ -1,7 +1,7 @@
-"""The kinds of a run's turns, settled in the store when the run ends.
+"""Settle the kinds of a trajectory's calls in the store when it ends.
 
-Owns: reading what the rule needs (nothing at all for runs whose calls all have the same tools), writing what it says:
-kinds, what may no longer be trained on, and the main leaf. Refuses: the rule (`recorder.messages.call_tree`).
+Owns: loading what the rule needs (nothing if all calls have the same tools), and writing the result: kinds, choices
+that may no longer be trained on, and the main leaf. Refuses: the rule (`recorder.messages.call_tree`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TOOL_FINISHES: Final = ("tool_calls", "function_call")  # why a choice ended tha
 
 
 async def settle_kinds(conn: AsyncConnection, trajectory_ids: Collection[str]) -> None:
-    """Settle the kinds of the turns of runs that end. Runs whose client told a kind itself are left as they are."""
+    """Settle the kinds of the calls of ending trajectories. Trajectories whose client stated a kind are not changed."""
     for trajectory_id in await _with_several_heads(conn, trajectory_ids):
         rows = await _calls(conn, trajectory_id)
         if any((row.response_meta or {}).get(STATED_KIND) for row in rows):

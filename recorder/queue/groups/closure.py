@@ -1,6 +1,6 @@
-"""Groups and the end of trajectories: what closes, and what that makes of a group.
+"""Close trajectories and groups, and decide what follows for a group.
 
-Owns: ending trajectories, readying groups or leaving them out, for many at once. Refuses: the rule
+Owns: ending trajectories, and making groups ready or excluding them, for many at once. Refuses: the rule
 (`recorder.queue.groups.readiness`), finding a group (`recorder.queue.groups.lookup`), which one a call joins
 (`recorder.capture.group_assignment`), judging.
 """
@@ -63,7 +63,7 @@ class _GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupOutcome:
-    """How a group stands."""
+    """The state of a group after closing."""
 
     id: str
     state: GroupState
@@ -71,10 +71,10 @@ class GroupOutcome:
 
 
 async def close_group(project: Project, group: str, own: str = "") -> GroupOutcome:
-    """Close a group by its internal or external id: it becomes ready, or left out. Closing twice changes nothing.
+    """Close a group by its internal or external id: it becomes ready or excluded. Closing twice changes nothing.
 
-    Its caller says that the group is over, so live members without a call in flight are completed; the others are
-    sealed late. `own`: the key family whose group of that name is meant, where it has one. Raises NotFound.
+    The caller declares the group over, so live members without a running call are completed; the others are sealed
+    late. `own`: the key family whose group of that name is meant, if it has one. Raises NotFound.
     """
     async with project.store.write() as conn:
         row = await group_row(conn, project.id, group, own, lock=True)
@@ -89,7 +89,7 @@ async def close_group(project: Project, group: str, own: str = "") -> GroupOutco
 
 
 async def trajectory_group(store: Store, trajectory_id: str) -> GroupOutcome | None:
-    """How the group of a run stands; None where it has none."""
+    """The state of a trajectory's group; None if it has none."""
     query = select(groups).join(trajectories, trajectories.c.group_id == groups.c.id)
     async with store.read() as conn:
         row = (await conn.execute(query.where(trajectories.c.id == trajectory_id))).one_or_none()
@@ -115,10 +115,10 @@ async def close_trajectory(
 
 
 async def close_trajectories(conn: AsyncConnection, closings: Sequence[TrajectoryEnd]) -> set[str]:
-    """End trajectories, and ready the groups whose declared size they fill. Returns those that were open.
+    """End trajectories, and make the groups ready whose declared size they fill. Returns those that were open.
 
-    One that no model ever answered is errored, not completed: there is nothing to judge. A first call with n>1 that
-    was never continued becomes as many trajectories as it has choices (contracts.md, 5). The number of statements
+    A trajectory without any complete answer is errored, not completed: there is nothing to judge. A first call with n>1
+    that was never continued becomes as many trajectories as it has choices. The number of statements
     does not grow with the number of trajectories.
     """
     group_ids = await lock_groups_of(conn, [closing.trajectory_id for closing in closings])
@@ -235,20 +235,20 @@ async def _close(conn: AsyncConnection, group_id: str, due: Readiness, seats: Se
 
 
 async def _is_text_alone(conn: AsyncConnection, group_id: str) -> bool:
-    """Whether a group was answered by other providers' models alone: no trainer will ever ask for it.
+    """Whether only other providers' models answered a group: no trainer will ever take it.
 
-    Its runs are judged and exported all the same.
+    Its trajectories are judged and exported all the same.
     """
     answered = select(choices.c.call_id).join(calls, calls.c.id == choices.c.call_id)
     answered = answered.join(trajectories, trajectories.c.id == calls.c.trajectory_id)
     answered = answered.where(trajectories.c.group_id == group_id)
-    nobodys = select(groups.c.id).where(
+    provider_only = select(groups.c.id).where(
         groups.c.id == group_id,
         groups.c.alias_id.is_(None),
         answered.where(choices.c.untrainable_reason == Exclusion.IDS_MISSING).exists(),
         ~answered.where(choices.c.trainable).exists(),
     )
-    return (await conn.execute(nobodys)).first() is not None
+    return (await conn.execute(provider_only)).first() is not None
 
 
 async def _seal(conn: AsyncConnection, group_id: str, seats: Sequence[_GroupMember]) -> list[_GroupMember]:

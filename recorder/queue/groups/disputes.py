@@ -1,14 +1,10 @@
-"""Groups about which judges disagree: they wait for a person.
+"""Groups about which judges disagree: they wait for a person, whose choices between pairs become an order.
 
-Owns: which those are, and the code. Refuses: what a person chooses (`recorder.queue.feedback`), scoring it.
+Owns: which groups those are, the reason code, the order that follows from choices, and the next pair to ask about.
+Refuses: storing choices (`recorder.queue.feedback`), and an order's worth as a score (`judge.rewards.human_choice`).
 
-What people's choices between two runs come to: an order, and which two to ask about next.
-
-Owns: what follows from choices. Pure. Refuses: storing choices (`recorder.queue.feedback`), and what an order is worth
-as a score (`judge.rewards.human_choice`).
-
-A tie is kept as "as good as" both ways round, so whatever follows from a choice follows through ties too; a circle of
-choices ties its runs.
+A tie is kept as "as good as" in both directions, so inferences pass through ties too. A cycle of choices ties its
+trajectories.
 """
 
 from __future__ import annotations
@@ -85,12 +81,12 @@ async def waiting_for_person(conn: AsyncConnection, project_id: str) -> int:
     return int((await conn.execute(query)).scalar_one())
 
 
-Reached = Mapping[str, set[str]]  # run → the runs that it is at least as good as, as far as is known
+Reached = Mapping[str, set[str]]  # trajectory → the known trajectories that it is at least as good as
 
 
 @dataclass(frozen=True, slots=True)
 class PairChoice:
-    """That somebody found one run better than another, or the two as good as each other (`tie`)."""
+    """A person's verdict that one trajectory is better than another, or that both are equally good (`tie`)."""
 
     better: str
     worse: str
@@ -103,12 +99,12 @@ class PairChoice:
 
 
 def newest_choices(choices: Iterable[PairChoice]) -> list[PairChoice]:
-    """Of two runs that were held against each other more than once, what was said last. `choices`: oldest first."""
+    """The last choice for each pair that was compared more than once. `choices`: oldest first."""
     return list({choice.pair: choice for choice in choices}.values())
 
 
 def transitive_preferences(choices: Iterable[PairChoice]) -> dict[str, set[str]]:
-    """By run that a choice names, the runs that it is at least as good as."""
+    """For each trajectory that a choice names, the trajectories that it is at least as good as."""
     below: dict[str, set[str]] = {}
     for choice in newest_choices(choices):
         below.setdefault(choice.better, set()).add(choice.worse)
@@ -134,10 +130,10 @@ def next_pair(
     drawn: Callable[[str, str], float],
     passed: Collection[frozenset[str]] = (),
 ) -> tuple[str, str] | None:
-    """The two runs of which an answer, whichever it is, settles most; None: what was said orders all of them.
+    """The two trajectories whose comparison settles most, whatever its answer; None: the choices order all of them.
 
-    `drawn` decides between pairs that settle as much; those in `passed` are not asked about. Of n runs that needs about
-    n log n answers, not n² / 2.
+    `drawn` decides between pairs that settle equally much; pairs in `passed` are skipped. n trajectories need about n
+    log n answers, not n² / 2.
     """
     known = transitive_preferences(choice for choice in choices if choice.pair <= set(runs))
     at_least = {run: known.get(run, set()) for run in runs}
@@ -154,7 +150,7 @@ def next_pair(
 
 
 def _settled(better: str, worse: str, at_least: Reached) -> int:
-    """How many pairs would be known besides, if one run turned out to be the better of two."""
+    """How many more pairs would be known if one trajectory turned out to be the better of two."""
     above = [run for run in at_least if run == better or better in at_least[run]]
     below = {worse} | at_least[worse]
     return sum(one not in at_least[run] and one != run for run in above for one in below)

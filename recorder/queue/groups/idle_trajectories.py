@@ -1,7 +1,7 @@
 """Which open trajectories end because they are idle, and when, as SQL.
 
-Owns: that rule, and what such rules look like (`DueRule`). Refuses: ending trajectories
-(`recorder.queue.groups.closure`). The sweep ends by it, and the forecast of a group's end reads it.
+Owns: that rule, and the form of such rules (`DueRule`). Refuses: ending trajectories (`recorder.queue.groups.closure`).
+The sweep ends trajectories by it, and the forecast of a group's end reads it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class DueRule:
         return and_(*self.these, self.at <= now())
 
     def due(self) -> Select[Any]:
-        """The ids of those whose time has come."""
+        """The ids of those that are due."""
         return select(self.table.c.id).where(self.is_due)
 
     def first(self) -> Sequence[ColumnElement[Any]]:
@@ -62,10 +62,11 @@ class DueRule:
 
 @dataclass(frozen=True, slots=True)
 class IdleRule(DueRule):
-    """Open runs, due when they were quiet for one of two times. Which one is the dear question, asked of few of them.
+    """Open trajectories, due when they were quiet for one of two times. Which one is an expensive query, run for few of
+    them.
 
-    `soon(run)`: when it is the shorter one (`least_s`, not `most_s`), for a row with a run's id and leaf: what is cheap
-    to ask, and the rest.
+    `soon(run)`: the cheap and the expensive condition for the shorter time (`least_s`, not `most_s`), for a row with a
+    trajectory's id and leaf.
     """
 
     least_s: float
@@ -74,17 +75,18 @@ class IdleRule(DueRule):
 
     @property
     def is_due(self) -> ColumnElement[bool]:
-        """The same by the clock first: no database asks further about a run that was heard of just now."""
+        """The same by the clock first: no database evaluates more for a trajectory with a recent call."""
         quiet_since = trajectories.c.last_call_at
         late = or_(quiet_since <= now() - self.most_s, and_(*self.soon(trajectories)))
         return and_(*self.these, quiet_since <= now() - self.least_s, late)
 
     def first(self) -> Sequence[ColumnElement[Any]]:
-        """The one that is quiet for longest, due by `most_s` at the latest; and the first that is due soon.
+        """The trajectory that is quiet for longest, due by `most_s` at the latest; and the first that is due by
+        `least_s`.
 
-        A later one that is due soon is due after both. So runs are asked in their order, and only until one is found:
-        first the oldest few, of which one most often is; then what is cheap to ask of all, and the rest in the order of
-        those that it leaves.
+        A later one that is due by `least_s` is due after both. So trajectories are tested in their order, only until
+        one is found: first the oldest few, among which it usually is; then the cheap condition for all, and the
+        expensive one for those that remain, in order.
         """
         few = self._in_order(_FEW)
         oldest = select(
@@ -98,9 +100,9 @@ class IdleRule(DueRule):
         return [oldest.c.quiet_since + self.most_s, func.coalesce(oldest.c.soon, soon) + self.least_s]
 
     def _in_order(self, most: int, *conditions: ColumnElement[bool]) -> Subquery:
-        """The runs that meet some conditions too, the one that is quiet for longest first.
+        """The trajectories that meet further conditions, the one that is quiet for longest first.
 
-        Their limit, also where it is none, keeps both databases from asking further conditions before they are ordered.
+        The limit, even if infinite, keeps both databases from evaluating later conditions before ordering.
         """
         columns = (trajectories.c.id, trajectories.c.leaf_call_id, trajectories.c.last_call_at)
         these = select(*columns).where(*self.these, *conditions)
@@ -108,9 +110,9 @@ class IdleRule(DueRule):
 
 
 def idle_trajectories(project_id: str, settings: RecorderSettings) -> IdleRule:
-    """Open live runs that no model is answering, and when each has been quiet for too long.
+    """Open live trajectories without a running call, and when each has been quiet for too long.
 
-    That is long while it waits for a tool, or for its first answer.
+    That takes longer while it waits for a tool or for its first answer.
     """
     answering = select(calls.c.trajectory_id).where(
         calls.c.project_id == project_id, equals_literal(calls.c.state, "open")
@@ -119,7 +121,9 @@ def idle_trajectories(project_id: str, settings: RecorderSettings) -> IdleRule:
         trajectories.c.project_id == project_id,
         trajectories.c.state == TrajectoryState.OPEN,
         trajectories.c.origin == Origin.LIVE,
-        trajectories.c.id.not_in(answering),  # read once, by its index; asked of each run it takes longer than the rest
+        trajectories.c.id.not_in(
+            answering
+        ),  # read once, by its index; for each trajectory it would take longer than the rest
     )
     answered_s, waiting_s = settings.answered_idle_s, settings.idle_timeout_s
     answered = and_(*_is_answered(trajectories))
@@ -130,10 +134,11 @@ def idle_trajectories(project_id: str, settings: RecorderSettings) -> IdleRule:
 
 
 def _is_answered(run: FromClause) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
-    """Whether an open run has an answer and waits for no tool: both must hold.
+    """Whether an open trajectory has an answer and waits for no tool.
 
-    Its newest answer is asked first: of most runs that are at work it asks for a tool. One that asks for none may be an
-    errand's beside a thread that waits, so of every set of tools that the run has calls with, the newest answer counts.
+    Its newest answer is tested first: of most active trajectories it calls a tool. One that calls none may be an
+    auxiliary call beside a waiting thread, so the newest answer counts for each set of tools that the trajectory has
+    calls with.
     """
     own = calls.alias("own")
     age = func.row_number().over(partition_by=own.c.tools_blob_id, order_by=(own.c.started_at.desc(), own.c.id.desc()))

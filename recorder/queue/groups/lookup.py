@@ -1,6 +1,6 @@
-"""Groups looked up: one by its name, how many an alias has in each state, and its baseline.
+"""Look up groups: one by its name, counts per state of an alias, and a group's baseline.
 
-Owns: what a group's name means, which members count toward its size, and what counts as on the way to training.
+Owns: the meaning of a group's name, which members count toward its size, and what counts as on the way to training.
 Refuses: changing a group (`recorder.queue.groups.closure`), lists and members (`recorder.views`).
 """
 
@@ -18,9 +18,7 @@ from recorder.store.database import Project, Store
 from recorder.store.schema import aliases, campaigns, groups, trajectories
 from recorder.store.statement import equals_literal
 
-BY_FUNCTION: Final = (
-    "by_function"  # in the settings of an evaluation: a function tells success, and nothing else is told
-)
+BY_FUNCTION: Final = "by_function"  # in the settings of an evaluation: a function alone measures success
 _ON_THE_WAY: Final = tuple(state for state in GroupState if state not in (GroupState.TRAINED, GroupState.LEFT_OUT))
 
 
@@ -36,7 +34,7 @@ async def find_group(project: Project, group: str, own: str = "") -> str:
 async def group_row(conn: AsyncConnection, project_id: str, group: str, own: str = "", *, lock: bool = False) -> Any:
     """The id and state of a group, as `find_group` finds it. Raises NotFound.
 
-    `lock`: nobody else changes it before this transaction ends (PostgreSQL; SQLite has one writer).
+    `lock`: no other transaction changes it before this one ends (PostgreSQL; SQLite has one writer).
     """
     named = or_(groups.c.id == group, groups.c.external_id == group)
     query = select(groups.c.id, groups.c.state).where(groups.c.project_id == project_id, named)
@@ -54,9 +52,9 @@ def baseline_column() -> ColumnElement[str]:
 
 
 def is_function_measured() -> ColumnElement[bool]:
-    """Whether a function alone tells what a group's attempts are worth, as a column.
+    """Whether a function alone measures a group's attempts, as a column.
 
-    They are a version's gate's, or of an evaluation that says so (`BY_FUNCTION`).
+    They belong to a version's gate, or to an evaluation with that setting (`BY_FUNCTION`).
     """
     by_function = campaigns.c.settings[BY_FUNCTION].as_string().is_not(None)
     asked = or_(campaigns.c.version_id.is_not(None), by_function)
@@ -71,8 +69,7 @@ def is_counted() -> ColumnElement[bool]:
 async def count_groups(store: Store, alias_id: str, campaign_id: str | None = None) -> dict[GroupState, int]:
     """How many groups an alias has in each state on the way to training; of a campaign, or of none. Fit for polling.
 
-    Groups that are done with (trained, left out), those that wait for a person and those that are not for training do
-    not count.
+    Finished groups (trained, excluded), those that wait for a person and those that are not for training do not count.
     """
     foreign = exists().where(trajectories.c.group_id == groups.c.id, trajectories.c.purpose != Purpose.TRAIN)
     mine = groups.c.campaign_id.is_(None) if campaign_id is None else groups.c.campaign_id == campaign_id

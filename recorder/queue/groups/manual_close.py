@@ -1,7 +1,7 @@
-"""Closing by hand: one run, or all that is open and quiet, because somebody does not want to wait for the clock.
+"""Close by hand: one trajectory, or everything open and quiet, without waiting for the clock.
 
-Owns: which runs and groups that means. Refuses: what closing makes of them (`recorder.queue.groups.closure`),
-campaigns' runs and groups: their runner ends them.
+Owns: which trajectories and groups that covers. Refuses: what closing does (`recorder.queue.groups.closure`), and
+trajectories and groups of campaigns, which their runner ends.
 """
 
 from __future__ import annotations
@@ -17,40 +17,42 @@ from recorder.store.database import Project, Store
 from recorder.store.schema import calls, groups, trajectories
 
 REASON: Final = "closed"
-BATCH: Final = 32  # runs a transaction: a long one would stop every proxy
+BATCH: Final = 32  # trajectories a transaction: a long one would block every proxy
 
 
 @dataclass(frozen=True, slots=True)
 class CloseSummary:
-    """What became of all that was open. `busy` runs were being answered: they, and their groups, stay open."""
+    """The result of closing everything that was open. `busy` trajectories had running calls: they and their groups stay
+    open.
+    """
 
-    runs: int
+    trajectories: int
     groups_ready: int
-    groups_left_out: int
+    groups_excluded: int
     busy: int
 
 
 async def close_run(store: Store, trajectory_id: str) -> bool:
-    """End a run as its agent would have. False: it had ended before."""
+    """End a trajectory as its agent would have. False: it had ended before."""
     async with store.write() as conn:
         return await close_trajectory(conn, trajectory_id, TrajectoryState.COMPLETED, REASON)
 
 
 async def close_all(project: Project) -> CloseSummary:
-    """End every live run that no model is answering now, and close every group of whose runs none goes on."""
+    """End every live trajectory without a running call, and close every group without an open trajectory."""
     runs = 0
     while ids := await _page(project.store, _open_runs(project.id, ~_answering())):
         async with project.store.write() as conn:
             closings = [TrajectoryEnd(id_, TrajectoryState.COMPLETED, REASON) for id_ in ids]
             ended = await close_trajectories(conn, closings)
         runs += len(ended)
-        if not ended:  # somebody else was faster with all of them
+        if not ended:  # others have ended all of them meanwhile
             break
     states = [(await close_group(project, id_)).state for id_ in await _all(project.store, _quiet_groups(project.id))]
     return CloseSummary(
-        runs=runs,
+        trajectories=runs,
         groups_ready=states.count(GroupState.READY),
-        groups_left_out=states.count(GroupState.LEFT_OUT),
+        groups_excluded=states.count(GroupState.LEFT_OUT),
         busy=len(await _all(project.store, _open_runs(project.id, _answering()))),
     )
 

@@ -1,8 +1,11 @@
-"""When a group is ready to be judged: contracts.md, 6, as pure functions.
+"""When a group is ready to be judged, as pure functions.
 
-Owns: the rule, and what becomes of a group that is due. Refuses: storage. `recorder.queue.groups.closure` applies the
-rule, `recorder.views.status.forecast` forecasts by it, and the query of `recorder.maintenance.sweep` finds the groups
-that are due by it.
+A group closes when its declared number of members (else `recorder.group_size`) has ended. A group without a declared
+size also closes when no member is open and none has joined for `recorder.group_window_s`; a group with one also closes
+when it had no call for `recorder.group_timeout_s`.
+
+Owns: this rule, and the verdict on a closed group. Refuses: storage. `recorder.queue.groups.closure` applies the rule,
+`recorder.views.status.forecast` predicts with it, and the query of `recorder.maintenance.sweep` finds due groups by it.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ MEASURED: Final = frozenset({Purpose.VAL, Purpose.EVAL})
 
 
 class GroupVerdict(StrEnum):
-    """What should become of an open group."""
+    """What to do with an open group."""
 
     WAIT = "wait"
     READY = "ready"
@@ -27,21 +30,21 @@ class GroupVerdict(StrEnum):
 
 
 class GroupCode(StrEnum):
-    """Why a group is left out, or what else the ledger says about it."""
+    """The ledger's codes of excluded groups, and of other facts about groups."""
 
     TOO_FEW = "too_few"  # fewer than two members that can be compared
     TOO_OLD = "too_old"  # complete for longer than `learn.max_age_s`
     NO_COMPLETE_CALL = "no_complete_call"  # of a trajectory: no model ever answered it
-    PURPOSE_NONE = "purpose_none"  # recorded, but its caller wanted it neither measured nor trained
-    MEASURED = "measured"  # of a gate or an evaluation: a function tells what they are worth, no judge is asked
-    MIXED_PURPOSE = "mixed_purpose"  # judged, but never trained: not every member is there for training
+    PURPOSE_NONE = "purpose_none"  # recorded only: its purpose is neither measuring nor training
+    MEASURED = "measured"  # of a gate or an evaluation: a function measures its attempts, no judge does
+    MIXED_PURPOSE = "mixed_purpose"  # judged, but not trained: not every member has the purpose training
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """What readiness needs to know of a group. Times are unix seconds.
+    """What the readiness rule needs to know about a group. Times are unix seconds.
 
-    `measured`: a function alone tells what its attempts are worth.
+    `measured`: only a function measures its attempts.
     """
 
     declared_size: int | None
@@ -54,7 +57,7 @@ class GroupFacts:
 
 @dataclass(frozen=True, slots=True)
 class ReadinessMember:
-    """What readiness needs to know of a trajectory."""
+    """What the readiness rule needs to know about a trajectory."""
 
     state: TrajectoryState
     purpose: Purpose = Purpose.TRAIN
@@ -63,7 +66,7 @@ class ReadinessMember:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """The verdict; `code` says why a group is left out."""
+    """The verdict; `code` says why a group is excluded."""
 
     verdict: GroupVerdict
     code: GroupCode | None = None
@@ -74,34 +77,34 @@ WAIT: Final = Readiness(GroupVerdict.WAIT)
 
 @dataclass(frozen=True, slots=True)
 class MemberCounts:
-    """How many members of a group still run, and how many count toward its size."""
+    """The number of a group's open members, and the number of those that count toward its size."""
 
     running: int
     counted: int
 
 
 def is_usable(state: str, purpose: str, selection: str | None) -> bool:
-    """Whether a member can be judged: it ended by itself, nobody chose another in its place, and it may be measured."""
+    """Return whether a member can be judged: it completed, no sibling was selected instead, and it has a purpose."""
     return state == TrajectoryState.COMPLETED and selection is None and purpose != Purpose.NONE
 
 
 def counts_toward_size(member: ReadinessMember) -> bool:
-    """A re-run replaces an abandoned attempt, and an unchosen sibling was never an attempt of its own."""
+    """Return whether a member counts: an abandoned attempt is repeated, and an unselected sibling is no attempt."""
     return member.state != TrajectoryState.ABANDONED and member.selection is None
 
 
 def is_one_enough(baseline: str | None, campaign_id: str | None) -> bool:
-    """Whether a group's runs are not compared with each other, but with earlier ones of its alias.
+    """Return whether a group's trajectories are compared with earlier ones of the alias, so that one is enough.
 
-    Campaigns compare the attempts at one scenario, whatever their alias does with its traffic.
+    Campaigns always compare the attempts at a scenario with each other.
     """
     return baseline == "running" and campaign_id is None
 
 
 def closing_verdict(members: Sequence[ReadinessMember], *, one: bool = False) -> Readiness:
-    """What a group that waits for nobody becomes: two can be compared, one that is only measured can be scored.
+    """Return the verdict on a complete group: it needs two usable members, or one if all are only measured.
 
-    `one`: one is enough in any case.
+    `one`: one member is enough in any case.
     """
     able = [m for m in members if is_usable(m.state, m.purpose, m.selection)]
     needed = 1 if one or (able and all(m.purpose in MEASURED for m in able)) else 2
@@ -112,28 +115,28 @@ def closing_verdict(members: Sequence[ReadinessMember], *, one: bool = False) ->
 
 
 def closing_verdict_for(group: GroupFacts, members: Sequence[ReadinessMember]) -> Readiness:
-    """What a group that waits for nobody becomes, by what it is for: what a function alone measures is never judged."""
+    """Return the verdict on a complete group; a group that only a function measures is never judged."""
     if group.measured:
         return Readiness(GroupVerdict.LEFT_OUT, GroupCode.MEASURED)
     return closing_verdict(members, one=is_one_enough(group.baseline, group.campaign_id))
 
 
 def count_members(members: Sequence[ReadinessMember]) -> MemberCounts:
-    """The counts that `close_time` asks for."""
+    """Return the counts for `close_time`."""
     running = sum(member.state == TrajectoryState.OPEN for member in members)
     return MemberCounts(running, sum(map(counts_toward_size, members)))
 
 
 def is_full(counts: MemberCounts, size: int) -> bool:
-    """Rule (a): the group has `size` members, and every one has ended."""
+    """Return whether the group has `size` members, and all have ended."""
     return not counts.running and counts.counted >= size
 
 
 def close_time(group: GroupFacts, counts: MemberCounts, settings: RecorderSettings) -> float | None:
-    """The moment (unix seconds) from which an open group waits no longer, by contracts.md, 6 (a), (c) and the timeout.
+    """Return the time (unix seconds) at which an open group closes, or None if it waits for a member to end.
 
-    None: it waits for a member to end. A group without a declared size is full at `settings.group_size`, since nobody
-    joins it any more. A full group closes at once, so its moment is in the past: when its newest member joined.
+    A group without a declared size is full at `settings.group_size`, since no further trajectory joins it. A full group
+    closes at once: its time is in the past, when its newest member joined.
     """
     if is_full(counts, settings.group_size if group.declared_size is None else group.declared_size):
         return group.joined_at
@@ -145,7 +148,7 @@ def close_time(group: GroupFacts, counts: MemberCounts, settings: RecorderSettin
 def readiness(
     group: GroupFacts, members: Sequence[ReadinessMember], at: float, settings: RecorderSettings
 ) -> Readiness:
-    """What an open group becomes at time `at` (unix seconds)."""
+    """Return the verdict on an open group at time `at` (unix seconds)."""
     closes_at = close_time(group, count_members(members), settings)
     if closes_at is None or at < closes_at:
         return WAIT

@@ -1,12 +1,12 @@
-"""Shadow groups: one turn of a live run, beside further answers to it that no agent ever sees.
+"""Shadow groups: one answer of a live trajectory, with further answers to the same request that no agent sees.
 
-Owns: the rows of such a group, and whether its run's own group trains that turn. Refuses: drawing runs and turns and
-asking an engine (the proxy does), judging, training.
+Owns: the rows of such a group, and whether the trajectory's own group trains that answer. Refuses: drawing trajectories
+and calls and sampling answers (the proxy does), judging, training.
 
-The members are a fork of the run, which has no call of its own but ends at the turn's, and one trajectory for each
-further answer. Nothing names them, so no call of an agent can join them; lineage does not look at them
-(`recorder.capture.lookups.statements`). A group has its id from the turn's: a turn is answered again once, whoever
-draws it.
+The members are a fork of the trajectory, which has no call of its own but ends at the drawn call, and one trajectory
+for each further answer. They have no names, so no agent's call can join them, and lineage ignores them
+(`recorder.capture.lookups.statements`). A group's id is derived from the call's, so each call gets shadow answers at
+most once, whichever process draws it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from recorder.store.database import Project, Store
 from recorder.store.schema import calls, groups, trajectories
 from recorder.store.sql import now
 
-FORKED: Final = "forked"  # the end of a member that stands for a live run up to the turn
+FORKED: Final = "forked"  # the end of a member that is a live trajectory's fork up to the call
 _UNDECIDED: Final = (GroupState.OPEN, GroupState.READY, GroupState.JUDGING)
 
 _member, _home, _own = trajectories.alias("member"), trajectories.alias("home"), groups.alias("own")
@@ -35,7 +35,7 @@ _member, _home, _own = trajectories.alias("member"), trajectories.alias("home"),
 
 @dataclass(frozen=True, slots=True)
 class EndedTrajectory:
-    """A live run that has ended, and whose turns may be answered again."""
+    """A live trajectory that has ended, and whose calls may get shadow answers."""
 
     id: str
     alias_id: str
@@ -44,23 +44,23 @@ class EndedTrajectory:
 
 @dataclass(frozen=True, slots=True)
 class ShadowGroup:
-    """A group that was opened for a turn, and the runs that wait for the further answers."""
+    """A group that was opened for a call, and the trajectories that wait for the further answers."""
 
     id: str
     waiting: Sequence[TrajectoryRef]
 
 
 def shadow_group_id(call_id: str) -> str:
-    """The id of the group in which a call's turn is answered again."""
+    """The id of the group of a call's shadow answers."""
     return "group_" + blake2b(f"shadow\0{call_id}".encode(), digest_size=16).hexdigest()
 
 
 async def ended_runs(
     project: Project, alias_ids: Collection[str], within_s: float, since: float = 0.0
 ) -> list[EndedTrajectory]:
-    """The live runs of some aliases that ended well since a time (unix seconds), in the order of their ends.
+    """The live trajectories of some aliases that completed since a time (unix seconds), in the order of their ends.
 
-    Their last call is not longer ago than `within_s`: that is what the store can look up.
+    Their last call is not older than `within_s`: the store can find these by an index.
     """
     t = trajectories.c
     query = select(t.id, t.alias_id, t.ended_at).where(
@@ -79,9 +79,9 @@ async def ended_runs(
 
 
 async def open_shadow(store: Store, call_id: str, further: int) -> ShadowGroup | None:
-    """Open a group for a turn of an ended run: its fork, and `further` runs to be answered.
+    """Open a group for a call of an ended trajectory: its fork, and `further` trajectories to be answered.
 
-    None: the turn has one already, or was deleted.
+    None: the call has one already, or was deleted.
     """
     async with store.write() as conn:
         of_call = select(calls, trajectories.c.made_by).join(trajectories, trajectories.c.id == calls.c.trajectory_id)
@@ -139,7 +139,7 @@ def _row(call: Any, group_id: str, state: TrajectoryState) -> dict[str, Any]:
 
 
 def _of_own() -> Select[Any]:
-    """The turns of shadow groups for training, each with its run's own group."""
+    """The calls of shadow groups for training, each with its trajectory's own group."""
     joined = _member.join(calls, calls.c.id == _member.c.forked_from_call)
     joined = joined.join(_home, _home.c.id == calls.c.trajectory_id).join(_own, _own.c.id == _home.c.group_id)
     shadows = (_member.c.origin == Origin.SHADOW, _member.c.purpose == Purpose.TRAIN)
@@ -147,16 +147,16 @@ def _of_own() -> Select[Any]:
 
 
 def waits_for_members() -> ColumnElement[bool]:
-    """Whether a group is a shadow group whose run's own group may yet become one to train on, or be left out."""
-    # `correlate`: the group asked about is the outer statement's
+    """Whether a group is a shadow group whose trajectory's own group is not decided yet: trained on or excluded."""
+    # `correlate`: the group is the outer statement's
     own = _of_own().where(_member.c.group_id == groups.c.id, _own.c.state.in_(_UNDECIDED))
     return exists(own.correlate(groups))
 
 
 async def counts_in_own_group(store: Store, group_ids: Collection[str]) -> frozenset[str]:
-    """The turns (ids of calls) of some shadow groups that their runs' own groups train, or still may.
+    """The call ids of some shadow groups that their trajectories' own groups train, or may still train.
 
-    Each counts there, as a turn of a whole run, and not here as well.
+    Each counts there, as a call of a whole trajectory, and not here as well.
     """
     decided = _own.c.state.not_in((*_UNDECIDED, GroupState.LEFT_OUT))
     query = _of_own().where(_member.c.group_id.in_(group_ids), decided)
@@ -165,7 +165,7 @@ async def counts_in_own_group(store: Store, group_ids: Collection[str]) -> froze
 
 
 async def shadow_member_ids(store: Store, trajectory_id: str) -> list[str]:
-    """The ids of the members of all shadow groups of a run: they hold its conversation up to a turn."""
+    """The ids of the members of all shadow groups of a trajectory: they hold its conversation up to a call."""
     async with store.read() as conn:
         own = await conn.execute(select(calls.c.id).where(calls.c.trajectory_id == trajectory_id))
         ids = [shadow_group_id(call_id) for call_id in own.scalars()]

@@ -1,4 +1,4 @@
-"""A first call with n>1 that the agent never went on with: each choice becomes a trajectory of the same group.
+"""Split a first call with n>1 that the agent never continued: each choice becomes a trajectory of the same group.
 
 Owns: the rows of the siblings. Refuses: the rule (`recorder.messages.call_tree.split_choices`), ending trajectories
 (`recorder.queue.groups.closure`).

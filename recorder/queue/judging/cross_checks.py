@@ -1,10 +1,10 @@
-"""What the other of two judges said of a group that one scored, and how far both agree since they are as they are.
+"""Cross-checks: a second judge's verdict on a group that another judge scored, and how far both agree.
 
-Owns: these rows, and the window over which judges are held against each other. Refuses: scores
-(`recorder.queue.judging.scores`: nothing here is one), the rule (`recorder.queue.judging.switches`), asking judges.
+Owns: these rows, and the window over which two judges are compared. Refuses: scores (`recorder.queue.judging.scores`; a
+cross-check is none), the rule (`recorder.queue.judging.switches`), asking judges.
 
-A window holds groups of the same two judges alone: the same settings, and nothing from before either reported a version
-that was not seen of the two together until then.
+A window holds only groups of the same two judges: the same settings, and nothing from before either reported a version
+that had not been seen of the two together.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BESIDE: Final = ("parts",)  # of a second score, no column as it is
 
 @dataclass(frozen=True, slots=True)
 class PartVerdict:
-    """What a judge said of one run by one part; `value` None: it said nothing, and `explanation` why."""
+    """A judge's value of one trajectory for one part; `value` None: there is none, and `explanation` says why."""
 
     trajectory_id: str
     part: str
@@ -50,9 +50,9 @@ class PartVerdict:
 
 @dataclass(frozen=True, slots=True)
 class NewCrossCheck:
-    """What the other judge came to. `failed`: why it came to nothing. `tau`: with the judge that scored.
+    """The other judge's result. `failed`: why there is none. `tau`: agreement with the judge that scored.
 
-    `pair`: a hash of the settings of both. The versions are what their providers reported.
+    `pair`: a hash of the settings of both. The versions are those that their providers reported.
     """
 
     alias: str
@@ -74,7 +74,7 @@ class NewCrossCheck:
 
 @dataclass(frozen=True, slots=True)
 class SwitchRule:
-    """What is asked of two judges' agreement, and who scores by what comes of it."""
+    """The agreement required of two judges, and the judge that scores if it is missed or met."""
 
     bound: float
     window: int
@@ -84,7 +84,7 @@ class SwitchRule:
 
 @dataclass(frozen=True, slots=True)
 class CrossCheck:
-    """What the other judge said of a group, as it was written."""
+    """The stored verdict of the other judge on a group."""
 
     id: str
     group_id: str
@@ -106,9 +106,9 @@ class CrossCheck:
 async def record_cross_check(
     project: Project, group_id: str, new: NewCrossCheck, rule: SwitchRule
 ) -> JudgeSwitch | None:
-    """Write down what the other judge said, and with it, where it is due, that the other one scores from here on.
+    """Write the other judge's verdict, and a switch to the other judge if one is due.
 
-    Returns that turn. One transaction: of several workers one writes it down.
+    Returns that switch. One transaction: of several workers only one writes it.
     """
     row = {name: _storable(value) for name, value in asdict(new).items() if name not in _BESIDE}
     own = {"id": new_id("second"), "project_id": project.id, "group_id": group_id, "created_at": now()}
@@ -121,7 +121,9 @@ async def record_cross_check(
 
 
 async def _of_runs_there(conn: AsyncConnection, group_id: str, said: Sequence[PartVerdict]) -> str | None:
-    """What is said of a group's runs, as it is stored; nothing, where one was deleted meanwhile: it may be quoted."""
+    """Verdicts on a group's trajectories in stored form; None if one was deleted meanwhile, since a verdict may quote
+    it.
+    """
     query = select(trajectories.c.id).where(trajectories.c.group_id == group_id)
     there = set((await conn.execute(query)).scalars())
     if not said or any(one.trajectory_id not in there for one in said):
@@ -162,9 +164,9 @@ def _rows_of_window(project_id: str, alias: str, recipe: str, pair: str, window:
 
 
 async def least_agreed_groups(conn: AsyncConnection, drifted: JudgeSwitch) -> list[CrossCheck]:
-    """Of the window in which two judges drifted apart, as it is now, the groups about which they agree least.
+    """Of the current window in which two judges drifted apart, the groups with the lowest agreement.
 
-    Least first, and only those about which they agree by less than is asked of them.
+    Lowest first, and only those below the required agreement.
     """
     window = _rows_of_window(drifted.project_id, drifted.alias, drifted.recipe, drifted.pair, drifted.groups)
     found = [_view(row) for row in await conn.execute(window)]
@@ -175,7 +177,7 @@ async def least_agreed_groups(conn: AsyncConnection, drifted: JudgeSwitch) -> li
 
 @dataclass(frozen=True, slots=True)
 class CrossCheckCost:
-    """What asking other judges took. `usd` None: no price is known; `unpriced`: of how many it is not."""
+    """The cost of other judges. `usd` None: no price is known; `unpriced`: how many have no known price."""
 
     at: float
     count: int
@@ -225,14 +227,14 @@ async def is_cross_checked(store: Store, group_id: str, pair: str) -> bool:
 
 
 async def list_cross_checks(store: Store, group_id: str) -> list[CrossCheck]:
-    """What other judges said of a group, oldest first."""
+    """The verdicts of other judges on a group, oldest first."""
     query = select(second_scores).where(second_scores.c.group_id == group_id).order_by(second_scores.c.id)
     async with store.read() as conn:
         return [_view(row) for row in await conn.execute(query)]
 
 
 async def newest_of_each(conn: AsyncConnection, project_id: str) -> list[CrossCheck]:
-    """The newest second score of each alias and recipe."""
+    """The newest cross-check of each alias and recipe."""
     s = second_scores.c
     last = select(func.max(s.id)).where(s.project_id == project_id).group_by(s.alias, s.recipe)
     query = select(second_scores).where(s.id.in_(last)).order_by(s.alias, s.recipe)
@@ -240,7 +242,7 @@ async def newest_of_each(conn: AsyncConnection, project_id: str) -> list[CrossCh
 
 
 async def newest_of_campaign(store: Store, campaign_id: str) -> tuple[CrossCheck, JudgeSwitch | None] | None:
-    """The newest second score of a campaign's groups, and whose turn it is there."""
+    """The newest cross-check of a campaign's groups, and the judge that scores there."""
     its = select(second_scores).join(groups, groups.c.id == second_scores.c.group_id)
     query = its.where(groups.c.campaign_id == campaign_id).order_by(second_scores.c.id.desc()).limit(1)
     async with store.read() as conn:

@@ -1,27 +1,15 @@
-"""A text written down by another one to which it is nearly equal: line by line, but for words that stand for others.
+"""Records of judging besides the scores: prompts, the replies of each of several requests, and cached verdicts.
 
-Owns: writing it so, and reading it back to the character. Refuses: which texts these are
-(`recorder.queue.judging.records`).
+Owns: these rows and their compact form. Refuses: scores (`recorder.queue.judging.scores`), writing prompts, parsing
+replies (package `judge`), and what a verdict's key is made of (`judge.rewards.rubrics`).
 
-A line that the other text does not have, with these words put in, is kept as it is: whatever two texts are, what is
-read back is what was written.
+Several prompts about a group show the same trajectories in another order and under other ids. So the first prompt is
+stored whole, and each other one as an order of its lines plus replaced words. A line that the first prompt does not
+have is stored as it is, so decoding always returns the exact text. All is compressed JSON.
 
-What a judge was asked: kept with the score that came of it, as compressed JSON.
-
-Owns: these rows. Refuses: scores (`recorder.queue.judging.scores`), writing prompts.
-
-Several requests about a group show the same runs in another order and by other ids, so the first is kept whole, and of
-each other one the order of its lines and its words (`recorder.queue.judging.records`).
-
-What each of several requests about one group came to: the reply, what it says of each run, or why there is none.
-
-Owns: these rows, of scores that several requests made; where one did, its reply is the score's own column. Refuses:
-scores (`recorder.queue.judging.scores`), reading replies (the judge).
-
-Verdicts on single runs, by a hash of what was asked: what a judge said once is not asked again.
-
-Owns: the rows. Refuses: what a hash is made of and what a verdict says (`judge.rewards.rubrics`). A verdict quotes its
-run, and goes with it when it is deleted.
+Replies are stored for scores that several requests made; a single reply is in the score's own column. A verdict on one
+trajectory is cached by a hash of its request, so that the same request is not sent twice. It quotes its trajectory and
+is deleted with it.
 """
 
 from __future__ import annotations
@@ -43,8 +31,8 @@ from recorder.store.database import Project, Store
 from recorder.store.schema import judge_replies, prompts, scores, trajectories, verdicts
 from recorder.store.sql import now
 
-Words = Mapping[str, str]  # a word of the first text → what stands in its place in the other
-Line = int | str  # the number of a line of the first text, or a line of its own
+Words = Mapping[str, str]  # a word of the first text → its replacement in the other
+Line = int | str  # the number of a line of the first text, or a new line
 
 
 def encode_lines(text: str, first: str, words: Words) -> list[Line]:
@@ -72,10 +60,10 @@ Messages = Sequence[Mapping[str, str]]  # to a judge
 
 @dataclass(frozen=True, slots=True)
 class JudgePrompt:
-    """What a judge was asked. `trajectory_id`: of which run alone; None: of the group.
+    """The prompt of one request to a judge. `trajectory_id`: the one trajectory that it is about; None: the group.
 
-    `number`: which of several requests about the group it is, from 0 on. `words`: what these messages have in the place
-    of what other requests have, by a name that is the same for all; told to `pack_prompts` alone.
+    `number`: the index among several requests about the group, from 0. `words`: this prompt's words where the other
+    prompts have other words, by a name that is the same in all; used by `pack_prompts` alone.
     """
 
     trajectory_id: str | None
@@ -85,19 +73,19 @@ class JudgePrompt:
 
 
 async def pack_prompts(asked: Sequence[JudgePrompt]) -> bytes | None:
-    """What was asked as it is stored; None: nothing was."""
+    """Prompts in stored form; None if there are none."""
     return await asyncio.to_thread(_pack, asked) if asked else None
 
 
 async def write_prompts(conn: AsyncConnection, score_id: str, prompt: bytes) -> None:
-    """Write what a score's judge was asked, inside the caller's transaction."""
+    """Write the prompts of a score, inside the caller's transaction."""
     await conn.execute(insert(prompts).values(score_id=score_id, packed=prompt))
 
 
 async def load_prompts(store: Store, score_id: str, number: int = 0) -> list[JudgePrompt]:
-    """What a judge was asked for a score, the group first; empty: nobody was, or it is there no more.
+    """The prompts of a score, the group's first; empty if there were none or they were deleted.
 
-    Of several requests about the group it is the one of that `number`. A reply that was read again has its prompt at
+    Of several requests about the group it is the one with that `number`. A score from a stored reply has its prompt at
     the score that was paid for: the same under one seed, but for the nonce.
     """
     this, paid = scores.alias("this"), scores.c
@@ -112,14 +100,14 @@ async def load_prompts(store: Store, score_id: str, number: int = 0) -> list[Jud
 
 
 async def scores_with_prompts(store: Store, score_ids: Collection[str]) -> set[str]:
-    """Those of some scores of which it is kept what a judge was asked for them themselves."""
+    """Those of some scores for which their own prompts are stored."""
     async with store.read() as conn:
         query = select(prompts.c.score_id).where(prompts.c.score_id.in_(score_ids))
         return set((await conn.execute(query)).scalars())
 
 
 def _asked(packed: bytes | None, paid_for: bytes | None, number: int) -> list[JudgePrompt]:
-    """What was asked for a score, and about its group where that was asked for another one alone."""
+    """The prompts of a score, with the group's prompt of another score if that one was paid for."""
     found = _unpack(packed, number) if packed is not None else []
     if paid_for is None or any(one.trajectory_id is None for one in found):
         return found
@@ -145,9 +133,9 @@ def _retold(one: JudgePrompt, first: JudgePrompt) -> dict[str, Any]:
 
 
 def _unpack(packed: bytes, number: int) -> list[JudgePrompt]:
-    """What was packed, but of several requests about the group that of `number` alone.
+    """Unpacked prompts; of several requests about the group only the one with that `number`.
 
-    A score of before single runs' prompts were kept has the messages about its group alone.
+    A score from before single trajectories' prompts were stored has only the messages about its group.
     """
     found = json.loads(zlib.decompress(packed))
     whole = [JudgePrompt(**one) for one in found if "messages" in one] or [JudgePrompt(None, found)]
@@ -169,7 +157,7 @@ def _read(later: Mapping[str, Any], first: JudgePrompt) -> JudgePrompt:
 
 @dataclass(frozen=True, slots=True)
 class ReplyVerdict:
-    """What one reply says of one run: a score in 0..1, why, and the sub-scores that it is the mean of."""
+    """One reply's verdict on one trajectory: a score in 0..1, the reason, and the sub-scores that it is the mean of."""
 
     trajectory_id: str
     score: float
@@ -179,10 +167,10 @@ class ReplyVerdict:
 
 @dataclass(frozen=True, slots=True)
 class NewReply:
-    """One request of several about a group; `number` counts them from 0.
+    """One of several requests about a group; `number` counts them from 0.
 
-    `reply` None: none could be read, and `failed` says why; or one of the group's runs was deleted. `verdicts`: in the
-    order in which the judge saw the runs. `weight`: how much it counts beside the others.
+    `reply` None: no reply could be parsed, and `failed` says why; or one of the group's trajectories was deleted.
+    `verdicts`: in the order in which the judge saw the trajectories. `weight`: its weight among the others.
     """
 
     number: int
@@ -226,7 +214,7 @@ def _verdicts(written: str | None) -> tuple[ReplyVerdict, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CachedVerdicts:
-    """What a judge said about one run: JSON, and the version that said it."""
+    """A judge's verdict on one trajectory: JSON, and the judge version that gave it."""
 
     verdicts: str
     judge_version: str | None
@@ -234,7 +222,7 @@ class CachedVerdicts:
 
 @dataclass(frozen=True, slots=True)
 class NewVerdicts:
-    """What a judge said about one run just now."""
+    """A new verdict of a judge on one trajectory."""
 
     hash: str
     trajectory_id: str
@@ -243,7 +231,7 @@ class NewVerdicts:
 
 
 async def find_verdicts(project: Project, hashes: Sequence[str]) -> dict[str, CachedVerdicts]:
-    """What was said to the same questions, by hash; those to which nothing was are not in it."""
+    """The cached verdicts of the same requests, by hash; hashes without one are absent."""
     v = verdicts.c
     query = select(v.hash, v.verdicts, v.judge_version).where(v.project_id == project.id, v.hash.in_(hashes))
     async with project.store.read() as conn:
@@ -252,14 +240,14 @@ async def find_verdicts(project: Project, hashes: Sequence[str]) -> dict[str, Ca
 
 
 async def keep_verdicts(project: Project, said: Sequence[NewVerdicts], *, anew: bool = False) -> None:
-    """Keep at least one judge's word, except where the run was deleted meanwhile.
+    """Cache verdicts, except those on trajectories that were deleted meanwhile.
 
-    What was kept before stays; with `anew` it is replaced.
+    Cached ones stay; with `anew` they are replaced.
     """
     texts = ("project_id", "hash", "trajectory_id", "verdicts", "judge_version")
     row = select(*(bindparam(f"new_{name}", type_=Text) for name in texts), now())
     row = row.where(exists().where(trajectories.c.id == bindparam("new_trajectory_id", type_=Text)))
-    in_order = sorted(said, key=lambda one: one.hash)  # two who keep the same never wait for each other
+    in_order = sorted(said, key=lambda one: one.hash)  # two writers of the same verdicts never deadlock
     values = [{f"new_{name}": value for name, value in asdict(one).items()} for one in in_order]
     async with project.store.write() as conn:
         new = sql.insert(conn, verdicts).from_select([*texts, "created_at"], row)

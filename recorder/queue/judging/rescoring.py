@@ -1,12 +1,13 @@
-"""Groups that may be scored again, by somebody who asks: which those are, and by which recipe each was scored.
+"""Which groups may be rescored on request, and by which recipe each was scored.
 
-Owns: the states and reasons that count, narrowing, reading a page at a time, putting one group before the judge again.
-Refuses: scoring, and writing scores (`recorder.queue.judging.scores`).
+Owns: the states and reasons that allow it, filters, reading by page, and requesting one group's rescore. Refuses:
+scoring, and writing scores (`recorder.queue.judging.scores`).
 
-By state: `ready` and `unscored` have no score that counts yet; `scored` ones get another. What a step took (`training`,
-`tried`, `trained`) keeps the score that it was trained on, and the new one is history. `judging` is in a judge's hand.
-Of `left_out` only those count that a score may bring back: because of what their score said, or could not say
-(`OF_SCORES`), and where that is asked for, because of their version. `open` ones have not ended.
+By state: `ready` and `unscored` groups have no current score; `scored` ones get a new one. Groups that a step took
+(`training`, `tried`, `trained`) keep the score that they were trained with, and the new score is history. `judging`
+groups are held by a judge. Of excluded groups (`left_out`), only those count that a new score can bring back: those
+excluded for what their score said or could not say (`OF_SCORES`) and, on request, those excluded for their version.
+`open` groups have not ended.
 """
 
 from __future__ import annotations
@@ -30,8 +31,12 @@ from recorder.store.sql import now
 from recorder.store.transitions import move_state
 
 KEEPING: Final = (GroupState.TRAINING, GroupState.TRIED, GroupState.TRAINED)  # their score was trained on
-OF_SCORES: Final = ("ruler_needs_two", "zero_variance", "reward_missing")  # of a group: another recipe may say more
-REQUESTED: Final = "asked_anew"  # of a group: somebody wanted it scored again; the ledger says who and why
+OF_SCORES: Final = (
+    "ruler_needs_two",
+    "zero_variance",
+    "reward_missing",
+)  # of a group: another recipe may give a usable score
+REQUESTED: Final = "asked_anew"  # of a group: a rescore was requested; the ledger says by whom and why
 PAGE: Final = 200
 _MARKED: Final = (GroupState.SCORED, GroupState.UNSCORED)  # a judge takes these once `try_after` is over
 _STATES: Final = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED, GroupState.JUDGING, *KEEPING)
@@ -39,9 +44,9 @@ _STATES: Final = (GroupState.READY, GroupState.UNSCORED, GroupState.SCORED, Grou
 
 @dataclass(frozen=True, slots=True)
 class RescoreCandidate:
-    """One group. `recipe_hash`: of its current score, or where that stays as it is, of its newest; None: it has none.
+    """One group. `recipe_hash`: of its current score, or of its newest if the current one stays; None: it has none.
 
-    `reason`: why it is left out. `alias` and `reward_recipe` (its campaign's) say by which recipe it is judged now.
+    `reason`: why it is excluded. `alias` and `judge_recipe` (its campaign's) determine its current judge recipe.
     """
 
     id: str
@@ -50,13 +55,13 @@ class RescoreCandidate:
     alias_id: str | None
     alias: str | None
     campaign_id: str | None
-    reward_recipe: str | None
+    judge_recipe: str | None
     scenario_id: str | None
     recipe_hash: str | None
 
 
 def rescorable_reasons(*, anew: bool) -> tuple[str, ...]:
-    """Why a group may have been left out that a score brings back; with `anew` also because of its version."""
+    """The reasons of excluded groups that a new score can bring back; with `anew` also those about their version."""
     return (*OF_SCORES, *ancestry.OF_VERSIONS) if anew else OF_SCORES
 
 
@@ -67,15 +72,15 @@ async def list_rescorable(
     alias_id: str | None = None,
     campaign_id: str | None = None,
 ) -> list[RescoreCandidate]:
-    """The groups of a project that may be scored again, oldest first; only an alias's or a campaign's where asked.
+    """The groups of a project that may be rescored, oldest first; optionally of one alias or campaign.
 
-    `anew`: also those that were left out because of their version.
+    `anew`: also those that were excluded because of their version.
     """
     left_out = and_(groups.c.state == GroupState.LEFT_OUT, groups.c.reason.in_(rescorable_reasons(anew=anew)))
     wanted = [groups.c.project_id == project.id, or_(groups.c.state.in_(_STATES), left_out)]
     wanted += [groups.c.alias_id == alias_id] if alias_id is not None else []
     wanted += [groups.c.campaign_id == campaign_id] if campaign_id is not None else []
-    # Their ids first: an order beside these conditions makes SQLite look up the recipes of all groups for each page.
+    # Their ids first: ordering with these conditions makes SQLite read the recipes of all groups for each page.
     async with project.store.read() as conn:
         ids = sorted((await conn.execute(select(groups.c.id).where(*wanted))).scalars())  # they begin with the time
     found: list[RescoreCandidate] = []
@@ -87,22 +92,22 @@ async def list_rescorable(
 
 
 async def request_rescore(project: Project, group_id: str, *, by: str, why: str) -> None:
-    """Have a running judge score a group (internal id) again, asking anew, and write down who wanted it and why.
+    """Request a rescore of a group (internal id) with new prompts, and record by whom and why.
 
-    It keeps its score until there is another; a trainer waits for that. One that was left out for its score or its
-    version goes back to those that wait. Raises NotFound, Conflict where a judge or a step has it, or it is open.
+    It keeps its score until there is another; a trainer waits for that. A group excluded for its score or its version
+    waits for a judge again. Raises NotFound; Conflict if a judge or a step holds it, or it is open.
     """
     async with project.store.write() as conn:
         row = (await conn.execute(select(groups).where(_this(project.id, group_id)).with_for_update())).first()
         if row is None:
             raise NotFound(f"no group {group_id!r} in project {project.id!r}")
         await _put_before_judge(conn, row)
-        told = {"by": by, "why": why}
-        await ledger.write_rows(conn, [LedgerRow(project.id, "group", group_id, REQUESTED, told)])
+        detail = {"by": by, "why": why}
+        await ledger.write_rows(conn, [LedgerRow(project.id, "group", group_id, REQUESTED, detail)])
 
 
 async def needs_new_prompt(store: Store, group_id: str) -> bool:
-    """Whether somebody asked for a group to be scored anew since it was scored last: then no stored word answers."""
+    """Whether a rescore was requested since the group's last score: then no stored reply is used."""
     asked = select(func.max(ledger_rows.c.at)).where(
         ledger_rows.c.object_kind == "group", ledger_rows.c.object_id == group_id, ledger_rows.c.code == REQUESTED
     )
@@ -115,7 +120,7 @@ async def needs_new_prompt(store: Store, group_id: str) -> bool:
 
 async def _put_before_judge(conn: AsyncConnection, row: Any) -> None:
     if (why_not := refusal_reason(GroupState(row.state), row.reason)) is not None:
-        raise Conflict(f"group {row.id} cannot be scored anew: {why_not}.")
+        raise Conflict(f"group {row.id} cannot be rescored: {why_not}.")
     if row.state in _MARKED:
         await conn.execute(update(groups).where(groups.c.id == row.id).values(try_after=now()))
         return
@@ -124,16 +129,16 @@ async def _put_before_judge(conn: AsyncConnection, row: Any) -> None:
 
 
 def refusal_reason(state: GroupState, reason: str | None) -> str | None:
-    """Why a group in this state, left out for this reason, cannot be put before the judge again; None: it can be."""
+    """Why a group in this state, excluded for this reason, cannot be rescored; None: it can be."""
     if state in _MARKED or (state is GroupState.LEFT_OUT and reason in rescorable_reasons(anew=True)):
         return None
-    told = {
-        GroupState.OPEN: "it is still open: close it, and the judge takes it",
+    detail = {
+        GroupState.OPEN: "it is still open: close it, and the judge scores it",
         GroupState.READY: "it waits for the judge already",
-        GroupState.JUDGING: "a judge has it in hand",
-        GroupState.LEFT_OUT: f"it is left out for good ({reason})",
+        GroupState.JUDGING: "a judge is scoring it",
+        GroupState.LEFT_OUT: f"it is excluded for good ({reason})",
     }
-    return told.get(state, f"it is {state}, and keeps the score that it was trained on")
+    return detail.get(state, f"it is {state}, and keeps the score that it was trained on")
 
 
 def _this(project_id: str, group_id: str) -> ColumnElement[bool]:

@@ -1,7 +1,7 @@
-"""Scores: immutable rows of what a judge said about a group, and moving the group by them.
+"""Scores: immutable rows with a judge's verdict on a group, and the state changes that follow.
 
-Owns: score rows, their parts, the cache by prompt hash, scored / unscored / left out. Refuses: asking a judge, and the
-form of what was asked and replied (`recorder.queue.judging`).
+Owns: score rows, their parts, the cache by prompt hash, and the states scored, unscored and excluded. Refuses: asking a
+judge, and the form of prompts and replies (`recorder.queue.judging`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import Conflict, NotFound
 from recorder.ids import new_id
+from recorder.queue.campaigns import NAMED_RECIPE
 from recorder.queue.claims import GroupClaim, is_trainable
 from recorder.queue.groups.closure import write_exclusions
 from recorder.queue.groups.disputes import CODE as DISPUTED
@@ -32,16 +33,16 @@ from recorder.store.sql import now
 from recorder.store.statement import equals_literal
 from recorder.store.transitions import guarded_update, move_state
 
-PAGE: Final = 200  # scores a SELECT: a long read would keep SQLite's log from being reused
-REWARD: Final = "reward"  # the part that is the combination of the others, and what is trained on
+PAGE: Final = 200  # scores of one SELECT: a long read would keep SQLite's log from being reused
+REWARD: Final = "reward"  # the part that combines the others, and that is trained on
 
 
 @dataclass(frozen=True, slots=True)
 class NewPart:
-    """One number about one trajectory; `value` None: it could not be had, and `explanation` says why.
+    """One number about one trajectory; `value` None: it is missing, and `explanation` says why.
 
-    `unasked`: the value stands for nobody having been asked, as runs that are one and the same compare with nothing. It
-    ties its group, and says nothing beside other groups: no mean over runs counts it.
+    `unasked`: no judge gave the value, because the trajectories of the group are identical. It ties the group and has
+    no meaning compared with other groups, so means over trajectories omit it.
     """
 
     trajectory_id: str
@@ -54,10 +55,10 @@ class NewPart:
 
 @dataclass(frozen=True, slots=True)
 class ScoreRow:
-    """What a judgement of a group came to: its recipe and judge, the replies, and what they cost.
+    """The result of judging a group: its recipe and judge, the replies, and their cost.
 
-    `prompt_hash` None: nothing was asked (checks alone). Where several requests made the score, `replies` has each of
-    them and `reply` is None. `tokens_cached`: of those in, what the provider had read before, and charges less for.
+    `prompt_hash` None: no request was sent (checks alone). If several requests made the score, `replies` has each of
+    them and `reply` is None. `tokens_cached`: the input tokens that the provider read from its cache at a lower price.
     `agreement`: of several replies, the mean of Kendall's tau-b over each two.
     """
 
@@ -76,25 +77,25 @@ class ScoreRow:
     replies: Sequence[NewReply]
 
     def row_fields(self) -> dict[str, Any]:
-        """The fields above by their names, without those that a subclass adds."""
+        """Return the fields above by their names, without those of a subclass."""
         return {one.name: getattr(self, one.name) for one in fields(ScoreRow)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewScore(ScoreRow):
-    """A judgement of a group, to be written."""
+    """A score of a group, to be written."""
 
-    absolute: bool = False  # the rewards say something outside the group: no ranking moved them
+    absolute: bool = False  # the rewards can be compared with other groups: no ranking changed them
     parts: Sequence[NewPart] = ()
-    prompt: Messages | None = None  # what the reply answers, where somebody was asked just now
-    prompts: Sequence[JudgePrompt] = ()  # the same of each of several requests; `prompt` is None then
-    run_prompts: Mapping[str, Messages] = field(default_factory=dict)  # by trajectory id: what was asked of it alone
-    disputed: str | None = None  # why it does not count: the replies disagree, and the group waits for a person
+    prompt: Messages | None = None  # the prompt of the reply, if the request was sent just now
+    prompts: Sequence[JudgePrompt] = ()  # the prompts of several requests; `prompt` is None then
+    run_prompts: Mapping[str, Messages] = field(default_factory=dict)  # the prompts about single trajectories, by id
+    disputed: str | None = None  # why the score does not count: the replies disagree, and the group waits for a person
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredScore(ScoreRow):
-    """A judgement as it was written."""
+    """A score as it is stored."""
 
     id: str
     group_id: str
@@ -103,16 +104,16 @@ class StoredScore(ScoreRow):
     parts: Sequence[NewPart]
 
     def parts_of(self, trajectory_id: str) -> list[NewPart]:
-        """What it says of one trajectory: the reward first, then its parts by name."""
+        """Return the parts about one trajectory: the reward first, then the others by name."""
         own = [part for part in self.parts if part.trajectory_id == trajectory_id]
         return sorted(own, key=lambda part: (part.part != REWARD, part.part))
 
 
 async def record_score(store: Store, claim: GroupClaim, score: NewScore) -> str:
-    """Write a score and make it the group's current one: one transaction, guarded by the claim. Returns its id.
+    """Write a score and make it the group's current one, in one transaction guarded by the claim. Return its id.
 
-    A disputed one is written too, and counts for nothing: its group is unscored, and no judge takes it again by itself.
-    Raises LeaseLost, and Conflict for a part about a trajectory that is not of the group or is named twice.
+    A disputed score is written too, but does not count: its group becomes unscored, and no judge takes it again by
+    itself. Raises LeaseLost, and Conflict if a part is about a trajectory of another group or occurs twice.
     """
     prompt = await _packed(score)
     async with store.write() as conn:
@@ -130,8 +131,8 @@ async def record_score(store: Store, claim: GroupClaim, score: NewScore) -> str:
 
 
 async def _dispute(conn: AsyncConnection, claim: GroupClaim, score_id: str, score: NewScore) -> None:
-    """Leave a group to a person. What its score cost stands in the score's row, so the ledger does not count it."""
-    # try_after stays as it is: feedback that came while the group was judged has it looked at once more.
+    """Leave a group to a person. The cost is in the score's row, so the ledger does not count it."""
+    # try_after stays unchanged: feedback that came during judging makes the group due again.
     await move_state(
         conn, groups, claim.group_id, GroupState.UNSCORED, expect=GroupState.JUDGING,
         owner=claim.owner, epoch=claim.epoch, reason=DISPUTED, tries=groups.c.tries + 1, current_score_id=None,
@@ -142,7 +143,7 @@ async def _dispute(conn: AsyncConnection, claim: GroupClaim, score_id: str, scor
 
 
 async def record_history(store: Store, group_id: str, score: NewScore, states: Collection[GroupState]) -> str | None:
-    """Write a score beside the group's current one, which stays. Returns its id; None: the group is in no such state.
+    """Write a further score; the group's current one stays. Return its id, or None if the group is in another state.
 
     Raises Conflict as `record_score` does.
     """
@@ -190,12 +191,12 @@ async def _insert(
 
 
 def _storable(value: Any) -> Any:
-    """What models and reward functions say may be any text."""
+    """Return a text of a model or reward function in a form that every database can store; other values unchanged."""
     return sql.storable_text(value) if isinstance(value, str) else value
 
 
 async def mark_unscored(store: Store, claim: GroupClaim, code: str, detail: Any, try_after_s: float) -> None:
-    """Judging failed: the group is tried again after `try_after_s`, and the ledger says why. Raises LeaseLost."""
+    """Mark a group as unscored: it is judged again after `try_after_s`, and the ledger has why. Raises LeaseLost."""
     async with store.write() as conn:
         await move_state(
             conn, groups, claim.group_id, GroupState.UNSCORED, owner=claim.owner, epoch=claim.epoch,
@@ -206,7 +207,7 @@ async def mark_unscored(store: Store, claim: GroupClaim, code: str, detail: Any,
 
 
 async def exclude_group(store: Store, claim: GroupClaim, code: str, detail: Any = None) -> None:
-    """Leave a claimed group out for good, with ledger rows for it and each of its members. Raises LeaseLost."""
+    """Exclude a claimed group for good, with ledger rows for it and each of its members. Raises LeaseLost."""
     async with store.write() as conn:
         await exclude_group_in(conn, claim, code, detail)
 
@@ -222,14 +223,12 @@ async def exclude_group_in(conn: AsyncConnection, claim: GroupClaim, code: str, 
 async def exclude_lone_groups(
     project: Project, code: str, detail: dict[str, Any], within_s: float | None = None
 ) -> int:
-    """Leave ready groups of one trajectory out for good, a page a transaction; returns how many. Nobody holds them.
+    """Exclude ready groups of one trajectory for good, one page in each transaction; return their number.
 
-    Not those whose campaign names a recipe: whoever judges them looks whether it knows that one. `within_s`: only of
-    those that became ready so many seconds ago at most.
+    Groups of a campaign with a recipe of its own stay, because its judge decides. `within_s`: only groups that became
+    ready at most so many seconds ago.
     """
-    by_own = select(campaigns.c.id).where(
-        campaigns.c.id == groups.c.campaign_id, campaigns.c.settings["reward_recipe"].as_string().is_not(None)
-    )
+    by_own = select(campaigns.c.id).where(campaigns.c.id == groups.c.campaign_id, NAMED_RECIPE.is_not(None))
     alone = select(trajectories.c.group_id).where(trajectories.c.group_id == groups.c.id)
     alone = alone.group_by(trajectories.c.group_id).having(func.count() == 1)
     ready = select(groups.c.id).where(
@@ -249,9 +248,9 @@ async def exclude_lone_groups(
 async def exclude_old_groups(
     project: Project, states: Collection[GroupState], max_age_s: float, alias_id: str | None = None
 ) -> int:
-    """Leave groups for training out that were complete longer ago, of no campaign; returns how many. Nobody holds them.
+    """Exclude groups for training that have been complete for longer than `max_age_s`; return their number.
 
-    Only those of an alias where one is named.
+    Groups of campaigns and claimed groups stay. Optionally only of one alias.
     """
     these = [
         groups.c.project_id == project.id,
@@ -283,7 +282,7 @@ async def _page_of(store: Store, query: Select[str]) -> list[str]:
 
 
 async def find_cached_score(project: Project, recipe_hash: str, prompt_hash: str) -> StoredScore | None:
-    """The newest score that answered the same prompt under the same recipe."""
+    """Return the newest score for the same prompt under the same recipe, or None."""
     query = (
         select(scores)
         .where(
@@ -300,7 +299,7 @@ async def find_cached_score(project: Project, recipe_hash: str, prompt_hash: str
 
 
 async def get_score(store: Store, score_id: str) -> StoredScore:
-    """One score by its id. Raises NotFound."""
+    """Return a score by its id. Raises NotFound."""
     found = await get_scores(store, [score_id])
     if not found:
         raise NotFound(f"no score {score_id}")
@@ -308,7 +307,7 @@ async def get_score(store: Store, score_id: str) -> StoredScore:
 
 
 async def get_scores(store: Store, score_ids: Collection[str]) -> dict[str, StoredScore]:
-    """Scores by their ids, in two SELECTs a page; those that are not there are left out."""
+    """Return scores by their ids, with two SELECTs for each page; missing ones are omitted."""
     found: dict[str, StoredScore] = {}
     ids = list(score_ids)
     for page in (ids[at : at + PAGE] for at in range(0, len(ids), PAGE)):
@@ -319,14 +318,14 @@ async def get_scores(store: Store, score_ids: Collection[str]) -> dict[str, Stor
 
 
 async def list_scores(store: Store, group_id: str) -> list[StoredScore]:
-    """Every score a group was ever given, oldest first."""
+    """Return every score that a group ever got, oldest first."""
     query = select(scores).where(scores.c.group_id == group_id).order_by(scores.c.created_at, scores.c.id)
     async with store.read() as conn:
         return await load_scores(conn, query)
 
 
 async def score_rewards(store: Store, score_id: str) -> dict[str, float | None]:
-    """Trajectory id → reward of a score; None where the reward could not be had."""
+    """Return a score's rewards by trajectory id; None for a missing reward."""
     query = select(score_parts.c.trajectory_id, score_parts.c.value).where(
         score_parts.c.score_id == score_id, score_parts.c.part == REWARD
     )
@@ -335,12 +334,12 @@ async def score_rewards(store: Store, score_id: str) -> dict[str, float | None]:
 
 
 def part_rewards(parts: Iterable[NewPart]) -> dict[str, float | None]:
-    """Trajectory id → reward, of a score's parts."""
+    """Return the rewards in a score's parts by trajectory id."""
     return {part.trajectory_id: part.value for part in parts if part.part == REWARD}
 
 
 def split_reward(parts: Iterable[NewPart]) -> tuple[NewPart | None, list[NewPart]]:
-    """Of one trajectory's parts the reward, where it has one, and those that it is made of."""
+    """Split one trajectory's parts into the reward, None if it has none, and the others."""
     reward: NewPart | None = None
     others: list[NewPart] = []
     for part in parts:
@@ -352,12 +351,12 @@ def split_reward(parts: Iterable[NewPart]) -> tuple[NewPart | None, list[NewPart
 
 
 def unasked_trajectories(parts: Iterable[NewPart]) -> set[str]:
-    """The trajectories whose reward holds a part that nobody was asked for."""
+    """Return the trajectories with a reward that no judge gave."""
     return {part.trajectory_id for part in parts if part.part == REWARD and part.unasked}
 
 
 async def wait_for_scores(store: Store, group_ids: Collection[str]) -> dict[str, str | None]:
-    """Wait until a judge is through with groups; their current scores' ids, None for one that could not be scored.
+    """Wait until groups are judged; return their current scores' ids, None for a group that could not be scored.
 
     How long to wait is the caller's policy (`asyncio.timeout`).
     """
@@ -370,7 +369,7 @@ async def wait_for_scores(store: Store, group_ids: Collection[str]) -> dict[str,
 
 
 async def current_scores(store: Store, group_ids: Collection[str]) -> tuple[dict[str, str | None], int]:
-    """Groups' current scores' ids, None for one that has none, and how many still wait for a judge."""
+    """Return groups' current scores' ids, None for a group without one, and the number that still wait for a judge."""
     waits = (GroupState.OPEN, GroupState.READY, GroupState.JUDGING)
     query = select(groups.c.id, groups.c.state, groups.c.current_score_id).where(groups.c.id.in_(sorted(group_ids)))
     async with store.read() as conn:
@@ -380,7 +379,7 @@ async def current_scores(store: Store, group_ids: Collection[str]) -> tuple[dict
 
 
 async def load_scores(conn: AsyncConnection, rows: Select[Any]) -> list[StoredScore]:
-    """Scores with their parts and replies, in the order of `rows`: a query for rows of `scores`."""
+    """Return scores with their parts and replies, in the order of `rows`, a query for rows of `scores`."""
     found = list(await conn.execute(rows))
     ids = [row.id for row in found]
     if not ids:

@@ -1,19 +1,15 @@
-"""How surely two judges agree, and which of them scores: the rule of `[judge.strong]`. Pure.
+"""Which of two judges scores an alias's groups by a recipe, since when and why; and the rule of `[judge.strong]`.
 
-Owns: the agreement of two scores of one group, its mean over groups with an interval, and when the other judge's turn
-comes. Refuses: rows (`recorder.queue.judging.cross_checks`, `recorder.queue.judging.switches`), and asking judges.
+Owns: the agreement of two scores of one group, its mean over groups with an interval, when the other judge takes over,
+and the rows of these switches. Refuses: verdicts (`recorder.queue.judging.cross_checks`), and asking judges.
 
-The mean of a few groups is noisy, and it is looked at after each of them: a rule that went by the mean alone would
-call the judge's turn for noise, and take it back. So the turn changes only where the whole interval of the mean lies
-beyond the bound, over a full window, in either direction; in between all stays as it is. How often that is wrong, and
-how soon it is right, is simulated (`benchmarks/drift.py`, docs/judging.md).
+The mean of a few groups is noisy and is looked at after each of them. A rule by the mean alone would switch judges for
+noise and switch back. So judges are switched only if the whole interval of the mean lies beyond the bound, over a full
+window, in either direction. How often that is wrong, and how soon it is right, is simulated (`benchmarks/drift.py`,
+docs/judging.md).
 
-Which of two judges scores an alias's groups by a recipe, from when on, and why.
-
-Owns: these rows. Each names the judges' settings, so that what holds of two judges says nothing of two others. Refuses:
-the rule (`recorder.queue.judging.switches`), what judges said (`recorder.queue.judging.cross_checks`).
-
-The first turn of an alias and recipe follows the cheap judge, which scores where no row says otherwise.
+Each row names the settings of both judges, so it says nothing about any other two. The cheap judge scores where no row
+says otherwise.
 """
 
 from __future__ import annotations
@@ -39,15 +35,15 @@ CHEAP: Final = "cheap"
 STRONG: Final = "strong"
 Values = Mapping[str, float | None]  # by trajectory id
 
-SURELY: Final = 2.576  # standard errors on either side, of many groups: 99 % at one look
-# Of groups that all agree alike (two runs each, say) a window has no spread, though the next group may be otherwise. So
+SURELY: Final = 2.576  # standard errors on either side: 99 % for a single test over many groups
+# If all groups agree alike (say, two trajectories each), a window has no spread, though the next group may differ. So
 # the spread counts one group more, which is so far from the mean.
 ONE_MORE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The mean tau-b over `groups` groups, and where it is; None: there are none."""
+    """The mean tau-b over `groups` groups, and its interval; None without groups."""
 
     groups: int
     mean: float | None = None
@@ -56,10 +52,10 @@ class Agreement:
 
 
 def group_tau(cheap: Sequence[Values], strong: Sequence[Values]) -> float | None:
-    """How far two judges order the runs of a group alike, over their parts in turn: Kendall's tau-b.
+    """The agreement of two judges on the order of a group's trajectories, over their parts in turn: Kendall's tau-b.
 
-    None: the strong one tells no two runs apart, so there is nothing to agree with. A cheap one that ties all runs
-    which the strong one tells apart agrees by 0: it has lost all order.
+    None: the strong one ties all trajectories, so there is no order to agree with. A cheap one that ties all
+    trajectories which the strong one distinguishes agrees by 0: it has lost all order.
     """
     pairs = sum((compare_rewards(one, other) for one, other in zip(cheap, strong, strict=True)), PairAgreement())
     told_by_strong = pairs.kept + pairs.turned + pairs.tied_before
@@ -86,7 +82,9 @@ def _student(freedom: int) -> float:
 
 
 def next_judge(now: Judge, found: Agreement, bound: float, window: int) -> Judge:
-    """Who scores from here on: the other one where the agreement of a full window is surely beyond the bound."""
+    """The judge that scores from here on: the other one if the agreement's interval over a full window lies beyond the
+    bound.
+    """
     if found.groups < window or found.low is None or found.high is None:
         return now
     if found.high < bound:
@@ -95,15 +93,15 @@ def next_judge(now: Judge, found: Agreement, bound: float, window: int) -> Judge
 
 
 Reason = Literal["judge_drift", "judge_agrees", "judges_set"]
-DRIFT: Final = "judge_drift"  # the two agree too little: the strong one scores
+DRIFT: Final = "judge_drift"  # they agree too little: the strong one scores
 AGREES: Final = "judge_agrees"  # they agree again: the cheap one scores
 SET: Final = "judges_set"  # other judges are set: the cheap one of these scores
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeSwitch:
-    """From `at` (unix seconds) on `judge` scores; `judge_model` is its name. `mean` to `high`: the two's agreement over
-    `groups` groups, and `bound` what was asked of it; None: it is not why.
+    """From `at` (unix seconds) on `judge` scores; `judge_model` is its name. `mean` to `high`: the agreement of both
+    over `groups` groups, and `bound` the required agreement; None: agreement is not the reason.
     """
 
     project_id: str
@@ -123,13 +121,13 @@ class JudgeSwitch:
 
     @property
     def drifted(self) -> bool:
-        """Whether the strong one scores."""
+        """Whether the strong judge scores."""
         return self.judge == STRONG
 
     def __str__(self) -> str:
         of = f"{self.alias or 'no alias'}, recipe {self.recipe}"
         if self.reason == SET:
-            return f"{of}: {self.judge_model or 'nobody'} scores, as other judges are set"
+            return f"{of}: {self.judge_model or 'no judge'} scores, because the judges' settings changed"
         how = "too little" if self.drifted else "again"
         return (
             f"{of}: the judge and the strong one agree {how} ({self.agreed()}; judge.strong.min_agreement is "
@@ -137,20 +135,20 @@ class JudgeSwitch:
         )
 
     def agreed(self) -> str:
-        """How far they agree, in words."""
+        """Return how far the two agree, as text."""
         if self.mean is None:
             return "no group that both judged"
         return f"mean tau-b {self.mean:.2f}, {self.low:.2f} to {self.high:.2f}, over {self.groups} groups"
 
 
 async def current_switch(project: Project, alias: str, recipe: str) -> JudgeSwitch | None:
-    """The newest turn of an alias and recipe; None: the cheap judge has always scored."""
+    """The newest switch of an alias and recipe; None: the cheap judge has always scored."""
     async with project.store.read() as conn:
         return await newest_switch(conn, project.id, alias, recipe)
 
 
 def scoring_judge(newest: JudgeSwitch | None, pair: str) -> Judge:
-    """Who scores, of two judges by the hash of their settings."""
+    """Return which of two judges scores; `pair` is the hash of their settings."""
     return newest.judge if newest is not None and newest.pair == pair else CHEAP
 
 
@@ -163,7 +161,7 @@ async def newest_switch(conn: AsyncConnection, project_id: str, alias: str, reci
 
 
 async def project_switches(conn: AsyncConnection, project_id: str) -> list[JudgeSwitch]:
-    """The newest turn of each alias and recipe that had any."""
+    """The newest switch of each alias and recipe that had any."""
     t = judge_turns.c
     last = select(t.alias, t.recipe, func.max(t.number).label("number")).where(t.project_id == project_id)
     last_of = last.group_by(t.alias, t.recipe).subquery()
@@ -173,7 +171,7 @@ async def project_switches(conn: AsyncConnection, project_id: str) -> list[Judge
 
 
 async def switches_since(conn: AsyncConnection, project_id: str, first_id: str) -> dict[str, JudgeSwitch]:
-    """The turns from an id on, by their ids, oldest first."""
+    """The switches from an id on, by their ids, oldest first."""
     t = judge_turns.c
     rows = await conn.execute(
         select(judge_turns).where(t.project_id == project_id, t.id >= first_id).order_by(t.at, t.id)
@@ -184,7 +182,7 @@ async def switches_since(conn: AsyncConnection, project_id: str, first_id: str) 
 async def write_switch(
     conn: AsyncConnection, after: JudgeSwitch | None, new: JudgeSwitch, found: Agreement | None = None
 ) -> JudgeSwitch | None:
-    """Write a turn down that follows `after`; None: somebody else wrote one down meanwhile."""
+    """Write a switch that follows `after`; None: another process wrote one meanwhile."""
     figures = asdict(found) if found is not None else {}
     taken = replace(new, number=after.number + 1 if after is not None else 1, at=await sql.format_wait(conn), **figures)
     statement = sql.insert_ignore(conn, judge_turns).values(id=new_id("turn"), **asdict(taken) | {"at": now()})
@@ -193,10 +191,10 @@ async def write_switch(
 
 
 async def end_outdated_switches(project: Project, pairs: Mapping[str, str], model: str) -> list[JudgeSwitch]:
-    """End the turns of strong judges whose settings are in force no more; the turns that are written for that.
+    """End the switches of strong judges whose settings are outdated; returns the switches written for that.
 
-    `pairs`: the hash of both judges' settings, by recipe; a recipe of one judge alone is not in it. `model`: who scores
-    then.
+    `pairs`: the hash of both judges' settings, by recipe; a recipe with one judge is absent. `model`: the judge that
+    scores then.
     """
     async with project.store.write() as conn:
         ended = [

@@ -1,1 +1,1 @@
-"""What a training step takes and costs: steps, running baselines, budgets, cost estimates."""
+"""What a training step uses and costs: steps, running baselines, budgets, cost estimates. Refuses: training."""

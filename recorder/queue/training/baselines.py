@@ -1,11 +1,11 @@
-"""Running baselines: what a run's reward is compared with where no group attempts its task.
+"""Running baselines: what a trajectory's reward is compared with if no group attempts its task.
 
-Owns: which earlier rewards of an alias count, reading them, what a step compared with. Refuses: the comparison
+Owns: which earlier rewards of an alias count, loading them, and which ones a step used. Refuses: the comparison
 (`trainer.batch.advantages`).
 
-A reward counts that says something outside its group (a ranking does not), was made by the same recipe and is its
-group's current one, of a run that ended by itself and is there for training. Shadow answers are judged at one step, and
-are not whole runs.
+A reward counts if it has a meaning outside its group (a ranking has none), the same recipe made it, it is its group's
+current one, and its trajectory ended by itself and is there for training. Shadow answers are judged at a single call
+and are not whole trajectories.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from recorder.store.database import Store
 from recorder.store.schema import aliases, calls, groups, score_parts, scores, step_baselines, trajectories
 
 FEWEST: Final = 64  # the mean of fewer is off by more than an eighth of the deviation
-MOST: Final = 256  # older ones are of a model that has learnt since
+MOST: Final = 256  # older ones are of a model that has been trained since
 PAGE: Final = 256  # rewards a SELECT
-_LOOKED_AT: Final = 8 * MOST  # newest first: how far back runs with the same tools are searched for
+_LOOKED_AT: Final = 8 * MOST  # newest first: how far back trajectories with the same tools are searched
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierReward:
-    """One reward that others may be compared with. `tools` names the tools that its run's last answer could call."""
+    """One earlier reward for comparison. `tools` names the tools that its trajectory's last answer could call."""
 
     trajectory_id: str
     reward: float
@@ -46,7 +46,7 @@ class Baseline:
     mean: float
     std: float
     rewards: int
-    same_tools: bool  # whether they are all of runs with the same tools
+    same_tools: bool  # whether all are of trajectories with the same tools
 
 
 @dataclass(frozen=True, slots=True)

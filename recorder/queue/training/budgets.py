@@ -1,13 +1,10 @@
-"""How much may be learned now: budgets over the last hour and day, hours of the day, and the sentence of a hold.
+"""How much may be learned now: budgets of the last hour and day, allowed hours, and the sentence that explains a hold.
 
-Owns: the rules of `[learn]`, as pure functions over what was spent, and what every face says while they hold a stage
-back. Refuses: reading what was spent (`recorder.queue.training.budgets`), and holding anything back (judge and learner
+Owns: the rules of `[learn]` as pure functions, the sentences that every face shows while they hold a stage back, and
+the queries of what judging and steps cost, lately or in a campaign. Refuses: holding anything back (judge and learner
 do).
 
-What learning has cost, as the store has it: judgings with their tokens and money, and steps; lately, or a campaign.
-
-Owns: these questions. Refuses: what may still be spent (`recorder.queue.training.budgets`). Campaigns count in neither
-of the first two; what versions' gates have judged counts as any other judging.
+Campaigns do not count toward the budgets; judging for a version's gate counts like any other.
 """
 
 from __future__ import annotations
@@ -144,7 +141,7 @@ def _hold(
     return BudgetHold(free_s, at + free_s, limits, opens) if limits else None
 
 
-MINUTE_S: Final = 60.0  # a day of judgings is told by the minute
+MINUTE_S: Final = 60.0  # judgings of a day are summed by the minute
 # Unscored, after a judge may have answered.
 PAID_IN_VAIN: Final = (
     "judge_unreadable",
@@ -159,24 +156,24 @@ PAID_IN_VAIN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CampaignJudgingCost:
-    """What judging a campaign's groups cost, second judges with it.
+    """The cost of judging a campaign's groups, cross-checks included.
 
-    `judgings`: scores; what functions alone or nobody had to judge is among them. `unpriced`: those whose price nobody
-    knew, which `usd` leaves out.
+    `judgings`: scores, including those by functions alone or without a request. `unpriced`: those without a known
+    price, which `usd` omits.
     """
 
     judgings: int
-    requests: int  # to judges that replied: one a group, or one a run that is not like another; repairs not counted
+    requests: int  # replies of judges: one a group, or one a distinct trajectory; repairs not counted
     tokens_in: int
     tokens_cached: int
     tokens_out: int
     usd: float
     unpriced: int
-    in_vain: int  # requests that came to no score; their tokens and price are counted
+    in_vain: int  # requests without a score; their tokens and price are counted
 
 
 async def judging_cost_since(project: Project, since: float) -> list[JudgeUsage]:
-    """What judging cost since a time (unix seconds): scores and second scores by the minute, what came to nothing."""
+    """The cost of judging since a time (unix seconds): scores and cross-checks by the minute, and failed requests."""
     minute = cast(scores.c.created_at / MINUTE_S, Integer)
     tokens = func.sum(scores.c.tokens_in + scores.c.tokens_out)
     scored = (
@@ -245,7 +242,7 @@ async def list_step_times(store: Store, alias_id: str, since: float) -> list[flo
 
 
 async def campaign_judging_cost(store: Store, campaign: CampaignView) -> CampaignJudgingCost:
-    """What a campaign's judging has cost until now: scores, those made again among them, and what came to nothing."""
+    """The cost of a campaign's judging until now: scores, rescores among them, and failed requests."""
     mine = list_group_ids(campaign)
     counted = (func.count(), func.sum(scores.c.tokens_in), func.sum(scores.c.tokens_cached))
     priced = (func.sum(scores.c.tokens_out), func.sum(scores.c.cost_usd))
@@ -276,9 +273,9 @@ async def campaign_judging_cost(store: Store, campaign: CampaignView) -> Campaig
 
 
 def _requests(mine: Select[tuple[str]]) -> Iterator[Select[int]]:
-    """Counts of what judges replied to about these groups: about a group, each of several, and about single runs.
+    """Counts of judges' replies about these groups: about a group, each of several, and about single trajectories.
 
-    A reply that was read again for another score of its group is one request.
+    A stored reply that was parsed again for another score of its group counts as one request.
     """
     alone = select(func.count(scores.c.prompt_hash.distinct()))
     yield alone.where(scores.c.group_id.in_(mine), scores.c.reply.is_not(None))

@@ -1,7 +1,7 @@
-"""What runs of an alias used lately, and what judging them did: to tell what more of them would.
+"""Recent costs of an alias's trajectories and of judging them, to estimate the cost of more.
 
-Owns: means over the newest that the store has. Refuses: telling how many more there will be
-(`trainer.campaign.estimate`), and budgets (`recorder.queue.training.budgets`).
+Owns: means over the newest in the store. Refuses: predicting how many more there will be (`trainer.campaign.estimate`),
+and budgets (`recorder.queue.training.budgets`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NEWEST_SCORES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryCost:
-    """Means over `runs` runs, in tokens and dollars; no price is known where `usd` is None."""
+    """Means over `runs` trajectories, in tokens and dollars; `usd` None: no price is known."""
 
     runs: int
     tokens_in: float
@@ -34,7 +34,7 @@ class TrajectoryCost:
 
 
 async def trajectory_costs(store: Store, alias_id: str) -> TrajectoryCost | None:
-    """What the newest runs of an alias that ended by themselves sent and were answered; None: there are none."""
+    """The token counts of an alias's newest trajectories that ended by themselves; None: there are none."""
     t = trajectories.c
     newest = (
         select(t.id)
@@ -62,9 +62,10 @@ def _count(usage: dict[str, Any], name: str) -> int:
 
 
 async def judging_costs(store: Store, alias_id: str, judge_model: str, parts: Collection[str]) -> TrajectoryCost | None:
-    """What the newest scores of an alias cost that a model gave all of these parts of, by run; None: there are none.
+    """The cost per trajectory of an alias's newest scores in which a model gave all of these parts; None: there are
+    none.
 
-    Scores that nobody was asked for, by a stored reply or because the runs were one and the same, are left out.
+    Scores without a request, from a stored reply or for identical trajectories, are not counted.
     """
     newest = (
         select(scores.c.id, scores.c.tokens_in, scores.c.tokens_out, scores.c.cost_usd)
@@ -83,7 +84,7 @@ async def judging_costs(store: Store, alias_id: str, judge_model: str, parts: Co
 
 
 async def strong_judge_costs(project: Project, alias: str, recipe: str, judge_model: str) -> TrajectoryCost | None:
-    """What the newest words of the strong judge cost that it said beside the scores of an alias (by its name), by run.
+    """The cost per trajectory of the strong judge's newest cross-checks of an alias (by its name).
 
     None: there are none.
     """
@@ -98,7 +99,7 @@ async def strong_judge_costs(project: Project, alias: str, recipe: str, judge_mo
 
 
 def _a_run(found: Sequence[Any], runs: int) -> TrajectoryCost | None:
-    """What scores of so many runs cost, by run."""
+    """The cost of scores per trajectory."""
     if not runs:
         return None
     costs = [row.cost_usd for row in found]

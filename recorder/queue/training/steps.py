@@ -1,7 +1,7 @@
-"""Training steps: what a step consumed and made becomes visible in one transaction, or not at all.
+"""Training steps: what a step used and made becomes visible in one transaction or not at all.
 
-Owns: steps, when one may begin, the groups a step used and with which score, what a dead trainer left. Refuses:
-training, files, deciding on the version that a step made (`recorder.registry`).
+Owns: steps, when one may begin, the groups that a step used and with which score, and taking over from a dead trainer.
+Refuses: training, files, deciding on the version that a step made (`recorder.registry`).
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ async def begin_step(
     lease: Lease | None = None,
 ) -> StepView:
     """Begin a step on the version that is live now, with these groups. Only one trainer holds an alias, so a step that
-    still runs is an orphan: it and its version are abandoned.
+    is still running is an orphan: it and its version are abandoned.
 
-    Raises Undecided while a version of the alias waits for its decision, Conflict where another version is live.
+    Raises VersionPending while a version of the alias is undecided, Conflict if another version is live.
     """
     async with store.write() as conn:
         alias = await _lock(conn, alias_id, lease)
@@ -90,7 +90,7 @@ async def begin_step(
 
 
 async def _lock(conn: AsyncConnection, alias_id: str, lease: Lease | None) -> Any:
-    """The alias's row, nobody else's until the transaction ends: begun steps and decisions come one after the other."""
+    """The alias's row, locked until the transaction ends: steps and decisions are serialized."""
     if lease is not None:
         await leases.require_lease(conn, lease)
     alias = (await conn.execute(select(aliases).where(aliases.c.id == alias_id).with_for_update())).first()
@@ -104,7 +104,7 @@ async def _require_line(conn: AsyncConnection, alias: Any, parent_version_id: st
     if waiting is not None:
         raise VersionPending(
             f"{waiting.name} is {waiting.state} and not decided yet: no step of {alias.name!r} begins before it is "
-            "live or given up. `hone versions` shows it."
+            "live, rejected or abandoned. `hone versions` shows it."
         )
     if parent_version_id != alias.live_version_id:
         raise Conflict(
@@ -122,9 +122,10 @@ async def _note_groups(conn: AsyncConnection, step_id: str, claims: Sequence[Gro
 
 
 async def take_over(store: Store, alias_id: str, *, lease: Lease) -> None:
-    """Give up what an earlier trainer of the alias left when it died, as the one that holds it now (`lease`).
+    """Abandon what an earlier trainer of the alias left when it died, as the trainer that holds the alias now
+    (`lease`).
 
-    Its step and version are abandoned, and its groups given back; those that its step had begun on as often as
+    Its step and version are abandoned and its groups returned, those of its step as often as
     `recorder.registry.ancestry` allows. Raises LeaseLost.
     """
     async with store.write() as conn:
@@ -201,7 +202,7 @@ async def _require_version(conn: AsyncConnection, step: StepView, version_id: st
 async def _consume(conn: AsyncConnection, step_id: str, claims: Sequence[GroupClaim], trained: Collection[str]) -> None:
     began = set((await conn.execute(_used(step_id))).scalars())
     if began != {claim.group_id for claim in claims}:
-        raise Conflict(f"step {step_id} did not begin with the groups that it is said to have used")
+        raise Conflict(f"step {step_id} did not begin with the groups that its result names")
     for claim in claims:
         await move_state(conn, groups, claim.group_id, GroupState.TRIED, owner=claim.owner, epoch=claim.epoch)
     runs = [{"step_id": step_id, "trajectory_id": id_} for id_ in sorted(trained)]
@@ -234,7 +235,7 @@ async def _abandon(conn: AsyncConnection, step_id: str, reason: str) -> None:
 
 
 async def last_step(store: Store, alias_id: str) -> StepView | None:
-    """The newest finished step of an alias: where a resumed trainer goes on from."""
+    """The newest finished step of an alias, from which a resumed trainer continues."""
     found = await list_steps(store, alias_id, state=StepState.DONE, limit=1)
     return found[0] if found else None
 

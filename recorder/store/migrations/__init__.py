@@ -1,1 +1,1 @@
-"""Alembic's steps between the revisions of the schema. `recorder.store.bootstrap` runs them."""
+"""Alembic's migrations between revisions of the schema. `recorder.store.bootstrap` runs them."""

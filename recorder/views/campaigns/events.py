@@ -1,11 +1,11 @@
-"""What a campaign writes down: one frozen class for each kind of event, and the code of its row in the ledger.
+"""The events of a campaign: one frozen class for each kind, and the code of its row in the ledger.
 
-Owns: these classes, their codes, and both directions between them and the stored JSON. Pure. Refuses: the history that
-events add up to (`recorder.views.campaigns.history`), and what they measure (`recorder.views.campaigns.measures`).
+Owns: these classes, their codes, and encoding and decoding them as stored JSON. Pure. Refuses: the history of a
+campaign (`recorder.views.campaigns.history`), and what events measure (`recorder.views.campaigns.measures`).
 
-Stored JSON has a field for each field of a class, by the same name. Rows of older programs lack some: a validation of
-before there were parts ends with `seconds`, and a run of a program of before rules were written down has no `measure`.
-Such rows read as the defaults say. A field that this program does not know is passed over.
+Stored JSON has the fields of the class by the same names. Rows of older programs lack some fields: an old validation
+ends with `seconds`, and an old start of a campaign has no `measure`. Missing fields get their defaults. Unknown fields
+are ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 STEP: Final = "step"
-VALIDATION: Final = "validation"  # what a version was measured at, by scenarios that nobody trains on
+VALIDATION: Final = "validation"  # a measure of a version at held-out scenarios
 BASELINE: Final = "baseline"
 TEST: Final = "test"
 ALARM: Final = "alarm"
@@ -31,7 +31,7 @@ BEGUN: Final = "begun"
 
 
 class CampaignMeasure(StrEnum):
-    """By what the versions of a campaign are compared."""
+    """The measure by which the versions of a campaign are compared."""
 
     SUCCESS = "success"
     WINS = "wins"  # the share of comparisons with version 0 that are won
@@ -41,29 +41,29 @@ class CampaignMeasure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """A step is over. Shares are in 0..1; None: not measured, or nothing was trained.
+    """A step has ended. Shares are in 0..1; None: not measured, or nothing was trained.
 
-    `errored` of the `attempts` did not end by themselves; no figure counts them, except `agent_failures` of them in
-    `success`: their agents raised an exception, or took too long, which is a failure of the version.
+    `errored` of the `attempts` did not complete. No figure counts them, except that `success` counts
+    `agent_failures` of them: their agents raised an exception or timed out, which is a failure of the version.
     """
 
     step: int
-    version: str | None  # live after the step
-    sampled_by: str  # the version that attempted it
+    version: str | None  # the live version after the step
+    sampled_by: str  # the version that made the attempts
     success: float | None
     reward: float | None
     kl: float | None  # KL(engine ‖ trainer) before the update
     kl_base: float | None
-    tokens_per_s: float | None  # trained
+    tokens_per_s: float | None  # trained tokens
     attempts: int
     errored: int
     trained: int  # trajectories
     left_out: Mapping[str, int] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
-    failed: bool = False  # by a fault, not because there was nothing to learn
-    metrics: Mapping[str, float] = field(default_factory=dict)  # all of the trainer's
-    measured_attempts: int | None = None  # behind `success`, else behind `reward`; None: older rows do not say
+    failed: bool = False  # because of a fault, not because there was nothing to learn
+    metrics: Mapping[str, float] = field(default_factory=dict)  # all of the trainer's metrics
+    measured_attempts: int | None = None  # behind `success`, else behind `reward`; None in older rows
     agent_failures: int = 0
 
 
@@ -71,7 +71,7 @@ class StepDone:
 class Validation:
     """A model's measure on the scenarios of one part; `attempts` counts those that could be measured."""
 
-    step: int  # after how many
+    step: int  # the number of steps before it
     version: str  # a version's name, or a baseline's
     success: float | None
     reward: float | None
@@ -79,7 +79,7 @@ class Validation:
     errored: int  # not among `attempts`, except `agent_failures` of them
     seconds: float
     part: str = "val"  # val, or test: measured once, at the end
-    baseline: bool = False  # measured to be compared with, and never trained
+    baseline: bool = False  # measured for comparison only, never trained
     win_rate: float | None = None  # share of comparisons with version 0 won, a tie half; `attempts` counts them then
     figures: Mapping[str, float] = field(default_factory=dict)  # means of an attempt: turns, tokens, seconds, part.NAME
     adversarial: float | None = None  # the measure at scenarios that tempt to cheat
@@ -89,11 +89,11 @@ class Validation:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """A health rule spoke after a step. `evidence`: the attempts that gained most, and the part that paid for them."""
+    """A health rule fired after a step. `evidence`: the attempts that gained most, with the part of the reward."""
 
     step: int
     rule: str
-    then: str  # note, pause, or stop: the campaign has come to its end
+    then: str  # note, pause, or stop: the campaign ended
     detail: str
     figures: Mapping[str, float] = field(default_factory=dict)
     evidence: Sequence[Mapping[str, Any]] = ()  # {"trajectory", "reward", "part"}
@@ -101,9 +101,9 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class SettingChanged:
-    """What was changed: between a pause and going on a setting or the judge's recipe, and at any time who judges.
+    """A change of a setting or of the judge's recipe during a pause, or of the judge at any time.
 
-    `step`: after which it holds; after that of `judge_changed`, figures are the new judge's alone.
+    It applies after `step`. After a `judge_changed`, all figures are by the new judge.
     """
 
     step: int
@@ -114,7 +114,7 @@ class SettingChanged:
 
 @dataclass(frozen=True, slots=True)
 class CampaignEnded:
-    """The campaign is over."""
+    """The campaign has ended."""
 
     campaign: str
     reason: str
@@ -133,10 +133,10 @@ class CampaignEnded:
 
 @dataclass(frozen=True, slots=True)
 class CampaignBegun:
-    """A run of a campaign's program begins. `paused`: the run before it was paused.
+    """The program of a campaign starts or resumes. `paused`: it was paused before.
 
-    `recipe`: what the judge is told of the reward. `measure`, `plateau_steps` and `epoch_steps` are what rules go by
-    and the settings alone do not say; `measure` None: an older program did not write it down.
+    `recipe`: the judge recipe. `measure`, `plateau_steps` and `epoch_steps` are what the rules use and the settings do
+    not have; `measure` is None in rows of older programs.
     """
 
     step: int
@@ -149,7 +149,7 @@ class CampaignBegun:
 
 @dataclass(frozen=True, slots=True)
 class StepJudges:
-    """Who judged a step, where that is new: model, version and recipe of each. `turn`: of two judges' turns, which."""
+    """The judges of a step, if they changed: model, version and recipe of each. `turn`: which of two judges scored."""
 
     step: int
     judges: Sequence[Sequence[str]]
@@ -163,7 +163,7 @@ _CLASSES: Final[Mapping[str, type[CampaignEvent]]] = {
     CHANGE: SettingChanged, JUDGE_CHANGED: SettingChanged, ENDED: CampaignEnded, BEGUN: CampaignBegun,
     JUDGED: StepJudges,
 }  # fmt: skip
-# How a row reads that lacks a field that has no default; None for the others.
+# Values of missing fields that have no default; None for any other.
 _ABSENT: Final[Mapping[str, Any]] = {
     "step": 0, "sampled_by": "", "attempts": 0, "errored": 0, "trained": 0, "seconds": 0.0,
 }  # fmt: skip
@@ -172,12 +172,12 @@ D = TypeVar("D", bound="DataclassInstance")
 
 
 def encode_event(event: CampaignEvent) -> dict[str, Any]:
-    """The JSON that is stored of an event."""
+    """Return an event as the JSON that is stored."""
     return asdict(event)
 
 
 def decode_event(code: str, stored: Mapping[str, Any]) -> CampaignEvent | None:
-    """The event of a row of the ledger, whichever program wrote it; None: the code is not of a campaign's event."""
+    """Return the event of a ledger row by any version of the program, or None if the code is no campaign event's."""
     kind = _CLASSES.get(code)
     event = decode_fields(kind, stored) if kind is not None else None
     if isinstance(event, CampaignBegun) and event.measure is not None:
@@ -186,8 +186,9 @@ def decode_event(code: str, stored: Mapping[str, Any]) -> CampaignEvent | None:
 
 
 def decode_fields(kind: type[D], stored: Mapping[str, Any]) -> D:
-    """An object of a dataclass, by those stored values that it has a field for. What is null or absent is the default
-    of its field, or of fields that have none as `_ABSENT` says.
+    """Return an object of a dataclass from stored values; unknown values are ignored.
+
+    A null or missing value becomes the field's default, or if it has none, the value in `_ABSENT`.
     """
     given = {one.name: stored[one.name] for one in fields(kind) if stored.get(one.name) is not None}
     needed = [one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING]

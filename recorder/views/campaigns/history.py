@@ -1,6 +1,6 @@
 """The history of a campaign: its events, read from the ledger and sorted by kind.
 
-Owns: reading them, whole or the newest, and what stop rules and views look at. Refuses: writing events
+Owns: reading all events or the newest, and selecting those that stop rules and views use. Refuses: writing events
 (`trainer.campaign.history`), and deciding anything by them.
 """
 
@@ -37,12 +37,12 @@ from recorder.views.campaigns.events import (
 )
 from recorder.views.campaigns.measures import infer_measure, measure_value
 
-SHOWN: Final = (VALIDATION, STEP, BASELINE, TEST, JUDGE_CHANGED)  # codes of what views show the newest of
+SHOWN: Final = (VALIDATION, STEP, BASELINE, TEST, JUDGE_CHANGED)  # the codes of events that views show
 
 
 @dataclass(slots=True)
 class CampaignHistory:
-    """What a campaign has written down so far, in order. `validations` are of versions in service, part val."""
+    """The events of a campaign so far, in order. `validations` are those of trained versions on the part `val`."""
 
     steps: list[StepDone] = field(default_factory=list)
     validations: list[Validation] = field(default_factory=list)
@@ -56,7 +56,7 @@ class CampaignHistory:
 
     @property
     def events(self) -> list[StepDone | Validation | Alarm | SettingChanged | CampaignEnded]:
-        """All that was told, by step."""
+        """The events that are shown, in order of their steps, the end last."""
         of_steps: list[StepDone | Validation | Alarm | SettingChanged] = [
             *self.baselines, *self.steps, *self.validations, *self.alarms, *self.changes, *self.tests,
         ]  # fmt: skip
@@ -64,46 +64,49 @@ class CampaignHistory:
 
     @property
     def steps_done(self) -> int:
-        """How many steps are over."""
+        """The number of finished steps."""
         return len(self.steps)
 
     @property
     def answered_until(self) -> int:
-        """After how many steps the campaign was last gone on with after a pause; -1: never."""
-        return max((run.step for run in self.begun if run.paused), default=-1)
+        """The step after which the campaign was last resumed after a pause; -1 if it never was."""
+        return max((one.step for one in self.begun if one.paused), default=-1)
 
     @property
     def one_judge_from(self) -> int:
-        """The step from which on one judge, or several in turn, gave all figures: earlier ones are another measure."""
+        """The step from which on the present judge gave all figures. Earlier figures cannot be compared with later."""
         return max((change.step + 1 for change in self.changes if change.what == JUDGE_CHANGED), default=0)
 
     @property
     def seconds(self) -> float:
-        """How long everything took that was written down."""
+        """The seconds that all recorded events took together."""
         stepped = sum(sum(step.seconds.values()) for step in self.steps)
         return stepped + sum(one.seconds for one in (*self.validations, *self.baselines, *self.tests))
 
     @property
     def measure(self) -> CampaignMeasure:
-        """By what its versions are compared: as its program wrote down, else by what its events have."""
+        """The measure by which versions are compared: the recorded one, else inferred from the events."""
         written = self.begun[-1].measure if self.begun else None
         return infer_measure(self.validations or self.steps) if written is None else written
 
     def measured(self, by: CampaignMeasure, *, regularly: bool) -> list[StepDone | Validation]:
-        """What stop rules look at: validations where they are made regularly, else the steps' own attempts.
+        """Return the events that stop rules use: validations if they are made regularly, else the steps.
 
-        Events that measured nothing are no part of it, nor are those of another judge than the one of now.
+        Events that measured nothing are omitted, and so are those of an earlier judge.
         """
         seen: Sequence[StepDone | Validation] = self.validations if regularly and self.validations else self.steps
         return [one for one in seen if one.step >= self.one_judge_from and measure_value(one, by) is not None]
 
     def baseline(self, name: str, by: CampaignMeasure) -> Validation | None:
-        """A baseline's measure that later ones may be compared with: by the judge of now, where a judge measures."""
+        """Return a baseline's newest measure that can be compared with later ones, or None.
+
+        Unless success is measured, it must be by the present judge.
+        """
         since = 0 if by is CampaignMeasure.SUCCESS else self.one_judge_from
         return next((one for one in reversed(self.baselines) if one.version == name and one.step >= since), None)
 
     def add(self, code: str, stored: Mapping[str, Any]) -> None:
-        """Take a row of the ledger. Rows of other codes are not a campaign's history."""
+        """Add a row of the ledger. Rows with other codes are ignored."""
         event = decode_event(code, stored)
         if isinstance(event, StepDone):
             self.steps.append(event)
@@ -123,7 +126,7 @@ class CampaignHistory:
 
 
 async def read_history(store: Store, campaign: CampaignView) -> CampaignHistory:
-    """All that a campaign wrote down."""
+    """Read all events of a campaign."""
     history = CampaignHistory()
     async with store.read() as conn:
         for code, stored in await conn.execute(_rows(campaign.id).order_by(ledger.c.id)):
@@ -133,7 +136,7 @@ async def read_history(store: Store, campaign: CampaignView) -> CampaignHistory:
 
 
 async def read_newest(conn: AsyncConnection, campaign_id: str, limit: int) -> CampaignHistory:
-    """The newest rows of the codes `SHOWN`, at most `limit`, and the newest run of the program."""
+    """Read the newest events with the codes `SHOWN`, at most `limit`, and the newest start of the program."""
     history = CampaignHistory()
     newest = sql.without_index(ledger.c.id).desc()
     events = _rows(campaign_id).where(ledger.c.code.in_(SHOWN)).order_by(newest).limit(limit)
@@ -148,7 +151,7 @@ async def read_newest(conn: AsyncConnection, campaign_id: str, limit: int) -> Ca
 async def read_steps(
     conn: AsyncConnection, campaign_ids: Collection[str], since: float, limit: int
 ) -> dict[str, list[tuple[float, StepDone]]]:
-    """The first steps that campaigns wrote down since a time (unix seconds), each with when, by the campaigns' ids."""
+    """Return the first steps recorded since a time (unix seconds), each with its time, by campaign id."""
     query = select(ledger.c.object_id, ledger.c.at, ledger.c.detail).where(
         ledger.c.object_kind == "campaign", ledger.c.object_id.in_(campaign_ids), ledger.c.code == STEP
     )
@@ -160,7 +163,7 @@ async def read_steps(
 
 
 async def read_measures(conn: AsyncConnection, campaign_ids: Collection[str]) -> dict[str, CampaignMeasure]:
-    """By what campaigns compare versions, by their ids; those whose program did not write it down are absent."""
+    """Return the measure that each campaign compares versions by, by campaign id, if it was recorded."""
     query = select(ledger.c.object_id, ledger.c.detail).where(
         ledger.c.object_kind == "campaign", ledger.c.object_id.in_(campaign_ids), ledger.c.code == BEGUN
     )

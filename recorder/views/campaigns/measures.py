@@ -1,11 +1,11 @@
-"""What a campaign's steps and validations measured: how many attempts, the mean, its 95 % interval, how many errored.
+"""Measures of a campaign's steps and validations: number of attempts, mean, 95 % interval, number of errored attempts.
 
-Owns: the one computation of these that report, API, pages, status, trackers and stop rules share. Pure. Refuses:
-measuring attempts (`trainer.campaign.measurement`), and comparing measures (`recorder.stats.means`).
+Owns: the one computation that report, API, pages, status, trackers and stop rules share. Pure. Refuses: measuring
+attempts (`trainer.campaign.measurement`), and comparing measures (`recorder.stats.means`).
 
-A mean is over the attempts that ended by themselves. Attempts that errored are a count beside it, never part of its
-denominator. The one exception is a success: an attempt that its own agent spoilt is a failure of the version. Such
-attempts are counted in the mean, and not among the errored ones.
+A mean is over the attempts that completed. Errored attempts are counted separately and are not in the denominator. The
+exception is success: an attempt that failed because of its own agent is a failure of the version. It counts in the
+mean, and not as errored.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from recorder.stats.means import Interval
 from recorder.views.campaigns.events import CampaignMeasure, StepDone, Validation
 
 Kind = Literal["success", "win rate", "reward"]
-Source = Literal["validation", "step", "gate", "own runs"]
-SPREAD: Final = "reward_std"  # of a validation's figures, and of the trainer's metrics
+Source = Literal["validation", "step", "gate", "own trajectories"]
+SPREAD: Final = "reward_std"  # the key in a validation's figures and in the trainer's metrics
 _KINDS: Final[dict[CampaignMeasure, Kind]] = {
     CampaignMeasure.SUCCESS: "success", CampaignMeasure.WINS: "win rate", CampaignMeasure.REWARD: "reward",
 }  # fmt: skip
@@ -28,8 +28,8 @@ _KINDS: Final[dict[CampaignMeasure, Kind]] = {
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What a version was worth. `kind`: the share of successes, of comparisons with version 0 that it won, or the mean
-    reward; `of`: how many attempts, or comparisons. `errored`: attempts beside these that did not end by themselves.
+    """A version's measure. `kind`: the share of successes, the share of won comparisons with version 0, or the mean
+    reward; `of`: the number of attempts or comparisons; `errored`: further attempts that did not complete.
     """
 
     kind: Kind
@@ -41,7 +41,7 @@ class Measure:
 
 
 def compute_measure(event: StepDone | Validation, by: CampaignMeasure) -> Measure | None:
-    """What an event measured; None: nothing. A step's own attempts are no comparisons: it has no win rate."""
+    """Return what an event measured, or None. A step has no win rate, because its attempts are no comparisons."""
     value = measure_value(event, by)
     if value is None:
         return None
@@ -51,7 +51,7 @@ def compute_measure(event: StepDone | Validation, by: CampaignMeasure) -> Measur
 
 
 def measure_value(event: StepDone | Validation, by: CampaignMeasure) -> float | None:
-    """The mean alone."""
+    """Return the mean of an event's measure, or None if it was not measured."""
     if by is CampaignMeasure.SUCCESS:
         return event.success
     if by is CampaignMeasure.REWARD:
@@ -60,35 +60,36 @@ def measure_value(event: StepDone | Validation, by: CampaignMeasure) -> float | 
 
 
 def measure_spread(event: StepDone | Validation, by: CampaignMeasure) -> float | None:
-    """The standard deviation of one attempt's value; None: it is a share, or nobody wrote it down."""
+    """Return the standard deviation of one attempt's reward, or None if the measure is a share or it is unknown."""
     known = event.figures if isinstance(event, Validation) else event.metrics
     return known.get(SPREAD) if by is CampaignMeasure.REWARD else None
 
 
 def count_measured(event: StepDone | Validation) -> int:
-    """How many attempts, or comparisons, the mean is over."""
+    """Return the number of attempts or comparisons in the mean."""
     if isinstance(event, Validation):
         return event.attempts
     return count_ended(event) if event.measured_attempts is None else event.measured_attempts
 
 
 def count_ended(step: StepDone) -> int:
-    """How many attempts of a step ended by themselves."""
+    """Return the number of a step's attempts that completed."""
     return max(0, step.attempts - step.errored)
 
 
 def count_errored(event: StepDone | Validation, by: CampaignMeasure) -> int:
-    """How many attempts errored and are in no mean."""
+    """Return the number of attempts that errored and are in no mean."""
     failures = 0 if by is CampaignMeasure.REWARD else event.agent_failures
     return max(0, event.errored - failures)
 
 
 def infer_measure(events: Sequence[StepDone | Validation]) -> CampaignMeasure:
-    """By what an older program compared that did not write it down: the first of success, wins and reward that any of
-    the events has.
+    """Return the measure of a campaign whose program did not record it.
+
+    It is the first of success, wins and reward that any of the events has.
     """
-    told = (CampaignMeasure.SUCCESS, CampaignMeasure.WINS, CampaignMeasure.REWARD)
-    found = (by for by in told if any(measure_value(one, by) is not None for one in events))
+    candidates = (CampaignMeasure.SUCCESS, CampaignMeasure.WINS, CampaignMeasure.REWARD)
+    found = (by for by in candidates if any(measure_value(one, by) is not None for one in events))
     return next(found, CampaignMeasure.NOTHING)
 
 

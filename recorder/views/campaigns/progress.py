@@ -1,6 +1,6 @@
-"""How far campaigns are: their steps, what they measured, and each rule that may end them.
+"""Progress of campaigns: steps, measures, and each stop rule with its present value.
 
-Owns: this view. Refuses: ending one (`trainer.campaign.stop_rules` has the rules).
+Owns: this view. Refuses: ending a campaign (`trainer.campaign.stop_rules`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from recorder.views.campaigns.events import StepDone, Validation, decode_fields
 from recorder.views.campaigns.history import CampaignHistory, read_newest
 from recorder.views.campaigns.measures import Measure, compute_measure
 
-SHOWN: Final = 10  # campaigns, the newest
-_ROWS: Final = 400  # of the ledger about one
+SHOWN: Final = 10  # the newest campaigns
+_ROWS: Final = 400  # ledger rows of one campaign
 
 
 @dataclass(frozen=True, slots=True)
 class CampaignMeasurement:
-    """What was measured after so many steps."""
+    """A measure of a version after `step` steps."""
 
     step: int
     version: str
@@ -35,7 +35,7 @@ class CampaignMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class StopRuleProgress:
-    """A rule that may end a campaign, and how near it is; both in words."""
+    """A rule that may end a campaign, and its present value; both as text."""
 
     rule: str
     now: str
@@ -43,7 +43,7 @@ class StopRuleProgress:
 
 @dataclass(frozen=True, slots=True)
 class CampaignProgress:
-    """One campaign. `failed_steps` of all; times are unix seconds."""
+    """One campaign. `failed_steps` counts over the whole campaign; times are unix seconds."""
 
     id: str
     name: str
@@ -61,7 +61,7 @@ class CampaignProgress:
 
 @dataclass(frozen=True, slots=True)
 class _StopRules:
-    """The rules of a campaign: its settings of these names, and what its program goes by where nobody set them."""
+    """The stop rules of a campaign: its settings by the same names, completed by what its program recorded."""
 
     steps: int | None = None
     epochs: int | None = None
@@ -83,7 +83,7 @@ class _StopRules:
 async def list_campaigns_progress(
     project: Project, alias: str | None = None, state: CampaignState | None = None
 ) -> list[CampaignProgress]:
-    """The newest campaigns, newest first."""
+    """Return the newest campaigns, newest first, optionally only of one alias or state."""
     query = (
         select(campaigns, aliases.c.name.label("alias"))
         .join(aliases, aliases.c.id == campaigns.c.alias_id)
@@ -130,14 +130,14 @@ def _rules(settings: Mapping[str, Any], history: CampaignHistory) -> _StopRules:
     rules = decode_fields(_StopRules, settings)
     if not history.begun:
         return rules
-    run = history.begun[-1]
-    if run.measure is None:  # of before a program wrote down what its rules go by
+    begun = history.begun[-1]
+    if begun.measure is None:  # an older program did not record what its rules use
         return rules
-    return replace(rules, plateau_steps=run.plateau_steps, epoch_steps=run.epoch_steps or 1)
+    return replace(rules, plateau_steps=begun.plateau_steps, epoch_steps=begun.epoch_steps or 1)
 
 
 def _measurements(history: CampaignHistory, events: Iterable[StepDone | Validation]) -> list[CampaignMeasurement]:
-    """What events measured. A step knows no wins, and where nothing is measured its mean reward is no measure."""
+    """Return the measures of events by the campaign's measure; events without one are omitted."""
     found = ((event, compute_measure(event, history.measure)) for event in events)
     return [
         CampaignMeasurement(event.step, event.sampled_by if isinstance(event, StepDone) else event.version, measure)
@@ -146,7 +146,7 @@ def _measurements(history: CampaignHistory, events: Iterable[StepDone | Validati
     ]
 
 
-# --- the rules in force, in words
+# --- the active rules, as text
 
 
 def _by_steps(rules: _StopRules, done: int) -> Iterable[StopRuleProgress]:
@@ -159,24 +159,24 @@ def _by_steps(rules: _StopRules, done: int) -> Iterable[StopRuleProgress]:
 
 
 def _by_measure(rules: _StopRules, seen: Sequence[CampaignMeasurement]) -> Iterable[StopRuleProgress]:
-    """`seen` is what they look at."""
+    """Describe the rules on the measure; `seen` has the measures that they use."""
     if rules.target is not None:
-        last = f"{seen[-1].measure.value:.3g} at last" if seen else "nothing measured yet"
+        last = f"newest {seen[-1].measure.value:.3g}" if seen else "nothing measured yet"
         often = f", {rules.target_steps} times in a row" if rules.target_steps > 1 else ""
         yield StopRuleProgress(f"at {rules.target:g}{often}", last)
     if rules.plateau_steps is not None:
         best = max(seen, key=lambda one: one.measure.value, default=None)
-        told = f"best {best.measure.value:.3g} after step {best.step}" if best else "nothing measured yet"
+        best_text = f"best {best.measure.value:.3g} after step {best.step}" if best else "nothing measured yet"
         left = rules.plateau_steps - (seen[-1].step - seen[0].step if seen else 0)
-        soonest = f"in {left} steps at the soonest" if left > 0 else "whenever it shows"
+        soonest = f"at the earliest in {left} steps" if left > 0 else "possible after each step"
         rule = f"no rise over {rules.plateau_delta:g} in {rules.plateau_steps} steps"
-        yield StopRuleProgress(rule, f"{told}; {soonest}")
+        yield StopRuleProgress(rule, f"{best_text}; {soonest}")
 
 
 def _by_budget(rules: _StopRules, minutes: float, judged: CampaignJudgingCost | None) -> Iterable[StopRuleProgress]:
-    """`judged` where a rule asks for it."""
+    """Describe the budget rules; `judged` is None if no rule needs it."""
     if rules.max_minutes is not None:
-        now = f"{minutes:.3g} of them spent on what is written down"
+        now = f"{minutes:.3g} minutes spent on recorded steps and validations"
         yield StopRuleProgress(f"after {rules.max_minutes:g} minutes", now)
     if judged is None:
         return

@@ -1,5 +1,6 @@
-"""Attempts of one group side by side: where they part, how they differ, what each was worth and why.
+"""Comparison of one group's attempts: aligned turns, differences, rewards and advantages.
 
-Owns: the comparison that pages, `/hone/v1` and `hone compare` show. Others import `loading` (it is read), `comparison`
-(its shapes) and `advantages`. All but `loading` is pure. Refuses: judging, training, and how any of it looks.
+Owns: the comparison that pages, `/hone/v1` and `hone compare` show. Other packages import `loader` (the queries),
+`attempts` (the shapes) and `judge_records` (what judges were asked and replied). `alignment` and `turns` are pure.
+Refuses: judging, training, and presentation.
 """

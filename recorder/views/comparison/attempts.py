@@ -1,7 +1,7 @@
-"""Attempts of a group, best first, and their turns in rows: the shapes, and how they come about.
+"""Rank the attempts of a group, best first, and compare their turns in rows.
 
-Owns: the order of attempts, what a cell of a row says, the sentence that tells how advantages come about. Refuses:
-queries (`recorder.views.comparison.loader`).
+Owns: the types of a comparison, the order of attempts, the content of a cell, and the sentence that explains how the
+advantages are computed. Pure. Refuses: queries (`recorder.views.comparison.loader`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ONLY_HERE: Final = "only here"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member(TrajectoryRow):
-    """A run of a group as its row tells. `version`: its name."""
+    """A trajectory of a group, from its row. `version`: the name of its version."""
 
     version: str | None
     tags: Mapping[str, Any]
@@ -40,7 +40,7 @@ class Member(TrajectoryRow):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One number that a reward is made of, and why it is what it is. `value` None: it could not be had."""
+    """One part of a reward, with its explanation. `value` is None if it could not be computed."""
 
     name: str
     value: float | None
@@ -50,13 +50,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One run in its place among the group's: `number` 1 has the highest reward; those without one come last.
+    """One attempt with its rank: `number` 1 has the highest reward, attempts without a reward come last.
 
-    `explanation` is what the judge said of the whole reward. `no_advantage`: why it has none, where it has none.
+    `explanation` is the judge's, of the whole reward. `no_advantage`: why it has no advantage, if it has none.
     """
 
     number: int
-    run: Member
+    trajectory: Member
     reward: float | None
     explanation: str | None
     parts: tuple[Part, ...]
@@ -66,7 +66,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class GroupRank:
-    """One attempt's place among the `of` of its group, and how the advantages come about there."""
+    """One attempt's rank among the `of` attempts of its group, and how advantages are computed there."""
 
     attempt: Attempt
     of: int
@@ -75,9 +75,9 @@ class GroupRank:
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """That somebody found one attempt better than another, or as good as it (`tie`); both by their numbers.
+    """A person's choice between two attempts, by their numbers: one is better, or both are equally good (`tie`).
 
-    `by`: who, as far as is known.
+    `by`: the person, if known.
     """
 
     winner: int
@@ -87,37 +87,37 @@ class Preference:
     at: float
     tie: bool = False
 
-    def told(self) -> str:
-        """What was said, in words."""
+    def sentence(self) -> str:
+        """Return the choice as a sentence."""
         if self.tie:
-            return f"attempts {self.winner} and {self.loser} are as good as each other"
+            return f"attempts {self.winner} and {self.loser} are equally good"
         return f"attempt {self.winner} is better than attempt {self.loser}"
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonCell:
-    """What an attempt did in one row.
+    """One attempt's turn in a row.
 
-    `state`: `shared` (all columns did the same, and the first alone carries it), `same` (as the attempt numbered
-    `against` on its left, which carries it), `differs` (by `words`, from `against`, the most alike on its left; None:
-    it is the leftmost one here), `missing` (it has no turn here). `words` says in words what differs.
+    `state`: `shared` (the turn is equal in all columns, only the first column has the text), `same` (equal to the
+    attempt number `against` to the left, which has the text), `differs` (from `against`, the most similar to the left;
+    None for the leftmost), `missing` (no turn in this row). `differences` names what differs.
     """
 
     state: Literal["shared", "same", "differs", "missing"]
     against: int | None = None
-    words: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
     role: str | None = None
     text: str = ""
     thinking: str = ""
     calls: tuple[ComparedCall, ...] = ()
-    call_id: str | None = None  # of the model call that sampled it
+    call_id: str | None = None  # the model call that sampled it
 
 
 @dataclass(frozen=True, slots=True)
 class GroupHead:
-    """The group. `version` is the one that it is pinned to.
+    """The group of a comparison. `version` is the one that it is pinned to.
 
-    `step` is the number of the newest step that took it, `step_version` what that made.
+    `step` is the number of the newest step that trained on it, `step_version` the version which that step made.
     """
 
     id: str
@@ -134,22 +134,22 @@ class GroupHead:
     score_id: str | None
     judge: str | None
     judged_at: float | None
-    tokens_in: int | None  # that its score took, with those out and the money
+    tokens_in: int | None  # the cost of its score, as `tokens_out` and `cost_usd`
     tokens_out: int | None
     cost_usd: float | None
     step_id: str | None
     step: int | None
     step_version: str | None
-    agreement: float | None  # of several replies of judges: mean tau-b of each two
-    try_after: float | None  # when a judge takes it again (unix seconds), where one is to
+    agreement: float | None  # mean Kendall's tau-b over pairs of judges' replies
+    try_after: float | None  # when it is judged again (unix seconds), if it is to be
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Attempts side by side. `attempts` are all, best first; `columns` the numbers of those whose turns are compared.
+    """Attempts compared in columns. `attempts` has all, best first; `columns` the numbers of the compared ones.
 
-    `rule` says how the advantages come about. `beginning` is what all columns begin with, `rows` what comes then, a
-    cell a column; `turns_left`: of a longer column, how many turns are not compared.
+    `rule` says how the advantages are computed. `beginning` has the turns that all columns share, `rows` the turns
+    after them with one cell for each column. `turns_not_shown`: for each column, the number of turns not compared.
     """
 
     group: GroupHead
@@ -159,36 +159,36 @@ class Comparison:
     columns: tuple[int, ...]
     beginning: tuple[ComparisonCell, ...]
     rows: tuple[tuple[ComparisonCell, ...], ...]
-    turns_left: tuple[int, ...]
+    turns_not_shown: tuple[int, ...]
 
     def attempt(self, number: int) -> Attempt:
-        """One attempt by its number."""
+        """Return the attempt with that number."""
         return self.attempts[number - 1]
 
 
 def rank_attempts(
     members: Sequence[Member], parts: Sequence[NewPart], compared: Sequence[ComparedReward], baseline: str | None
 ) -> tuple[tuple[Attempt, ...], str]:
-    """All attempts, best first, and how their advantages come about.
+    """Return all attempts, best first, and the sentence that says how their advantages are computed.
 
-    `compared`: what the newest step on the group compared with, where that was no group's mean; `baseline`: what its
-    alias compares with.
+    `compared`: the running means that the newest step on the group used, empty if it used the group's mean;
+    `baseline`: the baseline that the alias is set to.
     """
-    own: dict[str, list[NewPart]] = {}
+    parts_of: dict[str, list[NewPart]] = {}
     for part in parts:
-        own.setdefault(part.trajectory_id, []).append(part)
+        parts_of.setdefault(part.trajectory_id, []).append(part)
     rewards = part_rewards(parts)
     advantages, why, rule = _advantages(members, rewards, compared, baseline)
     ordered = sorted(members, key=lambda one: (_last_without(rewards.get(one.id)), one.started_at, one.id))
-    found = (
-        _attempt(number, one, own.get(one.id, ()), advantages.get(one.id), why.get(one.id))
+    attempts = (
+        _attempt(number, one, parts_of.get(one.id, ()), advantages.get(one.id), why.get(one.id))
         for number, one in enumerate(ordered, 1)
     )
-    return tuple(found), rule
+    return tuple(attempts), rule
 
 
 def best_and_worst(attempts: Sequence[Attempt]) -> tuple[Attempt, Attempt]:
-    """Of several attempts, best first, the best and the worst that has a reward: they say most of a group."""
+    """Return the best attempt and the worst one that has a reward. `attempts` is in order, with at least two."""
     return attempts[0], next((one for one in attempts[:0:-1] if one.reward is not None), attempts[1])
 
 
@@ -206,7 +206,7 @@ def _attempt(
 
 
 def parts_shown(parts: Iterable[NewPart]) -> tuple[Part, ...]:
-    """Parts of a score as they are shown of one attempt."""
+    """Return the parts of a score as an attempt shows them."""
     return tuple(Part(part.part, part.value, part.weight, part.explanation) for part in parts)
 
 
@@ -216,28 +216,28 @@ def _advantages(
     compared: Sequence[ComparedReward],
     baseline: str | None,
 ) -> tuple[Mapping[str, float], Mapping[str, str], str]:
-    """Advantage by run, why there is none by run, and the rule."""
+    """Return the advantages by trajectory, the reasons of those without one, and the rule as a sentence."""
     if compared:
-        over = {one.trajectory_id: one.reward - one.mean for one in compared}
-        why = {one.id: "the step that trained on the group left it out" for one in members if one.id not in over}
-        return over, why, f"reward − mean of earlier runs, as the step had it: {_means(compared)}"
-    out = {
+        advantages = {one.trajectory_id: one.reward - one.mean for one in compared}
+        why = {one.id: "excluded by the step that trained on the group" for one in members if one.id not in advantages}
+        return advantages, why, f"reward − mean of earlier trajectories, as the step computed it: {_means(compared)}"
+    excluded = {
         one.id: code
         for one in members
         if (code := exclusion_from_mean(one.state, one.selection, one.purpose, rewards.get(one.id)))
     }
     if not rewards:
-        return {}, out, "there are no rewards yet"
+        return {}, excluded, "there are no rewards yet"
     if baseline == "running":
-        why = {one.id: out.get(one.id, "known once a step takes the group") for one in members}
-        return {}, why, "reward − mean of earlier runs of the alias: it is worked out when a step takes the group"
-    counted = {id_: value for id_, value in rewards.items() if value is not None and id_ not in out}
+        why = {one.id: excluded.get(one.id, "known once a step takes the group") for one in members}
+        return {}, why, "reward − mean of earlier trajectories of the alias, computed when a step takes the group"
+    counted = {id_: value for id_, value in rewards.items() if value is not None and id_ not in excluded}
     found = group_advantages(counted)
     if found is None:
         code = "too_few" if len(counted) < 2 else "zero_variance"
-        return {}, dict.fromkeys(counted, code) | out, "reward − mean of the group: its rewards leave nothing to learn"
+        return {}, dict.fromkeys(counted, code) | excluded, "reward − mean of the group: its rewards give no advantages"
     mean = math.fsum(counted.values()) / len(counted)
-    return found, out, f"reward − mean of the {len(counted)} rewards that count ({mean:.3g})"
+    return found, excluded, f"reward − mean of the {len(counted)} rewards that count ({mean:.3g})"
 
 
 def _means(compared: Sequence[ComparedReward]) -> str:
@@ -248,7 +248,8 @@ def _means(compared: Sequence[ComparedReward]) -> str:
 def side_by_side(
     columns: Sequence[tuple[int, Sequence[ConversationTurn]]],
 ) -> tuple[tuple[ComparisonCell, ...], tuple[tuple[ComparisonCell, ...], ...], tuple[int, ...]]:
-    """What numbered attempts begin with alike, the rows after it, and how many turns of each are left out of them."""
+    """Return the turns that numbered attempts share at the beginning, the rows after them, and for each attempt the
+    number of turns beyond `MOST_TURNS`, which are in no row."""
     numbers = [number for number, _ in columns]
     common = shared_beginning([turns for _, turns in columns])
     rest = [turns[common : common + MOST_TURNS] for _, turns in columns]
@@ -261,9 +262,9 @@ def side_by_side(
 
 
 def _row(turns: Sequence[ConversationTurn | None], numbers: Sequence[int]) -> tuple[ComparisonCell, ...]:
-    there = [turn for turn in turns if turn is not None]
-    if len(turns) > 1 and len(there) == len(turns) and all(turn == there[0] for turn in there):
-        return _cell("shared", there[0]), *(ComparisonCell("shared") for _ in there[1:])
+    present = [turn for turn in turns if turn is not None]
+    if len(turns) > 1 and len(present) == len(turns) and all(turn == present[0] for turn in present):
+        return _cell("shared", present[0]), *(ComparisonCell("shared") for _ in present[1:])
     return tuple(_in_row(at, turns, numbers) for at in range(len(turns)))
 
 
@@ -278,8 +279,8 @@ def _in_row(at: int, turns: Sequence[ConversationTurn | None], numbers: Sequence
     if left:
         number, other = max(left, key=lambda one: (one[1].act == turn.act, one[1].tools == turn.tools))
         return _cell("differs", turn, number, list_differences(turn, other), other)
-    alone = len(turns) > 1 and all(other is None for place, other in enumerate(turns) if place != at)
-    return _cell("differs", turn, words=(ONLY_HERE,) if alone else ())
+    only_here = len(turns) > 1 and all(other is None for place, other in enumerate(turns) if place != at)
+    return _cell("differs", turn, words=(ONLY_HERE,) if only_here else ())
 
 
 def _cell(

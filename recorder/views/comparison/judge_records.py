@@ -1,6 +1,6 @@
-"""What judges said of a group: its scores, newest first, by attempt.
+"""The scores of a group, newest first, with their prompts, replies and values by attempt.
 
-Owns: these views and how many are looked at. Refuses: scoring.
+Owns: these views, and how many scores are read. Refuses: scoring (`judge.scoring`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NEWEST: Final = 10  # scores of a group that are shown
 
 @dataclass(frozen=True, slots=True)
 class JudgedTrajectory:
-    """What one score says of one run: its reward, why, and the parts that it is made of."""
+    """One score's values for one trajectory: the reward, its explanation, and its parts."""
 
     trajectory_id: str
     external_id: str | None
@@ -44,7 +44,7 @@ class PromptMessage:
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryPrompt:
-    """What a judge was asked about one run alone."""
+    """The prompt of a judge about a single trajectory."""
 
     trajectory_id: str
     messages: tuple[PromptMessage, ...]
@@ -52,79 +52,79 @@ class TrajectoryPrompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreRecord(ScoreRow):
-    """One score. `current`: it is the group's. `reply`: what the judge model said, None where none was asked.
+    """One score. `current`: whether it is the group's current score. `reply`: the judge model's, None without a model.
 
-    `beside`: of the current score, what another judge said of the group, which moved nothing.
+    `cross_checks`: for the current score, the verdicts of the second judge, which change no state.
 
-    `asked`: what it was asked about the group (of several requests, by the one that was named), and `run_prompts` about
-    single runs, told of the one score whose prompt was wanted; `prompt_kept`: whether there is any. `prompt_hash`: of
-    that about the group, but for order and ids; `order_seed`: of the order in which it saw the runs.
+    `prompt`: the judge's prompt about the group (of several replies, the chosen one's); `trajectory_prompts`: its
+    prompts about single trajectories. Both are loaded for one score only. `prompt_kept`: whether a prompt is stored.
+    `prompt_hash`: the hash of the group's prompt without order and ids; `order_seed`: the seed of the order in it.
     """
 
     id: str
     current: bool
     prompt_kept: bool
-    asked: tuple[PromptMessage, ...] | None
-    run_prompts: tuple[TrajectoryPrompt, ...]
+    prompt: tuple[PromptMessage, ...] | None
+    trajectory_prompts: tuple[TrajectoryPrompt, ...]
     created_at: float
-    runs: tuple[JudgedTrajectory, ...]
-    beside: tuple[CrossCheck, ...]
+    trajectories: tuple[JudgedTrajectory, ...]
+    cross_checks: tuple[CrossCheck, ...]
 
 
 async def load_judgings(store: Store, group_id: str, prompt: str | None = None, reply: int = 0) -> list[ScoreRecord]:
-    """The newest `NEWEST` scores of a group (internal id), each with its runs, the best first.
+    """Return the newest `NEWEST` scores of a group (internal id), each with its trajectories, best first.
 
-    `prompt`: the score whose prompt is read too; `reply`: of several, the number of the reply that answers it.
+    `prompt`: the id of a score to load the prompts of; `reply`: the number of the reply, if the score has several.
     """
     newest = select(scores).where(scores.c.group_id == group_id)
     newest = newest.order_by(scores.c.created_at.desc(), scores.c.id.desc()).limit(NEWEST)
     current = select(groups.c.current_score_id).where(groups.c.id == group_id)
     async with store.read() as conn:
         found = await load_scores(conn, newest)
-        its = (await conn.execute(current)).scalar_one_or_none()
+        current_id = (await conn.execute(current)).scalar_one_or_none()
         names = await _external_ids(conn, {part.trajectory_id for score in found for part in score.parts})
     ids = [score.id for score in found]
-    asked = await load_prompts(store, prompt, reply) if prompt in ids else []
-    kept = await scores_with_prompts(store, ids)
-    beside = tuple(await cross_checks.list_cross_checks(store, group_id))
+    prompts = await load_prompts(store, prompt, reply) if prompt in ids else []
+    stored = await scores_with_prompts(store, ids)
+    checks = tuple(await cross_checks.list_cross_checks(store, group_id))
     return [
         ScoreRecord(
             **score.row_fields(),
             id=score.id,
-            current=score.id == its,
-            prompt_kept=score.id in kept or score.prompt_hash is not None,
-            **_asked(asked if score.id == prompt else []),
+            current=score.id == current_id,
+            prompt_kept=score.id in stored or score.prompt_hash is not None,
+            **_prompt_fields(prompts if score.id == prompt else []),
             created_at=score.created_at,
-            runs=_runs(score.parts, names),
-            beside=beside if score.id == its else (),
+            trajectories=_judged_trajectories(score.parts, names),
+            cross_checks=checks if score.id == current_id else (),
         )
         for score in found
     ]
 
 
 async def _external_ids(conn: AsyncConnection, ids: Collection[str]) -> dict[str, str | None]:
-    """What callers named these trajectories; those that are deleted are left out."""
+    """Return the callers' ids of these trajectories; deleted ones are omitted."""
     query = select(trajectories.c.id, trajectories.c.external_id).where(trajectories.c.id.in_(sorted(ids)))
     return {row.id: row.external_id for row in await conn.execute(query)} if ids else {}
 
 
-def _asked(asked: Sequence[JudgePrompt]) -> dict[str, Any]:
-    of_group = next((_messages(one) for one in asked if one.trajectory_id is None), None)
-    of_runs = tuple(
-        TrajectoryPrompt(one.trajectory_id, _messages(one)) for one in asked if one.trajectory_id is not None
+def _prompt_fields(prompts: Sequence[JudgePrompt]) -> dict[str, Any]:
+    of_group = next((_messages(one) for one in prompts if one.trajectory_id is None), None)
+    trajectory_prompts = tuple(
+        TrajectoryPrompt(one.trajectory_id, _messages(one)) for one in prompts if one.trajectory_id is not None
     )
-    return {"asked": of_group, "run_prompts": of_runs}
+    return {"prompt": of_group, "trajectory_prompts": trajectory_prompts}
 
 
-def _messages(asked: JudgePrompt) -> tuple[PromptMessage, ...]:
-    return tuple(PromptMessage(message["role"], message["content"]) for message in asked.messages)
+def _messages(prompt: JudgePrompt) -> tuple[PromptMessage, ...]:
+    return tuple(PromptMessage(message["role"], message["content"]) for message in prompt.messages)
 
 
-def _runs(parts: Sequence[NewPart], names: Mapping[str, str | None]) -> tuple[JudgedTrajectory, ...]:
-    of_run: dict[str, list[NewPart]] = {}
+def _judged_trajectories(parts: Sequence[NewPart], names: Mapping[str, str | None]) -> tuple[JudgedTrajectory, ...]:
+    parts_of_trajectory: dict[str, list[NewPart]] = {}
     for part in parts:
-        of_run.setdefault(part.trajectory_id, []).append(part)
-    found = [_judged(id_, names[id_], own) for id_, own in of_run.items() if id_ in names]
+        parts_of_trajectory.setdefault(part.trajectory_id, []).append(part)
+    found = [_judged(id_, names[id_], own) for id_, own in parts_of_trajectory.items() if id_ in names]
     return tuple(sorted(found, key=lambda one: (one.reward is None, -(one.reward or 0.0), one.trajectory_id)))
 
 

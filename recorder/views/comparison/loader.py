@@ -1,6 +1,6 @@
 """A group's comparison, read from the store.
 
-Owns: the queries, which attempts are compared where nobody chose two, how many runs of a group are looked at. Refuses:
+Owns: the queries, which attempts are compared by default, and how many trajectories of a group are read. Refuses:
 comparing (`recorder.views.comparison.attempts`).
 """
 
@@ -50,71 +50,78 @@ from recorder.views.lists.columns import version_name
 from recorder.views.trajectories.shapes import TrajectoryView, read_trajectory
 from recorder.views.trajectories.transcripts import load_trajectories
 
-MOST_MEMBERS: Final = 200  # of a group, by start
-MOST_COLUMNS: Final = 8  # whose turns are compared where nobody chose two
+MOST_MEMBERS: Final = 200  # trajectories of a group, in order of their start
+MOST_COLUMNS: Final = 8  # attempts that are compared unless two are chosen
 MOST_PREFERENCES: Final = 200  # the newest
 
 
 async def load_comparison(
     store: Store, group_id: str, *, left: str | None = None, right: str | None = None
 ) -> Comparison:
-    """The attempts of a group (internal id) side by side: the best `MOST_COLUMNS`, or `left` and `right` (a run's id,
-    or what its caller calls it). Raises NotFound."""
+    """Compare attempts of a group (internal id): the best `MOST_COLUMNS`, or `left` and `right`.
+
+    `left` and `right` are trajectory ids, Hone's or the caller's. Raises NotFound.
+    """
     return (await load_with_two(store, group_id, left=left, right=right))[0]
 
 
 async def load_with_two(
     store: Store, group_id: str, *, left: str | None = None, right: str | None = None
 ) -> tuple[Comparison, Comparison | None]:
-    """`load_comparison`, and where that has more than two columns its best and its worst alone, for narrow screens."""
+    """Return `load_comparison`, and a second one of the best and the worst attempt for narrow screens.
+
+    The second one is None if the first has at most two columns.
+    """
     async with store.read() as conn:
         head, attempts, rule = await _attempts(conn, group_id)
         preferences = await _preferences(conn, group_id, attempts)
     chosen = _chosen(attempts, left, right)
-    views = {view.id: view for view in await load_trajectories(store, [one.run.id for one in chosen])}
-    there = [one for one in chosen if one.run.id in views]  # one may be deleted meanwhile
+    views = {view.id: view for view in await load_trajectories(store, [one.trajectory.id for one in chosen])}
+    remaining = [one for one in chosen if one.trajectory.id in views]  # one may be deleted meanwhile
 
     def compare(these: Sequence[Attempt]) -> Comparison:
-        turns = [(one.number, trajectory_turns(views[one.run.id])) for one in these]
-        beginning, rows, left_out = side_by_side(turns)
+        turns = [(one.number, trajectory_turns(views[one.trajectory.id])) for one in these]
+        beginning, rows, not_shown = side_by_side(turns)
         columns = tuple(one.number for one in these)
-        return Comparison(head, rule, attempts, preferences, columns, beginning, rows, left_out)
+        return Comparison(head, rule, attempts, preferences, columns, beginning, rows, not_shown)
 
     def both() -> tuple[Comparison, Comparison | None]:
-        return compare(there), compare(best_and_worst(there)) if len(there) > 2 else None
+        return compare(remaining), compare(best_and_worst(remaining)) if len(remaining) > 2 else None
 
-    return await asyncio.to_thread(both)  # off the event loop: many long attempts take a while, and calls go on
+    return await asyncio.to_thread(both)  # comparing many long attempts would block the event loop
 
 
 async def load_rank(store: Store, group_id: str, trajectory_id: str) -> GroupRank | None:
-    """Where a run stands in its group (internal ids); None: it is not among the first `MOST_MEMBERS`. Raises
-    NotFound."""
+    """Return a trajectory's rank in its group (internal ids), or None if it is not among the first `MOST_MEMBERS`.
+
+    Raises NotFound.
+    """
     async with store.read() as conn:
         head, attempts, rule = await _attempts(conn, group_id)
-    own = next((one for one in attempts if one.run.id == trajectory_id), None)
+    own = next((one for one in attempts if one.trajectory.id == trajectory_id), None)
     return GroupRank(own, head.members, rule) if own is not None else None
 
 
 def trajectory_turns(view: TrajectoryView) -> list[ConversationTurn]:
-    """The turns of a run's main path, each with the call that sampled it."""
+    """Return the turns of a trajectory's main path, each with the call that sampled it."""
     lengths = {call.id: len(call.messages) for call in view.calls}
     sampled = {lengths[call_id]: call_id for call_id, _ in view.main_path if call_id in lengths}
     return conversation_turns(view.messages, sampled)
 
 
 def _chosen(attempts: Sequence[Attempt], left: str | None, right: str | None) -> Sequence[Attempt]:
-    """Two that were asked for, or the best. One alone is held against the best other."""
+    """Return the requested attempts, or the best ones. A single requested attempt is paired with the best other."""
     if left is None and right is None:
         return attempts[:MOST_COLUMNS]
-    wanted = [_named(attempts, name) for name in (left, right) if name is not None]
-    if len(wanted) == 1:
-        wanted += [one for one in attempts if one is not wanted[0]][:1]
-    return [one for one in attempts if one in wanted]
+    picked = [_named(attempts, name) for name in (left, right) if name is not None]
+    if len(picked) == 1:
+        picked += [one for one in attempts if one is not picked[0]][:1]
+    return [one for one in attempts if one in picked]
 
 
 def _named(attempts: Sequence[Attempt], name: str) -> Attempt:
-    found = [one for one in attempts if name in (one.run.id, one.run.external_id)]
-    found = found or [one for one in attempts if len(name) >= 6 and one.run.id.endswith(name)]
+    found = [one for one in attempts if name in (one.trajectory.id, one.trajectory.external_id)]
+    found = found or [one for one in attempts if len(name) >= 6 and one.trajectory.id.endswith(name)]
     if not found:
         raise NotFound(f"the group has no attempt {name[:200]!r}")
     return found[0]
@@ -124,7 +131,7 @@ def _named(attempts: Sequence[Attempt], name: str) -> Attempt:
 
 
 async def _attempts(conn: AsyncConnection, group_id: str) -> tuple[GroupHead, tuple[Attempt, ...], str]:
-    """The group, its attempts, best first, and how their advantages come about."""
+    """Return the group, its attempts, best first, and the sentence that says how advantages are computed."""
     head = await _head(conn, group_id)
     members = await _members(conn, group_id)
     parts = await _parts(conn, head.score_id, [one.id for one in members])
@@ -161,14 +168,14 @@ async def _head(conn: AsyncConnection, group_id: str) -> GroupHead:
 
 
 async def _step(conn: AsyncConnection, group_id: str) -> dict[str, Any]:
-    """The newest finished step that took the group, as the head tells it."""
+    """Return the fields of `GroupHead` about the newest finished step that trained on the group."""
     query = select(steps).join(step_groups, step_groups.c.step_id == steps.c.id)
     query = query.where(step_groups.c.group_id == group_id, steps.c.state == StepState.DONE)
     row = (await conn.execute(query.order_by(steps.c.number.desc(), steps.c.id.desc()).limit(1))).first()
     if row is None:
         return {"step_id": None, "step": None, "step_version": None}
-    made = await _version_names(conn, [row.version_id] if row.version_id else [])
-    return {"step_id": row.id, "step": row.number, "step_version": made.get(row.version_id)}
+    version_names = await _version_names(conn, [row.version_id] if row.version_id else [])
+    return {"step_id": row.id, "step": row.number, "step_version": version_names.get(row.version_id)}
 
 
 async def _members(conn: AsyncConnection, group_id: str) -> list[Member]:
@@ -191,7 +198,7 @@ async def _parts(conn: AsyncConnection, score_id: str | None, ids: Sequence[str]
 
 
 async def _compared(conn: AsyncConnection, step_id: str | None, ids: Sequence[str]) -> list[ComparedReward]:
-    """What a step compared runs with; nothing where that was their group."""
+    """Return the running means that a step compared trajectories with; empty if it used the group's mean."""
     if step_id is None:
         return []
     of_step = (step_baselines.c.step_id == step_id, step_baselines.c.trajectory_id.in_(ids))
@@ -199,15 +206,17 @@ async def _compared(conn: AsyncConnection, step_id: str | None, ids: Sequence[st
 
 
 async def _preferences(conn: AsyncConnection, group_id: str, attempts: Sequence[Attempt]) -> tuple[Preference, ...]:
-    """What people chose between two attempts of the group, newest first, ties among it."""
-    numbers = {one.run.id: one.number for one in attempts}
+    """Return people's choices between two attempts of the group, newest first, with ties."""
+    numbers = {one.trajectory.id: one.number for one in attempts}
     f = feedback.c
     query = select(feedback).where(f.trajectory_id.in_(sorted(numbers)), f.name.in_((PREFERENCE, TIE)))
     query = query.order_by(f.created_at.desc(), f.id.desc()).limit(MOST_PREFERENCES)
-    told = [(row, parse_choice(row.trajectory_id, row.name, row.value, row.tags)) for row in await conn.execute(query)]
+    choices = [
+        (row, parse_choice(row.trajectory_id, row.name, row.value, row.tags)) for row in await conn.execute(query)
+    ]
     return tuple(
         Preference(numbers[chosen.better], numbers[chosen.worse], row.tags.get("by"), row.comment, row.created_at,
                    chosen.tie)
-        for row, chosen in told
+        for row, chosen in choices
         if chosen is not None and row.tags.get("group") == group_id and chosen.worse in numbers
     )  # fmt: skip

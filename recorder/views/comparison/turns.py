@@ -1,7 +1,7 @@
-"""A conversation as turns that can be held against another's: what was said, which tools were called, what came back.
+"""A conversation as turns that can be compared: text, tool calls and tool results.
 
-Owns: what a turn is here (a message; an assistant's with the results of its tools), and by what two are equal. Ids of
-tool calls say nothing: every attempt has its own. Refuses: putting turns side by side
+Owns: what a turn is here (a message; an assistant's message together with its tools' results), and when two are equal.
+Ids of tool calls are ignored, because every attempt has its own. Refuses: aligning turns
 (`recorder.views.comparison.alignment`).
 """
 
@@ -17,9 +17,9 @@ from recorder.messages.calls import Message
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of a tool call. `text`: the string itself, or JSON where the value is no string (`is_json`).
+    """One argument of a tool call. `text`: the string itself, or JSON if the value is not a string (`is_json`).
 
-    Arguments that are no object are one argument without a name.
+    Arguments that are not an object become one argument with an empty name.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class ToolExchange:
-    """A tool that was called. `result` None: the conversation has none."""
+    """A tool call with its result, None if the conversation has none."""
 
     name: str
     arguments: tuple[Argument, ...]
@@ -37,35 +37,35 @@ class ToolExchange:
 
     @property
     def act(self) -> tuple[str, tuple[Argument, ...]]:
-        """What was done, whatever came of it. The order of arguments says nothing."""
+        """The tool's name and sorted arguments, without the result."""
         return self.name, tuple(sorted(self.arguments, key=lambda one: (one.name, one.text)))
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationTurn:
-    """One turn. `call_id` names the model call that sampled it, where one did; equality does not look at it."""
+    """One turn. `call_id` is the model call that sampled it, if any; equality ignores it."""
 
     role: str
     text: str
     thinking: str = ""
-    asked: tuple[ToolExchange, ...] = ()
+    tool_calls: tuple[ToolExchange, ...] = ()
     call_id: str | None = field(default=None, compare=False)
 
     @property
     def act(self) -> object:
-        """What the turn did: its tool calls, whatever was said beside them; without any, what it said."""
-        return (self.role, tuple(one.act for one in self.asked)) if self.asked else (self.role, self.text)
+        """What the turn did: its tool calls without their results, or its text if it has no tool calls."""
+        return (self.role, tuple(one.act for one in self.tool_calls)) if self.tool_calls else (self.role, self.text)
 
     @property
     def tools(self) -> tuple[str, tuple[str, ...]]:
-        """Its role, and the names of the tools that it called."""
-        return self.role, tuple(one.name for one in self.asked)
+        """The role, and the names of the tools that the turn called."""
+        return self.role, tuple(one.name for one in self.tool_calls)
 
 
 def conversation_turns(messages: Sequence[Message], sampled: Mapping[int, str] | None = None) -> list[ConversationTurn]:
-    """The turns of a conversation. `sampled`: position of a message → the call that sampled it."""
+    """Return the turns of a conversation. `sampled`: position of a message → the call that sampled it."""
     turns: list[ConversationTurn] = []
-    open_ids: list[str | None] = []  # of the last turn's tool calls, None where the result is there
+    open_ids: list[str | None] = []  # the last turn's tool calls, None once the result is known
     for at, message in enumerate(messages):
         if message.get("role") == "tool" and _answer(turns, open_ids, message):
             continue
@@ -75,22 +75,22 @@ def conversation_turns(messages: Sequence[Message], sampled: Mapping[int, str] |
 
 
 def _answer(turns: list[ConversationTurn], open_ids: list[str | None], message: Message) -> bool:
-    """Put a tool's result to the call that it answers; False where the last turn has no such call."""
+    """Add a tool's result to the call that it answers; return False if the last turn has no such call."""
     id_ = str(message.get("tool_call_id"))
     if id_ not in open_ids:
         return False
     at = open_ids.index(id_)
     open_ids[at] = None
-    asked = list(turns[-1].asked)
-    asked[at] = replace(asked[at], result=plain_text.message_text(message, label=plain_text.kind_label))
-    turns[-1] = replace(turns[-1], asked=tuple(asked))
+    exchanges = list(turns[-1].tool_calls)
+    exchanges[at] = replace(exchanges[at], result=plain_text.message_text(message, label=plain_text.kind_label))
+    turns[-1] = replace(turns[-1], tool_calls=tuple(exchanges))
     return True
 
 
 def _turn(message: Message, call_id: str | None) -> ConversationTurn:
-    asked = tuple(ToolExchange(one.name, _arguments(one.arguments)) for one in plain_text.tool_calls(message))
+    exchanges = tuple(ToolExchange(one.name, _arguments(one.arguments)) for one in plain_text.tool_calls(message))
     role, text = str(message.get("role", "?")), plain_text.message_text(message, label=plain_text.kind_label)
-    return ConversationTurn(role, text, plain_text.thinking_text(message), asked, call_id)
+    return ConversationTurn(role, text, plain_text.thinking_text(message), exchanges, call_id)
 
 
 def _arguments(given: object) -> tuple[Argument, ...]:

@@ -1,4 +1,5 @@
-"""Lists of runs and groups, newest first: by which words they are narrowed, a page of them, how each is told.
+"""Lists of trajectories and groups, newest first: filters, pages, and the line of each.
 
-Refuses: writing, conversations (`recorder.views`), printing.
+Other packages import `trajectories`, `groups`, `filters`, `filter_values`, `columns` and `short_ids`. Refuses: writing,
+conversations (`recorder.views.trajectories`), printing.
 """

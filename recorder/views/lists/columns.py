@@ -1,15 +1,7 @@
-"""What lines of runs and of groups have in common.
+"""Columns that several lists share: a version's name, the reward, a trajectory's task, why it is excluded.
 
-Owns: the columns. Refuses: whole lines.
-
-What runs were given to do, in a few words: how a person recognises one in a list.
-
-Owns: the first user message of each run, shortened. Refuses: whole conversations
-(`recorder.views.trajectories.transcripts`).
-
-Why runs are not trained on, as the ledger says it of each.
-
-Owns: which row of a run counts, and narrowing by a reason. Refuses: the sentences (`recorder.reasons`).
+Owns: these columns, and which ledger row of a trajectory counts. Refuses: whole lines, whole conversations
+(`recorder.views.trajectories.transcripts`), and the reasons' sentences (`recorder.reasons`).
 """
 
 from __future__ import annotations
@@ -30,14 +22,14 @@ from recorder.store.schema import aliases, calls, groups, ledger, nodes, score_p
 
 
 def version_name() -> ColumnElement[str]:
-    """The name of the version that a query joins."""
+    """The name of the version that a query joins, as a column."""
     owner = aliases.alias("version_alias")
     name = select(owner.c.name).where(owner.c.id == versions.c.alias_id).scalar_subquery()
     return name + "@" + cast(versions.c.number, String)
 
 
 def is_reward() -> ColumnElement[bool]:
-    """Whether a part is the reward in its group's current score."""
+    """Whether a part is the reward in its group's current score, as a condition."""
     return and_(score_parts.c.score_id == groups.c.current_score_id, score_parts.c.part == REWARD)
 
 
@@ -45,7 +37,7 @@ MOST_CHARS: Final = 48
 
 
 async def first_words(conn: AsyncConnection, trajectory_ids: Collection[str]) -> dict[str, str]:
-    """By run, how the first thing that its user said begins; without runs that nobody said anything in."""
+    """Return the beginning of the first user message by trajectory id; trajectories without one are absent."""
     first = (
         select(func.min(calls.c.id)).where(calls.c.trajectory_id.in_(trajectory_ids)).group_by(calls.c.trajectory_id)
     )
@@ -68,12 +60,12 @@ def _short(text: str) -> str:
 
 
 _RUN: Final = "trajectory"
-_NO_REASON: Final = (LATE,)  # said of a run, and not why it is left out
+_NO_REASON: Final = (LATE,)  # a ledger code of a trajectory that is not an exclusion
 _GROUPS_SAY: Final = (GroupState.LEFT_OUT, GroupState.UNSCORED)
 
 
 async def newest_reasons(conn: AsyncConnection, trajectory_ids: Collection[str]) -> dict[str, str]:
-    """By run, the newest code that the ledger has of it: `trained`, or why it is not."""
+    """Return the newest ledger code by trajectory id: `trained`, or the reason of its exclusion."""
     said = (
         select(ledger.c.object_id, ledger.c.code)
         .where(ledger.c.object_kind == _RUN, ledger.c.object_id.in_(trajectory_ids))
@@ -84,21 +76,21 @@ async def newest_reasons(conn: AsyncConnection, trajectory_ids: Collection[str])
 
 
 def exclusion_reason(word: str | None, group_state: str | None, group_reason: str | None) -> str | None:
-    """Why a run is not trained on: by its own newest code, else by its group's reason; None: nothing says so."""
+    """Return why a trajectory is excluded: its own newest code, else its group's reason; None: it is not."""
     if word is not None:
         return None if word == TRAINED else word
     return group_reason if group_state in _GROUPS_SAY else None
 
 
 def excluded_trajectories(project_id: str, code: str) -> CompoundSelect[tuple[str]]:
-    """The runs that are left out by a code."""
+    """The trajectories that are excluded by a code, as a query."""
     in_groups = select(trajectories.c.id).join(groups, groups.c.id == trajectories.c.group_id)
     in_groups = in_groups.where(groups.c.project_id == project_id, *_group_says(code))
     return union_all(rows.objects_with(project_id, _RUN, code), in_groups)
 
 
 def filter_by_reason(code: str) -> ColumnElement[bool]:
-    """Whether a run is left out by a code."""
+    """Whether a trajectory is excluded by a code, as a condition."""
     in_group = exists().where(groups.c.id == trajectories.c.group_id, *_group_says(code))
     return or_(rows.has_code(_RUN, trajectories.c.id, code), in_group)
 

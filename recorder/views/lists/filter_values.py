@@ -1,6 +1,7 @@
-"""What lists can be narrowed by: the values that there are, for whoever offers them to choose from.
+"""The values that exist for each filter, for forms and shell completion.
 
-Owns: these look-ups, each by an index or of the newest rows alone. Refuses: the words themselves.
+Owns: these queries, each by an index or over the newest rows. Refuses: the filters themselves
+(`recorder.views.lists.filters`).
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from recorder.store.database import Project
 from recorder.store.ledger import TRAINED
 from recorder.store.schema import aliases, calls, campaigns, groups, ledger, versions
 
-MOST: Final = 200  # values of one word
-_NEWEST_CALLS: Final = 500  # whose attribution is looked at
+MOST: Final = 200  # values of one filter
+_NEWEST_CALLS: Final = 500  # whose attribution is read
 _SAID_OF_RUNS: Final = (ledger.c.object_kind == "trajectory",)
-_NOT_OFFERED: Final = frozenset({"deleted"})  # such a run is in no list
+_NOT_OFFERED: Final = frozenset({"deleted"})  # such a trajectory is in no list
 
 
 @dataclass(frozen=True, slots=True)
 class FilterValues:
-    """Values by word; `reason` differs between runs and groups."""
+    """Values by filter; `reasons` differ between trajectories and groups."""
 
     aliases: list[str]
     versions: list[str]
@@ -34,7 +35,7 @@ class FilterValues:
 
 
 async def trajectory_filter_values(project: Project) -> FilterValues:
-    """What runs can be narrowed by."""
+    """Return the values of the trajectories' filters."""
     async with project.store.read() as conn:
         said = await _distinct(conn, ledger.c.code, ledger.c.project_id == project.id, *_SAID_OF_RUNS)
         of_groups = await _distinct(conn, groups.c.reason, groups.c.project_id == project.id)
@@ -44,7 +45,7 @@ async def trajectory_filter_values(project: Project) -> FilterValues:
 
 
 async def group_filter_values(project: Project) -> FilterValues:
-    """What groups can be narrowed by."""
+    """Return the values of the groups' filters."""
     async with project.store.read() as conn:
         reasons = await _distinct(conn, groups.c.reason, groups.c.project_id == project.id)
         return FilterValues(await _aliases(conn, project.id), await _versions(conn, project.id), reasons, [],
@@ -52,7 +53,7 @@ async def group_filter_values(project: Project) -> FilterValues:
 
 
 async def _distinct(conn: AsyncConnection, column: Column[Any], *which: ColumnElement[bool]) -> list[str]:
-    """The values of an index's last column, from one to the next: few values, however many rows."""
+    """The distinct values of an index's last column, by one seek each: few values, however many rows."""
     found: list[str] = []
     above: Select[Any] = select(func.min(column)).where(*which, column.is_not(None))
     while len(found) < MOST:
@@ -70,7 +71,7 @@ async def _aliases(conn: AsyncConnection, project_id: str) -> list[str]:
 
 
 async def _versions(conn: AsyncConnection, project_id: str) -> list[str]:
-    """The newest by number, alias by alias."""
+    """The newest version names, alias by alias."""
     query = select(aliases.c.name, versions.c.number).join(versions, versions.c.alias_id == aliases.c.id)
     query = query.where(aliases.c.project_id == project_id).order_by(aliases.c.name, versions.c.number.desc())
     return [f"{name}@{number}" for name, number in await conn.execute(query.limit(MOST))]

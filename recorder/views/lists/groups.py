@@ -1,7 +1,7 @@
-"""Groups, newest first, as a terminal or a page lists them.
+"""Lists of groups, newest first, for the terminal, the pages and `/hone/v1`.
 
-Owns: a group's line, and what it is made of. Refuses: which groups are listed (`recorder.views.lists.scans`),
-their runs' conversations (`recorder.views.trajectories.transcripts`), printing.
+Owns: a group's line. Refuses: which groups are listed (`recorder.views.lists.scans`), conversations
+(`recorder.views.trajectories.transcripts`), printing.
 """
 
 from __future__ import annotations
@@ -43,13 +43,16 @@ class GroupLine:
     opened_at: float
     last_call_at: float
     task: str | None
-    """How the first thing that the user of its first run said begins."""
+    """The beginning of its first trajectory's first user message."""
 
 
 async def list_groups(
     project: Project, wanted: GroupFilter = ALL_GROUPS, *, before: str | None = None, limit: int = 50
 ) -> Page[GroupLine]:
-    """The newest groups that are wanted, of those below the place `before`. Raises FilterInvalid."""
+    """Return a page of the groups that match the filter, newest first, after the place `before`.
+
+    Raises FilterInvalid.
+    """
     walk = await scans.scan_groups(project, wanted)
     page = await find_page(project.store, scans.GROUPS, walk.candidates, walk.checks, before=before, limit=limit)
     return fill_page(page, await _lines(project.store, page.lines))
@@ -73,14 +76,14 @@ async def _lines(store: Store, ids: Sequence[str]) -> list[GroupLine]:
 
 
 async def current_score_of(store: Store, group_id: str | None) -> str | None:
-    """The id of a group's current score."""
+    """Return the id of a group's current score, or None."""
     query = select(groups.c.current_score_id).where(groups.c.id == group_id)
     async with store.read() as conn:
         return (await conn.execute(query)).scalar_one_or_none()
 
 
 async def _member_counts(conn: AsyncConnection, ids: Sequence[str]) -> dict[str, tuple[int, str]]:
-    """How many members each group has, and its first."""
+    """The number of members of each group, and its first member."""
     t = trajectories.c
     query = select(t.group_id, func.count(), func.min(t.id)).where(t.group_id.in_(ids)).group_by(t.group_id)
     return {row[0]: (row[1], row[2]) for row in await conn.execute(query)}

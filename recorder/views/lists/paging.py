@@ -1,11 +1,11 @@
-"""A page of a list by the place that it begins below: what is looked at for it, and when that is given up.
+"""Keyset paging of lists.
 
-Owns: walking candidates downwards until a page is full or enough were looked at. Refuses: what a candidate is
-(`recorder.views.lists.scans`), and what of it is shown.
+Owns: scanning candidates until a page is full, or until enough were scanned. Refuses: what a candidate is
+(`recorder.views.lists.scans`), and what a line shows.
 
-A place is a line's in the order of its list (`Order`), so a page costs the same however deep it lies. A filter that an
-index knows is walked by it. Any other is asked of one candidate after the other: of so many that a page stays quick
-where nearly none is wanted, and the page then says how many it looked at.
+A place is a line's position in its list (`Order`), so every page costs the same, however deep. A filter with an index
+is scanned by it. Other filters are checked candidate by candidate, up to a limit that keeps a page fast where nearly
+nothing matches; the page then says how many it scanned.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from recorder.errors import FilterInvalid
 from recorder.store import sql
 from recorder.store.database import Store
 
-MOST_LOOKED_AT: Final = 6000  # of runs of six turns: what is asked of each takes up to 10 µs
-_SECONDS: Final = re.compile(r"\d{1,11}(\.\d{1,17})?(e[+-]?\d{1,3})?", re.ASCII)  # as Python writes a float
+MOST_LOOKED_AT: Final = 6000  # candidates of one page; checking a trajectory of six turns takes up to 10 µs
+_SECONDS: Final = re.compile(r"\d{1,11}(\.\d{1,17})?(e[+-]?\d{1,3})?", re.ASCII)  # as Python formats a float
 Place = tuple[Any, ...]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Lines of a list. `next`: the place that the following page begins below; None: these were the last.
+    """Lines of a list. `next`: the place after which the next page begins; None: this is the last page.
 
-    `looked_at`: the page is not full, because so many candidates were looked at for it and there are more.
+    `looked_at`: the page is not full, because the scan stopped after so many candidates; there are more.
     """
 
     lines: Sequence[T]
@@ -42,9 +42,9 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The order of a list, newest first: by the id, which begins with the time, or by `at` where it does not.
+    """The order of a list, newest first: by id, where ids begin with the time, else by `at`.
 
-    A place is told as the id, or as `at~id`.
+    A place is written as the id, or as `at~id`.
     """
 
     id: ColumnElement[str]
@@ -52,39 +52,41 @@ class Order:
 
     @property
     def columns(self) -> list[ColumnElement[Any]]:
-        """By what it goes."""
+        """The columns of the order."""
         return [self.id] if self.at is None else [self.at, self.id]
 
     def place(self, told: str) -> Place:
-        """A place as values of the columns. Raises FilterInvalid."""
+        """Parse a place into values of the columns. Raises FilterInvalid."""
         if self.at is None:
             return (told,)
         at, mark, id_ = told.partition("~")
         if not mark or not _SECONDS.fullmatch(at):
-            raise FilterInvalid(f"before: {told[:80]!r} is no place of this list: take the `next` of a page", "before")
+            raise FilterInvalid(
+                f"before: {told[:80]!r} is not a place of this list: use the `next` of a page", "before"
+            )
         return float(at), id_
 
     def compared(self, how: Callable[[Any, Any], Any], place: Place, *, indexed: bool = True) -> ColumnElement[bool]:
-        """A condition of how a line's place lies to another; where it is not `indexed`, no index leads to it."""
+        """Compare a line's place with another, as a condition; not `indexed`: without the use of an index."""
         columns = self.columns if indexed else [sql.without_index(column) for column in self.columns]
         compared: ColumnElement[bool] = how(columns[0], place[0]) if len(place) == 1 else how(tuple_(*columns), place)
         return compared
 
     def newest(self, which: Sequence[ColumnElement[bool]]) -> Select[Any]:
-        """What meets conditions, in this order."""
+        """A query of what meets some conditions, in this order."""
         return select(*self.columns).where(*which).order_by(*(column.desc() for column in self.columns))
 
 
 def format_place(place: Row[Any]) -> str:
-    """A row of `Order.newest` as a place is told."""
+    """Format the place of a row of `Order.newest`."""
     return "~".join(one if isinstance(one, str) else repr(one) for one in place)
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The candidates of a page, as a condition. `end`: there are more of them, below this place; None: these are all.
+    """The candidates of a page, as a condition. `end`: more follow after this place; None: these are all.
 
-    `size`: how many they are, where `end` says that there are more.
+    `size`: how many they are, where more follow.
     """
 
     which: Sequence[ColumnElement[bool]]
@@ -93,24 +95,24 @@ class Range:
 
 
 class Candidates(Protocol):
-    """What a list is walked by."""
+    """A source of candidates."""
 
     async def below(self, store: Store, before: str | None, *, enough: int | None) -> Range:
-        """The candidates below a place. `enough`: so many are, since each is wanted; None: they are checked."""
+        """The candidates after a place. `enough`: how many are needed, where all match; None: they are checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedScan:
-    """Rows in the order of an index that begins with the columns of `which` and goes on with those of the order."""
+    """Rows in the order of an index over the columns of `which`, then those of the order."""
 
     order: Order
     which: Sequence[ColumnElement[bool]]
-    first: Place | None = None  # nothing below it is wanted
-    end: Place | None = None  # nor itself, nor what lies above it
+    first: Place | None = None  # the scan ends here
+    end: Place | None = None  # the scan begins after this place
     most: int = MOST_LOOKED_AT
 
     async def below(self, store: Store, before: str | None, *, enough: int | None) -> Range:
-        """Those rows; where they are checked, at most `most` of them."""
+        """These rows; at most `most` of them, where they are checked."""
         asked = None if before is None else self.order.place(before)
         top = min((one for one in (asked, self.end) if one is not None), default=None)
         which = [*self.which, *([] if top is None else [self.order.compared(operator.lt, top)])]
@@ -126,13 +128,13 @@ class IndexedScan:
 
 @dataclass(frozen=True, slots=True)
 class FullRecipe:
-    """Rows that are few: all of them are looked at, and brought into order."""
+    """Few rows: all are read and sorted."""
 
     order: Order
     which: Sequence[ColumnElement[bool]]
 
     async def below(self, store: Store, before: str | None, *, enough: int | None) -> Range:
-        """Those rows."""
+        """These rows."""
         if before is None:
             return Range(self.which)
         return Range([*self.which, self.order.compared(operator.lt, self.order.place(before), indexed=False)])
@@ -147,7 +149,7 @@ async def find_page(
     before: str | None,
     limit: int,
 ) -> Page[str]:
-    """The ids of a page: candidates below `before` that pass the checks."""
+    """Return a page of ids: candidates after `before` that pass the checks."""
     stretch = await candidates.below(store, before, enough=None if checks else limit + 1)
     async with store.read() as conn:
         found = list(await conn.execute(order.newest([*stretch.which, *checks]).limit(limit + 1)))
@@ -158,5 +160,5 @@ async def find_page(
 
 
 def fill_page(page: Page[str], lines: Sequence[T]) -> Page[T]:
-    """The same page with what is shown of each."""
+    """Return the same page with a line for each id."""
     return Page(lines, page.next, page.looked_at)

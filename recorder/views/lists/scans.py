@@ -1,9 +1,9 @@
-"""Which index a filtered list is walked by, and what is asked of each candidate besides.
+"""Query plans of filtered lists: the index to scan, and the checks of each candidate.
 
-Owns: that choice, and the conditions. Refuses: walking (`recorder.views.lists.paging`).
+Owns: that choice, and the conditions. Refuses: scanning (`recorder.views.lists.paging`).
 
-Where nothing says how common a value is, SQLite takes any index that a condition names, and then sorts all that it
-finds: a condition that is to be a check is kept from the indexes (`sql.passed_by`).
+Without statistics SQLite uses any index that a condition names, and then sorts all rows it finds. So a condition that
+is only a check is written without its index (`sql.without_index`).
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from recorder.views.lists import columns
 from recorder.views.lists.filters import GroupFilter, TrajectoryFilter
 from recorder.views.lists.paging import Candidates, FullRecipe, IndexedScan, Order, Place, Range
 
-FAILED_TOOL_CALLS: Final = text("tool_calls.outcome IN ('failed', 'errored')")  # as their index says it
-# An id is made when the proxy first hears of a run, and a run begins with its first call: they are not the same moment.
+FAILED_TOOL_CALLS: Final = text("tool_calls.outcome IN ('failed', 'errored')")  # as in their index
+# A trajectory gets its id at its first request and begins with its first call, so the two times differ.
 _SLACK_S: Final = 3600.0
-_MOST_SAYING: Final = 1000  # runs in which something was said, of which more is asked
-_MOST_GROUPS: Final = 2000  # of which more is asked: the rewards of eight runs in each
-# Fewer are looked up at once. Of more, one candidate after the other is asked, and many answer yes.
+_MOST_SAYING: Final = 1000  # search matches that are checked further
+_MOST_GROUPS: Final = 2000  # that are checked further: the rewards of eight trajectories in each
+# Fewer are looked up together. Of more, each candidate is checked, and many match.
 _FEW: Final = 2000
 t = trajectories.c
 g = groups.c
 RUNS: Final = Order(t.id)
-GROUPS: Final = Order(g.id, g.opened_at)  # the id of a group that was found by its task is made of the task
+GROUPS: Final = Order(g.id, g.opened_at)  # the id of a group that was found by its task derives from the task
 
 
 @dataclass(frozen=True, slots=True)
 class _FilterCondition:
-    """One condition: as a check, by an index where one knows it, and who meets it where those may be few."""
+    """One condition: as a check, by an index (if one has it), and the rows that meet it (where they may be few)."""
 
     check: ColumnElement[bool]
     by: Candidates | None = None
@@ -64,7 +64,7 @@ class _FilterCondition:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What is walked, and what is asked of each."""
+    """The source of candidates, and the checks of each."""
 
     candidates: Candidates
     checks: Sequence[ColumnElement[bool]]
@@ -72,7 +72,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class _SearchScan:
-    """Runs in which something was said, as the index of words walks them."""
+    """Trajectories that match a search, from the search index."""
 
     project_id: str
     said: str
@@ -80,7 +80,7 @@ class _SearchScan:
     end: Place | None = None
 
     async def below(self, store: Store, before: str | None, *, enough: int | None) -> Range:
-        """The next of those runs."""
+        """The next matches."""
         tops = [one for one in (before, *(self.end or ())) if one is not None]
         most = enough or _MOST_SAYING
         ids = await find_trajectories(
@@ -92,13 +92,13 @@ class _SearchScan:
 
 
 async def scan_trajectories(project: Project, wanted: TrajectoryFilter) -> Scan:
-    """How runs are walked: by the rarest of what an index knows."""
+    """Plan the scan of trajectories: by the rarest condition that has an index."""
     all_of_them = IndexedScan(RUNS, [t.project_id == project.id], *_ids(wanted))
     return await _walk(project.store, all_of_them, _of_runs(project.id, wanted))
 
 
 async def scan_groups(project: Project, wanted: GroupFilter) -> Scan:
-    """How groups are walked."""
+    """Plan the scan of groups."""
     all_of_them = IndexedScan(GROUPS, [g.project_id == project.id], *_opened(wanted), _MOST_GROUPS)
     return await _walk(project.store, all_of_them, _of_groups(project.id, wanted))
 
@@ -121,23 +121,23 @@ async def _few(store: Store, order: Order, rare: Select[tuple[str]] | CompoundSe
 
 
 def _ids(wanted: TrajectoryFilter) -> tuple[Place | None, Place | None]:
-    """Between which places the runs lie that began within the filter's times."""
+    """The range of ids of trajectories that began within the filter's times."""
     first = None if wanted.since is None else (first_id_at("traj", wanted.since - _SLACK_S),)
     return first, None if wanted.until is None else (first_id_at("traj", wanted.until + _SLACK_S),)
 
 
 def _opened(wanted: GroupFilter) -> tuple[Place | None, Place | None]:
-    """Between which places the groups lie that were opened within the filter's times: exactly those."""
+    """The range of exactly the groups that were opened within the filter's times."""
     return None if wanted.since is None else (wanted.since, ""), None if wanted.until is None else (wanted.until, "")
 
 
 def _of_runs(project_id: str, wanted: TrajectoryFilter) -> list[_FilterCondition]:
-    """All that is asked of a run; what is likely the rarest first."""
+    """All conditions on a trajectory, the likely rarest first."""
     ours, ids = t.project_id == project_id, _ids(wanted)
     mine = sql.without_index(t.project_id) == project_id
     found: list[_FilterCondition] = []
-    if wanted.said is not None:
-        found.append(_FilterCondition(true(), _SearchScan(project_id, wanted.said, *ids)))
+    if wanted.search is not None:
+        found.append(_FilterCondition(true(), _SearchScan(project_id, wanted.search, *ids)))
     if wanted.reason is not None:
         rare = columns.excluded_trajectories(project_id, wanted.reason)
         found.append(_FilterCondition(and_(mine, columns.filter_by_reason(wanted.reason)), rare=rare))
@@ -172,7 +172,7 @@ def _of_runs(project_id: str, wanted: TrajectoryFilter) -> list[_FilterCondition
 
 
 def _checks_of_runs(wanted: TrajectoryFilter) -> list[ColumnElement[bool]]:
-    """What no index knows."""
+    """Conditions without an index."""
     found: list[ColumnElement[bool]] = []
     if len(wanted.states) > 1:
         found.append(sql.without_index(t.state).in_(wanted.states))
@@ -191,7 +191,7 @@ def _checks_of_runs(wanted: TrajectoryFilter) -> list[ColumnElement[bool]]:
 
 
 def _of_groups(project_id: str, wanted: GroupFilter) -> list[_FilterCondition]:
-    """All that is asked of a group; what is likely the rarest first."""
+    """All conditions on a group, the likely rarest first."""
     ours, times = g.project_id == project_id, _opened(wanted)
     found: list[_FilterCondition] = []
     if wanted.reason is not None:
@@ -208,7 +208,7 @@ def _of_groups(project_id: str, wanted: GroupFilter) -> list[_FilterCondition]:
 
 
 def _checks_of_groups(project_id: str, wanted: GroupFilter) -> list[ColumnElement[bool]]:
-    """What no index knows."""
+    """Conditions without an index."""
     found: list[ColumnElement[bool]] = []
     if len(wanted.states) > 1:
         found.append(sql.without_index(g.state).in_(wanted.states))
@@ -248,14 +248,14 @@ def _version(project_id: str, name: str) -> ScalarSelect[str]:
 
 
 def _groups_named(project_id: str, name: str) -> CompoundSelect[tuple[str]]:
-    """By an index each: of one condition with an `or` SQLite walks all groups."""
+    """One query an index: with an `or`, SQLite would scan all groups."""
     of_project = select(g.id).where(g.project_id == project_id)
     by_id = select(g.id).where(g.id == name, sql.without_index(g.project_id) == project_id)
     return union_all(of_project.where(g.external_id == name), by_id)
 
 
 def _failed_tool_calls(project_id: str) -> Select[tuple[str]]:
-    """The runs of failed tool calls, by an index of those alone."""
+    """The trajectories of failed tool calls, by the index of only those."""
     failed = select(tool_calls.c.trajectory_id).where(tool_calls.c.project_id == project_id)
     return failed.where(FAILED_TOOL_CALLS, tool_calls.c.trajectory_id.is_not(None))
 

@@ -1,9 +1,8 @@
-"""Short ids: the end of one of Hone's own, as lists show it and commands take it.
+"""Short ids: the last eight characters of Hone's own ids, as lists show them and commands accept them.
 
-Owns: what is taken for one, and what it stands for. Refuses: ids that callers gave (they come first), routes (programs
-have the whole id).
+Refuses: ids that callers gave (they take precedence), and `/hone/v1` (programs have the whole id).
 
-Ids begin with a time, which neighbours share; their ends are random. Eight characters are 40 bits.
+Ids begin with the time, which neighbours share; their ends are random. Eight characters are 40 bits.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ _NAMED: Final = (trajectories, groups, calls)
 
 
 def shorten_id(id_: str | None) -> str | None:
-    """How a list shows an id; what is none of Hone's own stays as it is."""
+    """Return the short form of one of Hone's own ids; other ids unchanged."""
     return id_[-SHOWN:] if id_ is not None and _OURS.fullmatch(id_) else id_
 
 
 async def expand_id(project: Project, name: str) -> str:
-    """The id of the run, group or call whose end `name` is; else, and where a caller gave just that id, `name`.
+    """Return the id of the trajectory, group or call that ends in `name`.
 
-    Raises InvalidId where several end so.
+    Returns `name` itself where no id does, or where a caller gave exactly that id. Raises InvalidId where several do.
     """
     if not _SHORT.fullmatch(name):
         return name
@@ -44,5 +43,5 @@ async def expand_id(project: Project, name: str) -> str:
             return name
         found = list((await conn.execute(union_all(*ends).limit(3))).scalars())
     if len(found) > 1:
-        raise InvalidId(f"more than one id ends in {name!r}: {', '.join(found)} … Write more of it.")
+        raise InvalidId(f"more than one id ends in {name!r}: {', '.join(found)} … Write more characters.")
     return str(found[0]) if found else name

@@ -1,7 +1,7 @@
-"""Runs, newest first, as a terminal or a page lists them.
+"""Lists of trajectories, newest first, for the terminal, the pages and `/hone/v1`.
 
-Owns: a run's line, and what it is made of. Refuses: which runs are listed (`recorder.views.lists.scans`),
-conversations (`recorder.views.trajectories.transcripts`), printing.
+Owns: a trajectory's line. Refuses: which ones are listed (`recorder.views.lists.scans`), conversations
+(`recorder.views.trajectories.transcripts`), printing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from recorder.views.trajectories.shapes import TrajectoryRow, read_trajectory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryLine(TrajectoryRow):
-    """One run. `reward` is that of its group's current score."""
+    """One trajectory. `reward`: by its group's current score."""
 
     group_id: str | None
     group_external_id: str | None
@@ -36,25 +36,28 @@ class TrajectoryLine(TrajectoryRow):
     session: str | None
     tool_errors: int
     """How many of its tool calls failed."""
-    left_out: str | None
-    """Why it is not trained on: a ledger code (`recorder.reasons`)."""
+    excluded: str | None
+    """Why it is excluded: a ledger code (`recorder.reasons`)."""
     trained: bool
-    """Whether the live version or an ancestor of it was trained on it."""
+    """Whether the live version or one of its ancestors was trained on it."""
     task: str | None
-    """How the first thing that its user said begins."""
+    """The beginning of its first user message."""
 
 
 async def list_trajectories(
     project: Project, wanted: TrajectoryFilter = ALL_TRAJECTORIES, *, before: str | None = None, limit: int = 50
 ) -> Page[TrajectoryLine]:
-    """The newest runs that are wanted, of those below the place `before`. Raises FilterInvalid."""
+    """Return a page of the trajectories that match the filter, newest first, after the place `before`.
+
+    Raises FilterInvalid.
+    """
     walk = await scans.scan_trajectories(project, wanted)
     page = await find_page(project.store, scans.RUNS, walk.candidates, walk.checks, before=before, limit=limit)
     return fill_page(page, await trajectory_lines(project.store, page.lines))
 
 
 async def trajectory_lines(store: Store, ids: Sequence[str]) -> list[TrajectoryLine]:
-    """The lines of these runs, newest first."""
+    """Return the lines of these trajectories, newest first."""
     t = trajectories.c
     query = (
         select(
@@ -92,7 +95,7 @@ def _line(row: Any, task: str | None, word: str | None, tool_errors: int) -> Tra
         TrajectoryLine,
         row,
         tool_errors=tool_errors,
-        left_out=exclusion_reason(word, row.group_state, row.group_reason),
+        excluded=exclusion_reason(word, row.group_state, row.group_reason),
         trained=word == TRAINED,
         task=task,
     )

@@ -1,1 +1,5 @@
-"""What is worth a person's minutes: pairs of runs that wait for a choice, shown blind, and what was chosen."""
+"""Human review: pairs of trajectories that need a choice, shown blind, and the recorded choices.
+
+Other packages import `queue`, `shapes`, `trajectories` (blind pairs) and `human_labels`. Refuses: what a choice does to
+a score (`judge.rewards.human_choice`).
+"""

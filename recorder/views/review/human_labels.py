@@ -1,11 +1,8 @@
-"""What a person answered about two runs: written down, and counted where one version is held against another.
+"""Record and read what people answered: choices between two trajectories, and numeric feedback.
 
-Owns: what an answer is, that it is of a pair as this person was shown it, and the count. Refuses: the rows
-(`recorder.queue.feedback`), and what becomes of a group's score (`judge.rewards.human_choice`).
-
-What people said of the runs of groups, to hold a judge against: preferences, and feedback that is a number.
-
-Owns: the queries. Refuses: what a judge said, and what comes of the two (`judge.calibration`).
+Owns: recording a choice for a pair as this person was shown it, the tally that compares two versions, and the queries
+for labels that a judge is calibrated with. Refuses: the rows (`recorder.queue.feedback`), how choices score a group
+(`judge.rewards.human_choice`), and comparing labels with a judge (`judge.calibration`).
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ _FIRST, _SECOND = "first", "second"
 
 
 class ReviewAnswer(StrEnum):
-    """Which of the two runs is better: the first (`a`), the second (`b`), or neither."""
+    """Which of the two trajectories is better: the first (`a`), the second (`b`), or neither."""
 
     A = "a"
     B = "b"
@@ -45,13 +42,13 @@ async def record_choice(
     by: str,
     comment: str | None = None,
 ) -> str:
-    """Write what a person found of two runs (internal ids), as they were shown; the feedback's id.
+    """Record a person's choice between two trajectories (internal ids) in the order shown; return the feedback's id.
 
-    It is feedback `preference` on the better one, or `tie` on the first; its tags say where that stood. Raises
-    Conflict where this person is shown the two the other way round, NotFound, ValueError.
+    It is stored as feedback `preference` on the better one, or `tie` on the first; its tags hold the position at which
+    that one was shown. Raises Conflict if this person is shown the two in the other order, NotFound, ValueError.
     """
     if (await project_draw(project)).sides(by, first, second) != (first, second):
-        raise Conflict("the two runs are not in the order in which you are shown them: open the pair again")
+        raise Conflict("the two trajectories are not in the order in which you are shown them: open the pair again")
     better, worse = (second, first) if said is ReviewAnswer.B else (first, second)
     choice = PairChoice(better, worse, tie=said is ReviewAnswer.SAME)
     shown = _SECOND if said is ReviewAnswer.B else _FIRST
@@ -61,19 +58,19 @@ async def record_choice(
 def tally_choices(
     live: str, other: str, pairs: Sequence[Candidate], said: Mapping[frozenset[str], RecordedChoice]
 ) -> PreferenceTally:
-    """The count of what one person said of pairs, each with the live version's run in front."""
-    told = [(one.pair[0], said[pair]) for one in pairs if (pair := frozenset(one.pair)) in said]
-    ties = sum(chosen.choice.tie for _, chosen in told)
-    wins = sum(chosen.choice.better == ours and not chosen.choice.tie for ours, chosen in told)
-    first = sum(chosen.shown == _FIRST and not chosen.choice.tie for _, chosen in told)
-    rate = (wins + ties / 2) / len(told) if told else None
-    interval = share_interval(rate, len(told)) if rate is not None else None
-    return PreferenceTally(live, other, wins, ties, len(told) - wins - ties, first, rate, interval)
+    """Count one person's choices between two versions. In each pair, the live version's trajectory comes first."""
+    answered = [(one.pair[0], said[pair]) for one in pairs if (pair := frozenset(one.pair)) in said]
+    ties = sum(chosen.choice.tie for _, chosen in answered)
+    wins = sum(chosen.choice.better == ours and not chosen.choice.tie for ours, chosen in answered)
+    first = sum(chosen.shown == _FIRST and not chosen.choice.tie for _, chosen in answered)
+    rate = (wins + ties / 2) / len(answered) if answered else None
+    interval = share_interval(rate, len(answered)) if rate is not None else None
+    return PreferenceTally(live, other, wins, ties, len(answered) - wins - ties, first, rate, interval)
 
 
 @dataclass(frozen=True, slots=True)
 class PreferenceLabel:
-    """One attempt of a group that somebody found better than another, or as good as it (`tie`); all by their ids."""
+    """A person's choice between two attempts of a group, by ids: one is better, or both are equally good (`tie`)."""
 
     group: str
     better: str
@@ -82,7 +79,7 @@ class PreferenceLabel:
 
 
 async def list_preferences(project: Project) -> list[PreferenceLabel]:
-    """All that were said of two attempts of one group, the oldest first."""
+    """Return all recorded choices between two attempts of one group, oldest first."""
     query = (
         select(feedback.c.trajectory_id, feedback.c.name, feedback.c.value, feedback.c.tags)
         .where(feedback.c.project_id == project.id, feedback.c.name.in_((PREFERENCE, TIE)))
@@ -90,16 +87,16 @@ async def list_preferences(project: Project) -> list[PreferenceLabel]:
     )
     async with project.store.read() as conn:
         rows = (await conn.execute(query)).all()
-    told = [(row.tags, parse_choice(row.trajectory_id, row.name, row.value, row.tags)) for row in rows]
+    answered = [(row.tags, parse_choice(row.trajectory_id, row.name, row.value, row.tags)) for row in rows]
     return [
         PreferenceLabel(str(tags["group"]), choice.better, choice.worse, choice.tie)
-        for tags, choice in told
+        for tags, choice in answered
         if choice is not None and tags.get("group") and not tags.get("other_group")
     ]
 
 
 async def list_ratings(project: Project, name: str) -> dict[str, dict[str, float]]:
-    """The newest feedback of that name on each run, where it is a number or yes or no: group → run → value."""
+    """Return each trajectory's newest numeric or boolean feedback with that name: group → trajectory → value."""
     query = (
         select(feedback.c.trajectory_id, feedback.c.value, trajectories.c.group_id)
         .join(trajectories, trajectories.c.id == feedback.c.trajectory_id)

@@ -1,10 +1,10 @@
-"""The queue of a person: what is worth a choice, why, and in which order.
+"""Build a person's review queue: which pairs are shown, why, and in which order.
 
-Owns: putting the sources together, and leaving out what this person answered. Refuses: the sources
-(`recorder.views.review.candidates`, `gains`), writing answers (`recorder.views.review.human_labels`).
+Owns: combining the sources and removing the pairs that this person has answered. Refuses: the sources
+(`recorder.views.review.candidates`), recording answers (`recorder.views.review.human_labels`).
 
-A group about which judges disagree is asked about until what anybody chose orders its runs, or it is scored. Any other
-pair comes until this person answered it; somebody else may be shown it too.
+Pairs of a disputed group are shown until the choices of all people rank its trajectories, or until it is scored. Any
+other pair is shown until this person has answered it; other people may be shown it too.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from recorder.views.review.trajectories import (
     showable_members,
 )
 
-BASE: Final = "base"  # an alias's version 0
-MOST: Final = 50  # entries
+BASE: Final = "base"  # the name of an alias's version 0
+MOST: Final = 50  # entries of a queue, unless the caller gives a limit
 Pair = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRequest:
-    """What is asked for: all of it, one group's (internal id), or the live version against another one.
+    """What the queue shall contain: everything, one group (internal id), or the live version against another one.
 
-    `against`: `base`, a number, or a version's name. `passed`: pairs that are not to come now.
+    `against`: `base`, a number, or a version's name. `passed`: pairs that the person has skipped for now.
     """
 
     person: str
@@ -59,26 +59,31 @@ class QueueRequest:
     passed: Collection[Pair] = field(default_factory=frozenset)
 
 
-async def load_queue(project: Project, asked: QueueRequest, *, limit: int = MOST) -> ReviewQueue:
-    """What waits for a person, what matters most first: where judges disagree, where most was gained, what alarms name,
-    a random share. Raises NotFound, Conflict."""
+async def load_queue(project: Project, request: QueueRequest, *, limit: int = MOST) -> ReviewQueue:
+    """Return the pairs that wait for a person, at most `limit`, the most important first.
+
+    The order is: groups about which judges disagree, the largest gains, drift of judges, alarms, a random share.
+    Raises NotFound, Conflict.
+    """
     draw = await project_draw(project)
-    waiting = [one for one in await list_disputed_groups(project) if asked.alias in (None, one.alias)]
-    if asked.against is not None:
-        return await _against(project, asked, draw, len(waiting), limit)
-    if asked.group is not None:
-        found = await _of_group(project, asked.group, waiting, asked, draw)
-        return ReviewQueue(await _entries(project.store, found, asked, draw, limit), len(waiting), 0)
-    split = await _ranked(project, waiting, asked, draw, limit)
-    others = await _others(project, asked, draw, {one.group_id for one in waiting})
-    left, answered = await _unanswered(project.store, others, asked)
-    return ReviewQueue(await _entries(project.store, [*split, *left], asked, draw, limit), len(waiting), answered)
+    waiting = [one for one in await list_disputed_groups(project) if request.alias in (None, one.alias)]
+    if request.against is not None:
+        return await _against(project, request, draw, len(waiting), limit)
+    if request.group is not None:
+        found = await _of_group(project, request.group, waiting, request, draw)
+        return ReviewQueue(await _entries(project.store, found, request, draw, limit), len(waiting), 0)
+    split = await _ranked(project, waiting, request, draw, limit)
+    others = await _others(project, request, draw, {one.group_id for one in waiting})
+    unanswered, answered = await _unanswered(project.store, others, request)
+    return ReviewQueue(
+        await _entries(project.store, [*split, *unanswered], request, draw, limit), len(waiting), answered
+    )
 
 
 async def _ranked(
-    project: Project, waiting: Sequence[DisputedGroup], asked: QueueRequest, draw: StableDraw, most: int
+    project: Project, waiting: Sequence[DisputedGroup], request: QueueRequest, draw: StableDraw, most: int
 ) -> list[Candidate]:
-    """Of each of the first groups that judges disagree about, until there are so many, the next pair."""
+    """Return the next pair of each disputed group, for the first `most` groups that have one."""
     members = await showable_members(project, [one.group_id for one in waiting])
     group_of = {run: group for group, runs in members.items() for run in runs}
     said: defaultdict[str, list[PairChoice]] = defaultdict(list)
@@ -88,29 +93,33 @@ async def _ranked(
     def found() -> Iterator[Candidate]:
         for one in waiting:
             runs, choices, about = members.get(one.group_id, ()), said[one.group_id], describe_disagreement(one)
-            pair = next_ranking_pair(ReviewReason.DISAGREEMENT, about, one.group_id, runs, choices, asked.passed, draw)
+            pair = next_ranking_pair(
+                ReviewReason.DISAGREEMENT, about, one.group_id, runs, choices, request.passed, draw
+            )
             if pair is not None:
                 yield pair
 
-    return await asyncio.to_thread(lambda: list(islice(found(), most)))  # calls go on beside it
+    return await asyncio.to_thread(lambda: list(islice(found(), most)))  # must not block the event loop
 
 
 async def _of_group(
-    project: Project, group: str, waiting: Sequence[DisputedGroup], asked: QueueRequest, draw: StableDraw
+    project: Project, group: str, waiting: Sequence[DisputedGroup], request: QueueRequest, draw: StableDraw
 ) -> list[Candidate]:
-    """The next pair of one group: by what anybody chose where it waits, else by what this person did."""
+    """Return the next pair of one group. A disputed group counts everyone's choices, another only this person's."""
     if split := [one for one in waiting if one.group_id == group]:
-        return await _ranked(project, split, asked, draw, 1)
+        return await _ranked(project, split, request, draw, 1)
     runs = (await showable_members(project, [group])).get(group, [])
-    said = [one.choice for one in await list_choices(project.store, runs) if one.by == asked.person]
-    found = next_ranking_pair(ReviewReason.GROUP, "The group was named", group, runs, said, asked.passed, draw)
+    said = [one.choice for one in await list_choices(project.store, runs) if one.by == request.person]
+    found = next_ranking_pair(ReviewReason.GROUP, "The group was named", group, runs, said, request.passed, draw)
     return [found] if found is not None else []
 
 
-async def _others(project: Project, asked: QueueRequest, draw: StableDraw, without: Collection[str]) -> list[Candidate]:
-    """What else is worth a look, each pair once, by what matters most of it."""
+async def _others(
+    project: Project, request: QueueRequest, draw: StableDraw, without: Collection[str]
+) -> list[Candidate]:
+    """Return the pairs of the other sources, each pair once, under the first source that gives it."""
     found: list[Candidate] = []
-    for alias in [await get_alias(project, asked.alias)] if asked.alias else await get_aliases(project):
+    for alias in [await get_alias(project, request.alias)] if request.alias else await get_aliases(project):
         live = await get_version(project.store, alias.live_version_id) if alias.live_version_id else None
         if live is not None and live.parent_id is not None:
             before, after = await candidates.list_attempts(
@@ -125,45 +134,47 @@ async def _others(project: Project, asked: QueueRequest, draw: StableDraw, witho
 
 
 async def _against(
-    project: Project, asked: QueueRequest, draw: StableDraw, disputed_groups: int, limit: int
+    project: Project, request: QueueRequest, draw: StableDraw, disputed_groups: int, limit: int
 ) -> ReviewQueue:
-    alias, live, other = await _versions(project, asked)
+    alias, live, other = await _versions(project, request)
     theirs, ours = await candidates.list_attempts(project.store, alias, other, live)
     pairs = await asyncio.to_thread(candidates.version_pairs, ours, theirs, draw)
-    left, answered = await _unanswered(project.store, pairs, asked)
-    said = newest_choices(asked.person, await list_choices(project.store, _runs(pairs)))
-    counted = tally_choices(live.name, other.name, pairs, said)
-    return ReviewQueue(await _entries(project.store, left, asked, draw, limit), disputed_groups, answered, counted)
+    unanswered, answered = await _unanswered(project.store, pairs, request)
+    said = newest_choices(request.person, await list_choices(project.store, _runs(pairs)))
+    tally = tally_choices(live.name, other.name, pairs, said)
+    return ReviewQueue(
+        await _entries(project.store, unanswered, request, draw, limit), disputed_groups, answered, tally
+    )
 
 
-async def _versions(project: Project, asked: QueueRequest) -> tuple[AliasView, VersionView, VersionView]:
-    """The alias, its live version, and the one that this is held against. Raises NotFound, Conflict."""
-    said = str(asked.against)
-    named = said.rpartition("@")[0] if "@" in said else asked.alias
+async def _versions(project: Project, request: QueueRequest) -> tuple[AliasView, VersionView, VersionView]:
+    """Return the alias, its live version, and the version to compare with. Raises NotFound, Conflict."""
+    against = str(request.against)
+    named = against.rpartition("@")[0] if "@" in against else request.alias
     alias = await get_alias(project, named) if named else await _only_alias(project)
     if alias.live_version_id is None:
         raise NotFound(f"the alias {alias.name!r} has no live version: `hone promote` makes one live")
-    number = "0" if said == BASE else said
-    other = await get_version_by_name(project, said if "@" in said else f"{alias.name}@{number}")
+    number = "0" if against == BASE else against
+    other = await get_version_by_name(project, against if "@" in against else f"{alias.name}@{number}")
     live = await get_version(project.store, alias.live_version_id)
     if live.id == other.id:
-        raise Conflict(f"{live.name} is the live version itself: name another one to hold it against")
+        raise Conflict(f"{live.name} is the live version itself: name another version to compare it with")
     return alias, live, other
 
 
 async def _only_alias(project: Project) -> AliasView:
     found = await get_aliases(project)
     if len(found) != 1:
-        there = ", ".join(one.name for one in found) or "none"
-        raise NotFound(f"say which alias; there is: {there}")
+        names = ", ".join(one.name for one in found) or "none"
+        raise NotFound(f"name an alias; the project has: {names}")
     return found[0]
 
 
-async def _unanswered(store: Store, found: Sequence[Candidate], asked: QueueRequest) -> tuple[list[Candidate], int]:
-    """Those that this person did not answer yet, and how many it did."""
-    said = newest_choices(asked.person, await list_choices(store, _runs(found)))
-    left = [one for one in found if frozenset(one.pair) not in said]
-    return [one for one in left if frozenset(one.pair) not in asked.passed], len(found) - len(left)
+async def _unanswered(store: Store, found: Sequence[Candidate], request: QueueRequest) -> tuple[list[Candidate], int]:
+    """Return the pairs that this person has neither answered nor skipped, and the number of answered pairs."""
+    said = newest_choices(request.person, await list_choices(store, _runs(found)))
+    unanswered = [one for one in found if frozenset(one.pair) not in said]
+    return [one for one in unanswered if frozenset(one.pair) not in request.passed], len(found) - len(unanswered)
 
 
 def _runs(found: Iterable[Candidate]) -> set[str]:
@@ -171,13 +182,13 @@ def _runs(found: Iterable[Candidate]) -> set[str]:
 
 
 async def _entries(
-    store: Store, found: Sequence[Candidate], asked: QueueRequest, draw: StableDraw, limit: int
+    store: Store, found: Sequence[Candidate], request: QueueRequest, draw: StableDraw, limit: int
 ) -> list[QueuedPair]:
-    """As they are shown to this person, those of the alias that was asked for."""
+    """Return the queue's entries as this person is shown them, only those of the requested alias."""
     heads = await group_names(store, [one.group for one in found])
-    told = [(one, heads[one.group]) for one in found if one.group in heads]
+    with_heads = [(one, heads[one.group]) for one in found if one.group in heads]
     return [
-        QueuedPair(one.why, one.about, one.group, head.external_id, head.alias, *draw.sides(asked.person, *one.pair))
-        for one, head in told
-        if asked.alias in (None, head.alias)
+        QueuedPair(one.why, one.about, one.group, head.external_id, head.alias, *draw.sides(request.person, *one.pair))
+        for one, head in with_heads
+        if request.alias in (None, head.alias)
     ][:limit]

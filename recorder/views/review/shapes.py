@@ -1,9 +1,9 @@
-"""What waits for a person, as every surface tells it: pages, `/hone/v1/review`, `hone review` and MCP.
+"""The types of the review queue, shared by the dashboard, `/hone/v1/review`, `hone review` and MCP.
 
-Owns: the shapes. Refuses: finding what waits (`recorder.views.review.queue`), and what a person is shown of two runs
+Owns: the types. Refuses: choosing the pairs (`recorder.views.review.queue`), and loading the two trajectories of a pair
 (`recorder.views.review.trajectories`).
 
-No shape here carries a version, a reward, a model's name or a judge's words of a run: who answers is to be blind.
+Review is blind: no type here carries a version, a reward, a model's name or a judge's explanation.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from recorder.stats.means import Interval
 
 
 class ReviewReason(StrEnum):
-    """Why a pair is worth a look."""
+    """Why a pair is in the queue."""
 
     DISAGREEMENT = "disagreement"
     GAIN = "gain"
@@ -28,7 +28,7 @@ class ReviewReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Two runs that somebody may be asked about, in no order. `group`: where the first one is an attempt."""
+    """Two trajectories, in no order, that may be shown to a reviewer. `group` is the first one's group."""
 
     why: ReviewReason
     about: str
@@ -38,7 +38,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class QueuedPair:
-    """A pair that waits, by the runs' ids, in the order in which they are shown. `about` says in words why it waits."""
+    """A pair that waits for review: the two trajectory ids in the order they are shown, and in `about` the reason."""
 
     why: ReviewReason
     about: str
@@ -51,10 +51,10 @@ class QueuedPair:
 
 @dataclass(frozen=True, slots=True)
 class PreferenceTally:
-    """How often a person found the live version's run better than the `other` version's.
+    """How often one person preferred the live version's trajectory to the `other` version's.
 
-    `rate`: the share of pairs that it won, ties counting half, with its 95 % interval (Wilson's); None: no answer yet.
-    `first`: of the pairs that were told apart, how many the run won that was shown first.
+    `rate` is the share of pairs that the live version won, ties counted as half; `interval` is its 95 % interval
+    (Wilson). Both are None before the first answer. `first` counts the pairs won by the trajectory shown first.
     """
 
     live: str
@@ -68,16 +68,16 @@ class PreferenceTally:
 
     @property
     def pairs(self) -> int:
-        """How many pairs were answered."""
+        """The number of answered pairs."""
         return self.wins + self.ties + self.losses
 
     def sentence(self) -> str:
-        """All of it in words."""
+        """Return the tally as one line of text."""
         if self.rate is None or self.interval is None:
             return f"{self.live} against {self.other}: no pair is answered yet."
         within = f"95 %: {self.interval.low:.0%} to {self.interval.high:.0%}"
-        told = self.wins + self.losses
-        position = f" A was chosen {self.first} of {told} times." if told else ""
+        decided = self.wins + self.losses
+        position = f" A was chosen {self.first} of {decided} times." if decided else ""
         return (
             f"{self.live} wins {self.rate:.0%} against {self.other} ({within}). {self.pairs} pairs: {self.wins} won, "
             f"{self.ties} tied, {self.losses} lost.{position}"
@@ -86,10 +86,10 @@ class PreferenceTally:
 
 @dataclass(frozen=True, slots=True)
 class ReviewQueue:
-    """What waits for one person, what matters most first.
+    """The pairs that wait for one person, the most important first.
 
-    `disputed`: how many groups wait because judges disagree about them. `answered`: of the pairs that were drawn, how
-    many this person has answered. `against`: where one version is held against another.
+    `disputed` is the number of groups that wait because judges disagree about them. `answered` is the number of drawn
+    pairs that this person has answered. `against` is the tally when two versions are compared, else None.
     """
 
     entries: Sequence[QueuedPair]

@@ -1,16 +1,8 @@
-"""Runs that can be shown to a person, by their groups, and what people chose between them.
+"""Trajectories that reviewers may see, the stable random draw, and the blind view of a pair.
 
-Owns: these queries. Refuses: which groups are worth a look (`recorder.views.review.candidates`, `gains`).
-
-What is drawn for people: which pairs, and which run stands first.
-
-Owns: the draw, by a keyed hash. Refuses: what is drawn from. The key is the project's own, so a draw is the same
-whenever it is looked at, and nobody foresees it.
-
-Two runs as a person sees them who is to choose: what they did, turn by turn, and nothing that was made of it.
-
-Owns: what is shown of a pair. Refuses: versions, models, rewards and judges' words: none of it is read here. What the
-agents themselves wrote is shown as it is, also where it names a model.
+Owns: these queries, and the order of a pair. The order is a hash with the project's own key: it never changes and
+cannot be predicted. Refuses: which groups are reviewed (`recorder.views.review.candidates`). A blind pair shows no
+version, model, reward or judge's explanation; agents' own texts are shown unchanged, even if they name a model.
 """
 
 from __future__ import annotations
@@ -35,12 +27,12 @@ from recorder.views.comparison.attempts import ComparisonCell, side_by_side
 from recorder.views.comparison.loader import trajectory_turns
 from recorder.views.trajectories.transcripts import load_trajectories
 
-_PAGE: Final = 200  # keys a SELECT
+_PAGE: Final = 200  # keys of one SELECT
 
 
 @dataclass(frozen=True, slots=True)
 class GroupName:
-    """A group as a queue names it."""
+    """The two names by which the queue shows a group."""
 
     external_id: str | None
     alias: str | None
@@ -48,7 +40,7 @@ class GroupName:
 
 @dataclass(frozen=True, slots=True)
 class RecordedChoice:
-    """What one person chose, oldest first in any list. `shown`: where the run stood that was preferred."""
+    """One person's choice. `shown`: whether the preferred trajectory was shown `first` or `second`."""
 
     choice: PairChoice
     by: str | None
@@ -56,9 +48,10 @@ class RecordedChoice:
 
 
 def is_showable() -> ColumnElement[bool]:
-    """Whether a run ended by itself and may be judged, as a column: as `recorder.queue.groups.readiness.is_usable`.
+    """Return the SQL condition that a trajectory completed and may be judged.
 
-    Nearly every run may, so no index is chosen for it.
+    It is the same rule as `recorder.queue.groups.readiness.is_usable`. Nearly every trajectory meets it, so it is
+    written such that no index is used for it.
     """
     t = trajectories.c
     ended = sql.without_index(t.state) == TrajectoryState.COMPLETED
@@ -66,7 +59,7 @@ def is_showable() -> ColumnElement[bool]:
 
 
 async def showable_members(project: Project, group_ids: Collection[str]) -> dict[str, list[str]]:
-    """By group, its runs that can be shown."""
+    """Return the trajectories that can be shown, by group, in order of their ids."""
     t = trajectories.c
     found: dict[str, list[str]] = {}
     for page in _pages(group_ids):
@@ -79,7 +72,7 @@ async def showable_members(project: Project, group_ids: Collection[str]) -> dict
 
 
 async def group_names(store: Store, group_ids: Collection[str]) -> dict[str, GroupName]:
-    """How groups are named."""
+    """Return the names of groups, by id; a group that no longer exists is missing from the result."""
     found: dict[str, GroupName] = {}
     for page in _pages(group_ids):
         query = select(groups.c.id, groups.c.external_id, aliases.c.name.label("alias"))
@@ -89,22 +82,22 @@ async def group_names(store: Store, group_ids: Collection[str]) -> dict[str, Gro
     return found
 
 
-async def list_choices(store: Store, runs: Collection[str]) -> list[RecordedChoice]:
-    """What people chose that is noted on one of these runs, oldest first."""
+async def list_choices(store: Store, trajectory_ids: Collection[str]) -> list[RecordedChoice]:
+    """Return the choices that are stored as feedback on one of these trajectories, oldest first."""
     f = feedback.c
     rows: list[Any] = []
-    for page in _pages(runs):
+    for page in _pages(trajectory_ids):
         query = select(f.id, f.trajectory_id, f.name, f.value, f.tags, f.created_at)
         query = query.where(f.trajectory_id.in_(page), f.name.in_((PREFERENCE, TIE)))
         async with store.read() as conn:
             rows += await conn.execute(query)
     rows.sort(key=lambda row: (row.created_at, row.id))
-    told = ((row.tags, parse_choice(row.trajectory_id, row.name, row.value, row.tags)) for row in rows)
-    return [RecordedChoice(choice, tags.get("by"), tags.get("shown")) for tags, choice in told if choice is not None]
+    parsed = ((row.tags, parse_choice(row.trajectory_id, row.name, row.value, row.tags)) for row in rows)
+    return [RecordedChoice(choice, tags.get("by"), tags.get("shown")) for tags, choice in parsed if choice is not None]
 
 
 def newest_choices(person: str, said: Sequence[RecordedChoice]) -> Mapping[frozenset[str], RecordedChoice]:
-    """What a person said last of each pair."""
+    """Return the person's newest choice for each pair; `said` is in order of time."""
     return {one.choice.pair: one for one in said if one.by == person}
 
 
@@ -114,34 +107,34 @@ def _pages(keys: Collection[str]) -> Iterator[list[str]]:
         yield page
 
 
-_BYTES: Final = 6  # as many as a float holds exactly, so that no number is 1
+_BYTES: Final = 6  # a float holds 48 bits exactly, so that no number is rounded up to 1
 _NUMBERS: Final = 256.0**_BYTES
 
 
 class StableDraw:
-    """Numbers that stay what they are."""
+    """Pseudo-random numbers that depend on nothing but the key and the words given."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
 
     def number(self, *what: str) -> float:
-        """From 0 to below 1, the same for the same words."""
-        said = "".join(f"{len(one)}:{one}" for one in ("review", *what)).encode("utf-8", "surrogatepass")
-        drawn = hmac.digest(self._key, said, "sha256")[:_BYTES]
+        """Return a number from 0 to below 1, the same for the same words."""
+        seed = "".join(f"{len(one)}:{one}" for one in ("review", *what)).encode("utf-8", "surrogatepass")
+        drawn = hmac.digest(self._key, seed, "sha256")[:_BYTES]
         return int.from_bytes(drawn, "big") / _NUMBERS
 
     def order(self, what: str, among: Sequence[str]) -> list[str]:
-        """All of them, shuffled."""
+        """Return all of them in a shuffled order that is always the same."""
         return sorted(among, key=lambda one: (self.number(what, one), one))
 
     def sides(self, person: str, one: str, other: str) -> tuple[str, str]:
-        """Two runs in the order in which this person is shown them."""
+        """Return two trajectories in the order in which this person is shown them."""
         low, high = sorted((one, other))
         return (low, high) if self.number("sides", person, low, high) < 0.5 else (high, low)
 
 
 async def project_draw(project: Project) -> StableDraw:
-    """The project's draw."""
+    """Return the draw with the project's key."""
     async with project.store.read() as conn:
         query = select(projects.c.node_key).where(projects.c.id == project.id)
         return StableDraw(bytes((await conn.execute(query)).scalar_one()))
@@ -152,18 +145,21 @@ NAMES = ("A", "B")
 
 @dataclass(frozen=True, slots=True)
 class BlindPair:
-    """`beginning` is what both begin with, `rows` what comes then, a cell a run; `turns_left`: of each, how many turns
-    are not shown."""
+    """Two trajectories as a reviewer sees them.
+
+    `beginning`: the shared first turns. `rows`: the turns after them, with one cell for each trajectory.
+    `turns_not_shown`: for each trajectory, the number of turns that are not shown.
+    """
 
     beginning: Sequence[ComparisonCell]
     rows: Sequence[Sequence[ComparisonCell]]
-    turns_left: Sequence[int]
+    turns_not_shown: Sequence[int]
 
 
 async def load_blind_pair(store: Store, first: str, second: str) -> BlindPair:
-    """Two runs by their ids. Raises NotFound."""
+    """Load two trajectories by their ids. Raises NotFound."""
     views = {view.id: view for view in await load_trajectories(store, [first, second])}
-    if gone := [run for run in (first, second) if run not in views]:
-        raise NotFound(f"the run {gone[0]} is gone: open the queue again")
+    if missing := [run for run in (first, second) if run not in views]:
+        raise NotFound(f"the trajectory {missing[0]} no longer exists: open the queue again")
     turns = [(number, trajectory_turns(views[run])) for number, run in enumerate((first, second), start=1)]
-    return BlindPair(*await asyncio.to_thread(side_by_side, turns))  # long runs take a while, and calls go on
+    return BlindPair(*await asyncio.to_thread(side_by_side, turns))  # slow for long ones: not on the loop

@@ -1,6 +1,5 @@
-"""How learning stands, for people and dashboards: what happened, what is waited for, what was raised, the figures.
+"""Status of a project: events, figures, what each stage of the loop waits for, judging, tools, client problems.
 
-May use the store, the registry, who holds what, groups, lists, the work, and the sweep's forecast; read by `hone up`,
-`hone status`, `hone show`, `/metrics` and the pages. All of it as they show it: `status`. What the loop waits for:
-`stages`, by which the learner begins its steps too.
+Read by `hone up`, `hone status`, `hone show`, `/hone/v1`, `/metrics` and the pages. `project` has the whole status;
+`stages` decides what the loop waits for, and the learner begins its steps by it. Refuses: changing anything.
 """

@@ -1,12 +1,10 @@
-"""Agents none of whose calls can be trained on as they sample: who, why, and which setting would change it.
+"""Find clients with a problem: no call can be trained on as it is sampled, or related calls are not attributed.
 
-Owns: that question, over a project's newest calls by their client's name. Refuses: what makes a call untrainable
-(`recorder.messages.trainability`), and reasons that are no setting's: whose call it was, how it ended.
-
-Agents whose every call becomes a run of its own, though one call plainly goes on from another: attribution missing.
-
-Owns: that suspicion, over a project's newest runs of one call. Refuses: placing anything by it: what it goes by (quoted
-words, a prompt that comes back in a longer one) proves nothing about any single run.
+Owns: two checks over a project's newest calls, by the client's User-Agent. The first finds clients whose every call has
+sampling parameters that exclude it from training, and the settings that would change this. The second finds clients
+whose calls each become a trajectory of their own although one plainly continues another. Refuses: what makes a call
+untrainable (`recorder.messages.trainability`), reasons that no setting changes (how a call ended, for example), and
+attributing calls by the second check: quoted text or a repeated prompt proves nothing about any single trajectory.
 """
 
 from __future__ import annotations
@@ -28,13 +26,13 @@ from recorder.store.database import Project
 from recorder.store.schema import aliases, calls, choices, nodes, trajectories
 from recorder.views.trajectories.assembly import parse_sampling
 
-LOOKED_AT: Final = 2_000  # of a project, the newest calls: among these are those that are asked about, if any are
-MOST_CALLS: Final = 500  # of a project, the newest, that are looked at
-JUDGED_BY: Final = 20  # calls of one client, the newest: what it did before somebody changed a setting says nothing
+NEWEST_CALLS: Final = 2_000  # a project's newest calls, in which the checks search
+MOST_CALLS: Final = 500  # at most so many of these are checked for their sampling
+JUDGED_BY: Final = 20  # the newest calls of one client; older ones may predate a changed setting
 UNKNOWN: Final = "(no User-Agent)"
 
-# What only says that this call did not count; of any other reason the sampling is at fault, or it was as it must be.
-_OF_THE_CALL: Final = frozenset(
+# Reasons that do not concern how the call was sampled.
+_NOT_ABOUT_SAMPLING: Final = frozenset(
     {
         Exclusion.PURPOSE,
         Exclusion.NOT_COMPLETE,
@@ -45,7 +43,7 @@ _OF_THE_CALL: Final = frozenset(
         Exclusion.IDS_MISSING,
     }
 )
-_SEVERAL: Final = (Exclusion.DISTORTED, Exclusion.STRUCTURED_OUTPUT)  # told by the names of what distorts
+_NAMED_BY_PARAMETER: Final = (Exclusion.DISTORTED, Exclusion.STRUCTURED_OUTPUT)  # shown as the names of the parameters
 _OVERRIDES: Final[Mapping[str, str]] = {
     Exclusion.TEMPERATURE: "temperature = 0.7",
     Exclusion.TOP_P: "top_p = 1",
@@ -64,26 +62,26 @@ _SETTINGS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class UntrainableClient:
-    """A client whose calls of an alias all sample in a way that cannot be trained on."""
+    """A client whose calls of an alias all have sampling parameters that exclude them from training."""
 
     client: str
     alias: str
-    calls: int  # that were looked at
+    calls: int  # that were checked
     reasons: tuple[str, ...]  # codes of `Exclusion`
     distorting: tuple[str, ...]  # the parameters behind `distorted_sampling`
-    settings: tuple[str, ...]  # what would change it
-    no_setting: tuple[str, ...]  # what only the agent can change
-    at: float  # of its newest call, unix seconds
+    settings: tuple[str, ...]  # settings that would make the calls trainable
+    no_setting: tuple[str, ...]  # parameters that only the agent can change
+    at: float  # the time of its newest call, unix seconds
 
     def advice(self) -> str:
-        """What to do, in words."""
-        told = [f"set {' and '.join(self.settings)}"] if self.settings else []
+        """Return what to do, as text."""
+        problems = [f"set {' and '.join(self.settings)}"] if self.settings else []
         if self.no_setting:
-            told.append(f"no setting changes {', '.join(self.no_setting)}: the agent must not send it")
-        return "; ".join(told)
+            problems.append(f"no setting changes {', '.join(self.no_setting)}: the agent must not send it")
+        return "; ".join(problems)
 
     def why(self) -> str:
-        """The reasons, in words."""
+        """Return the reasons, as text."""
         return ", ".join(
             f"{reason} ({', '.join(self.distorting)})" if reason == Exclusion.DISTORTED else reason
             for reason in self.reasons
@@ -91,16 +89,16 @@ class UntrainableClient:
 
 
 def is_newest_call(project_id: str) -> tuple[ColumnElement[bool], ...]:
-    """That a call is of a project, and one of its newest: a bound on what a page may cost. Ids begin with the time."""
+    """Return SQL conditions for a project's newest calls. They bound the cost of a page; ids begin with the time."""
     mine = sql.without_index(calls.c.project_id) == project_id
     newest = calls.alias("newest")
     ids = select(newest.c.id).where(sql.without_index(newest.c.project_id) == project_id).order_by(newest.c.id.desc())
-    page = ids.limit(LOOKED_AT).subquery("page")
+    page = ids.limit(NEWEST_CALLS).subquery("page")
     return mine, calls.c.id >= select(func.min(page.c.id)).scalar_subquery()
 
 
 async def find_untrainable_clients(project: Project) -> list[UntrainableClient]:
-    """The clients of which no call can be trained on, by name."""
+    """Return the clients of which no call can be trained on, by name."""
     query = (
         select(
             sql.json_member(calls.c.response_meta, CLIENT).label("client"),
@@ -125,13 +123,15 @@ async def find_untrainable_clients(project: Project) -> list[UntrainableClient]:
         rows = (await conn.execute(query)).all()
     newest: dict[tuple[str, str], list[Any]] = {}
     for row in rows:
-        if row.reason not in _OF_THE_CALL:
+        if row.reason not in _NOT_ABOUT_SAMPLING:
             newest.setdefault((row.client or UNKNOWN, row.alias), []).append(row)
-    told = (_told(client, alias, seen[:JUDGED_BY]) for (client, alias), seen in sorted(newest.items()))
-    return [one for one in told if one is not None]
+    problems = (
+        _untrainable_client(client, alias, seen[:JUDGED_BY]) for (client, alias), seen in sorted(newest.items())
+    )
+    return [one for one in problems if one is not None]
 
 
-def _told(client: str, alias: str, rows: list[Any]) -> UntrainableClient | None:
+def _untrainable_client(client: str, alias: str, rows: list[Any]) -> UntrainableClient | None:
     samplings: list[SamplingParameters] = [parse_sampling(row.sampling) for row in rows]
     found = [sampling_reasons(sampling) for sampling in samplings]
     if not all(found):
@@ -140,7 +140,7 @@ def _told(client: str, alias: str, rows: list[Any]) -> UntrainableClient | None:
     distorting = _once(name for sampling in samplings for name in sampling.distorting)
     if Exclusion.STRUCTURED_OUTPUT in reasons and distorting == ("response_format",):
         reasons = tuple(reason for reason in reasons if reason != Exclusion.DISTORTED)
-    at_fault = [*(r for r in reasons if r not in _SEVERAL), *distorting]
+    at_fault = [*(r for r in reasons if r not in _NAMED_BY_PARAMETER), *distorting]
     values = [_OVERRIDES[name] for name in at_fault if name in _OVERRIDES]
     settings = [_SETTINGS[name] for name in at_fault if name in _SETTINGS]
     if values:
@@ -153,29 +153,29 @@ def _once(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(str, names)))
 
 
-MOST_CALLS_READ: Final = 48  # of a project, the newest that are runs of their own
-MOST_MESSAGES: Final = 12  # of a prompt, from its end
-LOOKED_BACK: Final = 8  # calls of a client before a call: several agents may take turns
-MIN_IN_TURN: Final = 3  # calls of which each goes on from another: two may be a plan and its work
+MOST_CALLS_READ: Final = 48  # a project's newest calls that are trajectories of their own
+MOST_MESSAGES: Final = 12  # messages of a prompt that are compared, from its end
+LOOKED_BACK: Final = 8  # earlier calls of the client that are compared with a call: several agents may alternate
+MIN_IN_TURN: Final = 3  # calls of a chain; a chain of two may be a plan and its execution
 ADVICE: Final = (
-    "give each run an address: the base URL …/t/<run>/v1, the header x-hone-trajectory, or a key minted for it "
+    "give each trajectory an address: the base URL …/t/<run>/v1, the header x-hone-trajectory, or a key minted for it "
     "(docs/attribution.md)"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class UnattributedCalls:
-    """A client whose calls of an alias go on from each other and are found in no run."""
+    """A client whose calls of an alias continue each other but are attributed to separate trajectories."""
 
     client: str
     alias: str
-    calls: int  # that go on from one another, of those looked at
-    at: float  # the newest of them, unix seconds
+    calls: int  # that continue one another, of those checked
+    at: float  # the time of the newest one, unix seconds
 
 
 @dataclass(frozen=True, slots=True)
 class _SingleCallTrajectory:
-    """A call that is a run of its own."""
+    """A call that is a trajectory of its own."""
 
     row: Any
     prompt: Sequence[tuple[bytes, Message]]  # the last message first, each with its node
@@ -183,32 +183,32 @@ class _SingleCallTrajectory:
 
 
 async def find_unattributed_clients(project: Project) -> list[UnattributedCalls]:
-    """The clients whose calls are runs of their own and should not be, by name."""
+    """Return the clients whose calls are trajectories of their own and should not be, by name."""
     async with project.store.read() as conn:
-        alone = await _alone(conn, project.id)
+        single_calls = await _single_call_trajectories(conn, project.id)
     by_client: dict[tuple[str, str], list[_SingleCallTrajectory]] = {}
-    for one in alone:
+    for one in single_calls:
         by_client.setdefault((one.row.client or UNKNOWN, one.row.alias), []).append(one)
     found = []
     for (client, alias), ones in sorted(by_client.items()):
-        in_turn = _in_turn(ones)
-        if in_turn:
-            found.append(UnattributedCalls(client, alias, len(in_turn), max(one.row.started_at for one in in_turn)))
+        chained = _chained_calls(ones)
+        if chained:
+            found.append(UnattributedCalls(client, alias, len(chained), max(one.row.started_at for one in chained)))
     return found
 
 
-def _in_turn(ones: Sequence[_SingleCallTrajectory]) -> list[_SingleCallTrajectory]:
-    """The calls, given oldest first, that are part of a chain of `MIN_IN_TURN`."""
+def _chained_calls(ones: Sequence[_SingleCallTrajectory]) -> list[_SingleCallTrajectory]:
+    """Return the calls that are part of a chain of at least `MIN_IN_TURN`. `ones` is in order of time."""
     chains: list[list[_SingleCallTrajectory]] = []  # for each call, the longest chain that ends in it
     for at, one in enumerate(ones):
-        before = [chains[n] for n in range(max(0, at - LOOKED_BACK), at) if _goes_on(ones[n], one)]
+        before = [chains[n] for n in range(max(0, at - LOOKED_BACK), at) if _continues(ones[n], one)]
         chains.append([*max(before, key=len, default=[]), one])
     long = [one for chain in chains if len(chain) >= MIN_IN_TURN for one in chain]
     return list({one.row.id: one for one in long}.values())
 
 
-def _goes_on(earlier: _SingleCallTrajectory, later: _SingleCallTrajectory) -> bool:
-    """Whether a call has another's whole prompt and more than it, or says in its own prompt what that one answered."""
+def _continues(earlier: _SingleCallTrajectory, later: _SingleCallTrajectory) -> bool:
+    """Return whether a later call's prompt extends an earlier one's, or quotes what the earlier one answered."""
     row = earlier.row
     if (
         row.finished_at is None
@@ -220,16 +220,16 @@ def _goes_on(earlier: _SingleCallTrajectory, later: _SingleCallTrajectory) -> bo
     grown = any(node == row.prompt_node_id for node, _ in later.prompt[1:])
     if grown and any(message.get("role") == "assistant" for message in new):
         return True
-    said = [line for text in _texts(earlier.answer) for line in text.splitlines()]
-    return any(partial_match.is_quoted(line, new) for line in said)
+    answer_lines = [line for text in _texts(earlier.answer) for line in text.splitlines()]
+    return any(partial_match.is_quoted(line, new) for line in answer_lines)
 
 
 def _texts(answer: Message) -> list[str]:
     return [*text_parts(answer), *partial_match.asked_of_tools(answer)]
 
 
-async def _alone(conn: AsyncConnection, project_id: str) -> list[_SingleCallTrajectory]:
-    """The newest calls that are runs of their own, oldest first."""
+async def _single_call_trajectories(conn: AsyncConnection, project_id: str) -> list[_SingleCallTrajectory]:
+    """Return the newest calls that are trajectories of their own, oldest first."""
     query = (
         select(
             calls.c.id,
@@ -256,13 +256,13 @@ async def _alone(conn: AsyncConnection, project_id: str) -> list[_SingleCallTraj
     )
     rows = (await conn.execute(query)).all()
     known = await _messages(conn, [row.prompt_node_id for row in rows if row.prompt_node_id is not None])
-    # ids of one millisecond are in no order
+    # ids of the same millisecond have no order
     in_time = sorted(rows, key=lambda row: (row.started_at, row.finished_at or row.started_at))
-    return [_SingleCallTrajectory(row, _up(row.prompt_node_id, known), row.message) for row in in_time]
+    return [_SingleCallTrajectory(row, _prompt_from(row.prompt_node_id, known), row.message) for row in in_time]
 
 
 async def _messages(conn: AsyncConnection, ends: Sequence[bytes]) -> dict[bytes, Any]:
-    """The last messages of some prompts, by their nodes."""
+    """Return the last messages of some prompts, by node id."""
     known: dict[bytes, Any] = {}
     wanted = set(ends)
     for _ in range(MOST_MESSAGES):
@@ -275,7 +275,7 @@ async def _messages(conn: AsyncConnection, ends: Sequence[bytes]) -> dict[bytes,
     return known
 
 
-def _up(end: bytes | None, known: Mapping[bytes, Any]) -> list[tuple[bytes, Message]]:
+def _prompt_from(end: bytes | None, known: Mapping[bytes, Any]) -> list[tuple[bytes, Message]]:
     prompt: list[tuple[bytes, Message]] = []
     while end is not None and end in known and len(prompt) < MOST_MESSAGES:
         prompt.append((end, known[end].message))

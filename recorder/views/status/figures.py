@@ -1,12 +1,8 @@
-"""How a project stands, in numbers: calls, groups, runs trained and left out, money, rewards by version, steps, gates.
+"""Figures of a project: calls, groups, trained and excluded trajectories, cost, rewards by version, steps, gates.
 
-Owns: the questions. Refuses: printing (`hone status`, `/metrics`), and what runs (leases and replicas tell).
-
-Each question is bounded by an index or a number of rows, so that a page may ask again and again.
-
-What answering live turns again has cost, by alias, as recorded.
-
-Owns: that sum. Refuses: bounding it (the proxy does).
+Owns: the queries. Each is bounded by an index or a number of rows, so that a page may repeat it. They include the cost
+of shadow answers by alias; the proxy keeps their budget. Refuses: printing (`hone status`, `/metrics`), and which
+processes are running (leases and replicas).
 """
 
 from __future__ import annotations
@@ -37,13 +33,13 @@ from recorder.views.status.judge_agreement import JudgeAgreement, list_judge_agr
 
 RATE_S: Final = 60.0
 NEWEST_GROUPS: Final = 2000  # rewards by version are over the newest groups alone
-_TRAINED, _UNTRAINED = "trained", "untrained"  # codes of the ledger: the second takes back one of the first
+_TRAINED, _UNTRAINED = "trained", "untrained"  # codes of the ledger: the second one reverts one of the first
 _UNDECIDED: Final = (VersionState.WRITTEN, VersionState.LOADED, VersionState.GATED, VersionState.CANARY)
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeSpending:
-    """What the judge used since a time. `cost_usd` None: no price is known."""
+    """What the judge has used since a time. `cost_usd` is None if no price is known."""
 
     groups: int
     tokens: int
@@ -52,17 +48,17 @@ class JudgeSpending:
 
 @dataclass(frozen=True, slots=True)
 class VersionReward:
-    """The mean reward of the runs that a version sampled, as far as whoever judges them was asked."""
+    """The mean reward of the trajectories that a version sampled, without rewards that no judge or function gave."""
 
     alias: str
     version: str
-    runs: int
+    trajectories: int
     mean: float
 
 
 @dataclass(frozen=True, slots=True)
 class StepFigures:
-    """The newest step of an alias, and how many there were by state. `version` None: it made none yet."""
+    """The newest step of an alias, and in `counts` its steps by state. `version` is None until the step has made it."""
 
     alias: str
     number: int
@@ -77,44 +73,44 @@ class StepFigures:
 
 @dataclass(frozen=True, slots=True)
 class PendingVersion:
-    """A version between its step and a decision. `since`: when it came into this state (unix seconds)."""
+    """A version between its step and a decision. `since`: when it entered this state (unix seconds)."""
 
     version: str
     state: str
     since: float
-    attempts: str | None = None  # how far its held-out scenarios are, where they are attempted
+    attempts: str | None = None  # progress of its held-out scenarios, if they are attempted now
 
 
 @dataclass(frozen=True, slots=True)
 class JudgingTrouble:
-    """Groups that could not be judged, by why. `said`: the newest words about it."""
+    """Groups that could not be judged, by reason code. `detail`: the newest error text."""
 
     code: str
     groups: int
     next_at: float | None
-    said: str
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class MissingPart:
-    """A part of the reward that some of the newest runs have no value of. `said`: why, of one of them."""
+    """A part of the reward that some of the newest trajectories lack. `detail`: why, for one of them."""
 
     part: str
-    runs: int
+    trajectories: int
     of: int
-    said: str
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectFigures:
-    """How a project stood at a time (unix seconds)."""
+    """The figures of a project at a time (unix seconds)."""
 
     at: float
     calls_per_s: float
     waiting: GroupForecast
-    trained: int  # runs
-    left_out: Mapping[str, int]  # runs, by the ledger's code
-    groups_left_out: Mapping[str, int]
+    trained: int  # trajectories
+    excluded: Mapping[str, int]  # trajectories, by the ledger's code
+    excluded_groups: Mapping[str, int]
     spent_today: JudgeSpending
     rewards: Sequence[VersionReward]
     steps: Sequence[StepFigures]
@@ -126,21 +122,21 @@ class ProjectFigures:
 
 
 async def load_figures(project: Project, settings: RecorderSettings) -> ProjectFigures:
-    """All of it, in short reads."""
-    there = await forecast_groups(project, settings)
+    """Read all figures of a project, in short transactions."""
+    forecast = await forecast_groups(project, settings)
     codes = await count_codes(project, "trajectory")
     async with project.store.read() as conn:
         found = await _versions(conn, project.id)
         return ProjectFigures(
-            at=there.at,
-            calls_per_s=await _calls(conn, project.id, there.at) / RATE_S,
-            waiting=there,
+            at=forecast.at,
+            calls_per_s=await _calls(conn, project.id, forecast.at) / RATE_S,
+            waiting=forecast,
             trained=max(0, codes.get(_TRAINED, 0) - codes.get(_UNTRAINED, 0)),
-            left_out={
+            excluded={
                 code: n for code, n in codes.items() if code not in (_TRAINED, _UNTRAINED, gate_requests.NO_LOSS)
             },
-            groups_left_out=await count_excluded_groups(conn, project.id),
-            spent_today=await judge_spending(conn, project.id, start_of_day(there.at)),
+            excluded_groups=await count_excluded_groups(conn, project.id),
+            spent_today=await judge_spending(conn, project.id, start_of_day(forecast.at)),
             rewards=await _rewards(conn, project.id),
             steps=await _steps(conn, project.id),
             versions=found,
@@ -152,7 +148,7 @@ async def load_figures(project: Project, settings: RecorderSettings) -> ProjectF
 
 
 def start_of_day(at: float) -> float:
-    """When this machine's day began."""
+    """Return when the day of `at` began in this machine's time zone (unix seconds)."""
     return datetime.fromtimestamp(at).astimezone().replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
 
 
@@ -162,15 +158,15 @@ async def _calls(conn: AsyncConnection, project_id: str, at: float) -> int:
 
 
 async def count_excluded_groups(conn: AsyncConnection, project_id: str) -> dict[str, int]:
-    """Groups that were left out, by the ledger's code."""
-    reason = sql.without_index(groups.c.reason)  # an index of all reasons is there, and the state's is the shorter way
+    """Count the excluded groups, by the ledger's code."""
+    reason = sql.without_index(groups.c.reason)  # the index on the state is faster than the one on the reason
     out = (groups.c.project_id == project_id, groups.c.state == GroupState.LEFT_OUT, reason != gate_requests.NO_LOSS)
     query = select(reason, func.count()).where(*out).group_by(reason).order_by(reason)
     return {str(code): int(count) for code, count in await conn.execute(query)}
 
 
 async def judge_spending(conn: AsyncConnection, project_id: str, since: float) -> JudgeSpending:
-    """What the judge used since a time (unix seconds)."""
+    """Return what the judge and the second judges have used since a time (unix seconds)."""
     query = select(func.count(), func.sum(scores.c.tokens_in + scores.c.tokens_out), func.sum(scores.c.cost_usd))
     query = query.where(
         scores.c.id >= first_id_at("score", since), sql.without_index(scores.c.project_id) == project_id
@@ -182,7 +178,7 @@ async def judge_spending(conn: AsyncConnection, project_id: str, since: float) -
 
 
 def add_cross_checks(judged: JudgeSpending, other: CrossCheckCost) -> JudgeSpending:
-    """What the judge used, and second judges beside it; the groups are the same ones."""
+    """Add the cost of second judges to the judge's; they judged the same groups, so the number of groups stays."""
     costs = [float(usd) for usd in (judged.cost_usd, other.usd) if usd is not None]
     return JudgeSpending(
         judged.groups, judged.tokens + other.tokens_in + other.tokens_out, sum(costs) if costs else None
@@ -196,23 +192,23 @@ def _newest_groups(project_id: str) -> Subquery:
 
 
 async def list_missing_parts(conn: AsyncConnection, project_id: str) -> list[MissingPart]:
-    """The parts of the reward that some runs of the newest groups have no value of."""
+    """Return the reward parts that some trajectories of the newest groups lack."""
     newest = _newest_groups(project_id)
-    there = func.count(score_parts.c.value)
+    present = func.count(score_parts.c.value)
     query = (
         select(
             score_parts.c.part,
-            func.count() - there,
+            func.count() - present,
             func.count(),
             func.max(case((score_parts.c.value.is_(None), score_parts.c.explanation))),
         )
         .join(newest, score_parts.c.score_id == newest.c.current_score_id)
         .where(score_parts.c.part != REWARD)
         .group_by(score_parts.c.part)
-        .having(func.count() > there)
+        .having(func.count() > present)
         .order_by(score_parts.c.part)
     )
-    return [MissingPart(part, int(runs), int(of), said or "") for part, runs, of, said in await conn.execute(query)]
+    return [MissingPart(part, int(runs), int(of), why or "") for part, runs, of, why in await conn.execute(query)]
 
 
 async def _rewards(conn: AsyncConnection, project_id: str) -> list[VersionReward]:
@@ -282,28 +278,30 @@ async def _undecided(conn: AsyncConnection, project_id: str) -> list[PendingVers
 
 
 async def list_troubles(conn: AsyncConnection, project_id: str) -> list[JudgingTrouble]:
-    """The groups that could not be judged, by why."""
+    """Return the groups that could not be judged, by reason."""
     unscored = (groups.c.project_id == project_id, groups.c.state == GroupState.UNSCORED)
     reason = sql.without_index(groups.c.reason)  # as in `count_excluded_groups`
     query = select(reason, func.count(), func.min(groups.c.try_after), func.max(groups.c.id)).where(*unscored)
     rows = list(await conn.execute(query.group_by(reason).order_by(reason)))
-    return [JudgingTrouble(str(code), int(n), again, await _said(conn, example)) for code, n, again, example in rows]
+    return [
+        JudgingTrouble(str(code), int(n), again, await _judge_error(conn, example)) for code, n, again, example in rows
+    ]
 
 
-async def _said(conn: AsyncConnection, group_id: str) -> str:
-    """What the judge said when it last failed on a group."""
+async def _judge_error(conn: AsyncConnection, group_id: str) -> str:
+    """Return the text of the newest ledger row of a group, which has the judge's error."""
     of_group = (ledger.c.object_kind == "group", ledger.c.object_id == group_id)
     query = select(ledger.c.detail).where(*of_group).order_by(ledger.c.id.desc()).limit(1)
     detail = (await conn.execute(query)).scalar_one_or_none() or {}
     return detail_text(detail)
 
 
-LASTS_S: Final = 3600.0  # a run of an answer given again is over by then
+LASTS_S: Final = 3600.0  # the trajectory of a shadow answer has ended by then
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowCost:
-    """Further answers to an alias's live turns, and their tokens."""
+    """The shadow answers of an alias, and their tokens."""
 
     alias: str
     answers: int
@@ -312,12 +310,12 @@ class ShadowCost:
 
     @property
     def tokens(self) -> int:
-        """Read and sampled."""
+        """Prompt tokens and sampled tokens together."""
         return self.prompt_tokens + self.sampled_tokens
 
 
 async def list_shadow_costs(project: Project, since: float) -> list[ShadowCost]:
-    """What was answered again since a time (unix seconds), by the alias's name; an alias without any is not there."""
+    """Return the shadow answers since a time (unix seconds) by alias; aliases without any are omitted."""
 
     def tokens(kind: str) -> ColumnElement[int]:
         return func.coalesce(func.sum(calls.c.usage[kind].as_integer()), 0)
@@ -325,7 +323,7 @@ async def list_shadow_costs(project: Project, since: float) -> list[ShadowCost]:
     t = trajectories.c
     answered_again = select(t.id).where(
         t.project_id == project.id,
-        equals_literal(t.origin, Origin.SHADOW),  # the word, as the index has it
+        equals_literal(t.origin, Origin.SHADOW),  # a literal, as in the partial index's condition
         t.purpose == Purpose.TRAIN,
         t.id >= first_id_at("traj", since - LASTS_S),
     )
@@ -334,7 +332,7 @@ async def list_shadow_costs(project: Project, since: float) -> list[ShadowCost]:
         .join(aliases, aliases.c.id == calls.c.alias_id)
         .where(
             calls.c.trajectory_id.in_(answered_again),
-            sql.without_index(calls.c.id) >= first_id_at("call", since),  # of its few calls, not of all since then
+            sql.without_index(calls.c.id) >= first_id_at("call", since),  # few calls by trajectory, not all by time
         )
     )
     async with project.store.read() as conn:

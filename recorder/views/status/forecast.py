@@ -1,11 +1,7 @@
-"""When the next open group closes if nothing more happens: what somebody who waits for groups wants to hear.
+"""Count groups by state and predict when the next one changes state, if nothing else happens.
 
-Owns: that forecast. Refuses: closing anything (`recorder.maintenance.sweep`).
-
-What is waited for: how many groups stand in each state, and when time will move the next of them.
-
-Owns: the question, and its sentence. Refuses: when an open group closes (`recorder.views.status.forecast`), moving
-anything, and what each stage waits for (`recorder.views.status.stages`).
+Owns: the counts with their sentence, and the forecast. Refuses: closing groups (`recorder.maintenance.sweep`), the
+rules for closing (`recorder.queue.groups.readiness`), and what each stage waits for (`recorder.views.status.stages`).
 """
 
 from __future__ import annotations
@@ -26,11 +22,11 @@ from recorder.store import sql
 from recorder.store.database import Project
 from recorder.store.schema import calls, groups, trajectories
 
-MOST: Final = 200  # open groups that are looked at, those that were joined first
+MOST: Final = 200  # open groups that are read, those joined longest ago first
 
 
 async def next_close_in(project: Project, alias_id: str, settings: RecorderSettings) -> float | None:
-    """In how many seconds `next_close_at` is; 0 where it is past."""
+    """Return the seconds until `next_close_at`, 0 if it is past, or None if it is unknown."""
     closes = await next_close_at(project, settings, alias_id)
     if closes is None:
         return None
@@ -39,9 +35,10 @@ async def next_close_in(project: Project, alias_id: str, settings: RecorderSetti
 
 
 async def next_close_at(project: Project, settings: RecorderSettings, alias_id: str | None = None) -> float | None:
-    """When the next open group of an alias, or of any, closes, of no campaign (unix seconds); None: nobody can tell.
+    """Return when the next open group closes, of an alias or of any (unix seconds), or None if that is unknown.
 
-    A group in which a model answers now, or somebody else ends the runs, is not counted on.
+    Groups of campaigns are omitted, and so are groups with an unfinished call or with members that are not live
+    traffic: when these end cannot be predicted.
     """
     async with project.store.read() as conn:
         rows: Sequence[Any] = (await conn.execute(_open_groups(project.id, alias_id, settings))).all()
@@ -60,16 +57,16 @@ async def next_close_at(project: Project, settings: RecorderSettings, alias_id: 
 def group_close_time(
     group: GroupFacts, counts: MemberCounts, members_end: float | None, settings: RecorderSettings
 ) -> float | None:
-    """When an open group closes (unix seconds), given when the last of its running members ends (None: none runs).
+    """Return when an open group closes (unix seconds), given when its last open member ends (None: none is open).
 
-    It is `readiness.close_time` of now, or of the time when they have ended, whichever comes first.
+    It is the earlier of two times: `readiness.close_time` as of now, and as of when all members have ended.
     """
-    as_it_is = close_time(group, counts, settings)
+    current = close_time(group, counts, settings)
     if members_end is None:
-        return as_it_is
+        return current
     ended = close_time(group, replace(counts, running=0), settings)
     later = None if ended is None else max(members_end, ended)
-    return min((moment for moment in (as_it_is, later) if moment is not None), default=None)
+    return min((moment for moment in (current, later) if moment is not None), default=None)
 
 
 def _open_groups(project_id: str, alias_id: str | None, settings: RecorderSettings) -> Select[Any]:
@@ -97,7 +94,7 @@ def _open_groups(project_id: str, alias_id: str | None, settings: RecorderSettin
     )
 
 
-_AFTER: Final = {GroupState.TRAINED, GroupState.LEFT_OUT}  # nothing is waited for
+_FINAL_STATES: Final = {GroupState.TRAINED, GroupState.LEFT_OUT}
 _WORDS: Final = (
     (GroupState.OPEN, "open", "closes"),
     (GroupState.READY, "ready for the judge", ""),
@@ -111,19 +108,19 @@ _WORDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class GroupForecast:
-    """Groups on their way. `due`: state → when the next group of it is moved by time alone (unix seconds)."""
+    """Groups by state at a time. `due`: state → when time alone moves the next group of that state (unix seconds)."""
 
     at: float
     groups: Mapping[str, int]
     due: Mapping[str, float]
-    runs_open: int
+    open_trajectories: int
 
     def in_s(self, state: str, at: float | None = None) -> float | None:
-        """In how many seconds that is, at a time (default: when it was asked)."""
+        """Return the seconds from `at` (default: when this was read) until a group of that state is due, or None."""
         return max(0.0, self.due[state] - (self.at if at is None else at)) if state in self.due else None
 
     def sentence(self, at: float | None = None, *, times: bool = True) -> str:
-        """`5 groups open, the next closes in 07:38; 2 scored`. Without `times` it changes only when the numbers do."""
+        """Return a text such as `5 groups open, the next closes in 07:38; 2 scored`; without `times`, only numbers."""
         return "; ".join(self._parts(at, times)) or "no group yet"
 
     def _parts(self, at: float | None, times: bool) -> Iterable[str]:
@@ -139,7 +136,7 @@ class GroupForecast:
 
 
 async def forecast_groups(project: Project, settings: RecorderSettings) -> GroupForecast:
-    """Groups by state and their next times. A few short queries; fit for every change."""
+    """Count groups by state and find when they are next due. A few short queries, cheap enough after every change."""
     running = (trajectories.c.project_id == project.id, trajectories.c.state == TrajectoryState.OPEN)
     async with project.store.read() as conn:
         at = await sql.format_wait(conn)
@@ -154,5 +151,5 @@ async def forecast_groups(project: Project, settings: RecorderSettings) -> Group
 
 
 def groups_in_progress(counts: Mapping[str, int]) -> dict[str, int]:
-    """Only the groups that somebody still works on or waits for."""
-    return {state: count for state, count in counts.items() if state not in _AFTER}
+    """Return the counts without the final states."""
+    return {state: count for state, count in counts.items() if state not in _FINAL_STATES}

@@ -1,7 +1,7 @@
-"""How two judges stand to one another, by alias and recipe: how far they agree, and which of them scores.
+"""How far two judges of an alias and recipe agree, and which of them scores.
 
-Owns: putting the newest figures beside whose turn it is, and the sentences. Refuses: the rule
-(`recorder.queue.judging.switches`), the rows (`recorder.queue.judging.cross_checks`,
+Owns: combining the newest figures with the newest switch, and the alarms. Refuses: the rule for switching
+(`recorder.queue.judging.switches`) and the rows (`recorder.queue.judging.cross_checks`,
 `recorder.queue.judging.switches`).
 """
 
@@ -19,11 +19,11 @@ from recorder.queue.judging.switches import DRIFT, STRONG, Judge, JudgeSwitch
 
 @dataclass(frozen=True, slots=True)
 class JudgeAgreement:
-    """Two judges of an alias's groups by one recipe, as of the newest group that both were to judge.
+    """Two judges of an alias's groups by one recipe, as of the newest group that both should judge.
 
-    `scores`: which of them does. `groups`, and the mean tau-b with where it is: over the newest that both judged.
-    `turn`: the newest change of who scores, in words. `failed`: why nothing came of asking the other one. `alarms`:
-    what somebody should look at, as sentences.
+    `scores`: the judge that scores now. `mean`: the mean Kendall's tau-b over the newest `groups` that both judged,
+    with its interval from `low` to `high`. `switch`: the newest change of the scoring judge, in words. `failed`: the
+    error if the other judge failed. `alarms`: sentences for the operator. Times are unix seconds.
     """
 
     alias: str
@@ -35,20 +35,23 @@ class JudgeAgreement:
     high: float | None
     at: float
     since: float | None = None
-    turn: str | None = None
+    switch: str | None = None
     failed: str | None = None
     alarms: tuple[str, ...] = ()
 
 
 async def list_judge_agreement(conn: AsyncConnection, project_id: str) -> list[JudgeAgreement]:
-    """Wherever two judges judge. One that is set no more stands as it last stood, and scores nothing."""
+    """Return the agreement for each alias and recipe with two judges.
+
+    A judge that is no longer configured keeps its last figures and scores nothing.
+    """
     newest = {(one.alias, one.recipe): one for one in await switches.project_switches(conn, project_id)}
     found = await cross_checks.newest_of_each(conn, project_id)
-    return [_stand(one, newest.get((one.alias, one.recipe))) for one in found]
+    return [_agreement(one, newest.get((one.alias, one.recipe))) for one in found]
 
 
-def _stand(of: CrossCheck, turn: JudgeSwitch | None) -> JudgeAgreement:
-    scores = switches.scoring_judge(turn, of.pair)
+def _agreement(of: CrossCheck, switch: JudgeSwitch | None) -> JudgeAgreement:
+    scores = switches.scoring_judge(switch, of.pair)
     return JudgeAgreement(
         alias=of.alias,
         recipe=of.recipe,
@@ -58,10 +61,10 @@ def _stand(of: CrossCheck, turn: JudgeSwitch | None) -> JudgeAgreement:
         low=of.low,
         high=of.high,
         at=of.created_at,
-        since=turn.at if turn is not None else None,
-        turn=str(turn) if turn is not None else None,
+        since=switch.at if switch is not None else None,
+        switch=str(switch) if switch is not None else None,
         failed=of.failed,
-        alarms=tuple(_alarms(of, turn if scores == STRONG else None)),
+        alarms=tuple(_alarms(of, switch if scores == STRONG else None)),
     )
 
 
@@ -70,5 +73,5 @@ def _alarms(of: CrossCheck, drifted: JudgeSwitch | None) -> Iterator[str]:
         now = "" if of.mean is None else f"; now by {of.mean:.2f}"
         yield f"{DRIFT}: {drifted}{now} (docs/judging.md)"
     if of.failed is not None:
-        whose = f"{of.alias or 'no alias'}, recipe {of.recipe}"
-        yield f"{whose}: the judge that is asked beside said nothing of the newest group: {of.failed}"
+        subject = f"{of.alias or 'no alias'}, recipe {of.recipe}"
+        yield f"{subject}: the second judge failed on the newest group: {of.failed}"

@@ -1,11 +1,7 @@
-"""What the judge does: groups by what became of them, time, tokens and money by day and model, agreement, what fails.
+"""Overview of judging: groups by outcome; latency, tokens and cost by day and model; agreement; failures.
 
-Owns: these questions, over the newest scores alone. Refuses: one group's scores
-(`recorder.views.trajectories.transcripts`), and judging.
-
-Why a group could not be judged: what the judge said, how often it was tried, and when it is next.
-
-Owns: reading that. Refuses: groups that were judged, or left out for good.
+Owns: these queries, over the newest scores only, and why one group could not be judged: the error, the number of tries
+and the time of the next. Refuses: one group's scores (`recorder.views.trajectories.transcripts`), and judging.
 """
 
 from __future__ import annotations
@@ -47,15 +43,15 @@ from recorder.views.status.figures import (
 from recorder.views.status.judge_agreement import JudgeAgreement, list_judge_agreement
 
 DAYS: Final = 14
-MOST_SCORES: Final = 5000  # the newest: what is counted, and bounds what a page costs
+MOST_SCORES: Final = 5000  # the newest scores, which are counted; bounds the cost of a page
 MOST_COMPARED: Final = 100  # groups with more than one score
-LAST: Final = 20  # groups
-NO_MODEL: Final = "no model"  # functions and rules alone
+LAST: Final = 20  # the newest judged groups in the result
+NO_MODEL: Final = "no model"  # scored by functions and rules only
 
 
 @dataclass(frozen=True, slots=True)
 class ModelDay:
-    """What one judge model did on one day of this machine. `cost_usd` None: no price is known."""
+    """One judge model's scores on one day (local time). `cost_usd` is None if no price is known."""
 
     day: str
     model: str
@@ -69,19 +65,19 @@ class ModelDay:
 
 @dataclass(frozen=True, slots=True)
 class ScoreAgreement:
-    """How the two newest scores of groups that have several agree, over pairs of runs. `tau`: Kendall's tau-b."""
+    """How far a group's two newest scores agree, over pairs of trajectories. `tau`: Kendall's tau-b."""
 
     groups: int
     pairs: int
-    kept: int
-    turned: int
+    same_order: int
+    reversed: int
     tied: int  # by one of the two, or by both
     tau: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyAgreement:
-    """How far the replies about one group agree that several requests asked for, over `scores`: the mean tau-b."""
+    """How far the replies of several requests about one group agree: the mean tau-b over `scores` scores."""
 
     scores: int
     tau: float
@@ -89,7 +85,7 @@ class ReplyAgreement:
 
 @dataclass(frozen=True, slots=True)
 class JudgedGroup:
-    """A group by one of its scores; `at` in unix seconds."""
+    """A group with one of its scores; `at` in unix seconds."""
 
     group_id: str
     external_id: str | None
@@ -107,27 +103,27 @@ class JudgedGroup:
 
 @dataclass(frozen=True, slots=True)
 class JudgingView:
-    """All of it, at a time (unix seconds). `scores`: how many were looked at, of at most `DAYS` days."""
+    """The overview at a time (unix seconds). `scores`: the number of scores read, of at most `DAYS` days."""
 
     at: float
     groups: Mapping[str, int]  # by state
     unscored: Sequence[JudgingTrouble]
-    left_out: Mapping[str, int]  # groups, by the ledger's code
+    excluded_groups: Mapping[str, int]  # groups, by the ledger's code
     missing_parts: Sequence[MissingPart]
     spent_today: JudgeSpending
     scores: int
-    whole: bool  # whether these are all scores of these days
+    is_complete: bool  # whether these are all scores of these days
     latency: Latency
     days: Sequence[ModelDay]
     agreement: ScoreAgreement | None  # None: no group has two scores
     of_replies: ReplyAgreement | None  # None: no score was made of several replies
     disputed: int  # groups that wait for a person, because judges disagree about them
-    judges: Sequence[JudgeAgreement]  # where a strong one judges too
+    judges: Sequence[JudgeAgreement]  # where a strong judge is configured too
     last: Sequence[JudgedGroup]
 
 
 async def load_judging(project: Project) -> JudgingView:
-    """What the judge did lately."""
+    """Return the overview of judging over the newest scores."""
     async with project.store.read() as conn:
         at = await sql.format_wait(conn)
         rows = await _newest(conn, project.id, at)
@@ -135,11 +131,11 @@ async def load_judging(project: Project) -> JudgingView:
             at=at,
             groups=await _by_state(conn, project.id),
             unscored=await list_troubles(conn, project.id),
-            left_out=await count_excluded_groups(conn, project.id),
+            excluded_groups=await count_excluded_groups(conn, project.id),
             missing_parts=await list_missing_parts(conn, project.id),
             spent_today=await _today(conn, project.id, start_of_day(at), rows),
             scores=len(rows),
-            whole=len(rows) < MOST_SCORES,
+            is_complete=len(rows) < MOST_SCORES,
             latency=_latency(rows),
             days=_days(rows),
             agreement=await _agreement(conn, rows),
@@ -151,7 +147,7 @@ async def load_judging(project: Project) -> JudgingView:
 
 
 async def _newest(conn: AsyncConnection, project_id: str, at: float) -> list[Any]:
-    """The newest scores first. Their replies are left where they are: they are long."""
+    """Return the newest scores first, without their replies, which are long."""
     s = scores.c
     used = (s.tokens_in, s.tokens_cached, s.tokens_out, s.cost_usd, s.latency_s)
     columns = (s.id, s.group_id, s.judge_model, s.agreement, *used)
@@ -161,7 +157,7 @@ async def _newest(conn: AsyncConnection, project_id: str, at: float) -> list[Any
 
 
 async def _today(conn: AsyncConnection, project_id: str, since: float, rows: Sequence[Any]) -> JudgeSpending:
-    """What was used since a time: told by the scores that were read, where these reach so far back."""
+    """Return what was used since a time: summed from the scores already read, if these reach so far back."""
     first = first_id_at("score", since)
     if len(rows) == MOST_SCORES and rows[-1].id >= first:
         return await judge_spending(conn, project_id, since)
@@ -225,7 +221,7 @@ def _of_replies(rows: Iterable[Any]) -> ReplyAgreement | None:
 
 
 async def _rewards(conn: AsyncConnection, score_ids: Sequence[str]) -> Mapping[str, dict[str, float | None]]:
-    """The rewards of runs, by the score that gave them."""
+    """Return the rewards of trajectories, by score."""
     p = score_parts.c
     query = select(p.score_id, p.trajectory_id, p.value).where(p.score_id.in_(score_ids), p.part == REWARD)
     given: dict[str, dict[str, float | None]] = defaultdict(dict)
@@ -265,23 +261,23 @@ def _judged(score: Any, group: Any, given: Iterable[float | None]) -> JudgedGrou
 
 @dataclass(frozen=True, slots=True)
 class JudgingFailure:
-    """`next_in_s` None: by a person or `hone score` alone."""
+    """Why a group could not be judged. `next_in_s` is None if only a person or `hone score` can score it."""
 
     code: str
-    said: str
+    detail: str
     tries: int
     next_in_s: float | None
 
     def sentence(self) -> str:
-        """All of it, in words."""
-        by_hand = "a person's choice scores it" if self.code == DISPUTED else "nobody tries it again: use `hone score`"
+        """Return all of it as one line of text."""
+        by_hand = "a person's choice scores it" if self.code == DISPUTED else "not tried again: use `hone score`"
         again = by_hand if self.next_in_s is None else f"next in {format_duration(self.next_in_s)}"
         times = "once" if self.tries == 1 else f"{self.tries} times"
-        return f"could not be judged ({self.code}), tried {times}, {again}: {self.said}"
+        return f"could not be judged ({self.code}), tried {times}, {again}: {self.detail}"
 
 
 async def find_judging_failure(store: Store, group_id: str) -> JudgingFailure | None:
-    """What is known of a group that is unscored; None for any other."""
+    """Return why an unscored group could not be judged, or None if the group is not unscored."""
     columns = (groups.c.reason, groups.c.tries, groups.c.try_after)
     unscored = (groups.c.id == group_id, groups.c.state == GroupState.UNSCORED)
     of_group = (ledger.c.object_kind == "group", ledger.c.object_id == group_id)

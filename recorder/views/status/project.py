@@ -1,11 +1,11 @@
-"""How a project stands: who is there, what is in service, how learning goes, and what somebody should look at.
+"""The status of a project: processes, versions in service, progress of learning, and alarms.
 
-Owns: putting it together from the store, and the sentences of alarms. `hone status`, `GET /hone/v1/status` and the
-first page show the same. Refuses: the figures (`recorder.views.status.figures`), and what one machine knows besides
+Owns: combining it from the store, and the sentences of alarms. `hone status`, `GET /hone/v1/status` and the first page
+show the same. Refuses: the figures (`recorder.views.status.figures`), and what only this machine knows
 (`proxy.commands.status_view`).
 
-Who is there is told by three things: a process number on this machine, a lease in force, and how long ago somebody was
-heard of. What a dead controller wrote of its engines is not repeated as if it were so.
+A process counts as alive by its process number on this machine, its lease, and the age of its last report. The state
+of an engine counts as unknown if its last report is old, because its controller may be dead.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from recorder.views.status.judge_agreement import JudgeAgreement
 from recorder.views.status.stage_facts import read_stages
 from recorder.views.status.stages import LoopSettings, StageStatus
 
-RECENT_S: Final = 30.0  # engines and proxies are reported every ten seconds
+RECENT_S: Final = 30.0  # engines and proxies report every ten seconds
 HOUR_S: Final = 3600.0
 DAY_S: Final = 86400.0
 MOVES_LIVE: Final = ("gate", "promote", "rollback")
@@ -61,30 +61,30 @@ MOVES_LIVE: Final = ("gate", "promote", "rollback")
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """One engine. `state`: up, down, starting, or unknown where nobody reported of it lately."""
+    """One engine. `state`: up, down, starting, or unknown if its last report is older than `RECENT_S`."""
 
     url: str
     state: str
     detail: str | None
     loaded: list[str]
     base_model: str | None
-    heard_s_ago: float
+    last_seen_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyStatus:
-    """One proxy."""
+    """One proxy process, with the number of calls that it is answering."""
 
     url: str
     process: str
     alive: bool
     in_flight: int
-    heard_s_ago: float
+    last_seen_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """A lease in force. One whose process is gone is in force until it runs out, or somebody takes it over."""
+    """A worker that holds a lease. The lease of a dead process stays until it expires or another worker takes it."""
 
     name: str
     process: str
@@ -94,7 +94,7 @@ class WorkerStatus:
 
 @dataclass(frozen=True, slots=True)
 class AliasStatus:
-    """One alias, its versions by their names."""
+    """One alias; its versions are given by name."""
 
     name: str
     live: str | None
@@ -102,14 +102,14 @@ class AliasStatus:
     previous: str | None
     canary: str | None
     canary_share: float
-    held_back_share: float
+    holdback_share: float
     watched_for_s: float | None
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
 class RevertedVersion:
-    """What an alias's runs took out of service, where nobody moved it since; `live` is live again."""
+    """An automatic rollback that no later move has changed; `live` is the version that is live again."""
 
     alias: str
     live: str
@@ -126,7 +126,7 @@ class LastStep(StepFigures):
 
 @dataclass(frozen=True, slots=True)
 class GateStatus(PendingVersion):
-    """A version that waits for a decision, and for how long."""
+    """A version that waits for a decision, and for how many seconds."""
 
     for_s: float = 0.0
 
@@ -140,7 +140,7 @@ class UnscoredGroups(JudgingTrouble):
 
 @dataclass(frozen=True, slots=True)
 class NeverTrainedClient:
-    """A client whose calls of an alias can none be trained on: `why`, and what would change it."""
+    """A client of which no call to an alias can be trained on, with the reasons and the advice as text."""
 
     client: str
     alias: str
@@ -156,14 +156,14 @@ class NeverTrainedClient:
 
 @dataclass(frozen=True, slots=True)
 class UnattributedClient(UnattributedCalls):
-    """A client whose calls are runs of their own and should not be, and what to do."""
+    """A client whose calls are trajectories of their own and should not be, with the advice as text."""
 
     advice: str = ADVICE
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How a project stood at a time (unix seconds)."""
+    """The status of a project at a time (unix seconds)."""
 
     at: float
     engines: list[EngineStatus]
@@ -172,19 +172,19 @@ class Status:
     aliases: list[AliasStatus]
     taken_back: list[RevertedVersion]
     calls_per_s: float
-    runs_open: int
+    open_trajectories: int
     groups: Mapping[str, int]  # by state
     groups_due_in_s: Mapping[str, float | None]
     waiting: str
     stages: Sequence[StageStatus]  # recording, judging, and learning of each alias
     trained: int
-    left_out: Mapping[str, int]
-    groups_left_out: Mapping[str, int]
+    excluded: Mapping[str, int]
+    excluded_groups: Mapping[str, int]
     spent_today: JudgeSpending
     rewards: Sequence[VersionReward]
     steps: list[LastStep]
     steps_last_hour: int  # done, of all aliases
-    campaigns: Sequence[CampaignProgress]  # those that are not over
+    campaigns: Sequence[CampaignProgress]  # the running ones
     gate: list[GateStatus]
     missing_parts: Sequence[MissingPart]
     judges: Sequence[JudgeAgreement]
@@ -196,45 +196,45 @@ class Status:
 
 
 async def load_status(project: Project, settings: LoopSettings) -> Status:
-    """All of it."""
+    """Read the whole status from the store."""
     found = await load_figures(project, settings.recorder)
     versions = {v.id: v for v in await get_versions(project)}
     engines = await replicas.list_replicas(project, replicas.REMEMBERED_S)
     proxies = await replicas.list_live_proxies(project, replicas.REMEMBERED_S)
-    there = await get_aliases(project)
-    told = Status(
+    alias_views = await get_aliases(project)
+    status = Status(
         at=found.at,
         engines=[_engine(one, found.at) for one in engines],
         proxies=[_proxy(one, found.at) for one in proxies],
         workers=[_worker(lease, found.at) for lease in await leases.list_holders(project)],
-        aliases=[_alias(one, versions, found.at) for one in there],
-        taken_back=[one for alias in there if (one := await _taken_back(project, alias, found.at))],
+        aliases=[_alias(one, versions, found.at) for one in alias_views],
+        taken_back=[one for alias in alias_views if (one := await _reverted_version(project, alias, found.at))],
         **_learning(found),
         stages=await read_stages(project, settings, found.waiting),
         steps_last_hour=await _steps_since(project, found.at - HOUR_S),
         campaigns=await list_campaigns_progress(project, state=CampaignState.RUNNING),
         shadow_answers=await list_shadow_costs(project, found.at - DAY_S),
         never_trained=[_never_trained(one) for one in await find_untrainable_clients(project)],
-        attribution_missing=[UnattributedClient(**_of(one)) for one in await find_unattributed_clients(project)],
+        attribution_missing=[UnattributedClient(**_fields(one)) for one in await find_unattributed_clients(project)],
     )
-    return replace(told, alarms=tuple(list_alarms(told)))
+    return replace(status, alarms=tuple(list_alarms(status)))
 
 
-def _of(one: Any) -> dict[str, Any]:
-    """A view's fields as they are, for a view that says more."""
+def _fields(one: Any) -> dict[str, Any]:
+    """Return a view's fields by name, to construct a view with more fields."""
     return {field.name: getattr(one, field.name) for field in fields(one)}
 
 
 def _engine(one: ReplicaView, at: float) -> EngineStatus:
-    heard_s = at - one.seen_at
-    state = one.state if heard_s <= RECENT_S else "unknown"
-    return EngineStatus(one.url, state, one.detail, one.loaded, one.base_model, heard_s)
+    seen_s_ago = at - one.seen_at
+    state = one.state if seen_s_ago <= RECENT_S else "unknown"
+    return EngineStatus(one.url, state, one.detail, one.loaded, one.base_model, seen_s_ago)
 
 
 def _proxy(one: ProxyView, at: float) -> ProxyStatus:
-    heard_s = at - one.seen_at
-    dead = leases.is_dead(one.id) or heard_s > RECENT_S
-    return ProxyStatus(one.url, one.id, not dead, sum(one.in_flight.values()), heard_s)
+    seen_s_ago = at - one.seen_at
+    dead = leases.is_dead(one.id) or seen_s_ago > RECENT_S
+    return ProxyStatus(one.url, one.id, not dead, sum(one.in_flight.values()), seen_s_ago)
 
 
 def _worker(lease: leases.Lease, at: float) -> WorkerStatus:
@@ -254,13 +254,13 @@ def _alias(one: AliasView, versions: Mapping[str, VersionView], at: float) -> Al
         previous=name(one.previous_version_id),
         canary=name(one.canary_version_id),
         canary_share=one.canary_share,
-        held_back_share=one.holdback_share if one.watched_until is not None else 0.0,
+        holdback_share=one.holdback_share if one.watched_until is not None else 0.0,
         watched_for_s=one.watched_until - at if one.watched_until is not None else None,
         generation=one.generation,
     )
 
 
-async def _taken_back(project: Project, alias: AliasView, at: float) -> RevertedVersion | None:
+async def _reverted_version(project: Project, alias: AliasView, at: float) -> RevertedVersion | None:
     moves = [move for move in await list_moves(project, alias=alias.name) if move.move in MOVES_LIVE]
     if not moves or moves[0].move != "rollback" or moves[0].who == BY_HAND:
         return None
@@ -268,7 +268,7 @@ async def _taken_back(project: Project, alias: AliasView, at: float) -> Reverted
 
 
 async def _steps_since(project: Project, since: float) -> int:
-    """How many steps were done since a time; one that took longer than a day is not looked for."""
+    """Count the steps that were done since a time (unix seconds). Steps that took longer than a day are missed."""
     done = (steps.c.id >= first_id_at("step", since - DAY_S), steps.c.state == StepState.DONE)
     query = select(func.count()).where(
         *done, steps.c.ended_at >= since, sql.without_index(steps.c.project_id) == project.id
@@ -278,56 +278,58 @@ async def _steps_since(project: Project, since: float) -> int:
 
 
 def _learning(found: ProjectFigures) -> dict[str, Any]:
-    there = found.waiting
+    alias_views = found.waiting
     return {
         "calls_per_s": found.calls_per_s,
-        "runs_open": there.runs_open,
-        "groups": dict(there.groups),
-        "groups_due_in_s": {str(state): there.in_s(state) for state in there.due},
-        "waiting": there.sentence(),
+        "open_trajectories": alias_views.open_trajectories,
+        "groups": dict(alias_views.groups),
+        "groups_due_in_s": {str(state): alias_views.in_s(state) for state in alias_views.due},
+        "waiting": alias_views.sentence(),
         "trained": found.trained,
-        "left_out": dict(found.left_out),
-        "groups_left_out": dict(found.groups_left_out),
+        "excluded": dict(found.excluded),
+        "excluded_groups": dict(found.excluded_groups),
         "spent_today": found.spent_today,
         "rewards": found.rewards,
         "steps": [
-            LastStep(**_of(one), ended_s_ago=found.at - one.ended_at if one.ended_at else None) for one in found.steps
+            LastStep(**_fields(one), ended_s_ago=found.at - one.ended_at if one.ended_at else None)
+            for one in found.steps
         ],
-        "gate": [GateStatus(**_of(one), for_s=found.at - one.since) for one in found.undecided],
+        "gate": [GateStatus(**_fields(one), for_s=found.at - one.since) for one in found.undecided],
         "missing_parts": found.missing_parts,
         "judges": found.judges,
         "unscored": [
-            UnscoredGroups(**_of(one), next_in_s=None if one.next_at is None else max(0.0, one.next_at - found.at))
+            UnscoredGroups(**_fields(one), next_in_s=None if one.next_at is None else max(0.0, one.next_at - found.at))
             for one in found.troubles
         ],
     }
 
 
 def _never_trained(one: UntrainableClient) -> NeverTrainedClient:
-    return NeverTrainedClient(**_of(one), why=one.why(), advice=one.advice())
+    return NeverTrainedClient(**_fields(one), why=one.why(), advice=one.advice())
 
 
-def list_alarms(told: Status) -> Iterator[str]:
-    """What somebody should look at, as sentences."""
-    for back in told.taken_back:
+def list_alarms(status: Status) -> Iterator[str]:
+    """Return what needs the operator's attention, as sentences."""
+    for back in status.taken_back:
         ago = format_duration(back.for_s)
         yield f"{back.live} is live again since {ago}: {back.why}. `hone versions --moves` has the figures"
-    for engine in told.engines:
+    for engine in status.engines:
         if engine.state == "down":
             yield f"engine {engine.url} is down: {engine.detail}"
-    for worker in told.workers:
+    for worker in status.workers:
         if not worker.alive:
-            yield f"{worker.name} is dead; its lease runs out in {format_duration(worker.lease_left_s)}"
-    for one in told.unscored:
+            yield f"{worker.name} is dead; its lease expires in {format_duration(worker.lease_left_s)}"
+    for one in status.unscored:
         again = "" if one.next_in_s is None else f", tried again in {format_duration(one.next_in_s)}"
-        yield f"{_groups(one.groups)} could not be judged ({one.code}{again}): {one.said}"
-    for part in told.missing_parts:
-        yield f"reward {part.part!r} is missing for {part.runs} of the newest {part.of} runs: {part.said}"
-    for judges in told.judges:
+        yield f"{_groups(one.groups)} could not be judged ({one.code}{again}): {one.detail}"
+    for part in status.missing_parts:
+        missing = f"{part.trajectories} of the newest {part.of} trajectories"
+        yield f"reward {part.part!r} is missing for {missing}: {part.detail}"
+    for judges in status.judges:
         yield from judges.alarms
-    if told.groups.get(GroupState.READY) and not any(_is_judge(worker) for worker in told.workers):
-        yield f"{_groups(told.groups[GroupState.READY])} ready and no judge runs: start one with `hone judge`"
-    for step in told.steps:
+    if status.groups.get(GroupState.READY) and not any(_is_judge(worker) for worker in status.workers):
+        yield f"{_groups(status.groups[GroupState.READY])} ready and no judge runs: start one with `hone judge`"
+    for step in status.steps:
         if step.state == StepState.ABANDONED:
             yield f"step {step.number} of {step.alias} was given up ({step.reason})"
 

@@ -1,6 +1,6 @@
 """Read from the store what the stages of the loop depend on.
 
-Owns: these reads, each short, and putting them together once for every face. Refuses: deciding and sentences
+Owns: these reads, each short, for every place that shows the stages. Refuses: deciding and sentences
 (`recorder.views.status.stages`).
 """
 
@@ -29,7 +29,7 @@ from recorder.views.status.stages import AliasFacts, LoopFacts, LoopSettings, St
 async def read_stages(
     project: Project, settings: LoopSettings, forecast: GroupForecast | None = None
 ) -> tuple[StageStatus, ...]:
-    """How all stages stand. `forecast`: the project's groups, where they were read just now."""
+    """Return the status of all stages. `forecast`: the project's groups, if the caller has just read them."""
     there = forecast if forecast is not None else await forecast_groups(project, settings.recorder)
     async with project.store.read() as conn:
         for_a_person = await waiting_for_person(conn, project.id)
@@ -40,7 +40,7 @@ async def read_stages(
         at=there.at,
         local=datetime.now(),
         groups=counts,
-        open_trajectories=there.runs_open,
+        open_trajectories=there.open_trajectories,
         closes_at=there.due.get(GroupState.OPEN),
         retries_at=there.due.get(GroupState.UNSCORED),
         has_judge=await has_judge(project),
@@ -51,7 +51,7 @@ async def read_stages(
 
 
 async def read_alias(store: Store, alias: AliasView, settings: LoopSettings) -> tuple[AliasFacts, LoopFacts]:
-    """What learning of one alias depends on; of the project only what learning asks of it."""
+    """Read what learning of one alias depends on, and of the project's facts only those that learning needs."""
     async with store.read() as conn:
         at = await sql.format_wait(conn)
     facts = LoopFacts(
@@ -64,12 +64,12 @@ async def read_alias(store: Store, alias: AliasView, settings: LoopSettings) -> 
 
 
 async def has_judge(project: Project) -> bool:
-    """Whether some process judges."""
+    """Return whether a judge process holds a lease."""
     return bool(await leases.list_holders(project, leases.JUDGE))
 
 
 async def _judged(project: Project, learn: LearnSettings, at: float) -> list[JudgeUsage]:
-    """What judging cost within the last 24 hours, where a budget asks for it."""
+    """Return what judging cost within the last 24 hours; empty if no budget is set."""
     if learn.judge_tokens_per_day is None and learn.judge_usd_per_day is None:
         return []
     return await budgets.judging_cost_since(project, at - DAY_S)

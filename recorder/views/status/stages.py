@@ -1,8 +1,8 @@
 """What each stage of the loop waits for: recording, judging, and learning of each alias. Pure functions over facts.
 
-Owns: when a step of live learning is due, what holds a stage back and until when, and the sentence that every face
-shows: `hone status`, `/hone/v1/status`, the pages, `hone up` and the learner's log. The learner decides by it too, so
-what is shown is what is done. Refuses: reading the store (`recorder.views.status.stage_facts`), the rules of `[learn]`
+Owns: when a step of live learning is due, what holds a stage back and until when, and the sentence shown by
+`hone status`, `/hone/v1/status`, the pages, `hone up` and the learner's log. The learner decides by the same functions,
+so it does what is shown. Refuses: reading the store (`recorder.views.status.stage_facts`), the rules of `[learn]`
 (`recorder.queue.training.budgets`), and when a group closes (`recorder.views.status.forecast`).
 """
 
@@ -22,7 +22,7 @@ from recorder.settings import LearnSettings, RecorderSettings
 from recorder.states import GroupState
 from trainer.settings import TrainerSettings
 
-FEWEST: Final = 2  # a step of one group follows one task alone
+FEWEST: Final = 2  # groups of a step; a step of one group would follow a single task
 _NONE_TRAINABLE: Final = TrainableGroups(0, 0.0)
 
 _ON_THE_WAY: Final = (
@@ -45,7 +45,7 @@ class Stage(StrEnum):
 
 
 class StageState(StrEnum):
-    """`waiting`: for something else than time and settings; `paused`: `[learn]` holds it back; `ready`: it begins."""
+    """`waiting`: for something other than `[learn]`; `paused`: `[learn]` holds it back; `ready`: it begins now."""
 
     WAITING = "waiting"
     PAUSED = "paused"
@@ -75,7 +75,7 @@ class StageCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoopSettings:
-    """The settings that say when the loop goes on."""
+    """The settings that decide when each stage begins."""
 
     recorder: RecorderSettings = field(default_factory=RecorderSettings)
     learn: LearnSettings = field(default_factory=LearnSettings)
@@ -123,8 +123,10 @@ class LoopFacts:
 
 @dataclass(frozen=True, slots=True)
 class StageStatus:
-    """How one stage stands; `alias` only of learning. `until`: the moment from which time alone may change it (unix
-    seconds), if one is known. `text` stays the same until something else than the time changes.
+    """The status of one stage; only learning has an `alias`.
+
+    `until`: when the passing of time alone may change it (unix seconds), if that is known. `text` does not change
+    unless something other than the time changes.
     """
 
     stage: Stage
@@ -136,18 +138,18 @@ class StageStatus:
 
     @property
     def is_step_due(self) -> bool:
-        """Whether a step may begin now with what is there."""
+        """Whether there are enough groups to begin a step now."""
         return self.code in (StageCode.STEP_DUE, StageCode.NO_LEARNER)
 
 
 def loop_stages(facts: LoopFacts, settings: LoopSettings) -> tuple[StageStatus, ...]:
-    """Recording, judging, and learning of each alias."""
+    """Return the status of recording, of judging, and of learning for each alias."""
     learning = (learning_stage(alias, facts, settings) for alias in facts.aliases)
     return (recording_stage(facts), judging_stage(facts, settings), *learning)
 
 
 def recording_stage(facts: LoopFacts) -> StageStatus:
-    """Whether anything is recorded, and when the next group closes."""
+    """Return whether anything is being recorded, and when the next group closes."""
     opened = facts.groups.get(GroupState.OPEN, 0)
     state, code, text = StageState.WAITING, StageCode.RECORDING, "Recording waits for the next call: nothing is open."
     if facts.open_trajectories or opened:
@@ -160,7 +162,7 @@ def recording_stage(facts: LoopFacts) -> StageStatus:
 
 
 def judging_stage(facts: LoopFacts, settings: LoopSettings) -> StageStatus:
-    """What the judge does with groups of live traffic, or waits for."""
+    """Return what the judge does, or what it waits for."""
     ready, judging, failed = (
         facts.groups.get(state, 0) for state in (GroupState.READY, GroupState.JUDGING, GroupState.UNSCORED)
     )
@@ -186,7 +188,7 @@ def judging_stage(facts: LoopFacts, settings: LoopSettings) -> StageStatus:
 
 
 def learning_stage(alias: AliasFacts, facts: LoopFacts, settings: LoopSettings) -> StageStatus:
-    """Whether a step of live learning is due for an alias, and what it waits for where it is not."""
+    """Return whether a step of live learning is due for an alias, or else what learning waits for."""
     if alias.campaign is not None:
         text = waits_for_campaign(alias.campaign, alias.alias)
         return StageStatus(Stage.LEARNING, alias.alias, StageState.WAITING, StageCode.CAMPAIGN, None, text)
@@ -211,12 +213,12 @@ def learning_stage(alias: AliasFacts, facts: LoopFacts, settings: LoopSettings) 
 
 
 def waits_for_campaign(campaign: str, alias: str) -> str:
-    """What is said while a campaign trains an alias."""
+    """Return the sentence shown while a campaign trains an alias."""
     return f"Learning waits for campaign {campaign!r} to end: it trains {alias!r} now."
 
 
 def seconds_until_due(trainable: TrainableGroups, settings: TrainerSettings) -> float | None:
-    """In how many seconds these groups are enough for a step; 0: they are. None: not before more are scored."""
+    """Return in how many seconds these groups suffice for a step: 0 if they do now, None if more must be scored."""
     if trainable.groups >= settings.min_groups:
         return 0.0
     if trainable.groups < FEWEST:

@@ -1,7 +1,7 @@
-"""What became of tool calls: by tool how many, how they ended and how long they took, and the last that went wrong.
+"""Usage of tools: number of calls, outcomes and latency by tool, and the newest errors.
 
-Owns: these questions, over the newest tool calls alone. Refuses: one run's tool calls
-(`recorder.views.trajectories.transcripts`), and calling tools (the gateway).
+Owns: these queries, over the newest tool calls only. Refuses: one trajectory's tool calls
+(`recorder.views.trajectories.transcripts`), and calling tools (`proxy.mcp_gateway`).
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from recorder.stats.means import Latency, latency_quantiles
 from recorder.store.database import Project
 from recorder.store.schema import tool_calls
 
-MOST_CALLS: Final = 2000  # the newest: their rows are read, with long results in between
+MOST_CALLS: Final = 2000  # the newest; the rows lie between long results, so more would be slow
 MOST_ERRORS: Final = 20
-SAID_CHARS: Final = 500
+DETAIL_CHARS: Final = 500
 BAD: Final = (ToolOutcome.FAILED, ToolOutcome.ERRORED)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """One tool's newest calls. `server` None: no MCP server of Hone's has a tool of this name."""
+    """One tool's newest calls. `server` is None if no configured MCP server has a tool of this name."""
 
     server: str | None
     tool: str
@@ -39,13 +39,13 @@ class ToolUse:
 
     @property
     def bad(self) -> int:
-        """How many failed, or came to no answer."""
+        """The number of calls that failed or got no answer."""
         return sum(self.outcomes.get(outcome, 0) for outcome in BAD)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolError:
-    """A tool call that went wrong. `said`: the beginning of what the tool, or its server's fault, said."""
+    """A failed tool call. `detail`: the beginning of the tool's result or of its server's error."""
 
     id: str
     server: str | None
@@ -54,21 +54,21 @@ class ToolError:
     trajectory_id: str | None
     at: float
     seconds: float
-    said: str
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUsage:
-    """All of it. `calls`: how many were looked at; `whole`: whether these are all."""
+    """Usage by tool. `calls`: how many calls were read; `is_complete`: whether these are all."""
 
     calls: int
-    whole: bool
+    is_complete: bool
     tools: Sequence[ToolUse]
     errors: Sequence[ToolError]
 
 
 async def load_tool_usage(project: Project) -> ToolUsage:
-    """What became of the newest tool calls."""
+    """Return the usage of tools over the newest calls."""
     c = tool_calls.c
     columns = (c.id, c.server, c.tool, c.outcome, c.started_at, c.finished_at)
     query = select(*columns).where(c.project_id == project.id).order_by(c.started_at.desc()).limit(MOST_CALLS)
@@ -98,11 +98,11 @@ async def _errors(conn: AsyncConnection, ids: Sequence[str]) -> list[ToolError]:
 
 
 def _error(row: Any) -> ToolError:
-    said = (row.error or _result_text(row.result))[:SAID_CHARS]
+    detail = (row.error or _result_text(row.result))[:DETAIL_CHARS]
     seconds = row.finished_at - row.started_at
-    return ToolError(row.id, row.server, row.tool, row.outcome, row.trajectory_id, row.started_at, seconds, said)
+    return ToolError(row.id, row.server, row.tool, row.outcome, row.trajectory_id, row.started_at, seconds, detail)
 
 
 def _result_text(result: object) -> str:
-    """The text of what a server answered, which may be anything."""
+    """Return the text of a server's result, which may be any JSON value; empty if it has none."""
     return message_text(result) if isinstance(result, dict) and isinstance(result.get("content"), list) else ""

@@ -1,6 +1,6 @@
-"""How training stands: what it waits for, what it may still spend, its steps, its campaigns, what became of runs.
+"""Overview of training: what it waits for, its recent cost, its steps and campaigns, and training outcomes.
 
-Owns: bringing these together, in bounded reads. Refuses: each of them (its neighbours have them).
+Owns: combining these in bounded reads. Refuses: each of them (the other modules of `recorder.views`).
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from recorder.views.versions.steps import StepSummary, list_steps
 from recorder.views.versions.training_outcomes import OutcomeCounts, training_outcomes
 
 STEPS: Final = 50
-TRAINER: Final = "trainer:"  # before an alias's name: the lease of who trains it
+TRAINER: Final = "trainer:"  # the prefix of a lease on training an alias
 
 
 @dataclass(frozen=True, slots=True)
 class RecentSpending:
-    """What was spent lately: on judging in 24 hours (campaigns too, which `[learn]` does not bound), and the steps of
-    live learning within one hour, by alias.
+    """The recent cost: judging within 24 hours, and steps of live learning within one hour by alias.
+
+    Judging includes campaigns, which `[learn]` does not limit.
     """
 
     judge_tokens: int
@@ -42,8 +43,10 @@ class RecentSpending:
 
 @dataclass(frozen=True, slots=True)
 class TrainingOverview:
-    """`waits_for`: groups by state, in words; `stages`: what each stage waits for. `trainers`: the aliases that some
-    process trains now. `training_outcomes`: oldest first.
+    """The overview at a time (unix seconds).
+
+    `waits_for`: groups by state, as text; `stages`: what each stage waits for. `trainers`: the aliases that a process
+    trains now. `outcomes`: oldest first.
     """
 
     at: float
@@ -54,11 +57,11 @@ class TrainingOverview:
     budgets: RecentSpending
     steps: Sequence[StepSummary]
     campaigns: Sequence[CampaignProgress]
-    lessons: Sequence[OutcomeCounts]
+    outcomes: Sequence[OutcomeCounts]
 
 
 async def training_overview(project: Project, settings: LoopSettings, alias: str | None = None) -> TrainingOverview:
-    """All of it; steps and campaigns of one alias, where one is named."""
+    """Return the overview; with an alias, only its learning stage, steps and campaigns."""
     there = await forecast_groups(project, settings.recorder)
     held = await leases.list_holders(project, TRAINER)
     return TrainingOverview(
@@ -72,7 +75,7 @@ async def training_overview(project: Project, settings: LoopSettings, alias: str
         budgets=await _budgets(project),
         steps=await list_steps(project, alias=alias, limit=STEPS),
         campaigns=await list_campaigns_progress(project, alias),
-        lessons=await training_outcomes(project),
+        outcomes=await training_outcomes(project),
     )
 
 

@@ -1,1 +1,5 @@
-"""Recorded trajectories read back as frozen data: shapes, assembly, transcripts, calls by response id, first turns."""
+"""Trajectories, groups and calls as frozen data.
+
+Other packages import `shapes` (the data), `transcripts` (the queries), `by_response_id` and `first_turns`; `assembly`
+builds the shapes from rows. Refuses: writing.
+"""

@@ -1,12 +1,8 @@
-"""What a run's conversation does not tell any more: turns that its agent cut or summarised away, and its sub-agents'.
+"""Build views from rows: messages from their nodes, prompts from their differences, and what is trainable. Pure.
 
-Owns: which turns these are, each told once, by when they end. Refuses: errands and what may be another run's (whoever
-gives the branches leaves them out), and how a judge is shown them (`judge.llm.group_text`). Pure.
-
-Rows → views: messages from their nodes, prompts from their differences, what of a trajectory is trained on.
-
-Owns: putting a trajectory together from rows that were read. Refuses: queries
-(`recorder.views.trajectories.transcripts`).
+Owns: one trajectory from its rows, and its histories: turns that its agent dropped or summarised, and its sub-agents'
+turns, each once, ordered by their ends. Refuses: queries (`recorder.views.trajectories.transcripts`), and how a judge
+reads histories (`judge.llm.group_text`).
 """
 
 from __future__ import annotations
@@ -42,7 +38,7 @@ Nodes = Mapping[bytes, tuple[bytes | None, Message]]  # node → its parent and 
 
 @dataclass(frozen=True, slots=True)
 class HistoryBranch:
-    """What one call was asked and answered, by the node where that ends."""
+    """One call's conversation, by the node where it ends."""
 
     end: bytes
     kind: CallKind
@@ -50,10 +46,10 @@ class HistoryBranch:
 
 
 def other_histories(nodes: Nodes, main: bytes | None, branches: Iterable[HistoryBranch]) -> list[HistoryView]:
-    """The histories of a run beside the conversation that ends at `main`.
+    """Return the histories of a trajectory beside the conversation that ends at `main`.
 
-    A history is left out where another goes on from it. It begins where it first says what none before it does: an
-    agent that keeps a window of its last turns tells each turn once.
+    A history that another continues is omitted. Each begins at its first message that no earlier one has, so the turns
+    of an agent with a sliding window appear once.
     """
     earliest: dict[bytes, HistoryBranch] = {}
     for branch in sorted(branches, key=lambda b: (b.at, b.end)):
@@ -84,7 +80,7 @@ def _up(nodes: Nodes, node: bytes | None) -> Iterator[bytes]:
 
 
 def _above(nodes: Nodes, ends: Iterable[bytes]) -> set[bytes]:
-    """All nodes that some end lies below."""
+    """All ancestors of some end nodes."""
     found: set[bytes] = set()
     for end in ends:
         for node in _up(nodes, nodes[end][0]):
@@ -95,7 +91,7 @@ def _above(nodes: Nodes, ends: Iterable[bytes]) -> set[bytes]:
 
 
 def _following(nodes: Nodes, these: Iterable[bytes]) -> Mapping[bytes | None, Sequence[Message]]:
-    """The messages of some nodes by the node that they follow."""
+    """Messages by their parent node."""
     found: dict[bytes | None, list[Message]] = defaultdict(list)
     for node in these:
         parent, message = nodes[node]
@@ -104,7 +100,7 @@ def _following(nodes: Nodes, these: Iterable[bytes]) -> Mapping[bytes | None, Se
 
 
 def _sent_back_otherwise(nodes: Nodes, end: bytes, following: Mapping[bytes | None, Sequence[Message]]) -> bool:
-    """Whether an answer came back with other white space, other ids or a note behind it: it is told there."""
+    """Whether the client sent an answer back with other white space, ids or an added note: that copy has it."""
     parent, said = nodes[end]
     return any(
         partial_match.form_without_ids(said) == partial_match.form_without_ids(told)
@@ -120,7 +116,7 @@ Row = Any  # a SQLAlchemy row: its attributes are the table's columns
 
 @dataclass(slots=True)
 class ViewRows:
-    """The rows that some trajectories need, by their ids."""
+    """The rows that the views of some trajectories need, by id."""
 
     calls: dict[str, Row] = field(default_factory=dict)
     homes: dict[str, list[Row]] = field(default_factory=dict)  # trajectory → its calls
@@ -135,7 +131,7 @@ class ViewRows:
     _json: dict[bytes, Any] = field(default_factory=dict)
 
     def conversation(self, node: bytes | None) -> list[Message]:
-        """The messages up to and including a node."""
+        """Return the messages up to and including a node."""
         found: list[Message] = []
         while node is not None:
             node, message = self.nodes[node]
@@ -143,7 +139,7 @@ class ViewRows:
         return found[::-1]
 
     def json_blob(self, blob: bytes | None) -> Any:
-        """A blob that is JSON, or None. A run's calls share their tools: each blob is read once."""
+        """Return a JSON blob, decoded, or None. Each blob is decoded once: a trajectory's calls share their tools."""
         if blob is None:
             return None
         if blob not in self._json:
@@ -151,14 +147,14 @@ class ViewRows:
         return self._json[blob]
 
     def prompt_ids(self, call_id: str) -> array[int] | None:
-        """The exact prompt of a call. Raises CorruptRecord where its parent's ids are not those it was stored by."""
+        """Return the exact prompt ids of a call. Raises CorruptRecord where its parent's ids have changed."""
         missing = [call_id]
         while missing:
             call = self.calls[missing[-1]]
             parent = call.parent_call_id if call.prompt_shared else None
             if parent is not None and parent not in self._prompts:
                 if parent not in self.calls:
-                    raise CorruptRecord(f"call {call.id} shares ids with call {parent}, which is gone")
+                    raise CorruptRecord(f"call {call.id} shares token ids with call {parent}, which does not exist")
                 missing.append(parent)
                 continue
             self._prompts[missing.pop()] = self._join(call, parent)
@@ -180,13 +176,13 @@ class ViewRows:
 
 
 def restore_message(stored: Message | str, blobs: Mapping[bytes, bytes]) -> Message:
-    """A node's message with its media."""
+    """Return a node's message with its media."""
     message = json.loads(stored) if isinstance(stored, str) else stored
     return media.restore_media(message, blobs)
 
 
 def trajectory_view(row: Row, material: ViewRows) -> TrajectoryView:
-    """One trajectory: its calls, and the path to its main leaf."""
+    """Build one trajectory: its calls, and the path to its main leaf."""
     leaf = _leaf_of(row, material)
     rows = _calls_of(row, material, leaf)
     nodes = {call.id: _node(call, material) for call in rows}
@@ -211,7 +207,7 @@ def trajectory_view(row: Row, material: ViewRows) -> TrajectoryView:
 def _branches(
     rows: Iterable[Row], material: ViewRows, home: str, leaf: ParentCall | None, unselected: Collection[ParentCall]
 ) -> Iterator[HistoryBranch]:
-    """What the run's agents were asked and answered: no errands, no attempts that were made again, no guesses."""
+    """The branches of a trajectory's agents: no auxiliary calls, no superseded calls, no guessed attributions."""
     for row in rows:
         sure = row.attribution_confidence != Confidence.HINT
         if sure and row.superseded_by is None and row.turn_kind != CallKind.AUX:
@@ -228,7 +224,7 @@ def _branches(
 
 
 def _passed_over(choice: ParentCall, leaf: ParentCall | None, unselected: Collection[ParentCall], shared: bool) -> bool:
-    """Whether the agent went on with another choice, or this one is another run's."""
+    """Whether the agent continued another choice, or this choice belongs to another trajectory."""
     return choice in unselected or (shared and choice != leaf)
 
 
@@ -265,7 +261,7 @@ def _parent(call: Row) -> ParentCall | None:
 def _conversation(
     rows: Sequence[Row], material: ViewRows, leaf: ParentCall | None
 ) -> tuple[Sequence[Mapping[str, Any]] | None, list[Message], bytes | None]:
-    """Tools, messages and last node of the main path: up to the leaf, else what the last main call was asked."""
+    """Tools, messages and last node of the main path: up to the leaf, else the last main call's prompt."""
     if leaf is None:
         asked = [c for c in rows if c.turn_kind == CallKind.MAIN]
         if not asked:
@@ -287,7 +283,7 @@ def _tools(call: Row, material: ViewRows) -> Sequence[Mapping[str, Any]] | None:
 
 
 def call_view(call: Row, material: ViewRows) -> CallView:
-    """One call by itself, for what was asked and answered: what its trajectory makes of it is not looked at."""
+    """Build one call by itself. Whether its trajectory selected its choices is not considered."""
     return _call_view(call, material, call.trajectory_id, None, ())
 
 
@@ -301,13 +297,13 @@ def _call_view(
     choices = []
     for choice in material.choices.get(call.id, ()):
         at = ParentCall(call.id, choice.index)
-        reason = _left_out(call, choice, _passed_over(at, leaf, unselected, shared))
+        reason = _exclusion(call, choice, _passed_over(at, leaf, unselected, shared))
         choices.append(_choice_view(choice, material, choice_extras(call.response_meta, choice.index), reason))
     return sql.as_view(
         CallView,
         call,
         state=CallState(call.state),
-        turn_kind=CallKind(call.turn_kind),
+        call_kind=CallKind(call.turn_kind),
         attribution_confidence=Confidence(call.attribution_confidence),
         sampling=parse_sampling(call.sampling),
         response_meta=meta or None,
@@ -320,8 +316,8 @@ def _call_view(
     )
 
 
-def _left_out(call: Row, choice: Row, unselected: bool) -> str | None:
-    """What only the whole trajectory tells, else what the call told when it was written."""
+def _exclusion(call: Row, choice: Row, unselected: bool) -> str | None:
+    """The exclusion that follows from the whole trajectory, else the one that was stored with the call."""
     if call.superseded_by is not None:
         return Exclusion.SUPERSEDED
     if choice.untrainable_reason is None and unselected:
@@ -331,7 +327,7 @@ def _left_out(call: Row, choice: Row, unselected: bool) -> str | None:
 
 
 def tool_call_view(row: Row) -> ToolCallView:
-    """A tool call as it was written."""
+    """Build a tool call from its row."""
     typed = {"join_confidence": Confidence(row.join_confidence), "outcome": ToolOutcome(row.outcome)}
     return sql.as_view(ToolCallView, row, **typed)
 
@@ -354,6 +350,6 @@ def _choice_view(choice: Row, material: ViewRows, extras: Mapping[str, Any], rea
 
 
 def parse_sampling(stored: Mapping[str, Any]) -> SamplingParameters:
-    """The effective sampling parameters as they were stored."""
+    """Return the effective sampling parameters from their stored form."""
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()}
     return SamplingParameters(**values)

@@ -1,7 +1,7 @@
-"""Calls by the ids that their answers were given out under, and the conversations up to them.
+"""Calls and conversations by the response id that Hone issued with an answer.
 
-Owns: the queries, and that another key's answers are as unknown as none. Refuses: wire formats, and deciding whose call
-goes on from whose (`recorder.capture.resolver`).
+Owns: the queries; an answer that belongs to another key counts as unknown. Refuses: wire formats, and which call
+continues which (`recorder.capture.resolver`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _AT: Final = (trajectories.c.made_by, trajectories.c.address_group, trajectories
 
 @dataclass(frozen=True, slots=True)
 class AnsweredCall:
-    """A call, and which of its choices the id stands for (None where nothing was sampled)."""
+    """A call, and the choice that the id names (None: nothing was sampled)."""
 
     call: CallView
     choice: ChoiceView | None
@@ -39,7 +39,7 @@ def _may_read(whose: KeyAccess, row: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRecord:
-    """What an answer said, by itself."""
+    """One answer without its conversation."""
 
     streamed: bool
     meta: Mapping[str, Any]
@@ -47,7 +47,7 @@ class AnswerRecord:
 
 
 async def find_answered_call(project: Project, response_id: str, whose: KeyAccess = ANYBODY) -> AnsweredCall | None:
-    """The call whose answer was given out under this id. None: there is none, it was forgotten, or it is another's."""
+    """Return the call whose answer has this response id. None: unknown, forgotten, or another key's."""
     query = select(issued.c.call_id, issued.c.choice, *_AT).where(
         issued.c.project_id == project.id, issued.c.issued_id == response_id, issued.c.kind == _KIND
     )
@@ -62,7 +62,7 @@ async def find_answered_call(project: Project, response_id: str, whose: KeyAcces
 
 
 async def find_running_process(store: Store, call_id: str) -> str | None:
-    """Which process runs a call that has not ended, by the name of its lease; None where that was not said."""
+    """Return the process that runs an open call, by its lease's name; None: not recorded."""
     async with store.read() as conn:
         return (await conn.execute(select(calls.c.process).where(calls.c.id == call_id))).scalar_one_or_none()
 
@@ -70,7 +70,7 @@ async def find_running_process(store: Store, call_id: str) -> str | None:
 async def load_answers(
     project: Project, response_ids: Collection[str], whose: KeyAccess = ANYBODY
 ) -> dict[str, AnswerRecord]:
-    """What the answers with these ids said, as far as they are known: without the conversations before them."""
+    """Return the answers that have these ids, by id, without their conversations; unknown ids are absent."""
     at_choice = and_(choices.c.call_id == issued.c.call_id, choices.c["index"] == issued.c.choice)
     query = (
         select(issued.c.issued_id, issued.c.choice, calls.c.stream, calls.c.response_meta, nodes.c.message, *_AT)
@@ -97,7 +97,7 @@ def _said(row: Any) -> AnswerRecord:
 
 
 async def forget_response_id(project: Project, response_id: str) -> bool:
-    """Forget an id; the call stays recorded. False: there was none."""
+    """Forget a response id; its call stays recorded. False: the id is unknown."""
     query = delete(issued).where(
         issued.c.project_id == project.id, issued.c.issued_id == response_id, issued.c.kind == _KIND
     )
@@ -106,9 +106,9 @@ async def forget_response_id(project: Project, response_id: str) -> bool:
 
 
 async def add_reasoning(store: Store, call: CallView) -> list[Message]:
-    """The messages that the model read, each assistant turn with the reasoning that was sampled with it.
+    """Return a call's prompt messages, each assistant turn with its sampled reasoning.
 
-    Reasoning is no part of a message's identity, so it is kept beside the calls and not with the messages.
+    Reasoning is not part of a message's identity, so it is stored with the calls and not with the messages.
     """
     messages = list(call.messages)
     thoughts = await _thoughts(store, call.id)
@@ -122,7 +122,7 @@ async def add_reasoning(store: Store, call: CallView) -> list[Message]:
 
 
 async def _thoughts(store: Store, call_id: str) -> list[tuple[Message, Mapping[str, Any]]]:
-    """The sampled messages above a call that had reasoning, with it, the newest first."""
+    """The sampled messages with reasoning among a call's ancestors, newest first."""
     first = select(calls.c.parent_call_id, calls.c.parent_choice, literal(0).label("height"))
     up = first.where(calls.c.id == call_id).cte("up", recursive=True)
     next_ = select(calls.c.parent_call_id, calls.c.parent_choice, up.c.height + 1).where(

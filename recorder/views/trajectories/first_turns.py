@@ -1,7 +1,6 @@
-"""What agents ask first: the newest first turns of an alias's runs, each conversation once.
+"""First turns: the recorded beginnings of an alias's newest trajectories, each conversation once.
 
-Owns: which runs are looked at, and which of their calls opens one. Refuses: asking anybody again
-(`proxy.gate.sanity`).
+Owns: which trajectories are read, and which call begins one. Refuses: asking a model again (`proxy.gate.sanity`).
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from recorder.store.schema import calls, trajectories
 from recorder.views.trajectories.shapes import CallView
 from recorder.views.trajectories.transcripts import load_call
 
-RUNS: Final = 400  # newest runs that are looked at: a short read, however much is recorded
+RUNS: Final = 400  # newest trajectories that are read: a short query, however large the store
 
 
 async def list_first_turns(project: Project, alias_id: str, limit: int) -> list[CallView]:
-    """At most `limit` calls that opened a run and were answered, newest first, no two of one conversation and tools."""
+    """Return at most `limit` answered calls that begin a trajectory, newest first, with distinct prompts and tools."""
     async with project.store.read() as conn:
         found = await _first_calls(conn, project.id, alias_id)
     newest: dict[object, str] = {}

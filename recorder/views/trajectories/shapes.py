@@ -1,7 +1,6 @@
-"""What is read back from the store: trajectories, groups and their calls as plain, frozen data.
+"""Shapes of trajectories, groups and calls: frozen data for judge, trainer, export, API and pages.
 
-Owns: the shapes that judge, trainer, export and dashboard see. Refuses: queries
-(`recorder.views.trajectories.transcripts` fills these).
+Refuses: queries (`recorder.views.trajectories.transcripts` builds these).
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from recorder.store import sql
 
 @dataclass(frozen=True, slots=True)
 class ChoiceView:
-    """One sampled choice. `trainable` considers the whole trajectory: superseded and unselected ones are not."""
+    """One sampled choice. `trainable` considers the whole trajectory: superseded and unselected choices are not."""
 
     index: int
     message: Message | None
-    token_ids: array[int] | None  # typecode i; None: not known, or not asked for
+    token_ids: array[int] | None  # typecode i; None: unknown, or not requested
     logprobs: array[float] | None  # typecode f, as many as token_ids
     finish_reason: str | None
     trainable: bool
-    untrainable_reason: str | None  # a `LeftOut` code
+    untrainable_reason: str | None  # a code of `Exclusion`
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class CallView:
     parent_choice: int | None
     state: CallState
     superseded_by: str | None
-    turn_kind: CallKind
+    call_kind: CallKind
     attribution_source: str
     attribution_confidence: Confidence
     alias_id: str | None
@@ -58,7 +57,7 @@ class CallView:
     tools: Sequence[Mapping[str, Any]] | None
     response_format: Mapping[str, Any] | None
     rest: Mapping[str, Any]  # the request's body without the three above
-    prompt_token_ids: array[int] | None  # typecode i; None: not known, or not asked for
+    prompt_token_ids: array[int] | None  # typecode i; None: unknown, or not requested
     choices: Sequence[ChoiceView]
     http_status: int | None
     error: str | None
@@ -70,11 +69,11 @@ class CallView:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallView:
-    """One call of a tool through the gateway, and the model's request that it answers, where that is known."""
+    """One tool call through the gateway, and the model's tool call that it executes, where known."""
 
     id: str
     trajectory_id: str | None
-    call_id: str | None  # the model call that asked for it
+    call_id: str | None  # the model call that requested it
     choice: int | None
     tool_call_id: str | None
     join_source: str
@@ -93,7 +92,7 @@ class ToolCallView:
 
 @dataclass(frozen=True, slots=True)
 class FeedbackView:
-    """What somebody said about a trajectory, or one call of it."""
+    """Feedback about a trajectory, or about one of its calls."""
 
     name: str
     value: Any  # number, bool or text
@@ -105,7 +104,7 @@ class FeedbackView:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioView:
-    """One task of a campaign. `id` is the user's."""
+    """A scenario. `id`: the one in the user's file."""
 
     id: str
     split: str
@@ -116,7 +115,7 @@ class ScenarioView:
 
 @dataclass(frozen=True, slots=True)
 class HistoryView:
-    """Turns of a run that its conversation does not tell: of its agent (main) and gone since, or of a sub-agent."""
+    """Turns of a trajectory outside its conversation: dropped by its agent (main), or of a sub-agent."""
 
     kind: CallKind
     messages: Sequence[Message]
@@ -124,7 +123,7 @@ class HistoryView:
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryRow:
-    """What every view of a trajectory has of its row. Times are unix seconds."""
+    """The fields that all views of a trajectory take from its row. Times are unix seconds."""
 
     id: str
     external_id: str | None
@@ -143,18 +142,18 @@ T = TypeVar("T", bound=TrajectoryRow)
 
 
 def read_trajectory(cls: type[T], row: Row[Any], **others: Any) -> T:
-    """A trajectory of the columns of `trajectories` that carry the names of its fields; `others` are given by hand."""
+    """Build a view from the columns of `trajectories` that have its fields' names; `others` are given."""
     typed = {"state": TrajectoryState(row.state), "purpose": Purpose(row.purpose), "origin": Origin(row.origin)}
     return sql.as_view(cls, row, **typed, **others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryView(TrajectoryRow):
-    """One run of an agent: all its calls, and the path to its last main leaf.
+    """One trajectory of an agent: all its calls, and the path to its last main leaf.
 
-    `messages` is the conversation up to and including the leaf's sampled message; where no call is complete, the
-    prompt of the last main call. A sibling choice of a split n>1 call shows the call it shares, its own choice alone
-    selected.
+    `messages`: the conversation up to and including the leaf's sampled message, or the prompt of the last main call
+    where no call is complete. Trajectories that were split from one call with n > 1 share that call; in each, only its
+    own choice is selected.
     """
 
     project_id: str
@@ -170,13 +169,13 @@ class TrajectoryView(TrajectoryRow):
     main_path: Sequence[tuple[str, int]]  # (call id, choice), root to leaf
     feedback: Sequence[FeedbackView]
     scenario: ScenarioView | None
-    session: str | None = None  # what its client called the conversation, where it named no run
-    tool_calls: Sequence[ToolCallView] = ()  # in time order, those that answer no known request among them
-    histories: Sequence[HistoryView] = ()  # what `messages` does not tell, by their ends; errands are not in it
+    session: str | None = None  # the client's own name of the conversation, where it named no trajectory
+    tool_calls: Sequence[ToolCallView] = ()  # in time order, including those that execute no known tool call
+    histories: Sequence[HistoryView] = ()  # outside `messages`, by their ends, without auxiliary calls
 
     @property
     def answer(self) -> str | None:
-        """The text of the last assistant turn of the main path, if it has one."""
+        """Return the text of the last assistant turn on the main path, if any."""
         last = self.messages[-1] if self.messages else None
         if last is None or last.get("role") != "assistant":
             return None
@@ -186,7 +185,7 @@ class TrajectoryView(TrajectoryRow):
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """Trajectories that attempted the same task."""
+    """Trajectories at the same task."""
 
     id: str
     project_id: str
@@ -200,6 +199,6 @@ class GroupView:
     current_score_id: str | None
     scenario: ScenarioView | None
     members: Sequence[TrajectoryView]  # by start
-    baseline: str | None = None  # what its alias compares rewards with
+    baseline: str | None = None  # with which rewards its alias compares
     alias: str | None = None  # its name
-    reward_recipe: str | None = None  # by which its campaign has it judged; None: it says nothing
+    judge_recipe: str | None = None  # named by its campaign; None: the campaign names none

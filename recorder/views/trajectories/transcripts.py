@@ -1,7 +1,7 @@
-"""Reading back: trajectories and groups with their conversations and, where asked for, their exact tokens.
+"""Load trajectories and groups with their conversations and, on request, their exact tokens.
 
-Owns: the queries that fill `recorder.views.trajectories.shapes`: a few for a whole group, each short and of bounded
-size. Refuses: writing; deciding what is trained.
+Owns: the queries behind `recorder.views.trajectories.shapes`: a few for a whole group, each short and of bounded size.
+Refuses: writing, and deciding what is trained on.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _BASELINE = select(aliases.c.baseline).where(aliases.c.id == groups.c.alias_id).
 
 
 async def load_trajectory(store: Store, trajectory_id: str, *, with_tokens: bool = False) -> TrajectoryView:
-    """One trajectory by its internal id. Raises NotFound."""
+    """Load one trajectory by its internal id. Raises NotFound."""
     found = await load_trajectories(store, [trajectory_id], with_tokens=with_tokens)
     if not found:
         raise NotFound(f"no trajectory {trajectory_id!r}")
@@ -54,7 +54,7 @@ async def load_trajectory(store: Store, trajectory_id: str, *, with_tokens: bool
 
 
 async def load_trajectories(store: Store, ids: Sequence[str], *, with_tokens: bool = False) -> list[TrajectoryView]:
-    """Some trajectories, in the order of their ids; those that do not exist are left out."""
+    """Load trajectories in the order of their ids; unknown ids are omitted."""
     rows = await _rows(store, ids, lambda keys: select(trajectories).where(trajectories.c.id.in_(keys)))
     material = await _material(store, rows, with_tokens, {row.group_id for row in rows if row.group_id is not None})
     by_id = {row.id: row for row in rows}
@@ -62,7 +62,7 @@ async def load_trajectories(store: Store, ids: Sequence[str], *, with_tokens: bo
 
 
 async def load_call(store: Store, call_id: str) -> CallView | None:
-    """One call without its tokens: what was asked and answered. None: it does not exist."""
+    """Load one call without its tokens. None: it does not exist."""
     material = ViewRows()
     await _add_calls(store, material, calls.c.id, [call_id])
     row = material.calls.get(call_id)
@@ -75,12 +75,12 @@ async def load_call(store: Store, call_id: str) -> CallView | None:
 
 
 async def load_group(store: Store, group_id: str, *, with_tokens: bool = False) -> GroupView:
-    """A group with all its members. Raises NotFound."""
+    """Load a group with all its members. Raises NotFound."""
     return (await load_groups(store, [group_id], with_tokens=with_tokens))[0]
 
 
 async def load_groups(store: Store, group_ids: Sequence[str], *, with_tokens: bool = False) -> list[GroupView]:
-    """Groups with all their members, in the order of the ids; a fixed number of SELECTs a page. Raises NotFound."""
+    """Load groups with all members, in the order of the ids, by a fixed number of SELECTs a page. Raises NotFound."""
     columns = (groups, _BASELINE, ALIAS, REWARD_RECIPE)
     of_groups = await _rows(store, group_ids, lambda keys: select(*columns).where(groups.c.id.in_(keys)))
     found = {row.id: row for row in of_groups}
@@ -103,11 +103,9 @@ def _group_view(row: Row, members: Sequence[TrajectoryView], scenario: ScenarioV
 
 
 async def find_trajectory(project: Project, id_or_external: str, group: str | None = None) -> str:
-    """The internal id of a trajectory, given that or its external id (its newest continuation).
+    """Return the internal id of a trajectory, given that id or its external one (the newest continuation counts).
 
-    `group` is the group part of its address ("": it has none); without it an external id may stand in any group, and
-    the newest counts.
-    Raises NotFound.
+    `group`: the group part of its address ("": none); None: any group, the newest trajectory counts. Raises NotFound.
     """
     here = select(trajectories.c.id).where(trajectories.c.project_id == project.id)
     named = here.where(trajectories.c.external_id == id_or_external)
@@ -125,14 +123,14 @@ async def find_trajectory(project: Project, id_or_external: str, group: str | No
 
 
 async def find_owner(store: Store, trajectory_id: str) -> str:
-    """The family of keys that made a trajectory; "" where none did."""
+    """Return the key that owns a trajectory; "": it was created without a key."""
     async with store.read() as conn:
         query = select(trajectories.c.made_by).where(trajectories.c.id == trajectory_id)
         return str((await conn.execute(query)).scalar_one())
 
 
 async def trajectory_of_call(project: Project, call_id: str) -> str | None:
-    """The internal id of the trajectory that a call belongs to."""
+    """Return the internal id of a call's trajectory, or None."""
     query = select(calls.c.trajectory_id).where(calls.c.id == call_id, calls.c.project_id == project.id)
     async with project.store.read() as conn:
         return (await conn.execute(query)).scalar_one_or_none()
@@ -142,7 +140,7 @@ async def trajectory_of_call(project: Project, call_id: str) -> str | None:
 
 
 async def _rows(store: Store, keys: Iterable[Any], query: Callable[[Sequence[Any]], Select[Any]]) -> list[Row]:
-    """The rows of a query over many keys, a page of keys at a time, each in a transaction of its own."""
+    """The rows of a query over many keys, read in pages of keys, each in its own transaction."""
     rest, found = iter(keys), []
     while page := list(islice(rest, PAGE)):
         async with store.read() as conn:
@@ -151,7 +149,7 @@ async def _rows(store: Store, keys: Iterable[Any], query: Callable[[Sequence[Any
 
 
 async def _material(store: Store, rows: Sequence[Row], with_tokens: bool, group_ids: Collection[str]) -> ViewRows:
-    """All rows that the views of some trajectories need; scenarios of `group_ids` only."""
+    """All rows that the views of some trajectories need; scenarios only of `group_ids`."""
     material = ViewRows(with_tokens=with_tokens)
     ids = [row.id for row in rows]
     await _add_calls(store, material, calls.c.trajectory_id, ids)
@@ -185,7 +183,7 @@ async def _add_calls(store: Store, material: ViewRows, column: Any, keys: Collec
 
 
 async def _add_ancestors(store: Store, material: ViewRows) -> None:
-    """The calls that others share ids with: a continuation's are in another trajectory, read as a whole."""
+    """Add the calls that others share token ids with; those of a continuation are in another trajectory."""
     asked: set[str] = set()
     while missing := {
         c.parent_call_id
@@ -215,7 +213,7 @@ async def _add_blobs(store: Store, material: ViewRows, ids: Iterable[bytes]) -> 
 
 
 async def _add_nodes(store: Store, material: ViewRows, shown: Iterable[Row]) -> None:
-    """The messages of all conversations: first which nodes, then each message once."""
+    """Add the messages of all conversations: first the nodes, then each message once."""
     ends = {c.prompt_node_id for c in shown} | {
         choice.node_id for c in shown for choice in material.choices.get(c.id, ())
     }
@@ -229,14 +227,14 @@ async def _add_nodes(store: Store, material: ViewRows, shown: Iterable[Row]) -> 
 
 
 def _ancestors(ends: Sequence[bytes]) -> Select[Any]:
-    """The nodes from some ends up to their roots; UNION visits what they share once."""
+    """The nodes from some ends up to their roots; UNION visits shared ones once."""
     start = select(nodes.c.id, nodes.c.parent_id).where(nodes.c.id.in_(ends)).cte("up", recursive=True)
     up = start.union(select(nodes.c.id, nodes.c.parent_id).join(start, nodes.c.id == start.c.parent_id))
     return select(up.c.id)
 
 
 async def _scenarios(store: Store, group_ids: Collection[str]) -> dict[str, ScenarioView]:
-    """The scenarios of those groups that have one, by group."""
+    """Scenarios by group id, of the groups that have one."""
     joined = select(groups.c.id.label("group_id"), scenarios).join(scenarios, scenarios.c.id == groups.c.scenario_id)
     rows = await _rows(store, sorted(group_ids), lambda keys: joined.where(groups.c.id.in_(keys)))
     return {row.group_id: sql.as_view(ScenarioView, row, id=row.external_id) for row in rows}

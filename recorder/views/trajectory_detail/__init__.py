@@ -1,4 +1,5 @@
-"""One run retold for people: its conversation turn by turn, its timeline, what became of it, its tokens. Only reads.
+"""One trajectory in detail: its conversation, its outcome, its timeline and its tokens. Read-only.
 
-Others import `run` (all of it at once), `tokens` (one call's) and the shapes in `turns`, `timeline` and `standing`.
+Other packages import `loader` (everything at once), `tokens` (one call's), and the shapes in `conversation`, `outcome`
+and `timeline`.
 """

@@ -1,7 +1,7 @@
-"""A run as a conversation: its turns in order, what tools answered beside what asked for it, branches where they begin.
+"""A trajectory as a conversation: messages in order, tool results with the calls that requested them, and branches.
 
-Owns: which message is whose answer, which calls are branches of the conversation and where each begins. Refuses:
-queries, cutting long texts, and what became of the run (`recorder.views.trajectory_detail.outcome`). Pure.
+Owns: which call sampled a message, which calls are branches of the conversation, and where each branch begins. Pure.
+Refuses: queries, shortening long texts, and the outcome (`recorder.views.trajectory_detail.outcome`).
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from recorder.states import CallKind, CallState, Confidence
 from recorder.views.trajectories.shapes import CallView, ChoiceView, ToolCallView, TrajectoryView
 
 SUB_AGENT: Final = "sub-agent"
-ERRAND: Final = "errand"
-SENT_AGAIN: Final = "sent again"  # the client asked once more, and went on with the other answer
-LEFT_BEHIND: Final = "left behind"  # the agent cut it out of its conversation, or went another way
+AUXILIARY: Final = "auxiliary"
+RETRY: Final = "retry"  # the client repeated the request, and continued with the other answer
+DROPPED: Final = "dropped"  # the agent removed it from its conversation, or continued from another call
 _RESULTS: Final = frozenset({"tool", "function"})
 At = tuple[str, int]  # call id, choice
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerFacts:
-    """What is known of a run's answers beside the conversation."""
+    """What is known about a trajectory's answers besides their messages."""
 
     versions: Mapping[str, str] = field(default_factory=dict)  # version id → name
-    tokens: Mapping[At, int] = field(default_factory=dict)  # how many were sampled
-    skipped: Mapping[At, str] = field(default_factory=dict)  # what a trainer passed over in a run it trained on
-    trained: bool = False  # whether a step was trained on the run
+    tokens: Mapping[At, int] = field(default_factory=dict)  # the number of sampled tokens
+    skipped: Mapping[At, str] = field(default_factory=dict)  # choices that the trainer skipped, with the reason
+    trained: bool = False  # whether a step trained on the trajectory
 
 
 @dataclass(frozen=True, slots=True)
 class SampledAnswer:
-    """Where an answer came from. `why`: the code for not being trained on; None where it was, or may be."""
+    """The call that sampled an answer. `why`: why it is not trained on; None if it was or may be."""
 
     call_id: str
     choice: int
@@ -63,18 +63,18 @@ class SampledAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """A tool that a model asked for: what it was told as the result, and the calls that the gateway saw for it."""
+    """A tool call that a model requested: the result the agent sent, and the gateway's calls for it."""
 
     id: str | None
     name: str
     arguments: str
     result: ConversationMessage | None = None
-    work: tuple[ToolCallView, ...] = ()
+    gateway_calls: tuple[ToolCallView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationMessage:
-    """One message. `at`: its place in its conversation; `media`: what it shows beside text, by type and size."""
+    """One message. `at`: its position in the conversation; `media`: its parts other than text, by type and size."""
 
     at: int
     role: str
@@ -82,103 +82,111 @@ class ConversationMessage:
     texts: tuple[str, ...]
     thinking: str | None = None
     media: tuple[str, ...] = ()
-    asked: tuple[ToolRequest, ...] = ()
-    work: tuple[ToolCallView, ...] = ()  # of the gateway's, which answer none of `asked` for sure
+    tool_calls: tuple[ToolRequest, ...] = ()
+    gateway_calls: tuple[ToolCallView, ...] = ()  # that match none of `tool_calls` for certain
     sampled: SampledAnswer | None = None
-    others: tuple[ConversationMessage, ...] = ()  # the choices that the agent did not go on with
-    branches: tuple[ConversationBranch, ...] = ()  # what begins behind this turn
+    unselected_choices: tuple[ConversationMessage, ...] = ()  # choices that the agent did not continue with
+    branches: tuple[ConversationBranch, ...] = ()  # that begin after this message
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationBranch:
-    """Calls beside the conversation that belong together. `kind`: see the words above, or a call's state."""
+    """Calls that belong together outside the main conversation.
+
+    `kind`: one of `SUB_AGENT`, `AUXILIARY`, `RETRY` and `DROPPED`, or the state of an incomplete call.
+    """
 
     kind: str
     started_at: float
     calls: int
-    turns: tuple[ConversationMessage, ...]
+    messages: tuple[ConversationMessage, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A run's conversation; `apart` is what has no turn to begin behind."""
+    """A trajectory's conversation. `unplaced_branches`: branches that begin at none of its messages."""
 
-    turns: tuple[ConversationMessage, ...]
-    apart: tuple[ConversationBranch, ...] = ()
-    loose: tuple[ToolCallView, ...] = ()  # tool calls that answer no known request
+    messages: tuple[ConversationMessage, ...]
+    unplaced_branches: tuple[ConversationBranch, ...] = ()
+    unplaced_tool_calls: tuple[ToolCallView, ...] = ()  # tool calls that answer no known request
 
     def answers(self) -> Iterator[SampledAnswer]:
-        """Where each answer came from, wherever it is told."""
-        for turn in (*self.turns, *(turn for branch in self.apart for turn in branch.turns)):
+        """Return all sampled answers of the conversation, those of branches included."""
+        for turn in (*self.messages, *(turn for branch in self.unplaced_branches for turn in branch.messages)):
             yield from answers_at(turn)
 
     def answer(self, call_id: str, choice: int) -> SampledAnswer | None:
-        """Where one answer came from."""
+        """Return the sampled answer of a call's choice, or None."""
         return next((one for one in self.answers() if (one.call_id, one.choice) == (call_id, choice)), None)
 
 
 def answers_at(turn: ConversationMessage) -> Iterator[SampledAnswer]:
-    """The answers that are told at a turn: its own, those beside it, those of branches that begin behind it."""
+    """Return the sampled answers at a message: its own, its other choices, and those of branches that begin there."""
     if turn.sampled is not None:
         yield turn.sampled
-    for inner in (*turn.others, *(told for branch in turn.branches for told in branch.turns)):
+    for inner in (*turn.unselected_choices, *(seen for branch in turn.branches for seen in branch.messages)):
         yield from answers_at(inner)
 
 
 def build_conversation(view: TrajectoryView, facts: AnswerFacts) -> Conversation:
-    """The conversation of a run."""
-    teller = _ConversationBuilder(view, facts)
-    turns = teller.main()
-    placed, apart = _placed(turns, teller.branches())
-    loose = tuple(one for one in view.tool_calls if one.call_id is None or one.call_id not in teller.by_id)
-    return Conversation(tuple(replace(t, branches=tuple(placed.get(t.at, ()))) for t in turns), tuple(apart), loose)
+    """Return the conversation of a trajectory."""
+    builder = _ConversationBuilder(view, facts)
+    turns = builder.main()
+    placed, unplaced = _place_branches(turns, builder.branches())
+    unmatched_tools = tuple(one for one in view.tool_calls if one.call_id is None or one.call_id not in builder.by_id)
+    return Conversation(
+        tuple(replace(t, branches=tuple(placed.get(t.at, ()))) for t in turns), tuple(unplaced), unmatched_tools
+    )
 
 
-def _placed(
+def _place_branches(
     turns: Sequence[ConversationMessage], branches: Iterable[tuple[int, ConversationBranch]]
 ) -> tuple[dict[int, list[ConversationBranch]], list[ConversationBranch]]:
-    """Branches by the turn that is shown where they begin: a tool's result is shown with what asked for it."""
+    """Return the branches by the message at which they are shown, and those that begin at none.
+
+    A branch that begins at a tool's result is shown at the message that requested the tool.
+    """
     placed: dict[int, list[ConversationBranch]] = {}
-    apart = []
+    unplaced = []
     for at, branch in branches:
         shown = max((turn.at for turn in turns if turn.at <= at), default=None)
         if shown is None:
-            apart.append(branch)
+            unplaced.append(branch)
         else:
             placed.setdefault(shown, []).append(branch)
-    return placed, apart
+    return placed, unplaced
 
 
 class _ConversationBuilder:
-    """One run, on its way to being told."""
+    """Builds the conversation of one trajectory."""
 
     def __init__(self, view: TrajectoryView, facts: AnswerFacts) -> None:
         self.view = view
         self.facts = facts
         self.by_id = {call.id: call for call in view.calls}
         self.path = [(self.by_id[id_], choice) for id_, choice in view.main_path if id_ in self.by_id]
-        self.work: dict[At, list[ToolCallView]] = {}
+        self.gateway_calls: dict[At, list[ToolCallView]] = {}
         for one in view.tool_calls:
             if one.call_id is not None:
-                self.work.setdefault((one.call_id, one.choice or 0), []).append(one)
+                self.gateway_calls.setdefault((one.call_id, one.choice or 0), []).append(one)
 
     def main(self) -> list[ConversationMessage]:
         return self._turns(self.view.messages, self.path)
 
     def branches(self) -> Iterator[tuple[int, ConversationBranch]]:
-        """Each branch with the place in the conversation that it begins behind."""
+        """Return each branch with the position of the message after which it begins."""
         on_path = {call.id for call, _ in self.path}
         off = [call for call in self.view.calls if call.id not in on_path]
-        gone_on = {call.parent_call_id for call in off}
-        told: set[str] = set()
+        continued = {call.parent_call_id for call in off}
+        seen: set[str] = set()
         for leaf in off:
-            if leaf.id not in gone_on:
+            if leaf.id not in continued:
                 chain = self._chain(leaf, on_path)
-                yield self._branch(chain, told)
-                told |= {call.id for call, _ in chain}
+                yield self._branch(chain, seen)
+                seen |= {call.id for call, _ in chain}
 
     def _chain(self, leaf: CallView, on_path: set[str]) -> list[tuple[CallView, int]]:
-        """A leaf and what it goes on from, back to the conversation: first to last, with the choice gone on with."""
+        """Return the calls from the main conversation to a leaf, first to last, each with the continued choice."""
         chain, call, choice = [(leaf, 0)], leaf, 0
         while (parent := self.by_id.get(call.parent_call_id or "")) is not None and parent.id not in on_path:
             if any(parent is one for one, _ in chain):
@@ -187,14 +195,14 @@ class _ConversationBuilder:
             chain.append((call, choice))
         return chain[::-1]
 
-    def _branch(self, chain: Sequence[tuple[CallView, int]], told: set[str]) -> tuple[int, ConversationBranch]:
-        new = [(call, choice) for call, choice in chain if call.id not in told]
+    def _branch(self, chain: Sequence[tuple[CallView, int]], seen: set[str]) -> tuple[int, ConversationBranch]:
+        new = [(call, choice) for call, choice in chain if call.id not in seen]
         leaf, choice = chain[-1]
         own = next((c for c in leaf.choices if c.index == choice), None)
         answer = own.message if own is not None else None
         messages = [*leaf.messages, *([answer] if answer is not None else [])]
-        shared = _common(messages, self.view.messages)
-        known = max((len(call.messages) + 1 for call, _ in chain if call.id in told), default=0)
+        shared = _common_prefix(messages, self.view.messages)
+        known = max((len(call.messages) + 1 for call, _ in chain if call.id in seen), default=0)
         turns = self._turns(messages, new)[:]
         if answer is None:
             turns.append(_unanswered(len(messages), self._sampled(leaf, own)))
@@ -203,8 +211,12 @@ class _ConversationBuilder:
         return self._place(chain[0][0], shared), ConversationBranch(_kind(leaf), new[0][0].started_at, len(new), shown)
 
     def _place(self, root: CallView, shared: int) -> int:
-        """Behind what it was asked after, where that is the conversation; else behind what was answered before it."""
-        if root.turn_kind is CallKind.MAIN and shared:
+        """Return the position after which a branch begins.
+
+        For a call of the main conversation this is the end of the shared messages, for any other call the last answer
+        before its start.
+        """
+        if root.call_kind is CallKind.MAIN and shared:
             return min(shared, len(root.messages)) - 1
         before = [len(call.messages) for call, _ in self.path if call.started_at <= root.started_at]
         first = len(self.path[0][0].messages) - 1 if self.path else len(self.view.messages) - 1
@@ -219,9 +231,9 @@ class _ConversationBuilder:
             turn = _turn(messages[at], at)
             if turn.role == "assistant" and at in sampled:
                 turn = self._answered(turn, *sampled[at])
-            if turn.asked:
-                turn, left = _with_results(turn, results)
-                turns += [turn, *left]
+            if turn.tool_calls:
+                turn, unmatched = _with_results(turn, results)
+                turns += [turn, *unmatched]
                 at += len(results)
             else:
                 turns.append(turn)
@@ -230,20 +242,23 @@ class _ConversationBuilder:
 
     def _answered(self, turn: ConversationMessage, call: CallView, choice: int) -> ConversationMessage:
         own = next((c for c in call.choices if c.index == choice), None)
-        work = self.work.get((call.id, choice), [])
-        asked = tuple(replace(a, work=tuple(w for w in work if a.id and w.tool_call_id == a.id)) for a in turn.asked)
-        joined = {one.id for a in asked for one in a.work}
+        gateway_calls = self.gateway_calls.get((call.id, choice), [])
+        requests = tuple(
+            replace(a, gateway_calls=tuple(w for w in gateway_calls if a.id and w.tool_call_id == a.id))
+            for a in turn.tool_calls
+        )
+        joined = {one.id for a in requests for one in a.gateway_calls}
         thinking = turn.thinking or (
             plain_text.thinking_text(own.message) or None if own is not None and own.message else None
         )
         others = [self._other(turn.at, call, c) for c in call.choices if c.index != choice and c.message is not None]
         return replace(
             turn,
-            asked=asked,
+            tool_calls=requests,
             thinking=thinking,
-            work=tuple(one for one in work if one.id not in joined),
+            gateway_calls=tuple(one for one in gateway_calls if one.id not in joined),
             sampled=self._sampled(call, own),
-            others=tuple(others),
+            unselected_choices=tuple(others),
         )
 
     def _other(self, at: int, call: CallView, choice: ChoiceView) -> ConversationMessage:
@@ -256,7 +271,7 @@ class _ConversationBuilder:
             call_id=call.id,
             choice=at[1],
             state=call.state,
-            kind=call.turn_kind,
+            kind=call.call_kind,
             version=self.facts.versions.get(call.version_id or ""),
             model=call.model,
             tokens=self.facts.tokens.get(at),
@@ -288,14 +303,14 @@ def _since(start: float, end: float | None) -> float | None:
 
 def _kind(leaf: CallView) -> str:
     if leaf.superseded_by is not None:
-        return SENT_AGAIN
-    if leaf.turn_kind is not CallKind.MAIN:
-        return SUB_AGENT if leaf.turn_kind is CallKind.SUB else ERRAND
-    return LEFT_BEHIND if leaf.state is CallState.COMPLETE else str(leaf.state)
+        return RETRY
+    if leaf.call_kind is not CallKind.MAIN:
+        return SUB_AGENT if leaf.call_kind is CallKind.SUB else AUXILIARY
+    return DROPPED if leaf.state is CallState.COMPLETE else str(leaf.state)
 
 
-def _common(one: Sequence[Message], other: Sequence[Message]) -> int:
-    """How many messages both begin with."""
+def _common_prefix(one: Sequence[Message], other: Sequence[Message]) -> int:
+    """Return the number of equal messages at the beginning of both."""
     count = 0
     for left, right in zip(one, other, strict=False):
         if left is not right and left != right:
@@ -305,7 +320,7 @@ def _common(one: Sequence[Message], other: Sequence[Message]) -> int:
 
 
 def _results_behind(messages: Sequence[Message], at: int) -> list[tuple[int, Message]]:
-    """The tools' results right behind a message, with their places."""
+    """Return the tool results directly after a message, with their positions."""
     found = []
     for place in range(at + 1, len(messages)):
         if messages[place].get("role") not in _RESULTS:
@@ -317,21 +332,23 @@ def _results_behind(messages: Sequence[Message], at: int) -> list[tuple[int, Mes
 def _with_results(
     turn: ConversationMessage, results: Iterable[tuple[int, Message]]
 ) -> tuple[ConversationMessage, list[ConversationMessage]]:
-    """A turn with the results of what it asked for, and those that it did not ask for as turns of their own."""
+    """Add results to the tool calls that requested them; return the others as messages of their own."""
     by_id: dict[str, ConversationMessage] = {}
-    left: list[ConversationMessage] = []
-    wanted = {one.id for one in turn.asked if one.id}
+    unmatched: list[ConversationMessage] = []
+    requested_ids = {one.id for one in turn.tool_calls if one.id}
     for at, message in results:
         id_ = message.get("tool_call_id")
-        if isinstance(id_, str) and id_ in wanted and id_ not in by_id:
+        if isinstance(id_, str) and id_ in requested_ids and id_ not in by_id:
             by_id[id_] = _turn(message, at)
         else:
-            left.append(_turn(message, at))
-    return replace(turn, asked=tuple(replace(one, result=by_id.get(one.id or "")) for one in turn.asked)), left
+            unmatched.append(_turn(message, at))
+    return replace(
+        turn, tool_calls=tuple(replace(one, result=by_id.get(one.id or "")) for one in turn.tool_calls)
+    ), unmatched
 
 
 def _unanswered(at: int, sampled: SampledAnswer) -> ConversationMessage:
-    """Where an answer should be, and none came."""
+    """Return the placeholder of an answer that never came."""
     return ConversationMessage(at, "assistant", None, (), sampled=sampled)
 
 
@@ -348,22 +365,22 @@ def _turn(message: Message, at: int) -> ConversationMessage:
         texts=texts,
         thinking=plain_text.thinking_text(message) or None,
         media=media,
-        asked=tuple(_asked(one) for one in plain_text.tool_calls(message)),
+        tool_calls=tuple(_tool_request(one) for one in plain_text.tool_calls(message)),
     )
 
 
-def _asked(one: ToolCall) -> ToolRequest:
+def _tool_request(one: ToolCall) -> ToolRequest:
     given = one.arguments
     return ToolRequest(one.id, one.name, given if isinstance(given, str) else json.dumps(given, ensure_ascii=False))
 
 
 def _content(content: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The texts of a message, and what else it shows by name."""
+    """Return the texts of a message, and descriptions of its other parts."""
     found = plain_text.content_parts(content)
     texts = tuple(text for text, _ in found if text is not None)
     return texts, tuple(_named(part) for text, part in found if text is None)
 
 
 def _named(part: object) -> str:
-    """What a part is that is no text, and how long: it is never loaded."""
+    """Describe a part that is not text by kind and length; its content is never loaded."""
     return f"{plain_text.media_kind(part)}, {len(json.dumps(part, ensure_ascii=False, default=str)):,} characters"

@@ -1,6 +1,7 @@
-"""One run, all that a page shows of it.
+"""One trajectory in detail: all that its page, `hone show` and `/hone/v1` present.
 
-Owns: putting it together. Refuses: its pieces (`turns`, `load_outcome`, `build_timeline`), pages and printing.
+Owns: loading its parts together. Refuses: the parts (`recorder.views.trajectory_detail.conversation`, `outcome` and
+`timeline`), and presentation.
 """
 
 from __future__ import annotations
@@ -26,41 +27,41 @@ from recorder.views.trajectory_detail.timeline import Timeline, build_timeline
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryDetail:
-    """A run as it was recorded, as it is told, and what became of it."""
+    """A trajectory as recorded, its outcome, and its conversation and timeline built from the record."""
 
     view: TrajectoryView
-    standing: TrajectoryOutcome
-    told: Conversation
+    outcome: TrajectoryOutcome
+    conversation: Conversation
     timeline: Timeline
 
 
 async def load_detail(store: Store, trajectory_id: str) -> TrajectoryDetail:
-    """One run by its internal id. Raises NotFound."""
+    """Load one trajectory by its internal id. Raises NotFound."""
     return await build_detail(store, await load_trajectory(store, trajectory_id))
 
 
 async def build_detail(store: Store, view: TrajectoryView) -> TrajectoryDetail:
-    """A run that was read."""
+    """Build the detail of a trajectory that the caller has loaded."""
     used = {id_ for id_ in (view.version_id, *(call.version_id for call in view.calls)) if id_ is not None}
     names = await version_names(store, used)
-    stands = await load_outcome(store, view, names)
+    outcome = await load_outcome(store, view, names)
     facts = AnswerFacts(
         versions=names,
         tokens=await token_counts(store, [call.id for call in view.calls]),
-        skipped=_skipped(stands.ledger),
-        trained=any(lesson.state is StepState.DONE for lesson in stands.lessons),
+        skipped=_skipped(outcome.ledger),
+        trained=any(use.state is StepState.DONE for use in outcome.training_uses),
     )
-    return TrajectoryDetail(view, stands, build_conversation(view, facts), build_timeline(view))
+    return TrajectoryDetail(view, outcome, build_conversation(view, facts), build_timeline(view))
 
 
-def detail_json(run: TrajectoryDetail) -> dict[str, Any]:
-    """The run for JSON: what was recorded, and beside it what it was retold as."""
-    recorded = {field.name: getattr(run.view, field.name) for field in fields(run.view)}
-    return recorded | {"standing": run.standing, "told": run.told, "timeline": run.timeline}
+def detail_json(loaded: TrajectoryDetail) -> dict[str, Any]:
+    """Return the detail for JSON: the recorded fields, and `outcome`, `conversation` and `timeline`."""
+    recorded = {field.name: getattr(loaded.view, field.name) for field in fields(loaded.view)}
+    return recorded | {"outcome": loaded.outcome, "conversation": loaded.conversation, "timeline": loaded.timeline}
 
 
 def _skipped(lines: Iterable[LedgerLine]) -> dict[tuple[str, int], str]:
-    """What the trainer passed over in the run: it writes which choice of which call."""
+    """Return the choices that the trainer skipped, from the ledger: (call id, choice) → code."""
     return {
         (line.object_id, choice): line.code
         for line in lines

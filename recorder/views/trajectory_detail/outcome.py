@@ -1,7 +1,7 @@
-"""What became of a run: its reward and why, the steps that were trained on it, the ledger's lines, its neighbours.
+"""The outcome of a trajectory: reward and explanations, steps that trained on it, ledger lines, related trajectories.
 
-Owns: these queries and their shapes. Refuses: the conversation (`recorder.views.trajectory_detail.conversation`),
-deciding anything.
+Owns: these queries and their types. Refuses: the conversation (`recorder.views.trajectory_detail.conversation`), and
+changing anything.
 """
 
 from __future__ import annotations
@@ -35,14 +35,16 @@ from recorder.views.comparison.loader import load_rank
 from recorder.views.trajectories.shapes import TrajectoryView
 
 _PAGE: Final = 200
-_MOST_LINES: Final = 200  # of the ledger: a run that is judged again and again has many
-_ID_BYTES: Final = 4  # of a packed token id
+_MOST_LINES: Final = 200  # of the ledger; a trajectory that is judged repeatedly has many
+_ID_BYTES: Final = 4  # the size of a packed token id
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingUse:
-    """A step whose version was trained on the run. `compared_with`: the mean of earlier rewards, where the step
-    compared with those; None: with the run's own group."""
+    """A step that trained on the trajectory.
+
+    `compared_with`: the running mean of earlier rewards that the step used, None if it used the group's mean.
+    """
 
     step_id: str
     number: int
@@ -58,7 +60,7 @@ class TrainingUse:
 
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
-    """A line of the ledger, with what its code means."""
+    """A line of the ledger, with the meaning of its code."""
 
     at: float
     kind: str
@@ -70,7 +72,7 @@ class LedgerLine:
 
 @dataclass(frozen=True, slots=True)
 class RelatedTrajectory:
-    """Another run, to go on to."""
+    """Another trajectory, for a link."""
 
     id: str
     external_id: str | None
@@ -78,7 +80,7 @@ class RelatedTrajectory:
 
 @dataclass(frozen=True, slots=True)
 class JudgeExplanation:
-    """What one reply of several says of the run. `judge`: its version, else its model."""
+    """One of several replies about the trajectory. `judge`: the judge's version, else its model."""
 
     judge: str
     score: float
@@ -87,10 +89,10 @@ class JudgeExplanation:
 
 @dataclass(frozen=True, slots=True)
 class JudgeScore:
-    """The current score of the trajectory's group, with its parts about this trajectory alone: the reward first.
+    """The current score of the trajectory's group, with the parts of this trajectory only, the reward first.
 
-    Rewards of the group's other trajectories stay out: the reader's key may cover this one only. `words`: what each of
-    several replies says of this trajectory; `agreement`: of those replies.
+    The rewards of the group's other trajectories are not included, because the reader's key may cover only this one.
+    `explanation_by_judge`: the explanation of each of several replies; `agreement`: how far those replies agree.
     """
 
     id: str
@@ -106,22 +108,22 @@ class JudgeScore:
     agreement: float | None
     reward: float | None
     parts: tuple[NewPart, ...]
-    words: tuple[JudgeExplanation, ...]
+    explanation_by_judge: tuple[JudgeExplanation, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryOutcome:
-    """All that the store says of a run beside what was said in it."""
+    """What the store has about a trajectory besides its calls."""
 
     alias: str | None
-    version: str | None  # the pin's name
+    version: str | None  # the name of the pinned version
     group_external_id: str | None
     group_state: str | None
     group_reason: str | None
     group_size: int
-    judged: JudgeScore | None
-    place: GroupRank | None  # among its group's attempts, where these are judged
-    lessons: tuple[TrainingUse, ...]
+    score: JudgeScore | None
+    rank: GroupRank | None  # among its group's attempts, once these are judged
+    training_uses: tuple[TrainingUse, ...]
     ledger: tuple[LedgerLine, ...]
     before: RelatedTrajectory | None  # in the same session
     after: RelatedTrajectory | None
@@ -130,13 +132,13 @@ class TrajectoryOutcome:
 
 
 async def load_outcome(store: Store, view: TrajectoryView, names: dict[str, str]) -> TrajectoryOutcome:
-    """What became of a run. `names`: version id → name, at least of those that it used."""
+    """Load the outcome of a trajectory. `names`: version id → name, with all versions that the trajectory used."""
     async with store.read() as conn:
         group = await _group(conn, view.group_id)
         alias = await _alias(conn, view.alias_id)
-        lessons = await _lessons(conn, view)
+        training_uses = await _training_uses(conn, view)
         lines = await _ledger(conn, view)
-        around = await _neighbours(conn, view)
+        related = await _related_trajectories(conn, view)
     score_id = group.current_score_id if group else None
     return TrajectoryOutcome(
         alias=alias,
@@ -145,16 +147,16 @@ async def load_outcome(store: Store, view: TrajectoryView, names: dict[str, str]
         group_state=group.state if group else None,
         group_reason=group.reason if group else None,
         group_size=group.members if group else 0,
-        judged=await _judged(store, view.id, score_id),
-        place=await load_rank(store, view.group_id, view.id) if view.group_id and score_id else None,
-        lessons=lessons,
+        score=await _judged(store, view.id, score_id),
+        rank=await load_rank(store, view.group_id, view.id) if view.group_id and score_id else None,
+        training_uses=training_uses,
         ledger=lines,
-        **around,
+        **related,
     )
 
 
 async def version_names(store: Store, ids: Collection[str]) -> dict[str, str]:
-    """Version id → name, as people know it."""
+    """Return the names (helpdesk@3) of versions, by id."""
     name = aliases.c.name + "@" + cast(versions.c.number, String)
     query = select(versions.c.id, name).join(aliases, aliases.c.id == versions.c.alias_id)
     async with store.read() as conn:
@@ -163,7 +165,7 @@ async def version_names(store: Store, ids: Collection[str]) -> dict[str, str]:
 
 
 async def token_counts(store: Store, call_ids: Sequence[str]) -> dict[tuple[str, int], int]:
-    """How many tokens each choice of some calls has."""
+    """Return the number of sampled tokens by (call id, choice)."""
     c = choices.c
     found: dict[tuple[str, int], int] = {}
     for page in _pages(call_ids):
@@ -211,7 +213,7 @@ async def _judged(store: Store, trajectory_id: str, score_id: str | None) -> Jud
         agreement=score.agreement,
         reward=reward.value if reward is not None else None,
         parts=parts,
-        words=tuple(
+        explanation_by_judge=tuple(
             JudgeExplanation(one.judge_version or one.judge_model, words.score, words.explanation)
             for one in score.replies
             for words in one.verdicts
@@ -220,10 +222,10 @@ async def _judged(store: Store, trajectory_id: str, score_id: str | None) -> Jud
     )
 
 
-async def _lessons(conn: AsyncConnection, view: TrajectoryView) -> tuple[TrainingUse, ...]:
-    """By the group: its index finds the steps."""
+async def _training_uses(conn: AsyncConnection, view: TrajectoryView) -> tuple[TrainingUse, ...]:
+    """Return the steps that trained on the trajectory, found by the group's index."""
     base, run = step_baselines.c, step_trajectories.c
-    of_run = and_(run.step_id == steps.c.id, run.trajectory_id == view.id)
+    own_trajectory = and_(run.step_id == steps.c.id, run.trajectory_id == view.id)
     name = aliases.c.name + "@" + cast(versions.c.number, String)
     query = (
         select(
@@ -231,7 +233,9 @@ async def _lessons(conn: AsyncConnection, view: TrajectoryView) -> tuple[Trainin
             versions.c.state.label("version_state"), step_groups.c.score_id, base.reward,
             base.mean.label("compared_with"), base.rewards.label("earlier_rewards"),
         )
-        .select_from(step_groups.join(steps, steps.c.id == step_groups.c.step_id).join(step_trajectories, of_run))
+        .select_from(step_groups)
+        .join(steps, steps.c.id == step_groups.c.step_id)
+        .join(step_trajectories, own_trajectory)
         .outerjoin(versions, versions.c.id == steps.c.version_id)
         .outerjoin(aliases, aliases.c.id == versions.c.alias_id)
         .outerjoin(step_baselines, and_(base.step_id == steps.c.id, base.trajectory_id == view.id))
@@ -251,7 +255,7 @@ async def _lessons(conn: AsyncConnection, view: TrajectoryView) -> tuple[Trainin
 
 
 async def _ledger(conn: AsyncConnection, view: TrajectoryView) -> tuple[LedgerLine, ...]:
-    """What was written about the run, its group and its calls, oldest first."""
+    """Return the ledger lines about the trajectory, its group and its calls, oldest first."""
     objects = {"trajectory": [view.id], "group": [view.group_id] if view.group_id else []}
     found = [row for kind, ids in objects.items() for row in await _lines(conn, kind, ids)]
     for page in _pages([call.id for call in view.calls]):
@@ -268,7 +272,7 @@ async def _lines(conn: AsyncConnection, kind: str, ids: Sequence[str]) -> list[A
     return list(await conn.execute(query.order_by(ledger.c.id.desc()).limit(_MOST_LINES))) if ids else []
 
 
-async def _neighbours(conn: AsyncConnection, view: TrajectoryView) -> dict[str, RelatedTrajectory | None]:
+async def _related_trajectories(conn: AsyncConnection, view: TrajectoryView) -> dict[str, RelatedTrajectory | None]:
     t = trajectories.c
     some = select(t.id, t.external_id).limit(1)
     of_session = some.where(t.project_id == view.project_id, t.session == view.session)

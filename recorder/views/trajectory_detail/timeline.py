@@ -1,6 +1,6 @@
-"""When models and tools worked for a run: bars on one axis, where long pauses take little room.
+"""The timeline of a trajectory: when models and tools worked, as bars on one axis with shortened pauses.
 
-Owns: the bars, their lanes and rows, how time is laid out. Refuses: drawing. Pure.
+Owns: the bars, their lanes and rows, and the axis. Pure. Refuses: drawing.
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ from recorder.views.trajectories.shapes import CallView, ToolCallView, Trajector
 
 MODEL: Final = "model"
 TOOL: Final = "tool"
-_LANES: Final = {CallKind.MAIN: MODEL, CallKind.SUB: "sub-agent", CallKind.AUX: "errand"}
-_ORDER: Final = (MODEL, "sub-agent", "errand", TOOL)
-_PAUSE: Final = 0.05  # of the working time: a longer pause takes this much
+SUB_AGENT: Final = "sub-agent"
+AUXILIARY: Final = "auxiliary"
+_LANES: Final = {CallKind.MAIN: MODEL, CallKind.SUB: SUB_AGENT, CallKind.AUX: AUXILIARY}
+_ORDER: Final = (MODEL, SUB_AGENT, AUXILIARY, TOOL)
+_PAUSE: Final = 0.05  # the longest pause on the axis, as a share of the working time
 _LEAST_S: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One call. `left`, `width`: shares of the axis; `row`: counted from the top, those of a lane side by side."""
+    """One call. `left` and `width` are shares of the axis; `row` counts from the top, over all lanes."""
 
     lane: str
     id: str
     name: str
     state: str
     started_at: float
-    seconds: float | None  # None: it goes on
+    seconds: float | None  # None: it is still running
     row: int
     left: float
     width: float
@@ -37,7 +39,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A time in which nothing worked, and that is drawn shorter than it was."""
+    """A time in which nothing worked, drawn shorter than it was."""
 
     seconds: float
     left: float
@@ -46,7 +48,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One kind of work, and which rows it has."""
+    """One kind of work, and its rows."""
 
     name: str
     first_row: int
@@ -55,14 +57,14 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """All of a run's work, by start."""
+    """All calls of a trajectory, in order of their start."""
 
     bars: tuple[Bar, ...]
     pauses: tuple[Pause, ...]
     lanes: tuple[Lane, ...]
     rows: int
     seconds: float
-    worked_s: float  # in which something worked
+    worked_s: float  # seconds in which at least one call was running
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class _Work:
 
 
 def build_timeline(view: TrajectoryView) -> Timeline:
-    """The timeline of a run."""
+    """Return the timeline of a trajectory; empty if it has no calls."""
     work = sorted([*map(_of_call, view.calls), *map(_of_tool, view.tool_calls)], key=lambda w: (w.start, w.id))
     if not work:
         return Timeline((), (), (), 0, 0.0, 0.0)
@@ -90,7 +92,7 @@ def build_timeline(view: TrajectoryView) -> Timeline:
 
 
 def _of_call(call: CallView) -> _Work:
-    return _Work(_LANES[call.turn_kind], call.id, call.model, str(call.state), call.started_at, call.finished_at)
+    return _Work(_LANES[call.call_kind], call.id, call.model, str(call.state), call.started_at, call.finished_at)
 
 
 def _of_tool(one: ToolCallView) -> _Work:
@@ -108,7 +110,7 @@ def _bar(work: _Work, row: int, axis: _Axis, last: float) -> Bar:
 
 
 def _rows(work: Sequence[_Work], last: float) -> tuple[list[int], tuple[Lane, ...]]:
-    """A row for each: the first of its lane that is free by then."""
+    """Assign each call the first row of its lane that is free at its start; return the rows and the lanes."""
     free: dict[str, list[float]] = {}
     own = []
     for one in work:
@@ -126,7 +128,7 @@ def _rows(work: Sequence[_Work], last: float) -> tuple[list[int], tuple[Lane, ..
 
 
 class _Axis:
-    """Time as it is laid out: as it went while something worked, long pauses shortened."""
+    """The mapping of time to the axis: linear while something works, with long pauses shortened."""
 
     def __init__(self, spans: Iterable[tuple[float, float]]) -> None:
         self._busy = _merged(spans)
@@ -137,7 +139,7 @@ class _Axis:
         self._whole = max(self.worked + sum(drawn for _, drawn in self._gaps), _LEAST_S)
 
     def at(self, time: float) -> float:
-        """Where a time lies, as a share of the axis; it is one at which something worked."""
+        """Return the position of a time as a share of the axis. Something must have worked at that time."""
         drawn = 0.0
         for (start, end), (_, gap) in zip(self._busy, [*self._gaps, (0.0, 0.0)], strict=True):
             if time <= end:
@@ -146,7 +148,7 @@ class _Axis:
         return 1.0
 
     def pauses(self) -> tuple[Pause, ...]:
-        """The pauses that are drawn shorter than they were."""
+        """Return the pauses that are drawn shorter than they were."""
         found, drawn = [], 0.0
         for (start, end), (gap, shown) in zip(self._busy, self._gaps, strict=False):
             drawn += end - start

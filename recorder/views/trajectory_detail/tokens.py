@@ -1,6 +1,6 @@
-"""The exact tokens of one call, a page at a time.
+"""The exact tokens of one call, page by page.
 
-Owns: which ids and logprobs that is. Refuses: their text: the store has none, an engine may be asked.
+Owns: reading the ids and logprobs. Refuses: the tokens' text, which is not stored: an engine can decode it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PAGE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token. `logprob`: by which it was sampled; None of a prompt's, and where the engine gave none."""
+    """One token. `logprob`: at which it was sampled; None for a prompt's tokens, or if the engine gave none."""
 
     at: int
     id: int
@@ -28,7 +28,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class TokenPage:
-    """Some tokens of a choice, or of its prompt. `total`: how many there are; None: the ids are not known."""
+    """A page of a choice's tokens, or of its prompt's. `total`: the number of all, None if the ids are unknown."""
 
     call_id: str
     choice: int
@@ -41,7 +41,7 @@ class TokenPage:
 
     @property
     def next(self) -> int | None:
-        """Where the next page begins."""
+        """The position of the next page's first token, or None on the last page."""
         after = self.first + len(self.tokens)
         return after if self.total is not None and after < self.total else None
 
@@ -49,7 +49,7 @@ class TokenPage:
 async def load_tokens(
     store: Store, trajectory_id: str, call_id: str, choice: int = 0, *, of_prompt: bool = False, first: int = 0
 ) -> TokenPage:
-    """A page of tokens of a run's call. Raises NotFound."""
+    """Load a page of tokens of a trajectory's call. Raises NotFound."""
     view = await load_trajectory(store, trajectory_id, with_tokens=True)
     call, chosen = _chosen(view, call_id, choice)
     ids = call.prompt_token_ids if of_prompt else chosen.token_ids
@@ -72,7 +72,7 @@ def _chosen(view: TrajectoryView, call_id: str, choice: int) -> tuple[CallView, 
         for one in call.choices:
             if (call.id, one.index) == (call_id, choice):
                 return call, one
-    raise NotFound(f"run {view.id} has no answer {choice} of a call {call_id[:200]!r}")
+    raise NotFound(f"trajectory {view.id} has no choice {choice} of a call {call_id[:200]!r}")
 
 
 def _tokens(ids: array[int], logprobs: array[float] | None, first: int) -> tuple[Token, ...]:

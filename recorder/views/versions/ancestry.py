@@ -1,10 +1,9 @@
-"""The line of descent of an alias: each version with what it was trained on, what it was measured at, and what was
-decided about it.
+"""The ancestry of an alias: each version with its training data, its measure and the decisions about it.
 
 Owns: these views. Refuses: deciding (`recorder.registry`), and drawing them.
 
-A version's measure is, of what there is: a campaign's validation, its gate's held-out scenarios, or the rewards of
-those of its own runs that a later step read. Each comes with the number of attempts behind it, and a 95 % interval.
+A version's measure is the first of these that exists: a campaign's validation, the held-out scenarios of its gate, or
+the rewards of its trajectories that a later step trained on. Each has the number of attempts and a 95 % interval.
 """
 
 from __future__ import annotations
@@ -28,28 +27,29 @@ from recorder.store.schema import campaigns, ledger, score_parts, step_groups, s
 from recorder.views.campaigns.events import VALIDATION, Validation, decode_event
 from recorder.views.campaigns.measures import Measure, compute_measure, infer_measure
 
-_GATES: Final = ("gated", "rejected")  # moves that a gate makes
-_DECISIONS: Final = 20  # newest moves a version that are read
+_GATES: Final = ("gated", "rejected")  # the moves of a gate
+_DECISIONS: Final = 20  # the newest moves of a version that are read
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSource:
-    """What a version was trained on: the step that made it, with how many groups and runs."""
+    """The step that made a version, with its numbers of groups and trajectories and its metrics."""
 
     step_id: str
     step: int
     campaign_id: str | None
     groups: int
-    runs: int
+    trajectories: int
     metrics: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class AncestryVersion(VersionView):
-    """A version where it stands in its line.
+    """A version with its place in the ancestry.
 
-    `in_line`: it is live, or an ancestor of what is. `role`: what its alias points at it for. `share`: of new groups,
-    where it has one. `decided`: the newest decision about it; `checked`: its gate's.
+    `in_line`: it is live, or an ancestor of the live version. `role`: how its alias uses it. `share`: its share of new
+    groups, if it is the canary or the version held back. `decided`: the newest decision about it; `checked`: its
+    gate's decision.
     """
 
     parent: str | None
@@ -65,19 +65,19 @@ class AncestryVersion(VersionView):
 async def list_ancestry(
     store: Store, alias: AliasView, *, before: int | None = None, limit: int | None = None
 ) -> list[AncestryVersion]:
-    """The versions of an alias, newest first: at most `limit`, of numbers below `before`."""
-    everyone = await list_versions(store, alias.id)
-    shown = [v for v in everyone if before is None or v.number < before][:limit]
-    return await _lines(store, alias, shown, {v.id: v.name for v in everyone})
+    """Return the versions of an alias with numbers below `before`, newest first, at most `limit`."""
+    all_versions = await list_versions(store, alias.id)
+    shown = [v for v in all_versions if before is None or v.number < before][:limit]
+    return await _ancestry_versions(store, alias, shown, {v.id: v.name for v in all_versions})
 
 
 async def load_ancestry_version(store: Store, alias: AliasView, version: VersionView) -> AncestryVersion:
-    """One version of it."""
+    """Return one version of an alias with its place in the ancestry."""
     names = {v.id: v.name for v in await list_versions(store, alias.id)}
-    return (await _lines(store, alias, [version], names))[0]
+    return (await _ancestry_versions(store, alias, [version], names))[0]
 
 
-async def _lines(
+async def _ancestry_versions(
     store: Store, alias: AliasView, shown: Sequence[VersionView], names: Mapping[str, str]
 ) -> list[AncestryVersion]:
     ids = [v.id for v in shown]
@@ -85,17 +85,17 @@ async def _lines(
         Project(store, alias.project_id), version_ids=ids, limit=_DECISIONS * len(ids) or 1
     )
     async with store.read() as conn:
-        trained = await _trained(conn, ids)
-        own, line = await _own(conn, alias, ids), await _line(conn, alias)
-        validated = await _validated(conn, alias)
+        trained = await _training_sources(conn, ids)
+        own, live_line = await _reward_measures(conn, alias, ids), await _live_ancestry(conn, alias)
+        validated = await _validation_measures(conn, alias)
     return [
         AncestryVersion(
             **{name: getattr(v, name) for name in VersionView.__slots__},
             parent=names.get(v.parent_id or ""),
-            in_line=v.id in line,
+            in_line=v.id in live_line,
             role=_role(alias, v),
             share=_share(alias, v),
-            measure=validated.get(v.name) or _by_gate(decided, v) or own.get(v.id),
+            measure=validated.get(v.name) or _gate_measure(decided, v) or own.get(v.id),
             trained=trained.get(v.id),
             decided=next((move for move in decided if move.version_id == v.id), None),
             checked=_checked(decided, v),
@@ -113,27 +113,27 @@ def _role(alias: AliasView, version: VersionView) -> Literal["live", "canary", "
 
 
 def _share(alias: AliasView, version: VersionView) -> float | None:
-    """What of new groups goes to a version that is not live: a canary's, or what is held back after a promotion."""
+    """Return the share of new groups for a version that is not live: the canary's, or the holdback's."""
     if version.id == alias.canary_version_id:
         return alias.canary_share
-    held = alias.watched_until is not None and version.id == alias.previous_version_id
-    return alias.holdback_share if held else None
+    is_watched = alias.watched_until is not None and version.id == alias.previous_version_id
+    return alias.holdback_share if is_watched else None
 
 
-async def _line(conn: AsyncConnection, alias: AliasView) -> set[str]:
+async def _live_ancestry(conn: AsyncConnection, alias: AliasView) -> set[str]:
     live = alias.live_version_id
     return {row.id for row in await conn.execute(ancestry.ancestry_ages(live))} if live is not None else set()
 
 
-# --- what a version was measured at
+# --- the measure of a version
 
 
 def _checked(decided: Sequence[VersionMove], version: VersionView) -> VersionMove | None:
     return next((m for m in decided if m.version_id == version.id and m.move in _GATES and m.figures), None)
 
 
-def _by_gate(decided: Sequence[VersionMove], version: VersionView) -> Measure | None:
-    """By the held-out scenarios of its gate, where there were any."""
+def _gate_measure(decided: Sequence[VersionMove], version: VersionView) -> Measure | None:
+    """Return the success rate at the held-out scenarios of its gate, if it had any."""
     checked = _checked(decided, version)
     success = checked.figures.get("success") if checked is not None else None
     if checked is None or success is None:
@@ -142,20 +142,22 @@ def _by_gate(decided: Sequence[VersionMove], version: VersionView) -> Measure | 
     return Measure("success", success, pairs, means.share_interval(success, pairs), "gate")
 
 
-async def _validated(conn: AsyncConnection, alias: AliasView) -> dict[str, Measure]:
-    """The newest validation of each version, by name."""
+async def _validation_measures(conn: AsyncConnection, alias: AliasView) -> dict[str, Measure]:
+    """Return the newest validation of each version, by name."""
     own = select(campaigns.c.id).where(campaigns.c.alias_id == alias.id)
     query = select(ledger.c.detail).where(
         ledger.c.object_kind == "campaign", ledger.c.object_id.in_(own), ledger.c.code == VALIDATION
     )
     rows = (await conn.execute(query.order_by(ledger.c.id))).scalars()
-    newest = {one.version: one for said in rows if isinstance(one := decode_event(VALIDATION, said or {}), Validation)}
+    newest = {
+        one.version: one for event in rows if isinstance(one := decode_event(VALIDATION, event or {}), Validation)
+    }
     found = {name: compute_measure(one, infer_measure([one])) for name, one in newest.items()}
     return {name: measure for name, measure in found.items() if measure is not None}
 
 
-async def _own(conn: AsyncConnection, alias: AliasView, ids: Collection[str]) -> dict[str, Measure]:
-    """By the rewards that the next step read: most of its runs were sampled by the version that it began from."""
+async def _reward_measures(conn: AsyncConnection, alias: AliasView, ids: Collection[str]) -> dict[str, Measure]:
+    """Return the mean reward of the step after each version: that version sampled most of the step's trajectories."""
     counted = (score_parts.c.part == REWARD, score_parts.c.value.is_not(None), ~score_parts.c.unasked)
     runs = (
         select(
@@ -175,22 +177,30 @@ async def _own(conn: AsyncConnection, alias: AliasView, ids: Collection[str]) ->
         runs, runs.c.step_id == steps.c.id
     )
     rows = (await conn.execute(query.order_by(steps.c.number))).all()
-    # One recipe judges them all: what any reward shows that it may be, every one may be.
+    # One recipe judges them all, so the range of all rewards is the range of each.
     least, most = min((row.least for row in rows), default=0.0), max((row.most for row in rows), default=0.0)
     found = {}
     for parent, metrics, number, *_ in rows:
         if (mean := metrics.get("reward_mean")) is not None:
-            sure = means.reward_interval(mean, metrics.get("reward_std", 0.0), number, least, most)
-            found[str(parent)] = Measure("reward", mean, int(number), sure, "own runs")
+            interval = means.reward_interval(mean, metrics.get("reward_std", 0.0), number, least, most)
+            found[str(parent)] = Measure("reward", mean, int(number), interval, "own trajectories")
     return found
 
 
-# --- what it was trained on
+# --- the training data of a version
 
 
-async def _trained(conn: AsyncConnection, ids: Collection[str]) -> dict[str, TrainingSource]:
+async def _training_sources(conn: AsyncConnection, ids: Collection[str]) -> dict[str, TrainingSource]:
     made = (steps.c.version_id.in_(ids), steps.c.state == StepState.DONE)
-    of_groups = select(func.count()).where(step_groups.c.step_id == steps.c.id).scalar_subquery()
-    of_runs = select(func.count()).where(step_trajectories.c.step_id == steps.c.id).scalar_subquery()
-    columns = (steps.c.version_id, steps.c.id, steps.c.number, steps.c.campaign_id, of_groups, of_runs, steps.c.metrics)
+    group_count = select(func.count()).where(step_groups.c.step_id == steps.c.id).scalar_subquery()
+    trajectory_count = select(func.count()).where(step_trajectories.c.step_id == steps.c.id).scalar_subquery()
+    columns = (
+        steps.c.version_id,
+        steps.c.id,
+        steps.c.number,
+        steps.c.campaign_id,
+        group_count,
+        trajectory_count,
+        steps.c.metrics,
+    )
     return {str(row[0]): TrainingSource(*row[1:]) for row in await conn.execute(select(*columns).where(*made))}

@@ -1,22 +1,12 @@
-"""The same task before and after: groups of one scenario (or of one implicit task) by two versions, with their rewards.
+"""Compare two versions at the same tasks: groups of live traffic, their answers, and scenarios of a campaign.
 
-Owns: which groups are set beside each other. Refuses: testing whether one version is better (`proxy.gate`), and
-conversations (`recorder.views`).
+Owns: which groups of two versions are compared, the answers of both to one task, and which trajectories show best what
+changed at a scenario. Refuses: testing whether one version is better (`proxy.gate`), whole conversations
+(`recorder.views.trajectory_detail`), and where attempts of one group diverge (`recorder.views.comparison`).
 
-Only so many of the newest groups of each version's time are looked at, so that a page may ask of any store.
-
-How two versions answered one task: the runs of a group of each, with how each ended and what it was worth.
-
-Owns: this view, bounded. Refuses: whole conversations (a run's page), and where attempts of one group part
-(`recorder.views.comparison`).
-
-One scenario of a campaign by two versions: which runs show best what changed.
-
-Owns: finding a campaign's runs by two versions, comparing what may be compared, and which run stands for its side.
-Refuses: conversations (`recorder.views`), and tasks of live traffic (`recorder.views.versions.before_after`).
-
-Rewards are compared within one group, or where they say something outside it (`scores.absolute`): a ranking judge's
-numbers say nothing beside those of another group.
+Every query reads a bounded number of the newest rows, so that a page is fast with any store. Rewards are compared
+within one group, or if they are absolute (`scores.absolute`): the numbers of a ranking judge mean nothing outside their
+group.
 """
 
 from __future__ import annotations
@@ -42,32 +32,35 @@ from recorder.views.lists.columns import first_words
 from recorder.views.trajectories.shapes import GroupView, TrajectoryView
 from recorder.views.trajectories.transcripts import load_groups
 
-LOOKED_AT: Final = 3000  # groups, of each version's time
+NEWEST_ROWS: Final = 3000  # groups from the time of each version, or trajectories of a campaign
 TASKS: Final = 20
-_AFTER_S: Final = 3600.0  # that a retired version is still met: by open runs, and by its own evaluation
-_EACH: Final = 6  # groups of one task and version that are told
+_SERVED_AFTER_S: Final = 3600.0  # a retired version still answers: open trajectories, and its own evaluation
+_GROUPS_PER_TASK: Final = 6  # groups of one task and version in the result
 
 
 @dataclass(frozen=True, slots=True)
 class TaskGroup:
-    """One group. `reward`: the mean of its runs, if it was judged; `runs`: how many have one."""
+    """One group. `reward`: the mean over its trajectories, None before it is judged; `trajectories`: how many have one.
+
+    `best` is the highest reward; `opened_at` is in unix seconds.
+    """
 
     id: str
     external_id: str | None
     state: str
     reward: float | None
     best: float | None
-    runs: int
+    trajectories: int
     opened_at: float
 
 
 @dataclass(frozen=True, slots=True)
 class SharedTask:
-    """A task that both versions attempted. `scenario` None: an implicit one, known by `key`. Newest groups first."""
+    """A task that both versions attempted, newest groups first. `scenario` is None for an implicit task."""
 
     key: str
     scenario: str | None
-    words: str | None  # how its user's first message begins, of an implicit one
+    task: str | None  # the beginning of the user's first message, for an implicit task
     before: Sequence[TaskGroup]
     after: Sequence[TaskGroup]
     reward_before: float | None
@@ -75,13 +68,13 @@ class SharedTask:
 
     @property
     def rise(self) -> float | None:
-        """By how much the mean reward rose."""
+        """The mean reward after, less the one before; None if one of them is unknown."""
         before, after = self.reward_before, self.reward_after
         return None if before is None or after is None else after - before
 
 
 async def list_shared_tasks(store: Store, before: VersionView, after: VersionView) -> list[SharedTask]:
-    """The tasks of two versions of an alias, those whose reward changed most first."""
+    """Return the tasks that two versions of an alias both attempted, largest change of the mean reward first."""
     async with store.read() as conn:
         old, new = await _shared(conn, before, after)
         rewards = await _rewards(
@@ -95,12 +88,14 @@ async def list_shared_tasks(store: Store, before: VersionView, after: VersionVie
 async def _shared(
     conn: AsyncConnection, before: VersionView, after: VersionView
 ) -> tuple[Mapping[str, list[Any]], Mapping[str, list[Any]]]:
-    """The newest groups of each version, newest first, by the tasks that both attempted last."""
+    """Return the newest groups of each version, newest first, by task, for the tasks both attempted most recently."""
     old, new = _numbered(before).cte("old"), _numbered(after).cte("new")
     shared = select(new.c.key).join(old, and_(old.c.key == new.c.key, old.c.place == 1)).where(new.c.place == 1)
     keys = shared.order_by(new.c.id.desc()).limit(TASKS).subquery()
     sides = [
-        select(side, literal(name).label("side")).where(side.c.key.in_(select(keys.c.key)), side.c.place <= _EACH)
+        select(side, literal(name).label("side")).where(
+            side.c.key.in_(select(keys.c.key)), side.c.place <= _GROUPS_PER_TASK
+        )
         for name, side in (("old", old), ("new", new))
     ]
     both = union_all(*sides).subquery()
@@ -111,12 +106,12 @@ async def _shared(
 
 
 def _numbered(version: VersionView) -> Select[Any]:
-    """A version's groups that are of a known task, `place` counting each task's from the newest."""
+    """Select a version's groups that have a known task; `place` numbers each task's groups from the newest."""
     g = groups.c
     retired = version.state is VersionState.RETIRED
-    until = first_id_at("grp", version.state_at + _AFTER_S) if retired else "grp_~"  # ids begin with the time
-    lived = (g.project_id == version.project_id, g.id < until)
-    newest = select(groups).where(*lived).order_by(g.id.desc()).limit(LOOKED_AT).subquery().c
+    until = first_id_at("grp", version.state_at + _SERVED_AFTER_S) if retired else "grp_~"  # ids begin with the time
+    in_use = (g.project_id == version.project_id, g.id < until)
+    newest = select(groups).where(*in_use).order_by(g.id.desc()).limit(NEWEST_ROWS).subquery().c
     key = func.coalesce(scenarios.c.external_id, newest.implicit_key)
     place = func.row_number().over(partition_by=key, order_by=newest.id.desc())
     columns = (newest.id, newest.external_id, newest.state, newest.current_score_id, newest.opened_at)
@@ -126,15 +121,15 @@ def _numbered(version: VersionView) -> Select[Any]:
 
 
 async def _rewards(conn: AsyncConnection, score_ids: Iterable[str | None]) -> Mapping[str, Any]:
-    wanted = [id_ for id_ in score_ids if id_ is not None]
+    known_ids = [id_ for id_ in score_ids if id_ is not None]
     value = score_parts.c.value
     query = select(score_parts.c.score_id, func.avg(value), func.max(value), func.count(value))
-    query = query.where(score_parts.c.score_id.in_(wanted), score_parts.c.part == REWARD)
+    query = query.where(score_parts.c.score_id.in_(known_ids), score_parts.c.part == REWARD)
     return {row[0]: row[1:] for row in await conn.execute(query.group_by(score_parts.c.score_id))}
 
 
 async def _words(conn: AsyncConnection, group_ids: Sequence[str]) -> Mapping[str, str]:
-    """How the tasks of groups begin."""
+    """Return the first words of each group's task, by group id."""
     query = select(trajectories.c.group_id, func.min(trajectories.c.id)).where(trajectories.c.group_id.in_(group_ids))
     runs = {str(run): str(group) for group, run in await conn.execute(query.group_by(trajectories.c.group_id))}
     return {runs[run]: words for run, words in (await first_words(conn, list(runs))).items()}
@@ -143,29 +138,29 @@ async def _words(conn: AsyncConnection, group_ids: Sequence[str]) -> Mapping[str
 def _task(
     key: str, old: Sequence[Any], new: Sequence[Any], rewards: Mapping[str, Any], words: Mapping[str, str]
 ) -> SharedTask:
-    before, after = ([_tried(row, rewards) for row in side] for side in (old, new))
+    before, after = ([_task_group(row, rewards) for row in side] for side in (old, new))
     return SharedTask(key, new[0].scenario, words.get(new[0].id), before, after, _mean(before), _mean(after))
 
 
-def _tried(row: Any, rewards: Mapping[str, Any]) -> TaskGroup:
+def _task_group(row: Any, rewards: Mapping[str, Any]) -> TaskGroup:
     mean, best, runs = rewards.get(row.current_score_id, (None, None, 0))
     return TaskGroup(row.id, row.external_id, row.state, mean, best, runs, row.opened_at)
 
 
-def _mean(tried: Sequence[TaskGroup]) -> float | None:
-    """Of all runs that have a reward."""
-    known = [(one.reward, one.runs) for one in tried if one.reward is not None]
+def _mean(task_groups: Sequence[TaskGroup]) -> float | None:
+    """Return the mean reward over all trajectories that have one."""
+    known = [(one.reward, one.trajectories) for one in task_groups if one.reward is not None]
     runs = sum(number for _, number in known)
     return sum(mean * number for mean, number in known) / runs if runs else None
 
 
-RUNS: Final = 8  # of each group, the best
-MAX_CHARS: Final = 4000  # of an answer
+RUNS: Final = 8  # trajectories of each group, the best ones
+MAX_CHARS: Final = 4000  # characters of an answer
 
 
 @dataclass(frozen=True, slots=True)
 class ScenarioAttempt:
-    """One run. `answer`: the last thing that the model said, or its beginning (`cut`)."""
+    """One trajectory. `answer`: the model's last message, or only its beginning if `cut`."""
 
     id: str
     external_id: str | None
@@ -178,7 +173,7 @@ class ScenarioAttempt:
 
 @dataclass(frozen=True, slots=True)
 class AnswerComparison:
-    """The newest group of each side on a task, its attempts in order of reward. `task`: the task's key."""
+    """The newest group of each version at a task, with attempts in order of reward. `task`: the task's key."""
 
     task: str
     before: Sequence[ScenarioAttempt]
@@ -186,29 +181,29 @@ class AnswerComparison:
 
 
 async def compare_answers(store: Store, tasks: Sequence[SharedTask], key: str) -> AnswerComparison:
-    """Of one of these tasks. Raises NotFound."""
+    """Return the answers of both versions to the task with that key. Raises NotFound."""
     task = next((one for one in tasks if one.key == key), None)
     if task is None:
-        raise NotFound(f"no task {key[:200]!r} was attempted by both versions, of the newest groups of their time")
+        raise NotFound(f"no task {key[:200]!r} was attempted by both versions in the newest groups of their time")
     groups = await load_groups(store, [task.before[0].id, task.after[0].id])
     before, after = [await _attempts(store, group) for group in groups]
     return AnswerComparison(key, before, after)
 
 
 async def _attempts(store: Store, group: GroupView) -> list[ScenarioAttempt]:
-    worth = await score_rewards(store, group.current_score_id) if group.current_score_id is not None else {}
-    told = [_attempt(member, worth) for member in group.members]
-    return sorted(told, key=lambda one: (one.reward is None, -(one.reward or 0.0)))[:RUNS]
+    rewards = await score_rewards(store, group.current_score_id) if group.current_score_id is not None else {}
+    attempts = [_attempt(member, rewards) for member in group.members]
+    return sorted(attempts, key=lambda one: (one.reward is None, -(one.reward or 0.0)))[:RUNS]
 
 
-def _attempt(run: TrajectoryView, worth: Mapping[str, float | None]) -> ScenarioAttempt:
-    answer = run.answer
+def _attempt(view: TrajectoryView, rewards: Mapping[str, float | None]) -> ScenarioAttempt:
+    answer = view.answer
     return ScenarioAttempt(
-        id=run.id,
-        external_id=run.external_id,
-        state=run.state,
-        reward=worth.get(run.id),
-        turns=sum(message.get("role") == "assistant" for message in run.messages),
+        id=view.id,
+        external_id=view.external_id,
+        state=view.state,
+        reward=rewards.get(view.id),
+        turns=sum(message.get("role") == "assistant" for message in view.messages),
         answer=answer[:MAX_CHARS] if answer is not None else None,
         cut=answer is not None and len(answer) > MAX_CHARS,
     )
@@ -219,22 +214,22 @@ _TRAINED_ON: Final = "train"
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryAttempt:
-    """One run at a scenario. `absolute`: its reward says something beside runs of other groups."""
+    """One trajectory at a scenario. `absolute`: its reward can be compared with those of other groups."""
 
     scenario: str
     split: str
     version_id: str
     group: str
-    run: str
+    trajectory: str
     reward: float | None
     absolute: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Improvement:
-    """One scenario by both versions: the run nearest to its side's mean of each.
+    """One scenario by both versions, with each version's trajectory that is nearest to that version's mean reward.
 
-    `rise`: by how much the mean reward rose; None: the rewards cannot be compared, or there are none.
+    `rise` is the mean reward after, less the one before; None if there are no rewards or they cannot be compared.
     """
 
     scenario: str
@@ -245,9 +240,9 @@ class Improvement:
 
 
 async def version_attempts(store: Store, campaign: CampaignView, version_id: str) -> list[TrajectoryAttempt]:
-    """The completed runs of a campaign that a version answered, newest first.
+    """Return the completed trajectories of a campaign that a version answered, newest first.
 
-    Which it was says the run's last answer: a campaign asks versions by name, and what a run is pinned to is another.
+    The version is that of the last call: a campaign requests versions by name, whatever the trajectory is pinned to.
     """
     async with store.read() as conn:
         rows = await conn.execute(_query(campaign, version_id))
@@ -256,7 +251,7 @@ async def version_attempts(store: Store, campaign: CampaignView, version_id: str
 
 def _query(campaign: CampaignView, version_id: str) -> Select[Any]:
     t, current = trajectories.c, groups.c.current_score_id
-    of_run = (score_parts.c.score_id == current, score_parts.c.trajectory_id == t.id, score_parts.c.part == REWARD)
+    reward_part = (score_parts.c.score_id == current, score_parts.c.trajectory_id == t.id, score_parts.c.part == REWARD)
     columns = (scenarios.c.external_id, scenarios.c.split, calls.c.version_id, t.group_id, t.id)
     return (
         select(*columns, score_parts.c.value, scores.c.absolute)
@@ -265,25 +260,27 @@ def _query(campaign: CampaignView, version_id: str) -> Select[Any]:
         .join(groups, groups.c.id == t.group_id)
         .join(scenarios, scenarios.c.id == groups.c.scenario_id)
         .outerjoin(scores, scores.c.id == current)
-        .outerjoin(score_parts, and_(*of_run))
+        .outerjoin(score_parts, and_(*reward_part))
         .where(
             calls.c.version_id == version_id,
             t.state == TrajectoryState.COMPLETED,
             t.group_id.in_(list_group_ids(campaign)),
         )
         .order_by(t.id.desc())
-        .limit(LOOKED_AT)
+        .limit(NEWEST_ROWS)
     )
 
 
 def most_improved_scenarios(
     before: Sequence[TrajectoryAttempt], after: Sequence[TrajectoryAttempt], most: int
 ) -> list[Improvement]:
-    """Scenarios that both attempted: those whose reward rose first, held-out ones before those trained on, then by
-    how much it rose; at last those that cannot be compared.
+    """Return the scenarios that both versions attempted, at most `most`.
+
+    Those where the reward rose come first (held-out scenarios before trained ones, larger rises first), those that
+    cannot be compared come last.
     """
     old, new = _by_scenario(before), _by_scenario(after)
-    found = [_beside(old[key], new[key]) for key in old if key in new]
+    found = [_improvement(old[key], new[key]) for key in old if key in new]
     return sorted(found, key=_order)[:most]
 
 
@@ -299,14 +296,14 @@ def _by_scenario(runs: Iterable[TrajectoryAttempt]) -> Mapping[tuple[str, str], 
     return found
 
 
-def _beside(old: Sequence[TrajectoryAttempt], new: Sequence[TrajectoryAttempt]) -> Improvement:
-    together = {run.group for run in old} & {run.group for run in new}
-    if together:
-        old, new = ([run for run in side if run.group in together] for side in (old, new))
-    comparable = bool(together) or all(run.absolute for run in (*old, *new) if run.reward is not None)
-    was, now = _mean_reward(old), _mean_reward(new)
-    rise = now - was if comparable and was is not None and now is not None else None
-    before, after = _typical(old, was), _typical(new, now)
+def _improvement(old: Sequence[TrajectoryAttempt], new: Sequence[TrajectoryAttempt]) -> Improvement:
+    shared_groups = {run.group for run in old} & {run.group for run in new}
+    if shared_groups:
+        old, new = ([run for run in side if run.group in shared_groups] for side in (old, new))
+    comparable = bool(shared_groups) or all(run.absolute for run in (*old, *new) if run.reward is not None)
+    mean_before, mean_after = _mean_reward(old), _mean_reward(new)
+    rise = mean_after - mean_before if comparable and mean_before is not None and mean_after is not None else None
+    before, after = _typical(old, mean_before), _typical(new, mean_after)
     return Improvement(after.scenario, after.split, before, after, rise)
 
 
@@ -316,9 +313,9 @@ def _mean_reward(runs: Iterable[TrajectoryAttempt]) -> float | None:
 
 
 def _typical(runs: Sequence[TrajectoryAttempt], mean: float | None) -> TrajectoryAttempt:
-    """The run nearest to the mean; the oldest of several."""
+    """Return the trajectory nearest to the mean, the oldest of several."""
 
-    def far(run: TrajectoryAttempt) -> tuple[bool, float, str]:
-        return run.reward is None, abs((run.reward or 0.0) - (mean or 0.0)), run.run
+    def distance(run: TrajectoryAttempt) -> tuple[bool, float, str]:
+        return run.reward is None, abs((run.reward or 0.0) - (mean or 0.0)), run.trajectory
 
-    return min(runs, key=far)
+    return min(runs, key=distance)

@@ -1,7 +1,7 @@
-"""One version, whole: where it stands in its line, every decision about it, its step, what it was trained on, and its
-tasks beside those of another version.
+"""One version in detail: its ancestry, the decisions about it, its step, its training groups, and its tasks compared
+with those of another version.
 
-Owns: bringing these together. Refuses: each of them (its neighbours have them).
+Owns: combining these. Refuses: each of them (the other modules of this folder).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from recorder.views.versions.ancestry import AncestryVersion, load_ancestry_vers
 from recorder.views.versions.before_after import AnswerComparison, SharedTask, compare_answers, list_shared_tasks
 from recorder.views.versions.steps import StepSummary, list_steps
 
-GROUPS: Final = 200  # that are told of a step
+GROUPS: Final = 200  # at most, of a step
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,44 +33,45 @@ class TrainedGroup:
     id: str
     external_id: str | None
     state: str
-    runs: int
+    trajectories: int
     reward: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class VersionDetail:
-    """`beside`: the name of the version whose tasks are set beside this one's: its parent, if no other is named."""
+    """One version. `compared_with`: the version whose tasks are compared with its own; by default its parent."""
 
     version: AncestryVersion
     moves: Sequence[VersionMove]
     step: StepSummary | None
     groups: Sequence[TrainedGroup]
-    beside: str | None
+    compared_with: str | None
     tasks: Sequence[SharedTask]
-    answers: AnswerComparison | None  # to the task that was asked about
+    answers: AnswerComparison | None  # to the requested task
 
 
 async def version_detail(
-    project: Project, name: str, beside: str | None = None, task: str | None = None
+    project: Project, name: str, compare_with: str | None = None, task: str | None = None
 ) -> VersionDetail:
-    """The version called `name` (helpdesk@3); `task`: the key of one whose answers are wanted. Raises NotFound,
-    Conflict.
+    """Return the version called `name` (helpdesk@3), compared with another version of its alias or with its parent.
+
+    `task`: the key of a task to compare the answers of. Raises NotFound, Conflict.
     """
     version = await get_version_by_name(project, name)
-    line = await load_ancestry_version(project.store, await get_alias(project, version.alias_name), version)
-    other = await get_version_by_name(project, beside) if beside else None
+    ancestry_version = await load_ancestry_version(project.store, await get_alias(project, version.alias_name), version)
+    other = await get_version_by_name(project, compare_with) if compare_with else None
     if other is not None and other.alias_id != version.alias_id:
         raise Conflict(f"{other.name} is of another alias than {version.name}: name a version of {version.alias_name}")
     if other is None and version.parent_id is not None:
         other = await get_version(project.store, version.parent_id)
-    trained = line.trained
+    trained = ancestry_version.trained
     tasks: Sequence[SharedTask] = await list_shared_tasks(project.store, other, version) if other is not None else ()
     return VersionDetail(
-        version=line,
+        version=ancestry_version,
         moves=await list_moves(project, version_ids=[version.id]),
         step=next(iter(await list_steps(project, version_id=version.id, limit=1)), None),
         groups=await _groups(project.store, trained.step_id) if trained is not None else (),
-        beside=other.name if other is not None else None,
+        compared_with=other.name if other is not None else None,
         tasks=tasks,
         answers=await compare_answers(project.store, tasks, task) if task is not None else None,
     )

@@ -1,7 +1,7 @@
-"""Runs of two versions since a moment, with the figures by which they are compared.
+"""The trajectories that two versions served since a time, with the figures by which the canary test compares them.
 
-Owns: which runs count (those of groups that a judge is through with, and what ended in none), and their order: that in
-which their groups were decided. Refuses: comparing (`proxy.gate.canary`).
+Owns: which trajectories count (those whose group is judged, and those that ended without a group), and their order:
+by the time their group became ready. Refuses: comparing them (`proxy.gate.canary`).
 """
 
 from __future__ import annotations
@@ -18,15 +18,19 @@ from recorder.states import GroupState, Purpose, ToolOutcome, TrajectoryState
 from recorder.store.database import Project
 from recorder.store.schema import calls, choices, groups, score_parts, scores, tool_calls, trajectories
 
-RUNS: Final = 4000  # of both versions, the oldest: a test is valid on whatever came first
-_ID_BYTES: Final = 4  # of a packed token id
+RUNS: Final = 4000  # of both versions together, the oldest: a test on the first N is valid
+_ID_BYTES: Final = 4  # the size of a packed token id
 _PAGE: Final = 200
 _UNDECIDED: Final = (GroupState.OPEN, GroupState.READY, GroupState.JUDGING)
 
 
 @dataclass(frozen=True, slots=True)
 class ServedTrajectory:
-    """One run. None: it has no such figure."""
+    """One trajectory. A figure is None if the trajectory has no such figure.
+
+    `ranked`: a judge model ranked it within its group. `tool_failures`: the share of tool calls that failed.
+    `answer_tokens`: mean tokens of an answer. `call_s`: mean seconds of a call.
+    """
 
     group_id: str
     version_id: str
@@ -41,7 +45,8 @@ class ServedTrajectory:
 async def list_served_trajectories(
     project: Project, version_ids: Collection[str], since: float
 ) -> list[ServedTrajectory]:
-    """The runs that were pinned to one of these versions, began since then (unix seconds) and are decided."""
+    """Return the judged trajectories that are pinned to one of these versions and began at `since` (unix seconds) or
+    later."""
     async with project.store.read() as conn:
         rows = list(await conn.execute(_runs(project.id, version_ids, since)))
     found: list[ServedTrajectory] = []
@@ -91,7 +96,7 @@ async def _rewards(conn: AsyncConnection, score_ids: Collection[str]) -> Mapping
 
 
 async def _ranked(conn: AsyncConnection, score_ids: Collection[str]) -> Collection[str]:
-    """Scores for which a judge model was asked: it says how a run did among its group."""
+    """Return the scores that a judge model made: they rank a trajectory within its group."""
     query = select(scores.c.id).where(scores.c.id.in_(sorted(score_ids)), scores.c.prompt_hash.is_not(None))
     return {id_ for (id_,) in await conn.execute(query)}
 

@@ -1,12 +1,7 @@
-"""Training steps, newest first, with what a person asks of one.
+"""Training steps, newest first, and which trajectories of its groups a step trained on.
 
-Owns: this view, and which of the trainer's figures are told by name. Refuses: steps as work
-(`recorder.queue.training.steps`).
-
-What a training step came to, by its runs: how many were trained on, and why others of its groups were not.
-
-Owns: counting them from the store, for whoever was not there when the step was made. Refuses: the step's own figures
-(`recorder.queue.training.steps`).
+Owns: this view, which of the trainer's figures have a field of their own, and the counts of trained and excluded
+trajectories, read from the store. Refuses: claiming and recording steps (`recorder.queue.training.steps`).
 """
 
 from __future__ import annotations
@@ -35,17 +30,17 @@ from recorder.store.schema import (
 from recorder.views.campaigns.history import read_measures, read_steps
 from recorder.views.campaigns.measures import Measure, compute_measure, infer_measure
 
-_WRITTEN: Final = 400  # rows of the ledger that are looked at
-_SECONDS: Final = "seconds."  # before a phase's name, in a step's metrics
+_LEDGER_ROWS: Final = 400  # rows of the ledger that are read
+_SECONDS: Final = "seconds."  # the prefix of a phase's name in a step's metrics
 
 
 @dataclass(frozen=True, slots=True)
 class StepSummary:
-    """One step. `version`: what it made, if it did; `parent`: what it began from. Times are unix seconds.
+    """One step. `version`: the version it made, if any; `parent`: the version it started from. Times are unix seconds.
 
-    `kl` is that between engine and trainer, over tokens of the parent; `seconds` by the trainer's phase; `metrics`: all
-    of the trainer's figures, by its names (docs/training.md). `measure`: what its campaign measured of the attempts
-    that were made for it, once the campaign has written that down.
+    `kl` is the divergence between engine and trainer over tokens of the parent; `seconds` is by phase of the trainer;
+    `metrics` has all of the trainer's figures (docs/training.md). `measure` is the campaign's measure of the attempts
+    that were made for this step, None until the campaign has recorded it.
     """
 
     id: str
@@ -59,7 +54,7 @@ class StepSummary:
     began_at: float
     ended_at: float | None
     groups: int
-    runs: int
+    trajectories: int
     reward_mean: float | None
     reward_std: float | None
     kl: float | None
@@ -79,31 +74,35 @@ async def list_steps(
     after: str | None = None,
     limit: int = 50,
 ) -> list[StepSummary]:
-    """Steps of an alias or of all, of one version, newest first; those before the step `after` (an id: they sort by
-    time)."""
+    """Return steps, newest first, optionally only of one alias or of the step that made a version.
+
+    `after` is the id of the last step of the previous page; ids sort by time.
+    """
     query = _query().where(steps.c.project_id == project.id).order_by(steps.c.id.desc()).limit(limit)
-    asked: list[ColumnElement[bool]] = []
+    conditions: list[ColumnElement[bool]] = []
     if alias is not None:
-        asked.append(aliases.c.name == alias)
+        conditions.append(aliases.c.name == alias)
     if version_id is not None:
-        asked.append(and_(steps.c.version_id == version_id, steps.c.state == StepState.DONE))
+        conditions.append(and_(steps.c.version_id == version_id, steps.c.state == StepState.DONE))
     if after is not None:
-        asked.append(steps.c.id < after)
+        conditions.append(steps.c.id < after)
     async with project.store.read() as conn:
-        rows = list(await conn.execute(query.where(*asked)))
+        rows = list(await conn.execute(query.where(*conditions)))
         measures = await _measures(conn, rows)
     return [_line(row, measures.get(row.id)) for row in rows]
 
 
 async def _measures(conn: AsyncConnection, rows: Sequence[Any]) -> dict[str, Measure]:
-    """By the steps' ids. A campaign makes one step after the other, and writes of one when it is over: what it writes
-    first after a step began is about that step.
+    """Return campaigns' measures by step id.
+
+    A campaign trains one step after the other and records each when it ends: the first record after a step began is
+    about that step.
     """
     began = [row for row in rows if row.campaign_id is not None]
     if not began:
         return {}
     ids = {row.campaign_id for row in began}
-    written = await read_steps(conn, ids, min(row.started_at for row in began), _WRITTEN)
+    written = await read_steps(conn, ids, min(row.started_at for row in began), _LEDGER_ROWS)
     by = await read_measures(conn, ids)
     found = {}
     for row in began:
@@ -115,8 +114,8 @@ async def _measures(conn: AsyncConnection, rows: Sequence[Any]) -> dict[str, Mea
 
 def _query() -> Select[Any]:
     parent = versions.alias("parent")
-    of_groups = select(func.count()).where(step_groups.c.step_id == steps.c.id).scalar_subquery()
-    of_runs = select(func.count()).where(step_trajectories.c.step_id == steps.c.id).scalar_subquery()
+    group_count = select(func.count()).where(step_groups.c.step_id == steps.c.id).scalar_subquery()
+    trajectory_count = select(func.count()).where(step_trajectories.c.step_id == steps.c.id).scalar_subquery()
     made = and_(versions.c.id == steps.c.version_id, steps.c.state == StepState.DONE)
     return (
         select(
@@ -125,8 +124,8 @@ def _query() -> Select[Any]:
             campaigns.c.name.label("campaign"),
             versions.c.number.label("made"),
             parent.c.number.label("began_from"),
-            of_groups.label("groups"),
-            of_runs.label("runs"),
+            group_count.label("groups"),
+            trajectory_count.label("runs"),
         )
         .join(aliases, aliases.c.id == steps.c.alias_id)
         .outerjoin(campaigns, campaigns.c.id == steps.c.campaign_id)
@@ -136,7 +135,7 @@ def _query() -> Select[Any]:
 
 
 def _line(row: Any, measure: Measure | None) -> StepSummary:
-    told = row.metrics
+    figures = row.metrics
     return StepSummary(
         id=row.id,
         alias=row.alias,
@@ -149,15 +148,15 @@ def _line(row: Any, measure: Measure | None) -> StepSummary:
         began_at=row.started_at,
         ended_at=row.ended_at,
         groups=row.groups,
-        runs=row.runs,
-        reward_mean=told.get("reward_mean"),
-        reward_std=told.get("reward_std"),
-        kl=told.get("kl_engine"),
-        entropy=told.get("entropy"),
-        clip_fraction=told.get("clip_fraction"),
-        tokens_per_s=told.get("tokens_per_s"),
-        seconds={name.removeprefix(_SECONDS): told[name] for name in told if name.startswith(_SECONDS)},
-        metrics=told,
+        trajectories=row.runs,
+        reward_mean=figures.get("reward_mean"),
+        reward_std=figures.get("reward_std"),
+        kl=figures.get("kl_engine"),
+        entropy=figures.get("entropy"),
+        clip_fraction=figures.get("clip_fraction"),
+        tokens_per_s=figures.get("tokens_per_s"),
+        seconds={name.removeprefix(_SECONDS): figures[name] for name in figures if name.startswith(_SECONDS)},
+        metrics=figures,
         measure=measure,
     )
 
@@ -168,21 +167,23 @@ def _name(alias: str, number: int | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class StepTrajectories:
-    """Of the runs of some groups: how many a step was trained on, and the others by why not."""
+    """The number of trajectories that a step trained on, and the number of the others by reason."""
 
     trained: int
-    left_out: dict[str, int]
+    excluded: dict[str, int]
 
 
 async def load_step_trajectories(store: Store, step_id: str | None, group_ids: Collection[str]) -> StepTrajectories:
-    """What a step made of all runs of these groups; without a step they were all left out.
+    """Count the trajectories of these groups, trained on by the step or not; without a step, all count as excluded.
 
-    A run that did not complete counts as what became of it, any other by the newest reason that the ledger has.
+    A trajectory that did not complete is counted under its state, any other under its newest reason in the ledger.
     """
-    said, t = ledger.alias("said"), trajectories.c
+    newer, t = ledger.alias("said"), trajectories.c
     newest = (
-        select(func.max(said.c.id))
-        .where(said.c.object_kind == "trajectory", said.c.object_id == t.id, said.c.code.not_in((TRAINED, UNTRAINED)))
+        select(func.max(newer.c.id))
+        .where(
+            newer.c.object_kind == "trajectory", newer.c.object_id == t.id, newer.c.code.not_in((TRAINED, UNTRAINED))
+        )
         .correlate(trajectories)
         .scalar_subquery()
     )

@@ -1,6 +1,6 @@
-"""What became of runs as lessons, over time: trained on, or left out, by the reason that the ledger has.
+"""Training outcomes over time: how many trajectories were trained on or excluded, by the ledger's codes.
 
-Owns: this count, over the newest rows of the ledger. Refuses: what the reasons mean (`recorder.reasons`), and totals
+Owns: these counts, over the newest rows of the ledger. Refuses: what the codes mean (`recorder.reasons`), and totals
 since the beginning (`recorder.views.status.figures`).
 """
 
@@ -17,22 +17,22 @@ from recorder.store import sql
 from recorder.store.database import Project
 from recorder.store.schema import ledger
 
-ROWS: Final = 10_000  # newest rows of the ledger that are read
+ROWS: Final = 10_000  # the newest rows of the ledger that are read
 _SPANS_S: Final = (60.0, 600.0, 3600.0, 6 * 3600.0, 86400.0, 7 * 86400.0, 28 * 86400.0)
-_MOST: Final = 24  # spans that are told
+_MOST: Final = 24  # spans in the result
 
 
 @dataclass(frozen=True, slots=True)
 class OutcomeCounts:
-    """Runs by ledger code, in a span of time that begins at `since` (unix seconds)."""
+    """Numbers of trajectories by ledger code, in a span of time that begins at `since` (unix seconds)."""
 
     since: float
     span_s: float
-    runs: dict[str, int]
+    trajectories: dict[str, int]
 
 
 async def training_outcomes(project: Project) -> list[OutcomeCounts]:
-    """The newest rows, oldest span first; spans of one length, in which nothing may have happened."""
+    """Count the ledger's newest rows by span, oldest first. All spans have one length; some may be empty."""
     newest = (
         select(ledger.c.object_kind, ledger.c.code, ledger.c.at)
         .where(sql.without_index(ledger.c.project_id) == project.id)
@@ -50,14 +50,14 @@ async def training_outcomes(project: Project) -> list[OutcomeCounts]:
 
 
 def outcome_spans(rows: Sequence[tuple[float, str, int]]) -> list[OutcomeCounts]:
-    """Counts (when, code, how many) in spans: the shortest ones of which few are enough."""
+    """Sum counts (unix seconds, code, number) by span, with the shortest span of which at most 24 are needed."""
     if not rows:
         return []
     first, last = min(at for at, _, _ in rows), max(at for at, _, _ in rows)
     span_s = next((s for s in _SPANS_S if last // s - first // s < _MOST), _SPANS_S[-1])
-    counted: dict[int, Counter[str]] = {}
+    counts: dict[int, Counter[str]] = {}
     for at, code, number in rows:
-        counted.setdefault(int(at // span_s), Counter())[code] += number
+        counts.setdefault(int(at // span_s), Counter())[code] += number
     newest = int(last // span_s)
     oldest = max(int(first // span_s), newest - _MOST + 1)
-    return [OutcomeCounts(n * span_s, span_s, dict(counted.get(n, Counter()))) for n in range(oldest, newest + 1)]
+    return [OutcomeCounts(n * span_s, span_s, dict(counts.get(n, Counter()))) for n in range(oldest, newest + 1)]

@@ -13,7 +13,7 @@ from examples.mcp_rl.judging import score
 from examples.mcp_rl.names import served
 from examples.mcp_rl.taught import Case
 from examples.mcp_rl.warehouse import random_item
-from examples.mcp_rl.wording import Asked, Fact, understood
+from examples.mcp_rl.wording import Fact, Question, understood
 from trainer.scenario_generation import drafts as reading
 from trainer.scenario_generation import prompts
 from trainer.scenario_generation.difficulties import Difficulty
@@ -31,7 +31,7 @@ TOOLS = [
 
 def of(behave: Any, fact: Fact, *, known: bool = True, seed: int = 1) -> float:
     rng = random.Random(seed)
-    case = Case(Asked(fact, ITEM.name), ITEM if known else None)
+    case = Case(Question(fact, ITEM.name), ITEM if known else None)
     return score([*taught.opening(case.asked, rng), *behave(case, rng)])[0]
 
 
@@ -56,8 +56,8 @@ def test_who_looked_up_and_invents_is_above_who_only_invents() -> None:
 
 
 def test_an_honest_nothing_is_above_an_invention() -> None:
-    opening = taught.opening(Asked(Fact.PRICE, "brass hinge"), RNG)
-    looked = taught.ideal(Case(Asked(Fact.PRICE, "brass hinge"), ITEM), RNG)[:2]
+    opening = taught.opening(Question(Fact.PRICE, "brass hinge"), RNG)
+    looked = taught.ideal(Case(Question(Fact.PRICE, "brass hinge"), ITEM), RNG)[:2]
     honest, _ = score([*opening, *looked, {"role": "assistant", "content": "I cannot tell."}])
     invented, why = score([*opening, *looked, {"role": "assistant", "content": "The brass hinge costs 1 euros."}])
     assert honest > invented

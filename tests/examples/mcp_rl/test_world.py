@@ -9,7 +9,7 @@ import pytest
 from examples.mcp_rl import facts, wording
 from examples.mcp_rl.names import IMAGINED, served, taught
 from examples.mcp_rl.warehouse import Item, warehouse
-from examples.mcp_rl.wording import QUESTIONS, Asked, Fact
+from examples.mcp_rl.wording import QUESTIONS, Fact, Question
 
 HINGE = Item("417", "brass hinge", "C", 37, 12)
 ITEMS = {HINGE.name: HINGE}
@@ -29,7 +29,7 @@ def test_a_warehouse_is_its_seeds() -> None:
 
 @pytest.mark.parametrize("fact", list(Fact))
 def test_every_question_is_understood_and_no_other_text(fact: Fact) -> None:
-    asked = Asked(fact, "glass funnel")
+    asked = Question(fact, "glass funnel")
     for words in QUESTIONS[fact]:
         assert wording.understood(words.format(name=asked.name)) == asked
     assert wording.question(asked, random.Random(1)) in [w.format(name=asked.name) for w in QUESTIONS[fact]]
@@ -44,11 +44,11 @@ def said(question: str, answer: str, *, called: bool = True) -> bool:
 
 @pytest.mark.parametrize("fact", [Fact.SHELF, Fact.LEFT, Fact.PRICE])
 def test_the_answer_that_the_tools_give_is_right_and_anothers_is_not(fact: Fact) -> None:
-    asked = Asked(fact, HINGE.name)
+    asked = Question(fact, HINGE.name)
     question = wording.question(asked, random.Random(1))
     assert said(question, wording.answer(asked, HINGE))
     assert not said(question, wording.answer(asked, Item("1", HINGE.name, "D", 38, 13)))
-    assert not said(question, wording.answer(Asked(fact, "brass bucket"), HINGE))
+    assert not said(question, wording.answer(Question(fact, "brass bucket"), HINGE))
     assert not said(question, wording.answer(asked, HINGE) + " Or 99.")
     assert not said(question, wording.absent(HINGE.name))
 

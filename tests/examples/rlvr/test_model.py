@@ -19,6 +19,7 @@ from examples.rlvr.making.mixture import mixed
 from examples.rlvr.run import EXAMPLE
 from examples.rlvr.words import LISTS
 from proxy.settings.loader import load_settings
+from tests.effort import scaled
 from tests.examples.committed import assert_made, bytes_of_bfloat16, note
 
 
@@ -55,7 +56,7 @@ def test_a_quoted_word_is_the_same_tokens_where_it_is_asked_for_and_where_it_is_
         assert said <= set(tokenizer.tokenize(json.dumps({"name": word})))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 @given(st.integers(0, 2**32))
 def test_what_it_was_taught_to_say_ends_before_it_is_cut_and_fits_the_engine(tokenizer: Any, seed: int) -> None:
     """What is cut is left out of training, so a flaw that makes an answer long would never become rarer."""

@@ -57,7 +57,7 @@ async def test_a_judge_that_falls_for_one_kind_is_found_out_by_that_kind_alone(k
     assert not checked.passed(0.05)
     found = next(one for one in checked.by_model if one.kind == kind)
     assert found.fooled == found.judged == GROUPS
-    assert all(one.said and "at place" in one.said for one in found.examples)
+    assert all(one.detail and "at place" in one.detail for one in found.examples)
 
 
 async def test_who_tells_nothing_apart_is_fooled_by_everything() -> None:
@@ -173,7 +173,7 @@ async def test_a_recipe_is_tried_by_its_name_and_says_what_is_not() -> None:
     recipe = settings(recipes=recipes)
     of_mixed = tasks(GROUPS, told=RecipeContext("- The shorter is better.", "scripted"))
     checked = await check_recipe(recipe, wanted("criteria_pasted", recipe="mixed"), ask=judge(sound, of_mixed))
-    assert checked.not_tried == {"thumbs": "people say it"}
+    assert checked.not_tried == {"thumbs": "it is human feedback"}
     assert checked.passed(0.05)
     for name, why in (("people", "nothing that can be tried"), ("mixde", "known are default, mixed, people")):
         with pytest.raises(JudgeMisconfigured, match=why):

@@ -125,7 +125,7 @@ async def test_functions_see_ones_own_tasks(recipe: Any, tmp_path: Path) -> None
     ("text", "why"),
     [
         ("", "has no task"),
-        ('{"input": "a"}\n{', "line 2: no JSON"),
+        ('{"input": "a"}\n{', "line 2: not JSON"),
         ('["a"]', "line 1: it must be an object"),
         ('{"reference": 1}', "with `input`"),
         ('{"input": "a", "rubric": [""]}', "line 1: its rubric: criterion 1"),

@@ -133,7 +133,7 @@ async def test_a_label_of_what_is_not_there_is_named_and_nobody_is_asked(
         (PeopleComparison("nowhere", {"0": 0, "1": 1}, "labels, line 3"), "labels, line 3: no group 'nowhere'"),
         (
             PeopleComparison("order-1", {"0": 0, "7": 1}, "labels, line 4"),
-            "labels, line 4: group 'order-1' has no run '7'",
+            "labels, line 4: group 'order-1' has no trajectory '7'",
         ),
     ):
         with pytest.raises(LabelsInvalid, match=why):
@@ -142,7 +142,7 @@ async def test_a_label_of_what_is_not_there_is_named_and_nobody_is_asked(
 
 
 async def test_a_name_that_is_no_judge_is_refused(store: Store, groups: dict[str, list[str]]) -> None:
-    with pytest.raises(JudgeMisconfigured, match="'strnog' is no judge: name a recipe"):
+    with pytest.raises(JudgeMisconfigured, match="'strnog' is not a judge: name a recipe"):
         await calibrate(Project(store, PROJECT), settings(), ["default", "strnog"], labels(groups), 0.05)
 
 

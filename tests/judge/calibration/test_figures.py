@@ -101,6 +101,7 @@ def test_a_judge_differs_from_itself_by_nothing() -> None:
     assert (same.interval.low, same.interval.high) == (0, 0)
 
 
+@pytest.mark.long
 @pytest.mark.slow  # 500 sets
 def test_the_intervals_hold_the_truth_as_often_as_they_say() -> None:
     looks = {"early": 0.15, "long": 0.1}

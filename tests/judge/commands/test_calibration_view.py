@@ -83,23 +83,23 @@ async def test_it_says_how_far_each_judge_is(
 async def test_what_people_preferred_and_said_are_labels_without_a_file(
     store: Store, recorded: Recorded, calibrate: Any, server: JudgeServer
 ) -> None:
-    assert "there is no label" in (await calibrate()).stderr
+    assert "there are no labels" in (await calibrate()).stderr
     group_id, (worse, better) = await recorded.group("g", ["worth 0.2", "worth 0.9"])
     await feedback.write_preferences(Project(store, PROJECT), group_id, [(better, worse)], by="ada")
     result = await calibrate()
     assert result.exit_code == 0, result.output
-    assert "about 29 pairs more" in result.stdout
+    assert "about 29 more pairs" in result.stdout
     for run, stars in ((worse, 1), (better, 5)):
         await feedback.add_feedback(Project(store, PROJECT), run, "stars", stars)
-    assert "about 28 pairs more" in (await calibrate("--feedback", "stars")).stdout
+    assert "about 28 more pairs" in (await calibrate("--feedback", "stars")).stdout
     assert len(server.requests) == 2  # one group each time
 
 
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        (("labels.jsonl", "--feedback", "stars"), "name one of the two"),
-        (("--judges", " , "), "--judges names nobody"),
+        (("labels.jsonl", "--feedback", "stars"), "name one of them"),
+        (("--judges", " , "), "--judges names no judge"),
         (("--picture", "no/such/folder/x.svg"), "its folder is not there"),
     ],
 )
@@ -134,11 +134,11 @@ def found(choice: JudgeChoice) -> CalibrationResult:
 def test_it_says_which_judge_to_take_or_how_many_labels_lack(capsys: pytest.CaptureFixture[str]) -> None:
     show(found(JudgeChoice("dear", "good")))
     said = capsys.readouterr().out
-    assert "good is the cheapest that is surely within 5 points of the best (dear)." in said
+    assert "good is the cheapest judge that is significantly within 5 points of the best (dear)." in said
     assert "0.80 (0.70 to 0.90)" in said
     assert "0.01000" in said
     show(found(JudgeChoice("dear", None, 1234)))
-    assert "about 1,234 pairs more" in capsys.readouterr().out
+    assert "about 1,234 more pairs are needed" in capsys.readouterr().out
 
 
 def test_what_judges_say_cannot_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,11 +54,13 @@ def check(settings: Callable[..., JudgeSettings], tmp_path: Path) -> Callable[..
 
 
 def fooled(kind: str = "longer", said: str = EVIL) -> RecipeCheck:
-    seen = TrialResult("longer-01", 0.9, 0.1, 0.97, said=said)
+    seen = TrialResult("longer-01", 0.9, 0.1, 0.97, detail=said)
     one = KindOutcome("ruler", kind, 20, 20, {"judge_unreadable": 1}, EVIL, 21, JudgeUsage(2100, 0, 420, 0.5), [seen])
     code = KindOutcome("brief", "empty", 20, 20, examples=[seen])
     none = KindOutcome("ruler", "empty", 0, 0, {EVIL: 20}, EVIL)
-    return RecipeCheck(CheckRequest(), f"openai/{EVIL}", [one, none], [code], {"thumbs": "people say it"}, stopped=EVIL)
+    return RecipeCheck(
+        CheckRequest(), f"openai/{EVIL}", [one, none], [code], {"thumbs": "it is human feedback"}, stopped=EVIL
+    )
 
 
 @slow
@@ -68,7 +70,7 @@ async def test_a_sound_judge_passes_and_nothing_is_stored(check: Any, server: Ju
     assert result.exit_code == 0, result.output
     lines = [line.split() for line in result.stdout.splitlines()]
     assert [line[:2] for line in lines[1:3]] == [["ruler", "closes_fence"], ["ruler", "longer"]]
-    assert "Nothing fools it in surely more than 5 % of groups." in result.stdout
+    assert "No trick fools it in significantly more than 5 % of groups." in result.stdout
     assert f"{2 * GROUPS} replies of the judge, 800+160 tokens" in result.stdout
     assert f"{2 * GROUPS} of {2 * GROUPS} groups" in result.stderr
     assert len(server.requests) == 2 * GROUPS
@@ -109,17 +111,17 @@ async def test_a_judge_that_is_down_is_told_and_ends_with_1(check: Any, server: 
     server.behave(fails(503))
     result = await check(*SMALL, retries=0)
     assert result.exit_code == 1
-    assert "Stopped before its end: the judge openai/judge" in result.stdout
+    assert "Stopped early: the judge openai/judge" in result.stdout
     assert len(server.requests) == GROUPS
 
 
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        (("--kind", "no_such"), "there is no trick 'no_such': known are claims_success"),
+        (("--kind", "no_such"), "there is no trick 'no_such'. Known: claims_success"),
         (("--picture", "no/such/folder/judge.svg"), "its folder is not there"),
         (("--groups", "0"), "0 is not in the range"),
-        (("--alias", "helpdesk"), "--alias says whose base judges, and no judge here is `base`"),
+        (("--alias", "helpdesk"), "--alias selects the base that judges, and no judge is `base`"),
     ],
 )
 async def test_a_wrong_argument_is_told_before_anybody_is_asked(
@@ -140,7 +142,7 @@ async def test_a_recipe_that_is_not_there_is_named(check: Any) -> None:
 def test_the_check_of_settings_takes_no_subcommand() -> None:
     result = CliRunner().invoke(commands.judge, ["--check", "check"], obj=context_of(HoneSettings()))
     assert result.exit_code == 2
-    assert "without a subcommand" in result.stderr
+    assert "takes no subcommand" in result.stderr
 
 
 def test_what_judges_say_cannot_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,11 +150,12 @@ def test_what_judges_say_cannot_reach_the_terminal(capsys: pytest.CaptureFixture
     said = capsys.readouterr().out
     assert all(char.isprintable() or char == "\n" for char in said)
     assert "\u202e" not in said
-    for told in ("ruler pays an attempt that says little in many words (longer): surely in more than 84 %",
-                 "brief pays an attempt", "ruler, empty: not one group could be judged",
-                 "thumbs was not tried: people say it.", "Stopped before its end", "2,100+420", "0.5000"):  # fmt: skip
+    for told in ("ruler pays an attempt that pads a failure with many words (longer): significantly in more than 84 %",
+                 "brief pays an attempt", "ruler, empty: no group could be judged",
+                 "thumbs was not tested: it is human feedback.", "Stopped early", "2,100+420",
+                 "0.5000"):  # fmt: skip
         assert told in said
-    assert "Nothing fools it" not in said
+    assert "No trick fools it" not in said
     told_json = json.dumps(check_json(fooled(), 0.05))
     assert told_json.isascii()
     assert json.loads(told_json)["by_model"][0]["interval"]["low"] == pytest.approx(0.8389, abs=1e-4)

@@ -39,14 +39,14 @@ async def test_old_scores_are_held_against_new_ones(
     scored, _ = await recorded.group("b", WORTHS)
     result = await score("--all")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert "2 of 2 groups scored again." in result.output
+    assert "2 of 2 groups rescored." in result.output
     assert "tau" not in result.output  # there is nothing to compare with yet
     await Rows(store).set(groups, trained, state="trained")
     server.behave(UPSIDE_DOWN, verdicts())
     told = (await score("--all", "--again", concurrency=1)).output
-    assert "2 of 2 groups scored again; 1 of them kept the score trained on, beside the new one." in told
-    assert "The judge took 200+40 tokens." in told
-    assert "tau -0.5 over 4 pairs of runs; 3 turned over, 1 in the same order" in told
+    assert "2 of 2 groups rescored; 1 of them kept the score that was trained on, with the new one beside it." in told
+    assert "The judge used 200+40 tokens." in told
+    assert "tau -0.5 over 4 pairs of trajectories; 3 reversed, 1 in the same order" in told
     assert [trained, "3", "3", "-1"] in [line.split() for line in told.splitlines()]
     assert scored not in told  # nothing of it was turned over
 
@@ -60,8 +60,8 @@ async def test_json_has_all_of_it(store: Store, recorded: Recorded, score: Any, 
     told = json.loads((await score("--all", "--again", as_json=True)).stdout)
     assert (told["groups"], told["current"], told["history"]) == (2, [first], [])
     assert (told["failed"], told["stopped"], told["dry_run"]) == ({}, False, False)
-    assert told["passed"] == {held: "a judge has it in hand"}
-    pairs = {"tau": -1.0, "pairs": 1, "turned": 1, "kept": 0, "tied_before": 0, "tied_now": 0, "tied": 0}
+    assert told["passed"] == {held: "a judge is scoring it"}
+    pairs = {"tau": -1.0, "pairs": 1, "reversed": 1, "same_order": 0, "tied_before": 0, "tied_now": 0, "tied": 0}
     assert told["agreement"] == {**pairs, "by_group": [{"group_id": first, **pairs}]}
     assert told["spent"]["tokens_in"] == 100
 
@@ -73,8 +73,8 @@ async def test_failures_are_named_by_reason_and_the_exit_status_is_1(
     server.behave(verdicts(), fails(503))
     result = await score("--all", "--again", concurrency=1, retries=0)
     assert result.exit_code == 1
-    assert "1 of 3 groups scored again." in result.output
-    assert f"failed: judge_down: 2 groups ({made[1]}, {made[2]}), as they were before: the judge" in result.output
+    assert "1 of 3 groups rescored." in result.output
+    assert f"failed: judge_down: 2 groups ({made[1]}, {made[2]}), unchanged: the judge" in result.output
     assert [(await load_group(store, id_)).state for id_ in made] == ["scored", "ready", "ready"]
     told = json.loads((await score("--all", "--again", as_json=True, retries=0)).stdout)
     assert set(told["failed"]["judge_down"]) == set(made)
@@ -100,7 +100,7 @@ async def test_a_dry_run_tells_what_it_would_take(
 async def test_where_nothing_is_meant_it_says_so(store: Store, recorded: Recorded, score: Any) -> None:
     await recorded.group("a", WORTHS)
     result = await score("--all", "--stale")
-    assert (result.exit_code, result.output) == (0, "There is no such group to score again.\n")
+    assert (result.exit_code, result.output) == (0, "There is no such group to rescore.\n")
 
 
 @pytest.mark.parametrize(
@@ -148,6 +148,6 @@ async def test_ctrl_c_leaves_what_was_saved_and_tells_it(
     program.send_signal(signal.SIGINT)
     told, _ = await asyncio.wait_for(program.communicate(), 60)
     assert program.returncode == 130
-    assert b"1 of 2 groups scored again." in told
-    assert b"stopped: 1 group not come to; what was saved stays." in told
+    assert b"1 of 2 groups rescored." in told
+    assert b"stopped: 1 group not reached; what was saved stays." in told
     assert [(await load_group(store, id_)).state for id_ in (saved, cut)] == ["scored", "ready"]

@@ -130,8 +130,8 @@ def test_what_is_no_clear_score_is_refused(written: tuple[object, object], why: 
         (PLAIN[:-8], "no JSON object"),
         ("x" * 500_000, "characters long"),
         ('{"scores": [1, 2]}', "no JSON object"),
-        (f"<think>maybe {PLAIN}, but then", "middle of its thoughts"),
-        (f"<think>done</think><think>or rather {PLAIN}", "middle of its thoughts"),
+        (f"<think>maybe {PLAIN}, but then", "middle of its thinking"),
+        (f"<think>done</think><think>or rather {PLAIN}", "middle of its thinking"),
         ('{"trajectories": {"t-aa": 1}}', "no JSON object"),
         (reply(aa=0.9), "no score for: t-bb"),
         (reply(aa=0.9, bb=0.2, cc=0.1), "unknown ids: 't-cc'"),
@@ -176,7 +176,7 @@ def test_a_draft_is_never_read_wherever_the_verdict_after_it_is_cut(at: int) -> 
 
 
 def test_what_is_thought_of_behind_the_verdict_makes_it_none() -> None:
-    with pytest.raises(ReplyRefused, match="middle of its thoughts"):
+    with pytest.raises(ReplyRefused, match="middle of its thinking"):
         read_reply(f"{PLAIN}<think>or rather", IDS)
     with pytest.raises(ReplyRefused, match="no JSON object"):
         read_reply(f"{PLAIN}</think>", IDS)

@@ -153,7 +153,7 @@ async def test_what_is_no_finite_number_marks_the_call_alone(pool: Make) -> None
         "list": "the result is list, not a number",
         "no score": "the returned dict has no 'score'",
         "bad extra": "'x' is str, not a number",
-        "many": "101 values beside 'score': at most 100",
+        "many": "101 values besides 'score': at most 100",
         "long name": f"'{'x' * 100}' cannot name a value: use 1 to 100 printable characters",
         "odd name": r"'a\nb' cannot name a value",
         "half name": r"'\ud83d' cannot name a value",

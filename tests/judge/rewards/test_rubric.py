@@ -21,7 +21,7 @@ from judge.rewards.code_checks import IDLE_SETS, CodeJudges
 from judge.rewards.judge_context import JudgeContext
 from judge.rewards.rubrics import rubric_part, rubric_reward
 from judge.scoring.group_score import GroupScore, score_group
-from judge.scoring.setup import open_bench
+from judge.scoring.setup import open_judge_context
 from judge.settings import JudgeSettings
 from recorder.llm import rubric
 from recorder.llm.rubric import Criterion
@@ -91,7 +91,7 @@ def test_a_part_says_what_was_met_and_why() -> None:
 
 @pytest.fixture
 def judging(store: Store, settings: Make, tmp_path: Path) -> Callable[..., Any]:
-    """Open a bench whose reward is a rubric."""
+    """Open a judge context whose reward is a rubric."""
     (tmp_path / "checks.py").write_text(CHECKS)
 
     @asynccontextmanager
@@ -100,8 +100,8 @@ def judging(store: Store, settings: Make, tmp_path: Path) -> Callable[..., Any]:
     ) -> AsyncIterator[JudgeContext]:
         rewards = more.pop("rewards", [{"kind": "rubric"} | (reward or {})])
         made = settings(folder=tmp_path, retries=0, rewards=rewards, **more)
-        async with open_bench(made, Project(store, PROJECT), keep=keep) as bench:
-            yield bench
+        async with open_judge_context(made, Project(store, PROJECT), keep=keep) as context:
+            yield context
 
     return opened
 
@@ -123,8 +123,8 @@ async def test_one_request_judges_one_run_by_all_criteria(
 ) -> None:
     server.behave(checked())
     group_id, _ = await recorded.group("g", ["an apple", "apple pear", "pear worm", "none"])
-    async with judging() as bench:
-        scored = await score_group(await under(store, group_id), bench)
+    async with judging() as context:
+        scored = await score_group(await under(store, group_id), context)
     assert rewards(scored) == [1 / 3, 1.0, 0.0, 0.0]
     assert len(server.requests) == 4
     assert all(set(criteria(body).values()) == {"has apple", "has pear", "has worm"} for body in server.requests)
@@ -146,10 +146,10 @@ async def test_a_group_of_one_is_scored_for_a_reward_by_criteria_is_absolute(
     server.behave(checked())
     group_id, _ = await recorded.group("g", ["an apple"], purpose=Purpose.VAL)
     live_id, _ = await recorded.group("live", ["a pear"])
-    async with judging() as bench:
-        measured = await score_group(await under(store, group_id), bench)
+    async with judging() as context:
+        measured = await score_group(await under(store, group_id), context)
         compared = replace(await under(store, live_id), baseline="running")
-        live = await score_group(compared, bench)
+        live = await score_group(compared, context)
     assert (rewards(measured), rewards(live)) == ([1 / 3], [2 / 3])
     assert measured.new.absolute
     assert live.new.absolute
@@ -160,18 +160,18 @@ async def test_verdicts_are_kept_by_response_and_criteria(
 ) -> None:
     server.behave(checked())
     group_id, _ = await recorded.group("g", ["an apple", "an apple", "a pear"])
-    async with judging() as bench:
-        scored = await score_group(await under(store, group_id), bench)
+    async with judging() as context:
+        scored = await score_group(await under(store, group_id), context)
         assert rewards(scored) == [1 / 3, 1 / 3, 2 / 3]
         assert len(server.requests) == 2  # the first two are one response
         heavier = [{"text": "has apple", "weight": 9}, *RUBRIC[1:]]  # weights are no part of the question
-        again = await score_group(await under(store, group_id, heavier), bench)
+        again = await score_group(await under(store, group_id, heavier), context)
         assert rewards(again) == [9 / 11, 9 / 11, 2 / 11]
         assert (len(server.requests), again.new.tokens_in) == (2, 0)
-        await score_group(await under(store, group_id, ["has apple"]), bench)
+        await score_group(await under(store, group_id, ["has apple"]), context)
         assert len(server.requests) == 4
-    async with judging(model="openai/other") as bench:  # another judge may say otherwise
-        await score_group(await under(store, group_id), bench)
+    async with judging(model="openai/other") as context:  # another judge may say otherwise
+        await score_group(await under(store, group_id), context)
     assert len(server.requests) == 6
 
 
@@ -180,8 +180,8 @@ async def test_looking_without_saving_writes_nothing(
 ) -> None:
     server.behave(checked())
     group_id, _ = await recorded.group("g", ["an apple", "a pear"])
-    async with judging(keep=False) as bench:
-        await score_group(await under(store, group_id), bench)
+    async with judging(keep=False) as context:
+        await score_group(await under(store, group_id), context)
     async with store.read() as conn:
         assert (await conn.execute(select(func.count()).select_from(verdicts))).scalar_one() == 0
 
@@ -191,8 +191,8 @@ async def test_a_deleted_run_takes_its_verdicts_with_it(
 ) -> None:
     server.behave(checked())
     group_id, members = await recorded.group("g", ["an apple", "a pear"])
-    async with judging() as bench:
-        await score_group(await under(store, group_id), bench)
+    async with judging() as context:
+        await score_group(await under(store, group_id), context)
     await delete_trajectory(Project(store, PROJECT), members[0])
     async with store.read() as conn:
         assert list((await conn.execute(select(verdicts.c.trajectory_id))).scalars()) == [members[1]]
@@ -203,8 +203,8 @@ async def test_a_score_by_a_rubric_is_written_with_its_reasons(
 ) -> None:
     server.behave(checked())
     group_id, _ = await recorded.group("g", ["an apple", "a pear"])
-    async with judging() as bench:
-        scored = await score_group(await under(store, group_id), bench)
+    async with judging() as context:
+        scored = await score_group(await under(store, group_id), context)
     claim = await claims.claim_for_judging(Project(store, PROJECT), "me", 60)
     assert claim is not None
     stored = await scores.get_score(store, await scores.record_score(store, claim, scored.new))
@@ -218,8 +218,8 @@ async def test_a_reply_that_cannot_be_read_is_repaired_once(
 ) -> None:
     server.behave(checked(change=lambda entries: entries[1:]), checked())
     group_id, _ = await recorded.group("g", ["an apple"], purpose=Purpose.VAL)
-    async with judging() as bench:
-        scored = await score_group(await under(store, group_id), bench)
+    async with judging() as context:
+        scored = await score_group(await under(store, group_id), context)
     assert rewards(scored) == [1 / 3]  # a group of one: the reward says something by itself
     first, second = server.requests
     assert "no verdict for: c-" in second["messages"][-1]["content"]
@@ -234,8 +234,8 @@ async def test_a_run_whose_reply_stays_unreadable_has_no_reward_and_the_others_c
 
     server.behave(stubborn)
     group_id, _ = await recorded.group("g", ["an apple", "odd", "a pear"])
-    async with judging() as bench:
-        scored = await score_group(await under(store, group_id), bench)
+    async with judging() as context:
+        scored = await score_group(await under(store, group_id), context)
     assert rewards(scored) == [1 / 3, None, 2 / 3]
     (why,) = (part.explanation for part in scored.rewards.values() if part.value is None)
     assert "could not be read" in str(why)
@@ -249,8 +249,8 @@ async def test_of_a_run_that_is_too_long_the_judge_sees_the_ends(
     server.behave(checked())
     said = [{"role": "assistant", "content": "x"}, {"role": "user", "content": "go on"}] * 200
     group_id, _ = await recorded.group("g", ["an apple", [*said, {"role": "assistant", "content": "x"}], "a pear"])
-    async with judging(max_context_chars=8_000) as bench:
-        scored = await score_group(await under(store, group_id), bench)
+    async with judging(max_context_chars=8_000) as context:
+        scored = await score_group(await under(store, group_id), context)
     assert rewards(scored) == [1 / 3, 0.0, 2 / 3]
     assert sum("messages left out" in str(request["messages"]) for request in server.requests) == 1
 
@@ -260,8 +260,8 @@ async def test_runs_that_criteria_leave_no_room_for_have_no_reward(
 ) -> None:
     group_id, _ = await recorded.group("g", ["an apple", "a pear"])
     with pytest.raises(PartsMissing, match="do not fit into 4000 characters"):
-        async with judging(max_context_chars=4_000) as bench:
-            await score_group(await under(store, group_id, ["names a fruit " * 200]), bench)
+        async with judging(max_context_chars=4_000) as context:
+            await score_group(await under(store, group_id, ["names a fruit " * 200]), context)
     assert server.requests == []
 
 
@@ -273,13 +273,13 @@ async def test_a_judge_that_is_down_leaves_the_group_unscored_and_what_it_said_i
 
     server.behave(away)
     group_id, _ = await recorded.group("g", ["an apple", "odd", "a pear"])
-    async with judging() as bench:
+    async with judging() as context:
         with pytest.raises(JudgeDown) as down:
-            await score_group(await under(store, group_id), bench)
+            await score_group(await under(store, group_id), context)
         assert down.value.spent.tokens_in == 200
         server.behave(checked())
         asked = len(server.requests)
-        assert rewards(await score_group(await under(store, group_id), bench)) == [1 / 3, 0.0, 2 / 3]
+        assert rewards(await score_group(await under(store, group_id), context)) == [1 / 3, 0.0, 2 / 3]
         assert len(server.requests) == asked + 1
 
 
@@ -288,8 +288,8 @@ async def test_what_is_met_is_quoted_where_evidence_is_asked_for(
 ) -> None:
     server.behave(checked(lambda text, wanted: True, quote=True))  # its quotes are words that "an apple" has not
     group_id, _ = await recorded.group("g", ["an apple", "apple pear worm", "pear worm apple"])
-    async with judging(reward={"evidence": True}) as bench:
-        scored = await score_group(await under(store, group_id), bench)
+    async with judging(reward={"evidence": True}) as context:
+        scored = await score_group(await under(store, group_id), context)
     assert [part.value for part in scored.rewards.values()] == [None, 0.0, 0.0]
     assert any("is not in the agent's own messages" in str(part.explanation) for part in scored.rewards.values())
     asked = server.requests[0]["response_format"]["json_schema"]["schema"]["properties"]["criteria"]["items"]
@@ -303,11 +303,11 @@ async def test_code_decides_what_it_is_named_for_and_the_judge_the_rest(
     given = ["has apple", {"id": "s", "text": "is short", "check": "checks:short"}]
     given.append({"id": "h", "text": "is half", "check": "checks:half", "weight": 2})
     group_id, _ = await recorded.group("g", ["an apple", "a very long answer without any"])
-    async with judging() as bench:
-        scored = await score_group(await under(store, group_id, given), bench)
+    async with judging() as context:
+        scored = await score_group(await under(store, group_id, given), context)
         assert rewards(scored) == [1.0, 0.5]
         assert {frozenset(criteria(body).values()) for body in server.requests} == {frozenset({"has apple"})}
-        by_code = await score_group(await under(store, group_id, given[1:]), bench)
+        by_code = await score_group(await under(store, group_id, given[1:]), context)
     assert rewards(by_code) == [1.0, 2 / 3]
     assert (by_code.new.judge_model, len(server.requests)) == (None, 2)
 
@@ -327,9 +327,9 @@ async def test_a_check_that_fails_never_pays_and_nobody_is_asked(
     server.behave(checked())
     given = ["has apple", {"id": "x", "text": "is x", "check": check}]
     group_id, _ = await recorded.group("g", ["an apple", "a pear"])
-    async with judging() as bench:
+    async with judging() as context:
         with pytest.raises(PartsMissing, match=f"(?s){said}"):
-            await score_group(await under(store, group_id, given), bench)
+            await score_group(await under(store, group_id, given), context)
     assert server.requests == []
 
 
@@ -340,12 +340,12 @@ async def test_rules_decide_as_they_do_elsewhere_and_the_judge_the_rest(
     said = {"id": "digit", "text": "says how many", "check": {"rule": "regex", "value": r"\d"}, "weight": 2}
     talks = {"id": "talks", "text": "talks on", "check": {"rule": "max_turns", "value": 0}, "weight": -1}
     group_id, _ = await recorded.group("g", ["3 apples, an apple", "no apple", "7"])
-    async with judging() as bench:
-        scored = await score_group(await under(store, group_id, ["has apple", said, talks]), bench)
+    async with judging() as context:
+        scored = await score_group(await under(store, group_id, ["has apple", said, talks]), context)
         assert rewards(scored) == [1.0, 1 / 3, 2 / 3]
         assert {frozenset(criteria(body).values()) for body in server.requests} == {frozenset({"has apple"})}
         asked = len(server.requests)
-        by_code = await score_group(await under(store, group_id, [said, talks]), bench)
+        by_code = await score_group(await under(store, group_id, [said, talks]), context)
     assert rewards(by_code) == [1.0, 0.0, 1.0]
     assert (by_code.new.judge_model, by_code.ruling, len(server.requests)) == (None, None, asked)
     told = {p.part: p.explanation for p in by_code.new.parts if p.value == 0 and p.part.startswith("rubric.")}
@@ -362,8 +362,8 @@ async def test_a_rule_that_cannot_be_checked_costs_its_run_the_reward_and_no_oth
     known = {"id": "short", "text": "is short", "check": {"rule": "forbidden_tools", "value": ["x"]}, "weight": weight}
     nameless = {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function", "function": {}}]}
     group_id, _ = await recorded.group("g", ["an apple", [nameless], "apple"])
-    async with judging() as bench:
-        scored = await score_group(await under(store, group_id, ["has apple", known]), bench)
+    async with judging() as context:
+        scored = await score_group(await under(store, group_id, ["has apple", known]), context)
     met = 1.0 if weight > 0 else 0.0
     assert rewards(scored) == [met, None, met]
     (why,) = (part.explanation for part in scored.rewards.values() if part.value is None)
@@ -379,9 +379,9 @@ async def test_runs_without_criteria_have_no_reward_and_nobody_is_asked(
     store: Store, recorded: Recorded, judging: Any, server: JudgeServer, given: Any, said: str
 ) -> None:
     group_id, _ = await recorded.group("g", ["an apple", "a pear"])
-    async with judging() as bench:
+    async with judging() as context:
         with pytest.raises(PartsMissing, match=said):
-            await score_group(await under(store, group_id, given), bench)
+            await score_group(await under(store, group_id, given), context)
     assert server.requests == []
 
 
@@ -389,8 +389,8 @@ async def test_ruler_is_shown_the_texts_of_criteria(
     store: Store, recorded: Recorded, judging: Any, server: JudgeServer
 ) -> None:
     group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
-    async with judging(rewards=[{"kind": "ruler"}]) as bench:
-        await score_group(await under(store, group_id), bench)
+    async with judging(rewards=[{"kind": "ruler"}]) as context:
+        await score_group(await under(store, group_id), context)
     (asked,) = server.requests
     assert json.dumps(["has apple", "has pear", "has worm"], separators=(",", ":")) in asked["messages"][1]["content"]
 
@@ -401,8 +401,8 @@ async def test_a_rubric_stands_beside_other_rewards(
     server.behave(checked())
     group_id, _ = await recorded.group("g", ["an apple", "a long pear indeed"])
     both = [{"kind": "rubric", "weight": 3}, {"kind": "function", "function": "checks:short"}]
-    async with judging(rewards=both) as bench:
-        scored = await score_group(await under(store, group_id), bench)
+    async with judging(rewards=both) as context:
+        scored = await score_group(await under(store, group_id), context)
     assert rewards(scored) == [0.5, 0.5]
     assert scored.new.absolute
 
@@ -411,11 +411,11 @@ async def test_a_rubric_that_code_decides_needs_no_judge_model(store: Store, rec
     decided: list[dict[str, Any]] = [{"id": "s", "text": "is short", "check": "checks:short"}]
     decided.append({"id": "a", "text": "has an apple", "check": {"rule": "regex", "value": "apple"}})
     group_id, _ = await recorded.group("g", ["an apple", "a very long answer without any"])
-    async with judging(model="") as bench:
-        scored = await score_group(await under(store, group_id, decided), bench)
+    async with judging(model="") as context:
+        scored = await score_group(await under(store, group_id, decided), context)
         assert rewards(scored) == [1.0, 0.0]
         with pytest.raises(JudgeFailed, match=r"set judge\.model, or give each criterion a `check`") as failed:
-            await score_group(await under(store, group_id, [*decided, "is polite"]), bench)
+            await score_group(await under(store, group_id, [*decided, "is polite"]), context)
     assert failed.value.code == "no_judge_model"
 
 
@@ -427,10 +427,10 @@ async def test_a_check_that_was_edited_is_loaded_anew_and_is_another_recipe(
     (tmp_path / "helping.py").write_text("SAID = 'apple'\n")
     (tmp_path / "apart.py").write_text("import helping\ndef helps(t):\n    return helping.SAID in t.answer\n")
     group_id, _ = await recorded.group("g", ["an apple", "a pear"])
-    async with judging(model="") as bench:
+    async with judging(model="") as context:
 
         async def scored(by: Any) -> tuple[list[float | None], str]:
-            found = await score_group(await under(store, group_id, by), bench)
+            found = await score_group(await under(store, group_id, by), context)
             return rewards(found), found.new.recipe_hash
 
         first, apart = await scored(decided), await scored(other)
@@ -451,11 +451,11 @@ async def test_a_check_that_could_not_be_imported_is_looked_at_again(
 ) -> None:
     decided = [{"id": "l", "text": "came late", "check": "late:late"}]
     group_id, _ = await recorded.group("g", ["an apple", "a pear"])
-    async with judging(model="") as bench:
+    async with judging(model="") as context:
         with pytest.raises(PartsMissing, match="No module named 'late'"):
-            await score_group(await under(store, group_id, decided), bench)
+            await score_group(await under(store, group_id, decided), context)
         (tmp_path / "late.py").write_text("def late(t):\n    return 1\n")
-        assert rewards(await score_group(await under(store, group_id, decided), bench)) == [1.0, 1.0]
+        assert rewards(await score_group(await under(store, group_id, decided), context)) == [1.0, 1.0]
 
 
 async def test_a_ranking_beside_checks_is_asked_for_once(
@@ -465,13 +465,13 @@ async def test_a_ranking_beside_checks_is_asked_for_once(
     decided = [{"id": "s", "text": "is short", "check": "checks:short"}]
     group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
     both = [{"kind": "ruler"}, {"kind": "rubric"}]
-    async with judging(rewards=both) as bench:
-        first = await score_group(await under(store, group_id, decided), bench)
+    async with judging(rewards=both) as context:
+        first = await score_group(await under(store, group_id, decided), context)
         claim = await claims.claim_one_for_judging(store, group_id, "judge", 60)
         assert claim is not None
         await scores.record_score(store, claim, first.new)
-    async with judging(rewards=both) as bench:
-        again = await score_group(await under(store, group_id, decided), bench)
+    async with judging(rewards=both) as context:
+        again = await score_group(await under(store, group_id, decided), context)
     assert rewards(again) == rewards(first)
     assert len(server.requests) == 1
 

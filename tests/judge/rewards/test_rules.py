@@ -52,9 +52,9 @@ def broken(rule: Rule, value: Any, run: TrajectoryView) -> str | None:
         ('{"order": "7"}', r"the answer is not as the schema says: $.order: '7' is not of type 'integer'"),
         ('{"order": 7, "more": 1}', "the answer is not as the schema says: $: Additional properties"),
         ("[]", "the answer is not as the schema says: $: [] is not of type"),
-        ('```json\n{"order": 7}\n```', "the answer is no JSON: Expecting value"),
-        ('{"order": NaN}', "the answer is no JSON: NaN is no JSON"),
-        ("[" * 200_000, "the answer is no JSON"),
+        ('```json\n{"order": 7}\n```', "the answer is not JSON: Expecting value"),
+        ('{"order": NaN}', "the answer is not JSON: NaN is not JSON"),
+        ("[" * 200_000, "the answer is not JSON"),
     ],
 )
 async def test_an_answer_is_held_to_its_schema(store: Store, recorded: Recorded, answer: str, why: str | None) -> None:
@@ -181,11 +181,11 @@ async def test_what_counts_is_all_that_the_agent_did_and_no_errand(store: Store,
     run = await run_of(store, recorded, "done")
     counted = [
         turn(run, "cut", "refund"),  # the agent went on from before it
-        turn(run, "sub", "find_order", "find_order", turn_kind=CallKind.SUB),
+        turn(run, "sub", "find_order", "find_order", call_kind=CallKind.SUB),
         turn(run, "main", "close"),
     ]
     passed_over = [
-        turn(run, "aux", "title", turn_kind=CallKind.AUX),
+        turn(run, "aux", "title", call_kind=CallKind.AUX),
         turn(run, "failed", "oops", state=CallState.ERRORED),
         turn(run, "again", "twice", superseded_by="main"),
     ]

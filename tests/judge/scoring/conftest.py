@@ -1,4 +1,4 @@
-"""What the tests of scoring share: a bench, with reward functions to call."""
+"""What the tests of scoring share: a judge context, with reward functions to call."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from judge.rewards.judge_context import JudgeContext
-from judge.scoring.setup import open_bench
+from judge.scoring.setup import open_judge_context
 from judge.settings import JudgeSettings
 from recorder.store.database import Project, Store
 from tests.judge.recorded import PROJECT
@@ -44,11 +44,11 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def judging(store: Store, settings: Make, folder: Path) -> Callable[..., Any]:
-    """Open a bench under some settings."""
+    """Open a judge context under some settings."""
 
     @asynccontextmanager
     async def opened(**more: Any) -> AsyncIterator[JudgeContext]:
-        async with open_bench(settings(folder=folder, **more), Project(store, PROJECT)) as bench:
-            yield bench
+        async with open_judge_context(settings(folder=folder, **more), Project(store, PROJECT)) as context:
+            yield context
 
     return opened

@@ -1,4 +1,4 @@
-"""A bench under some settings, and a group judged there: what the tests of scoring share."""
+"""A judge context under some settings, and a group judged there: what the tests of scoring share."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +15,8 @@ def function(name: str, **more: Any) -> dict[str, Any]:
 
 
 async def judged(store: Store, judging: Callable[..., Any], group_id: str, **more: Any) -> GroupScore:
-    async with judging(**more) as bench:
-        return await score_group(await load_group(store, group_id), bench)
+    async with judging(**more) as context:
+        return await score_group(await load_group(store, group_id), context)
 
 
 def rewards(scored: GroupScore) -> list[float | None]:

@@ -37,7 +37,7 @@ async def test_a_rubric_without_a_judge_model_is_noted(tmp_path: Path) -> None:
 async def test_functions_are_called_with_a_made_up_run(tmp_path: Path) -> None:
     (tmp_path / "checks.py").write_text(CODE)
     one = (await found(tmp_path, rewards=by("checks:half")))["reward functions"]
-    assert (one.verdict, one.found) == (FindingLevel.FINE, "checks:half gives a made-up run 0.5.")
+    assert (one.verdict, one.found) == (FindingLevel.FINE, "checks:half returns 0.5 for a made-up trajectory.")
     one = (await found(tmp_path, rewards=by("checks:strict")))["reward functions"]
     assert one.verdict is FindingLevel.NOTE
     assert "TypeError" in one.found
@@ -84,7 +84,7 @@ async def test_every_recipe_is_told_and_its_functions_are_called(tmp_path: Path)
         ("reward functions", FindingLevel.FINE),
         ("reward functions", FindingLevel.WRONG),
     ]
-    assert "only runs whose alias or campaign names a recipe" in told[0].found
+    assert "only trajectories whose alias or campaign names a recipe" in told[0].found
     assert told[1].found == "rewards by the recipe 'loose' are half x 1."
 
 

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from judge.scoring.cross_check import is_drawn
 from judge.scoring.rescoring import choose_groups
-from judge.scoring.setup import open_bench
+from judge.scoring.setup import open_judge_context
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
 from recorder.queue.judging import cross_checks, scores, switches
@@ -57,9 +57,9 @@ def two(server: JudgeServer, **more: Any) -> dict[str, Any]:
 async def working(store: Store, settings: JudgeSettings, learn: LearnSettings | None = None) -> AsyncIterator[None]:
     """A worker that runs in the background."""
     stop = asyncio.Event()
-    async with open_bench(settings, Project(store, PROJECT)) as bench:
+    async with open_judge_context(settings, Project(store, PROJECT)) as context:
         running = asyncio.create_task(
-            JudgeWorker(Project(store, PROJECT), bench, RecorderSettings(), learn=learn).run(stop)
+            JudgeWorker(Project(store, PROJECT), context, RecorderSettings(), learn=learn).run(stop)
         )
         try:
             yield
@@ -151,7 +151,7 @@ async def test_a_strong_judge_that_fails_keeps_no_group_from_its_score(
     assert said.failed is not None
     assert said.failed.startswith("judge_down: ")
     [alarm] = (await stands(store)).alarms
-    assert alarm.startswith("helpdesk, recipe default: the judge that is asked beside said nothing of the newest group")
+    assert alarm.startswith("helpdesk, recipe default: the second judge failed on the newest group")
 
 
 @pytest.mark.slow
@@ -233,8 +233,8 @@ async def test_a_stored_reply_asks_no_second_judge_and_a_scored_group_is_stale_b
     assert result.exit_code == 0, result.output
     assert len(server.requests) == asked  # who scores now is the strong one, whose reply is at hand
     assert len(await cross_checks.list_cross_checks(store, said.group_id)) == 1
-    async with open_bench(made, Project(store, PROJECT)) as bench:
-        assert await choose_groups(Project(store, PROJECT), bench, only_stale=True) == []
+    async with open_judge_context(made, Project(store, PROJECT)) as context:
+        assert await choose_groups(Project(store, PROJECT), context, only_stale=True) == []
 
 
 @pytest.mark.slow

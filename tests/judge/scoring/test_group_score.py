@@ -43,14 +43,14 @@ async def test_who_is_not_judged_is_neither_shown_nor_scored(
     group_id, (one, other, _) = await recorded.group("g", ["worth 0.2", "worth 0.9", "worth 0.5"])
     group = await load_group(store, group_id)
     *judged_ones, last = group.members
-    async with judging() as bench:
-        scored = await score_group(replace(group, members=[*judged_ones, replace(last, **change)]), bench)
+    async with judging() as context:
+        scored = await score_group(replace(group, members=[*judged_ones, replace(last, **change)]), context)
     assert list(scored.rewards) == [one, other]
     assert {part.trajectory_id for part in scored.new.parts} == {one, other}
     assert "worth 0.5" not in str(server.requests)
     with pytest.raises(JudgeUnavailable, match="1 trajectories that can be judged, of 2"):
-        async with judging() as bench:
-            await score_group(replace(group, members=[judged_ones[0], replace(last, **change)]), bench)
+        async with judging() as context:
+            await score_group(replace(group, members=[judged_ones[0], replace(last, **change)]), context)
 
 
 async def test_one_run_that_only_a_ranking_could_reward_is_left_out_whatever_rules_there_are(
@@ -58,8 +58,8 @@ async def test_one_run_that_only_a_ranking_could_reward_is_left_out_whatever_rul
 ) -> None:
     group = await alone(store, recorded)
     with pytest.raises(JudgeUnavailable) as caught:
-        async with judging(rewards=[{"kind": "ruler"}, function("rude", effect="veto")]) as bench:
-            await score_group(group, bench)
+        async with judging(rewards=[{"kind": "ruler"}, function("rude", effect="veto")]) as context:
+            await score_group(group, context)
     assert caught.value.code == "ruler_needs_two"
 
 
@@ -93,9 +93,9 @@ async def test_one_reward_is_not_enough_where_not_all_members_are_only_measured(
     group = await load_group(store, group_id)
     measured, trained = group.members
     mixed = replace(group, members=[replace(measured, purpose=Purpose.VAL), trained])
-    async with judging(model="", rewards=[function("picky")]) as bench:
+    async with judging(model="", rewards=[function("picky")]) as context:
         with pytest.raises(PartsMissing):
-            await score_group(mixed, bench)
+            await score_group(mixed, context)
 
 
 async def test_a_single_trajectory_to_train_on_is_never_scored(store: Store, recorded: Recorded, judging: Any) -> None:
@@ -121,8 +121,8 @@ async def test_one_run_is_scored_by_its_absolute_parts_alone(
 ) -> None:
     group = await alone(store, recorded)
     assert group.state == GroupState.READY
-    async with judging(rewards=[{"kind": "ruler", "weight": 9}, HELPFUL, function("right")]) as bench:
-        scored = await score_group(group, bench)
+    async with judging(rewards=[{"kind": "ruler", "weight": 9}, HELPFUL, function("right")]) as context:
+        scored = await score_group(group, context)
     assert rewards(scored) == [1.0]
     assert {part.part for part in scored.new.parts} == {"reward", "helpful", "right"}
     assert (scored.new.absolute, server.requests) == (True, [])
@@ -133,16 +133,16 @@ async def test_one_run_is_nothing_to_a_judge_that_only_compares(
 ) -> None:
     group = await alone(store, recorded)
     with pytest.raises(JudgeUnavailable, match="Name a reward that looks at each by itself") as caught:
-        async with judging() as bench:
-            await score_group(group, bench)
+        async with judging() as context:
+            await score_group(group, context)
     assert (caught.value.code, server.requests) == ("ruler_needs_two", [])
 
 
 async def test_a_group_of_a_campaign_needs_two_all_the_same(store: Store, recorded: Recorded, judging: Any) -> None:
     group = replace(await alone(store, recorded), campaign_id="campaign")
     with pytest.raises(JudgeUnavailable, match="a group needs two"):
-        async with judging(rewards=[HELPFUL]) as bench:
-            await score_group(group, bench)
+        async with judging(rewards=[HELPFUL]) as context:
+            await score_group(group, context)
 
 
 @pytest.mark.parametrize(

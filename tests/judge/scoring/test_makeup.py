@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judge.rewards.part import RewardPart
-from judge.scoring.reward_parts import Found, RewardParts, clip_to_range, combine_parts, select_parts
+from judge.scoring.reward_parts import PartTable, RewardParts, clip_to_range, combine_parts, select_parts
 from judge.settings import JudgeSettings, RewardSettings
 
 MISSING = ("exclude", "drop_part", "hold")
@@ -129,7 +129,7 @@ PARTS = st.one_of(st.floats(0, 1).map(RewardPart), st.just(CRASHED), st.just(AWA
 
 
 @st.composite
-def groups(draw: st.DrawFn) -> tuple[JudgeSettings, list[str], Found]:
+def groups(draw: st.DrawFn) -> tuple[JudgeSettings, list[str], PartTable]:
     runs = [f"r{i}" for i in range(draw(st.integers(1, 5)))]
     rewards = [check("p0", weight=draw(st.floats(1e-9, 1e9)), missing=draw(st.sampled_from((None, *MISSING))))]
     for number in range(1, draw(st.integers(1, 4))):
@@ -142,7 +142,9 @@ def groups(draw: st.DrawFn) -> tuple[JudgeSettings, list[str], Found]:
 
 
 @given(groups())
-def test_within_a_group_every_reward_is_made_of_the_same_parts(given_: tuple[JudgeSettings, list[str], Found]) -> None:
+def test_within_a_group_every_reward_is_made_of_the_same_parts(
+    given_: tuple[JudgeSettings, list[str], PartTable],
+) -> None:
     settings, runs, found = given_
     whole = select_parts(runs, found, settings)
     rewarded = [run for run in runs if run not in whole.lacking]
@@ -155,7 +157,7 @@ def test_within_a_group_every_reward_is_made_of_the_same_parts(given_: tuple[Jud
 
 
 @given(groups(), st.data())
-def test_a_check_that_fails_never_pays(given_: tuple[JudgeSettings, list[str], Found], data: st.DataObject) -> None:
+def test_a_check_that_fails_never_pays(given_: tuple[JudgeSettings, list[str], PartTable], data: st.DataObject) -> None:
     """Whoever makes a check fail on itself has no reward then, in the group where it would have had one."""
     settings, runs, found = given_
     run = data.draw(st.sampled_from(runs))

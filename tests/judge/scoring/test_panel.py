@@ -106,8 +106,8 @@ async def test_each_request_is_kept_to_the_character_beside_its_reply(
     assert all("characters left out" in text for text in sent)
     assert len(sent) == 4
     for number, one in enumerate(shown):
-        assert one.asked is not None
-        system, user = one.asked
+        assert one.prompt is not None
+        system, user = one.prompt
         assert system.content == server.requests[0]["messages"][0]["content"]
         assert f"openai/{sent.pop(user.content)}" == one.replies[number].judge_model
         its = one.replies[number]
@@ -120,7 +120,7 @@ async def test_each_request_is_kept_to_the_character_beside_its_reply(
         packed = (await conn.execute(select(prompts.c.packed))).scalar_one()
     for later in json.loads(zlib.decompress(packed))[1:]:  # only the line that lists the ids is written anew
         assert sum(isinstance(line, str) for message in later["retold"] for line in message["lines"]) == 1
-    assert (await load_judgings(store, group_id, prompt=id_, reply=4))[0].asked is None
+    assert (await load_judgings(store, group_id, prompt=id_, reply=4))[0].prompt is None
 
 
 async def test_weights_and_the_median_decide(
@@ -184,14 +184,14 @@ async def test_below_the_quorum_the_group_waits_and_only_the_missing_are_asked_a
     server.behave(by_model(a=UP, b=unreadable, c=unreadable))
     group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9"])
     group = await load_group(store, group_id)
-    async with judging(**panel(server, "a", "b", "c")) as bench:
+    async with judging(**panel(server, "a", "b", "c")) as context:
         with pytest.raises(QuorumMissed) as e:
-            await score_group(group, bench)
+            await score_group(group, context)
         assert (e.value.code, e.value.spent.tokens_in) == ("judge_quorum", 500)
-        assert "1 of 3 replies could be had, and 2 are needed (judge.quorum)" in str(e.value)
+        assert "1 of 3 replies could be read, and 2 are needed (judge.quorum)" in str(e.value)
         server.behave(by_model(a=DOWN, b=UP, c=UP))
         server.requests.clear()
-        scored = await score_group(group, bench)
+        scored = await score_group(group, context)
     assert sorted(one["model"] for one in server.requests) == ["b", "c"]
     assert rewards(scored) == [0.2, 0.9]
     assert scored.new.tokens_in == 200
@@ -337,11 +337,11 @@ async def test_each_judges_words_and_the_agreement_are_read_back(
     assert said["openai/a"] == dict(zip(members, [0.2, 0.9, 0.5], strict=True))
     assert said["openai/b"] == pytest.approx(dict(zip(members, [0.8, 0.1, 0.5], strict=True)))
     assert said["openai/c"] == {}
-    own = (await load_detail(store, members[0])).standing.judged
+    own = (await load_detail(store, members[0])).outcome.score
     assert own is not None
     assert {part.trajectory_id for part in own.parts} == {members[0]}
     assert "score" not in {one.name for one in fields(own)}  # it has what is said of the others, too
-    assert [(one.judge, one.score) for one in own.words] == [
+    assert [(one.judge, one.score) for one in own.explanation_by_judge] == [
         ("judge-2026-11-01 fp_7", 0.2),
         ("judge-2026-11-01 fp_7", 0.8),
     ]

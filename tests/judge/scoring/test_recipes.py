@@ -1,4 +1,4 @@
-"""Several recipes on one bench: which of them judges a group, and what becomes of one that is not known."""
+"""Several recipes in one judge context: which of them judges a group, and what an unknown recipe leads to."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import pytest
 
 from judge.errors import FunctionsDown, RecipeUnknown
 from judge.scoring.group_score import GroupScore, score_group
-from judge.scoring.setup import open_bench
+from judge.scoring.setup import open_judge_context
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
 from recorder.queue import campaigns
@@ -48,13 +48,13 @@ def settings_of(settings: Make, tmp_path: Path) -> Make:
 
 
 async def score(store: Store, settings: JudgeSettings, group_id: str) -> GroupScore:
-    async with open_bench(settings, Project(store, PROJECT)) as bench:
-        return await score_group(await load_group(store, group_id), bench)
+    async with open_judge_context(settings, Project(store, PROJECT)) as context:
+        return await score_group(await load_group(store, group_id), context)
 
 
 async def of_campaign(recorded: Recorded, name: str, recipe: str | None, answers: list[str] = ANSWERS) -> str:
     """A group of a campaign that was begun with a recipe."""
-    begun_with = {"reward_recipe": recipe}
+    begun_with = {"judge_recipe": recipe}
     store, alias_id = recorded.store, recorded.alias_id
     campaign = await campaigns.create_campaign(Project(store, PROJECT), alias_id, f"campaign of {name}", begun_with)
     await campaigns.add_scenarios(store, campaign.id, "train", [NewScenario("s", "Where is it?")])
@@ -132,8 +132,8 @@ async def test_a_group_whose_recipe_is_not_known_waits_and_nobody_is_asked(
     store, settings = recorded.store, settings_of(recipes={}, backoff_s=60.0)
     group_id = await of_campaign(recorded, "g", "gone", answers)
     stop = asyncio.Event()
-    async with open_bench(settings, Project(store, PROJECT)) as bench:
-        running = asyncio.create_task(JudgeWorker(Project(store, PROJECT), bench, RecorderSettings()).run(stop))
+    async with open_judge_context(settings, Project(store, PROJECT)) as context:
+        running = asyncio.create_task(JudgeWorker(Project(store, PROJECT), context, RecorderSettings()).run(stop))
         with store.watch.on(Topic.GROUPS) as news:
             async with asyncio.timeout(60):
                 while (await load_group(store, group_id)).state in (GroupState.READY, GroupState.JUDGING):

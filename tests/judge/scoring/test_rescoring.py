@@ -14,7 +14,7 @@ from judge.rewards.judge_context import JudgeContext
 from judge.scoring.group_score import NEEDS_TWO
 from judge.scoring.request_count import RequestCount
 from judge.scoring.rescoring import CHANGED, IN_HAND, RescoreTally, choose_groups, count_requests, rescore_groups
-from judge.scoring.setup import open_bench
+from judge.scoring.setup import open_judge_context
 from judge.settings import JudgeSettings
 from recorder.errors import NotFound
 from recorder.maintenance.deletion import delete_trajectory
@@ -41,25 +41,25 @@ Make = Callable[..., JudgeSettings]
 
 
 @pytest.fixture
-def bench(store: Store, settings: Make) -> Callable[..., Any]:
-    """Open a bench; what is not of `open_bench` is a setting."""
+def context(store: Store, settings: Make) -> Callable[..., Any]:
+    """Open a judge context; other arguments than those of `open_judge_context` are settings."""
 
     @asynccontextmanager
     async def opened(*, again: bool = False, ask: Any = None, **more: Any) -> AsyncIterator[JudgeContext]:
         made = settings(retries=0, **more)
-        async with open_bench(made, Project(store, PROJECT), keep=ask is None, again=again, ask=ask) as bench:
-            yield bench
+        async with open_judge_context(made, Project(store, PROJECT), keep=ask is None, again=again, ask=ask) as context:
+            yield context
 
     return opened
 
 
 @pytest.fixture
-def run(store: Store, bench: Any) -> Callable[..., Any]:
+def run(store: Store, context: Any) -> Callable[..., Any]:
     """Score all again, as `hone score --all` does."""
 
     async def all_again(*, again: bool = False, stale: bool = False, at_once: int = 1, **more: Any) -> RescoreTally:
         tally = RescoreTally()
-        async with bench(again=again, **more) as opened:
+        async with context(again=again, **more) as opened:
             found = await choose_groups(Project(store, PROJECT), opened, only_stale=stale, anew=again)
             await rescore_groups(store, found, opened, tally.add, at_once=at_once, lease_s=60, anew=again)
         return tally
@@ -303,7 +303,7 @@ async def test_a_group_is_stale_by_the_recipe_that_its_alias_names(
     group_id = await made(recorded, "g")
     strict = {"recipes": {"strict": {"rubric": "Be strict."}}}
     for of_alias, expected in (({}, []), ({"helpdesk": "strict"}, [group_id]), ({"helpdesk": "gone"}, [group_id])):
-        async with open_bench(settings(**strict).for_aliases(of_alias), Project(store, PROJECT)) as opened:
+        async with open_judge_context(settings(**strict).for_aliases(of_alias), Project(store, PROJECT)) as opened:
             tally = RescoreTally()
             if not of_alias:
                 await rescore_groups(
@@ -353,14 +353,14 @@ async def test_a_check_that_was_edited_makes_the_scores_of_its_scenarios_stale(
     assert ids(await run(stale=True, **more), "current") == {of["nine"]}
 
 
-async def test_an_aliass_or_a_campaigns_groups_alone(store: Store, recorded: Recorded, bench: Any) -> None:
+async def test_an_aliass_or_a_campaigns_groups_alone(store: Store, recorded: Recorded, context: Any) -> None:
     rows = Rows(store)
     of_campaign, of_other, _ = [await made(recorded, name) for name in "abc"]
     other = await rows.alias("other")
     campaign = await campaigns.create_campaign(Project(store, PROJECT), other.id, "nightly", {})
     await rows.set(groups, of_campaign, campaign_id=campaign.id)
     await rows.set(groups, of_other, alias_id=other.id)
-    async with bench() as opened:
+    async with context() as opened:
 
         async def chosen(campaign: str | None = None, alias: str | None = None) -> list[str]:
             found = await choose_groups(Project(store, PROJECT), opened, campaign=campaign, alias=alias)
@@ -433,7 +433,7 @@ async def test_groups_are_scored_side_by_side(store: Store, recorded: Recorded, 
 
 
 async def test_cut_off_it_leaves_what_was_saved_and_tells_it(
-    store: Store, recorded: Recorded, bench: Any, server: JudgeServer
+    store: Store, recorded: Recorded, context: Any, server: JudgeServer
 ) -> None:
     saved, cut = await made(recorded, "a"), await made(recorded, "b")
     asked = asyncio.Event()
@@ -446,7 +446,7 @@ async def test_cut_off_it_leaves_what_was_saved_and_tells_it(
     tally = RescoreTally()
 
     async def go() -> None:
-        async with bench() as opened:
+        async with context() as opened:
             found = await choose_groups(Project(store, PROJECT), opened)
             tally.groups = len(found)
             with tally.until_stopped():
@@ -468,7 +468,7 @@ async def everything(store: Store) -> dict[str, list[Any]]:
 
 
 async def test_a_dry_run_counts_what_would_be_asked_and_writes_nothing(
-    store: Store, recorded: Recorded, run: Any, bench: Any, server: JudgeServer
+    store: Store, recorded: Recorded, run: Any, context: Any, server: JudgeServer
 ) -> None:
     trained = await made(recorded, "a")
     await run()
@@ -479,7 +479,7 @@ async def test_a_dry_run_counts_what_would_be_asked_and_writes_nothing(
     for again, rubric, requests in ((False, None, 1), (True, None, 2), (False, "Be brief.", 2)):
         more = {"rubric": rubric} if rubric else {}
         counted, tally = RequestCount(4096), RescoreTally()
-        async with bench(again=again, ask=counted.ask, **more) as opened:
+        async with context(again=again, ask=counted.ask, **more) as opened:
             found = await choose_groups(Project(store, PROJECT), opened)
             await count_requests(store, found, opened, tally.add, at_once=2)
         assert (counted.requests, counted.most_tokens_out) == (requests, requests * 4096)
@@ -493,7 +493,7 @@ async def test_a_dry_run_counts_what_would_be_asked_and_writes_nothing(
 
 
 async def test_a_dry_run_foresees_all_that_a_recipe_asks_and_what_would_fail(
-    store: Store, recorded: Recorded, bench: Any
+    store: Store, recorded: Recorded, context: Any
 ) -> None:
     rows = Rows(store)
     both = await made(recorded, "a")
@@ -501,7 +501,7 @@ async def test_a_dry_run_foresees_all_that_a_recipe_asks_and_what_would_fail(
     await rows.set(trajectories, gone, state="errored")
     await under_rubric(recorded, both)
     counted, tally = RequestCount(100), RescoreTally()
-    async with bench(ask=counted.ask, rewards=[{"kind": "ruler"}, {"kind": "rubric"}]) as opened:
+    async with context(ask=counted.ask, rewards=[{"kind": "ruler"}, {"kind": "rubric"}]) as opened:
         found = await choose_groups(Project(store, PROJECT), opened)
         await count_requests(store, found, opened, tally.add, at_once=1)
     assert ids(tally, "current") == {both}

@@ -128,12 +128,12 @@ async def test_nobody_is_asked_about_a_training_group_of_identical_trajectories(
     assert rewards(scored) == [0.5] * 3
     assert server.requests == []
     assert {p.explanation for p in scored.new.parts if p.part == "ruler"} == {
-        "all runs of the group are one and the same: no judge was asked, and all get the same"
+        "all trajectories of the group are identical: no judge was asked, and all get the same score"
     }
     assert (scored.new.reply, scored.new.tokens_in) == (None, 0)
-    assert "nobody was asked" in score_summary(scored)
+    assert "no judge asked" in score_summary(scored)
     assert all(part.unasked for part in scored.new.parts)
-    assert all(str(part.explanation).startswith("nobody was asked") for part in scored.rewards.values())
+    assert all(str(part.explanation).startswith("no judge was asked") for part in scored.rewards.values())
 
 
 async def test_what_else_a_group_of_identical_trajectories_is_measured_by_was_asked(
@@ -240,8 +240,8 @@ async def test_the_judge_is_told_where_tasks_are_alike_and_not_equal(
     one, other = group.members
     system, _, *rest = other.messages
     other = replace(other, messages=[system, {"role": "user", "content": second}, *rest])
-    async with judging() as bench:
-        await score_group(replace(group, external_id=name, members=[one, other]), bench)
+    async with judging() as context:
+        await score_group(replace(group, external_id=name, members=[one, other]), context)
     told = server.requests[0]["messages"][0]["content"]
     assert ("the tasks are alike, not equal" in told, "the same task." in told) == (alike, not alike)
 
@@ -252,9 +252,9 @@ async def test_answers_to_one_turn_are_judged_as_one_step_and_nothing_tells_the_
     group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9", "worth 0.5"])
     whole = await load_group(store, group_id)
     answers = [replace(member, origin=Origin.SHADOW, forked_from_call="call_1") for member in whole.members]
-    async with judging() as bench:
-        scored = await score_group(replace(whole, members=answers), bench)
-        as_runs = await score_group(whole, bench)
+    async with judging() as context:
+        scored = await score_group(replace(whole, members=answers), context)
+        as_runs = await score_group(whole, context)
     step, runs = ("\n".join(m["content"] for m in request["messages"]) for request in server.requests)
     assert "Judge this step alone" in step
     assert "Judge this step" not in runs

@@ -57,7 +57,7 @@ async def test_a_reply_that_was_paid_for_is_at_hand_though_no_score_was_written(
 ) -> None:
     group_id, _ = await recorded.group("g", ["worth 0.2", "worth 0.9", "worth 0.5"])
     group = await load_group(store, group_id)
-    async with judging() as bench:
-        first, again = await score_group(group, bench), await score_group(group, bench)
+    async with judging() as context:
+        first, again = await score_group(group, context), await score_group(group, context)
     assert rewards(again) == rewards(first) == [0.2, 0.9, 0.5]
     assert (len(server.requests), again.new.tokens_in, again.new.reply) == (1, 0, first.new.reply)

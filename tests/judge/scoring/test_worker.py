@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from judge.llm.judge_model import JudgeAnswer, Messages
 from judge.rewards.judge_context import JudgeContext
 from judge.scoring import worker as worker_module
-from judge.scoring.setup import open_bench
+from judge.scoring.setup import open_judge_context
 from judge.scoring.worker import JudgeWorker
 from judge.settings import JudgeSettings
 from recorder.base import rate_limited_log
@@ -65,13 +65,13 @@ async def working(
     store: Store,
     settings: JudgeSettings,
     recorder: RecorderSettings | None = None,
-    change: Callable[[JudgeContext], JudgeContext] = lambda bench: bench,
+    change: Callable[[JudgeContext], JudgeContext] = lambda context: context,
     learn: LearnSettings | None = None,
 ) -> AsyncIterator[JudgeWorker]:
     """A worker that runs in the background."""
     stop = asyncio.Event()
-    async with open_bench(settings, Project(store, PROJECT)) as bench:
-        worker = JudgeWorker(Project(store, PROJECT), change(bench), recorder or RecorderSettings(), learn=learn)
+    async with open_judge_context(settings, Project(store, PROJECT)) as context:
+        worker = JudgeWorker(Project(store, PROJECT), change(context), recorder or RecorderSettings(), learn=learn)
         running = asyncio.create_task(worker.run(stop))
         try:
             yield worker
@@ -426,13 +426,13 @@ async def test_a_fault_of_our_own_costs_one_group_not_the_worker(
     broken, _ = await recorded.group("broken", ["worth 0.2", "worth 0.9"])
     fine, _ = await recorded.group("fine", ["worth 0.3", "worth 0.8"])
 
-    def tripping(bench: JudgeContext) -> JudgeContext:
+    def tripping(context: JudgeContext) -> JudgeContext:
         async def trips(messages: Messages) -> JudgeAnswer:
             if "worth 0.2" in messages[1]["content"]:
                 raise ZeroDivisionError("a bug")
-            return await bench.judges[0].ask(messages)
+            return await context.judges[0].ask(messages)
 
-        return replace(bench, judges=[replace(bench.judges[0], ask=trips)])
+        return replace(context, judges=[replace(context.judges[0], ask=trips)])
 
     async with working(store, settings(concurrency=1, backoff_s=600), change=tripping):
         await until(reaches(store, fine, GroupState.SCORED))

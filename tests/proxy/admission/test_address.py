@@ -96,7 +96,7 @@ def test_a_key_names_its_run_and_no_other() -> None:
     assert combine_addresses(None, key, {}).source is AddressSource.KEY
     assert combine_addresses(key, key, {}).source is AddressSource.PATH
     assert combine_addresses(None, key, {b"x-hone-trajectory": b"other"}).address.trajectory == "run"
-    with pytest.raises(Forbidden, match="minted for the run group/run, not for other"):
+    with pytest.raises(Forbidden, match="belongs to the trajectory group/run, not to other"):
         combine_addresses(NamedTrajectory("other", None), key, {})
 
 

@@ -16,7 +16,7 @@ from recorder.registry import keys
 from recorder.registry.keys import Scope
 from recorder.store.database import Project, Store
 from tests.proxy.fake_engine import FakeEngine
-from tests.proxy.running import PROJECT, Proxy, say, serving
+from tests.proxy.running import NO_TLS, PROJECT, Proxy, say, serving
 
 LOCAL = {b"host": b"127.0.0.1:8700", b"content-type": b"application/json"}
 CHAT = ("POST", "/v1/chat/completions")
@@ -231,7 +231,7 @@ async def test_versions_by_name_and_measuring_runs_need_eval(proxy: Proxy, store
     refused = await proxy.chat()
     assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
     assert refused.json()["error"]["code"] == "invalid_api_key"
-    async with httpx.AsyncClient(base_url=proxy.url) as http:
+    async with httpx.AsyncClient(base_url=proxy.url, verify=NO_TLS) as http:
         assert (await http.get("/healthz")).status_code == 200
         assert (await http.get("/metrics")).status_code == 401
         problem = await http.get("/hone/v1/aliases")

@@ -41,7 +41,7 @@ async def test_a_fault_before_a_call_runs_is_told_in_its_format(
     answer = await proxy.http.post(path, json=request(path))
     told = fault_in(path, answer.status_code, answer.text, streamed=False)
     assert told is not None
-    assert (answer.status_code, told["message"].split(".")[0]) == (500, "a fault in Hone: Broken: as a test wants it")
+    assert (answer.status_code, told["message"].split(".")[0]) == (500, "a bug in Hone: Broken: as a test wants it")
     assert "Broken" in caplog.text
 
 
@@ -52,11 +52,11 @@ async def test_a_fault_of_other_routes_is_told_too(proxy: Proxy, monkeypatch: py
         method = "GET" if path == "/v1/models" else "POST"
         answer = await proxy.http.request(method, path, json={"model": "helpdesk"})
         assert answer.status_code == 500
-        assert "a fault in Hone" in answer.json()["error"]["message"]
+        assert "a bug in Hone" in answer.json()["error"]["message"]
     monkeypatch.setattr(Store, "read", broken)
     answer = await proxy.http.get("/hone/v1/aliases")
     assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
-    assert "a fault in Hone" in answer.json()["detail"]
+    assert "a bug in Hone" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("path", REQUESTS)

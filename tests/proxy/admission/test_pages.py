@@ -16,7 +16,7 @@ from recorder.registry.keys import Scope
     [
         ("/hone", True),
         ("/hone/", True),
-        ("/hone/runs/traj_1", True),
+        ("/hone/trajectories/traj_1", True),
         ("/hone/static/hone.css", True),
         ("/hone/v1/trajectories", False),
         ("/hone/mcp", False),
@@ -33,9 +33,9 @@ def test_pages_are_what_lies_under_hone_and_is_no_api(path: str, page: bool) -> 
     [
         ("GET", "/hone/", Scope.READ),
         ("GET", "/hone/settings", Scope.READ),
-        ("POST", "/hone/runs/traj_1/feedback", Scope.FEEDBACK),
+        ("POST", "/hone/trajectories/traj_1/feedback", Scope.FEEDBACK),
         ("POST", "/hone/groups/group_1/preference", Scope.FEEDBACK),
-        ("POST", "/hone/runs/traj_1/delete", Scope.ADMIN),
+        ("POST", "/hone/trajectories/traj_1/delete", Scope.ADMIN),
         ("POST", "/hone/versions/a@1/promote", Scope.ADMIN),
         ("POST", "/hone/made-tomorrow", Scope.ADMIN),
         ("POST", "/hone/sign-out", Scope.READ),
@@ -60,7 +60,9 @@ def test_an_error_shows_what_was_said_and_runs_none_of_it(said: str, path: str) 
 
 
 def test_an_error_of_nobody_leads_to_signing_in_and_back() -> None:
-    assert b"href='/hone/sign-in?onward=/hone/runs/a%26b'" in error_page(Unauthorized("sign in"), "/hone/runs/a&b")
+    assert b"href='/hone/sign-in?onward=/hone/trajectories/a%26b'" in error_page(
+        Unauthorized("sign in"), "/hone/trajectories/a&b"
+    )
 
 
 @given(st.binary())

@@ -38,12 +38,12 @@ async def test_runs_and_groups_are_listed_narrowed_and_paged(proxy: Proxy) -> No
 @pytest.mark.parametrize(
     ("query", "param", "says"),
     [
-        ("trajectories?stat=open", "stat", "no list is narrowed by 'stat'"),
-        ("trajectories?state=trained", "state", "none of open"),
+        ("trajectories?stat=open", "stat", "'stat' is not a filter of this list"),
+        ("trajectories?state=trained", "state", "not one of open"),
         ("trajectories?limit=0", "limit", "1 to 200"),
         ("trajectories?limit=201", "limit", "1 to 200"),
-        ("groups?said=x", "said", "no list is narrowed by 'said'"),
-        ("groups?since=soon", "since", "is no time"),
+        ("groups?search=x", "search", "'search' is not a filter of this list"),
+        ("groups?since=soon", "since", "is not a time"),
     ],
 )
 async def test_a_word_or_value_that_nobody_knows_is_refused_by_its_name(

@@ -32,11 +32,11 @@ async def test_keys_are_for_admins_and_the_rest_for_who_may_read(store: Store, n
     admin, secret = await keys.create_key(Project(store, PROJECT), "a", ["admin"])
     await keys.create_key(Project(store, PROJECT), "of a run", ["infer"], trajectory_id="one")
 
-    async def asked(key: str) -> int:
+    async def status_for(key: str) -> int:
         return (await proxy.http.get(f"/hone/v1/{name}", headers={"x-api-key": key})).status_code
 
     async with FakeEngine() as engine, serving(store, engine) as proxy:
-        assert [await asked(key) for key in (infer, read, secret)] == [403, 403 if name == "keys" else 200, 200]
+        assert [await status_for(key) for key in (infer, read, secret)] == [403, 403 if name == "keys" else 200, 200]
         if name == "keys":
             answer = await proxy.http.get("/hone/v1/keys", headers={"x-api-key": secret})
             assert [one["name"] for one in answer.json()] == ["a", "i", "r"]

@@ -125,13 +125,13 @@ async def test_feedback_finds_its_run_by_whatever_names_it(proxy: Proxy) -> None
         ({"name": "comment", "value": 3}, 400, "takes text"),
         ({"name": "solved", "value": 1, "colour": "red"}, 400, "colour"),
         ({"name": "solved", "value": 1, "call_id": "call_nobody"}, 404, "no call"),
-        ({"name": "solved", "value": 1}, 400, "no run is named"),
+        ({"name": "solved", "value": 1}, 400, "no trajectory is named"),
         ([], 400, ""),
     ],
 )
 async def test_feedback_that_makes_no_sense_is_refused(proxy: Proxy, body: Any, status: int, words_: str) -> None:
     await proxy.chat(path="/t/one")
-    path = "/hone/v1/feedback" if words_ in {"no run is named", "no call"} else "/t/one/hone/v1/feedback"
+    path = "/hone/v1/feedback" if words_ in {"no trajectory is named", "no call"} else "/t/one/hone/v1/feedback"
     answer = await proxy.http.post(path, json=body)
     assert (answer.status_code, answer.headers["content-type"]) == (status, PROBLEM)
     told = answer.json()
@@ -163,7 +163,7 @@ async def test_a_key_for_one_run_speaks_for_no_other(proxy: Proxy) -> None:
     ):
         body = {"name": "solved", "value": 1} if path.endswith("feedback") else {}
         status, told = await post(proxy, path, body, **bearer)
-        assert (status, "minted for the run mine" in told["detail"]) == (403, True)
+        assert (status, "belongs to the trajectory mine" in told["detail"]) == (403, True)
     assert (await post(proxy, "/hone/v1/trajectories", {}, **bearer))[0] == 403
     assert (await post(proxy, "/hone/v1/groups/x/close", {}, **bearer))[0] == 403
     assert (await proxy.chat(path="/t/other", headers=bearer)).status_code == 403

@@ -78,7 +78,7 @@ async def test_who_names_anothers_run_is_refused_in_its_own_format(
     named = {"x-hone-trajectory": "1"} if by == "header" else {}
     answer = await proxy.http.post(("/t/1" if by == "path" else "") + route, json=body, headers=two | named)
     assert (answer.status_code, told(answer.json())) == (403, True), answer.text
-    assert "run 1 was made with another key" in answer.text
+    assert "the trajectory 1 belongs to another key" in answer.text
     assert len(await proxy.calls()) == 1
 
 

@@ -28,7 +28,7 @@ def test_in_a_wheel_it_is_the_one_that_came_along(tmp_path: Path) -> None:
 
 
 def test_an_installation_without_the_example_is_told(tmp_path: Path) -> None:
-    with pytest.raises(click.ClickException, match="install Hone anew"):
+    with pytest.raises(click.ClickException, match="reinstall Hone"):
         demo.examples_root(tmp_path)
 
 

@@ -48,7 +48,7 @@ def test_it_says_that_all_is_well_where_it_is(tmp_path: Path) -> None:
     code, out, _ = hone("doctor", "--data", str(tmp_path / "d"))
     assert code == 0, out
     assert "wrong" not in out
-    assert "checks:half gives a made-up run 0.5." in out
+    assert "checks:half returns 0.5 for a made-up trajectory." in out
 
 
 GATED = """

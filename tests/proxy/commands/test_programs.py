@@ -33,9 +33,9 @@ def test_an_engine_without_a_base_is_refused() -> None:
     [
         (["--mcp", "http://127.0.0.1:9/mcp"], "write it as NAME=URL"),
         (["--mcp", "a="], "write it as NAME=URL"),
-        (["--mcp", "a=x"], "is no URL"),
-        (["--mcp", "a=http://x/mcp", "--mcp", "b=http://x/mcp", "--mcp-prefix", "none"], "with one server only"),
-        (["--mcp", "a__b=http://x/mcp"], "is no name for an MCP server"),
+        (["--mcp", "a=x"], "is not a URL"),
+        (["--mcp", "a=http://x/mcp", "--mcp", "b=http://x/mcp", "--mcp-prefix", "none"], "only a single server"),
+        (["--mcp", "a__b=http://x/mcp"], "is not a name for an MCP server"),
     ],
 )
 def test_serve_refuses_mcp_servers_that_cannot_be(arguments: list[str], why: str) -> None:

@@ -112,7 +112,7 @@ def test_status_tells_the_dead_from_the_living(tmp_path: Path) -> None:
     assert any("trainer:helpdesk is dead" in alarm for alarm in found["alarms"])
     assert [(one["version"], one["state"]) for one in found["gate"]] == [("helpdesk@1", "gated")]
     told = hone("status", "--data", str(tmp_path))[1]
-    assert "not heard of for 05:0" in told
+    assert "no report for 05:0" in told
     assert "alarm" in told
 
 
@@ -121,7 +121,7 @@ def test_a_killed_hone_is_told_from_a_stopped_one(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"pids": {"up": os.getpid()}, "written_at": 1.0, "proxy_url": "u"}))
     found = json.loads(hone("status", "--json", "--data", str(tmp_path))[1])
     assert found["run"] is None
-    assert found["alarms"] == ["`hone up` was killed: run.json is there and its process is not. Start it again."]
+    assert found["alarms"] == ["`hone up` was killed: run.json exists, but its process does not. Start it again."]
     assert "it was killed" in hone("status", "--data", str(tmp_path))[1]
 
 
@@ -168,7 +168,7 @@ def test_status_tells_how_learning_stands(tmp_path: Path) -> None:
     asyncio.run(fill())
     found = json.loads(hone("status", "--json", "--data", str(tmp_path))[1])
     assert found["groups"] == {"ready": 1, "scored": 1}
-    assert found["rewards"] == [{"alias": "helpdesk", "version": "helpdesk@0", "runs": 3, "mean": 0.5}]
+    assert found["rewards"] == [{"alias": "helpdesk", "version": "helpdesk@0", "trajectories": 3, "mean": 0.5}]
     assert found["alarms"] == ["1 group ready and no judge runs: start one with `hone judge`"]
     told = hone("status", "--data", str(tmp_path))[1]
     assert "1 group ready for the judge; 1 group scored" in told

@@ -24,11 +24,11 @@ pytestmark = pytest.mark.usefixtures("bare")
 def test_promote_and_rollback_work_without_a_proxy(tmp_path: Path) -> None:
     make_versions(tmp_path, 2)
     data = ("--data", str(tmp_path))
-    assert hone("promote", "1", *data) == (0, "helpdesk@1 is live (helpdesk@0 left)\n", "")
-    assert hone("promote", "helpdesk@2", *data)[1] == "helpdesk@2 is live (helpdesk@1 left)\n"
-    assert hone("rollback", *data)[1] == "helpdesk@1 is live (helpdesk@2 left)\n"
+    assert hone("promote", "1", *data) == (0, "helpdesk@1 is live (replaces helpdesk@0)\n", "")
+    assert hone("promote", "helpdesk@2", *data)[1] == "helpdesk@2 is live (replaces helpdesk@1)\n"
+    assert hone("rollback", *data)[1] == "helpdesk@1 is live (replaces helpdesk@2)\n"
     moved = json.loads(hone("rollback", "helpdesk", "--json", *data)[1])
-    assert moved == {"alias": "helpdesk", "live": "helpdesk@0", "left": "helpdesk@1"}
+    assert moved == {"alias": "helpdesk", "live": "helpdesk@0", "previous": "helpdesk@1"}
     assert hone("rollback", *data)[0] == 1
 
 
@@ -48,7 +48,7 @@ def test_rollback_takes_a_canary_away_and_leaves_the_live_version(tmp_path: Path
         return alias.canary_version_id, state
 
     asyncio.run(begin_canary())
-    assert hone("rollback", "--data", str(tmp_path))[1] == "helpdesk@0 is live (helpdesk@1 left)\n"
+    assert hone("rollback", "--data", str(tmp_path))[1] == "helpdesk@0 is live (replaces helpdesk@1)\n"
     assert asyncio.run(look()) == (None, VersionState.RETIRED)
 
 

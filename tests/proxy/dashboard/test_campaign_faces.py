@@ -42,7 +42,7 @@ class RunningCampaign:
 
 
 @pytest.fixture
-async def told(proxy: Proxy) -> RunningCampaign:
+async def run_campaign(proxy: Proxy) -> RunningCampaign:
     learned = Learned(proxy.store, proxy.alias.id)
     id_ = await learned.campaign(target=0.9)
     rows = [
@@ -64,8 +64,8 @@ def assert_api(measure: dict[str, Any]) -> None:
     assert rounded(measure["interval"]) == INTERVAL
 
 
-async def test_the_report_as_json_as_text_and_as_a_page(told: RunningCampaign) -> None:
-    report = await gather_report(told.proxy.store, told.campaign)
+async def test_the_report_as_json_as_text_and_as_a_page(run_campaign: RunningCampaign) -> None:
+    report = await gather_report(run_campaign.proxy.store, run_campaign.campaign)
     [point] = json.loads(json.dumps(asdict(report)))["own"]
     assert (point["value"], point["attempts"], point["errored"]) == (0.5, 16, 16)
     assert rounded(point) == INTERVAL
@@ -76,24 +76,24 @@ async def test_the_report_as_json_as_text_and_as_a_page(told: RunningCampaign) -
     assert row[3:7] == ["50.0 %", "28.0 % to 72.0 %", "16", "16"]
 
 
-async def test_the_api_and_its_status(told: RunningCampaign) -> None:
-    [campaign] = (await told.proxy.http.get("/hone/v1/training")).json()["campaigns"]
+async def test_the_api_and_its_status(run_campaign: RunningCampaign) -> None:
+    [campaign] = (await run_campaign.proxy.http.get("/hone/v1/training")).json()["campaigns"]
     [measured] = campaign["measured"]
     assert measured["version"] == "helpdesk@0"
     assert_api(measured["measure"])
-    [running] = (await told.proxy.http.get("/hone/v1/status")).json()["campaigns"]
+    [running] = (await run_campaign.proxy.http.get("/hone/v1/status")).json()["campaigns"]
     assert running == campaign
 
 
-async def test_the_pages(told: RunningCampaign) -> None:
-    training = await opened(told.proxy.http, "/hone/training")
+async def test_the_pages(run_campaign: RunningCampaign) -> None:
+    training = await opened(run_campaign.proxy.http, "/hone/training")
     assert "after step 1: 50% 28% to 72% of 16, errored 16" in " ".join(training.text.split())
-    home = await opened(told.proxy.http, "/hone/")
+    home = await opened(run_campaign.proxy.http, "/hone/")
     assert "success 50% 28% to 72% of 16, errored 16, by helpdesk@0" in " ".join(home.text.split())
 
 
-async def test_the_status_in_a_terminal(told: RunningCampaign) -> None:
-    found = (await told.proxy.http.get("/hone/v1/status")).json()
+async def test_the_status_in_a_terminal(run_campaign: RunningCampaign) -> None:
+    found = (await run_campaign.proxy.http.get("/hone/v1/status")).json()
     [row] = [row for row in _learning(found) if row[0] == "campaign"]
     assert row[1] == (
         "orders (helpdesk): 0 of at most 20 steps",
@@ -111,17 +111,19 @@ def test_a_tracker_and_the_line_of_a_running_campaign() -> None:
 
 
 async def test_a_step_of_the_trainer_is_told_with_what_its_campaign_writes_of_it_when_it_is_over(
-    told: RunningCampaign,
+    run_campaign: RunningCampaign,
 ) -> None:
-    learned = Learned(told.proxy.store, told.proxy.alias.id)
-    await steps.begin_step(told.proxy.store, told.proxy.alias.id, await learned.live(), told.campaign.id)
-    [step] = (await told.proxy.http.get("/hone/v1/steps")).json()
+    learned = Learned(run_campaign.proxy.store, run_campaign.proxy.alias.id)
+    await steps.begin_step(
+        run_campaign.proxy.store, run_campaign.proxy.alias.id, await learned.live(), run_campaign.campaign.id
+    )
+    [step] = (await run_campaign.proxy.http.get("/hone/v1/steps")).json()
     assert step["measure"] is None
-    row = LedgerRow(PROJECT, "campaign", told.campaign.id, STEP, encode_event(STEP_DONE))
-    async with told.proxy.store.write() as conn:
+    row = LedgerRow(PROJECT, "campaign", run_campaign.campaign.id, STEP, encode_event(STEP_DONE))
+    async with run_campaign.proxy.store.write() as conn:
         await ledger.write_rows(conn, [row])
-    [step] = (await told.proxy.http.get("/hone/v1/steps")).json()
+    [step] = (await run_campaign.proxy.http.get("/hone/v1/steps")).json()
     assert_api(step["measure"])
-    page = await opened(told.proxy.http, "/hone/training")
+    page = await opened(run_campaign.proxy.http, "/hone/training")
     [cells] = [cells for cells in page.rows if cells[:2] == ["1", "running"]]
     assert cells[11] == "success 50% 28% to 72% of 16, errored 16"

@@ -42,14 +42,14 @@ async def three(store: Store) -> tuple[str, list[str]]:
 async def test_attempts_are_columns_in_order_of_reward_with_what_was_said_of_them(proxy: Proxy) -> None:
     group, ids = await three(proxy.store)
     page = await opened(proxy.http, f"/hone/groups/{group}")
-    assert "Shared beginning, 2 turns: Where is order 4821" in page.text
+    assert "Shared first turns (2): Where is order 4821" in page.text
     assert "reward 0.9 advantage +0.35" in page.text
     assert "reward 0.2 advantage -0.35" in page.text
     assert "no advantage: reward_missing" in page.text
     assert "because of 0.9" in page.text
     assert page.text.index("reward 0.9") < page.text.index("reward 0.2") < page.text.index("reward –")
     for id_ in ids:
-        assert f"/hone/runs/{id_}" in page.links
+        assert f"/hone/trajectories/{id_}" in page.links
     assert any(link.startswith(f"/hone/groups/{group}/judging?prompt=") for link in page.links)
     tokens = next(link for link in page.links if f"{ids[1]}?tokens=" in link)
     assert "Tokens sampled" in (await opened(proxy.http, tokens)).text
@@ -59,7 +59,7 @@ async def test_where_attempts_part_is_said_in_words_argument_by_argument(proxy: 
     group, _ = await three(proxy.store)
     text = (await opened(proxy.http, f"/hone/groups/{group}")).text
     assert "≠ from 1: arguments of find_order" in text
-    assert "≠ order 17 − near not given here" in text
+    assert "≠ order 17 − near absent here" in text
     assert "= as 1" in text
 
 
@@ -73,16 +73,16 @@ async def test_what_models_wrote_is_text(proxy: Proxy) -> None:
 async def test_two_that_were_chosen_stand_alone(proxy: Proxy) -> None:
     group, ids = await three(proxy.store)
     page = await opened(proxy.http, f"/hone/groups/{group}?left={ids[0]}&right={ids[1]}")
-    assert "≡ assistant all the same Monday" in page.text
+    assert "≡ assistant identical Monday" in page.text
     assert HOSTILE[:8] not in page.text
-    assert f"/hone/runs/{ids[2]}" not in page.links
+    assert f"/hone/trajectories/{ids[2]}" not in page.links
     await opened(proxy.http, f"/hone/groups/{group}?left=nobody", 404)
 
 
 async def test_the_comparison_is_json_too(proxy: Proxy) -> None:
     group, ids = await three(proxy.store)
     found = (await proxy.http.get("/hone/v1/groups/orders/comparison")).json()
-    assert [one["run"]["id"] for one in found["attempts"]] == ids
+    assert [one["trajectory"]["id"] for one in found["attempts"]] == ids
     assert found["columns"] == [1, 2, 3]
     judged = (await proxy.http.get(f"/hone/v1/groups/{group}/judging")).json()
     assert [one["reply"] for one in judged] == ["the first was best"]
@@ -91,7 +91,7 @@ async def test_the_comparison_is_json_too(proxy: Proxy) -> None:
 async def test_the_judges_reply_is_one_click_away(proxy: Proxy) -> None:
     group, _ = await three(proxy.store)
     text = (await opened(proxy.http, f"/hone/groups/{group}/judging")).text
-    for said in ("the first was best", "counts now", "because of 0.9", "hash (hash)"):
+    for said in ("the first was best", "current", "because of 0.9", "hash (hash)"):
         assert said in text
     assert "which is best?" not in text
 
@@ -103,7 +103,7 @@ async def test_the_judges_prompt_is_one_click_away(proxy: Proxy) -> None:
     assert "which is best?" in (await opened(proxy.http, way)).text
     [score] = (await proxy.http.get(f"/hone/v1/groups/{group}/judging")).json()
     [score] = (await proxy.http.get(f"/hone/v1/groups/{group}/judging?prompt={score['id']}")).json()
-    assert score["asked"] == [{"role": "user", "content": "which is best?"}]
+    assert score["prompt"] == [{"role": "user", "content": "which is best?"}]
 
 
 async def test_what_the_judge_was_asked_of_each_run_is_there_too(proxy: Proxy) -> None:
@@ -123,8 +123,8 @@ async def test_what_the_judge_was_asked_of_each_run_is_there_too(proxy: Proxy) -
         assert f"<b>does {run} greet?</b>" in shown.text
     assert "b" not in shown.tags
     [told] = (await proxy.http.get(f"/hone/v1/groups/{group}/judging?prompt={score_id}")).json()
-    assert told["asked"] is None
-    assert {one["trajectory_id"]: one["messages"] for one in told["run_prompts"]} == asked
+    assert told["prompt"] is None
+    assert {one["trajectory_id"]: one["messages"] for one in told["trajectory_prompts"]} == asked
 
 
 async def test_a_group_nobody_judged_says_what_to_do(proxy: Proxy) -> None:
@@ -132,7 +132,7 @@ async def test_a_group_nobody_judged_says_what_to_do(proxy: Proxy) -> None:
     assert "there are no rewards yet" in (await opened(proxy.http, f"/hone/groups/{group}")).text
     assert "hone judge" in (await opened(proxy.http, f"/hone/groups/{group}/judging")).text
     empty = await Rows(proxy.store).group(external_id="later")
-    assert f"{proxy.url}/g/later/t/RUN/v1" in (await opened(proxy.http, f"/hone/groups/{empty}")).text
+    assert f"{proxy.url}/g/later/t/TRAJECTORY/v1" in (await opened(proxy.http, f"/hone/groups/{empty}")).text
 
 
 async def test_the_better_of_two_is_picked(proxy: Proxy) -> None:
@@ -156,8 +156,8 @@ async def test_a_tie_that_somebody_said_is_shown_as_one(proxy: Proxy) -> None:
     tie = PairChoice(ids[1], ids[0], tie=True)
     await feedback.write_choice(Project(proxy.store, PROJECT), tie, by="<b>her</b>", shown="first")
     page = await opened(proxy.http, f"/hone/groups/{group}")
-    assert "attempts 2 and 1 are as good as each other <b>her</b>" in page.text
-    assert "Nobody has said yet" not in page.text
+    assert "attempts 2 and 1 are equally good <b>her</b>" in page.text
+    assert "None recorded yet" not in page.text
     [told] = (await proxy.http.get(f"/hone/v1/groups/{group}/comparison")).json()["preferences"]
     assert (told["winner"], told["loser"], told["tie"], told["by"]) == (2, 1, True, "<b>her</b>")
 
@@ -177,8 +177,8 @@ async def test_a_ranking_makes_the_pairs_of_its_neighbours(proxy: Proxy) -> None
     [
         ({"better": "0", "worse": "0"}, "not better than itself"),
         ({"better": "0", "worse": "nobody"}, "has no attempt nobody"),
-        ({"better": "", "worse": ""}, "nothing is preferred"),
-        ({"better": "", "place:0": "first"}, "is no number"),
+        ({"better": "", "worse": ""}, "the form has no preference"),
+        ({"better": "", "place:0": "first"}, "is not a number"),
     ],
 )
 async def test_what_is_no_preference_is_refused_and_nothing_written(
@@ -197,18 +197,18 @@ async def test_what_is_no_preference_is_refused_and_nothing_written(
 async def test_a_group_is_scored_anew_and_the_ledger_says_who_and_why(proxy: Proxy) -> None:
     group, _ = await three(proxy.store)
     page = await opened(proxy.http, f"/hone/groups/{group}")
-    await sent(proxy.http, page.form(f"/hone/groups/{group}/again"), why="the rubric was wrong")
+    await sent(proxy.http, page.form(f"/hone/groups/{group}/rescore"), why="the rubric was wrong")
     [entry] = await ledger.object_entries(proxy.store, "group", group)
     assert entry.detail == {"by": "somebody on this machine", "why": "the rubric was wrong"}
     assert (await Rows(proxy.store).get(groups, group))["try_after"] is not None
-    assert "A judge takes it again" in (await opened(proxy.http, f"/hone/groups/{group}")).text
+    assert "The judge retries" in (await opened(proxy.http, f"/hone/groups/{group}")).text
 
 
 async def test_what_a_step_trained_on_is_not_scored_anew(proxy: Proxy) -> None:
     group, _ = await three(proxy.store)
     page = await opened(proxy.http, f"/hone/groups/{group}")
     await Rows(proxy.store).set(groups, group, state="trained")
-    answer = await sent(proxy.http, page.form(f"/hone/groups/{group}/again"), 409, why="")
+    answer = await sent(proxy.http, page.form(f"/hone/groups/{group}/rescore"), 409, why="")
     assert "keeps the score that it was trained on" in Page(answer.text).text
     assert "keeps the score that it was trained on" in (await opened(proxy.http, f"/hone/groups/{group}")).text
 
@@ -229,12 +229,12 @@ async def test_a_key_sees_and_sends_the_forms_that_its_scopes_allow(
         proxy.http.headers["authorization"] = f"Bearer {secret}"
         answer = await proxy.http.get(f"/hone/groups/{group}")
         there = {form.action.rpartition("/")[2] for form in Page(answer.text).forms if form.method == "post"}
-        assert there & {"preference", "again"} == {
-            name for name, status in (("preference", preferring), ("again", anew)) if status == 303
+        assert there & {"preference", "rescore"} == {
+            name for name, status in (("preference", preferring), ("rescore", anew)) if status == 303
         }
         token = next((form.fields["csrf"] for form in Page(answer.text).forms if "csrf" in form.fields), "")
         told = {"csrf": token, "better": ids[0], "worse": ids[1], "why": "because"}
-        for name, status in (("preference", preferring), ("again", anew)):
+        for name, status in (("preference", preferring), ("rescore", anew)):
             assert (await proxy.http.post(f"/hone/groups/{group}/{name}", data=told)).status_code == status
 
 
@@ -273,7 +273,7 @@ async def test_judges_that_disagree_are_shown_word_by_word_and_a_choice_is_asked
     new = new_score("r", parts=parts, agreement=-0.25, disputed="they disagree", replies=replies, prompts=asked)
     score_id = await scores.record_score(proxy.store, claim, new)
     page = await opened(proxy.http, f"/hone/groups/{group}")
-    assert "Too little to count" in page.text
+    assert "Too low to score the group" in page.text
     assert f"/hone/groups/{group}/judging" in page.links
     judging = await opened(proxy.http, f"/hone/groups/{group}/judging")
     assert "2 of 3, agreement -0.25" in judging.text
@@ -286,12 +286,12 @@ async def test_judges_that_disagree_are_shown_word_by_word_and_a_choice_is_asked
     ways = [link for link in judging.links if "&reply=" in link]
     assert len(ways) == 3
     shown = await opened(proxy.http, ways[1])
-    assert "What it was asked for reply 2 of 3" in shown.text
+    assert "Prompt of reply 2 of 3" in shown.text
     assert "<i>which?</i> as 1" in shown.text
     assert "The reply of v1 {}" in shown.text
     address = f"/hone/v1/groups/{group}/judging?prompt={score_id}&reply=2"
     [told] = (await proxy.http.get(address)).json()
-    assert told["asked"] == [{"role": "user", "content": "<i>which?</i> as 2"}]
+    assert told["prompt"] == [{"role": "user", "content": "<i>which?</i> as 2"}]
     found = (await proxy.http.get("/hone/v1/judge")).json()
     assert (found["of_replies"], found["disputed"]) == ({"scores": 1, "tau": -0.25}, 1)
     await opened(proxy.http, "/hone/judge")
@@ -307,14 +307,14 @@ async def test_what_a_second_judge_said_stands_beside_the_score_and_its_drift_on
         await cross_checks.record_cross_check(Project(proxy.store, PROJECT), group, new, rule) is None
     )  # one group proves nothing
     [told] = (await proxy.http.get(f"/hone/v1/groups/{group}/judging")).json()
-    assert [(one["judge"], one["tau"], len(one["parts"])) for one in told["beside"]] == [("strong", -1.0, 2)]
+    assert [(one["judge"], one["tau"], len(one["parts"])) for one in told["cross_checks"]] == [("strong", -1.0, 2)]
     for _ in range(9):
         await cross_checks.record_cross_check(Project(proxy.store, PROJECT), group, new, rule)
     judging = await opened(proxy.http, f"/hone/groups/{group}/judging")
-    assert "What the strong judge said beside it: openai/strong, agreement -1" in judging.text
+    assert "Cross-check by the strong judge: openai/strong, agreement -1" in judging.text
     assert "ruler 0.75: <script>alert(1)</script>" in judging.text
     page = await opened(proxy.http, "/hone/judge")
     assert "judge_drift: helpdesk, recipe default: the judge and the strong one agree too little" in page.text
     assert "judge_drift" in (await opened(proxy.http, "/hone/")).text
-    [stands] = (await proxy.http.get("/hone/v1/status")).json()["judges"]
-    assert (stands["scores"], stands["mean"]) == ("strong", -1.0)
+    [judge_view] = (await proxy.http.get("/hone/v1/status")).json()["judges"]
+    assert (judge_view["scores"], judge_view["mean"]) == ("strong", -1.0)

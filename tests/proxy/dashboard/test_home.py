@@ -27,6 +27,6 @@ async def test_it_shows_what_is_in_service_what_is_wrong_and_the_newest_runs(sto
         assert "engine http://gone is down: refused <script>x</script>" in page.text
         assert "Where is <b>order</b> 4821?" in page.text
         assert '<div id="live-none" hidden>' in (await proxy.http.get("/hone/")).text
-        assert any(link.startswith("/hone/runs/") for link in page.links)
+        assert any(link.startswith("/hone/trajectories/") for link in page.links)
         assert page.tags.count("script") == 2  # of our own files
         assert "b" not in page.tags

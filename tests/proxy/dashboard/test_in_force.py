@@ -54,7 +54,7 @@ async def test_the_first_key_is_shown_once_and_the_next_page_asks_for_it(
         page = await opened(proxy.http, PATH)
         made = await post(proxy, page, f"{PATH}/keys", name="me <i>", scope=["admin", "infer"], days="30")
         told = Page(made.text)
-        assert "asks everybody for one" in told.text
+        assert "every request to this proxy needs a key" in told.text
         [secret] = {word.removeprefix("OPENAI_API_KEY=") for word in told.text.split() if keys.PREFIX in word}
         assert secret not in str(made.url)
         assert secret not in caplog.text
@@ -99,8 +99,8 @@ async def test_a_form_that_is_sent_twice_makes_one_key_and_shows_it_again(store:
     [
         ({"name": "", "scope": "read"}, "needs a name"),
         ({"name": "x" * 101, "scope": "read"}, "needs a name"),
-        ({"name": "x"}, "Choose what the key may do"),
-        ({"name": "x", "scope": ["read", "root"]}, "Choose what the key may do"),
+        ({"name": "x"}, "Choose at least one scope"),
+        ({"name": "x", "scope": ["read", "root"]}, "Choose at least one scope"),
         ({"name": "x", "scope": "read", "days": "soon"}, "days"),
         ({"name": "x", "scope": "read", "days": "nan"}, "days"),
         ({"name": "x", "scope": "read", "days": "-1"}, "days"),
@@ -122,7 +122,7 @@ async def test_a_key_is_revoked_when_it_was_asked_for_twice(store: Store) -> Non
         assert f"{PATH}?revoke={other.id}" in page.links
         asked = await opened(me, f"{PATH}?revoke={other.id}")
         assert "Revoke this key?" in asked.text
-        assert "last key" not in asked.text
+        assert "last active key" not in asked.text
         assert (await keys.verify_secret(store, secret)) is not None
         answer = await me.post(f"{PATH}/keys/{other.id}/revoke", data={"csrf": csrf(asked)})
         assert (answer.status_code, answer.headers["location"]) == (303, f"{PATH}#keys")
@@ -130,8 +130,8 @@ async def test_a_key_is_revoked_when_it_was_asked_for_twice(store: Store) -> Non
         assert by_id == {other.id: mine.id, mine.id: None}
         assert "by mine" in (await opened(me, PATH)).text
         last = await opened(me, f"{PATH}?revoke={mine.id}")
-        assert "last key in force" in last.text
-        assert "signed in with it" in last.text
+        assert "last active key" in last.text
+        assert "signed in with this key" in last.text
         assert (await me.get(f"{PATH}?revoke={other.id}")).status_code == 404
 
 

@@ -41,7 +41,7 @@ async def test_the_judges_figures_and_what_it_fails_at(store: Store) -> None:
     await scores.mark_unscored(store, claim, "parts_missing", {"message": "f: KeyError: '<x>'"}, 60)
     async with FakeEngine() as engine, serving(store, engine) as proxy:
         page = await opened(proxy.http, "/hone/judge")
-        assert "1 group could not be judged (parts_missing), tried again" in page.text
+        assert "1 group could not be scored (parts_missing), next attempt" in page.text
         assert "f: KeyError: '<x>'" in page.text
         assert "m<1>" in page.text
         assert f"/hone/groups/{group}" in page.links
@@ -65,9 +65,9 @@ async def test_tools_by_how_they_ended_with_their_servers_and_no_secret(store: S
         page = await opened(proxy.http, "/hone/tools")
         assert "1 (33%)" in page.text
         assert "no <order>" in page.text
-        assert f"/hone/runs/{run}" in page.links
+        assert f"/hone/trajectories/{run}" in page.links
         answer = await proxy.http.get("/hone/v1/tools")
         assert "very-secret" not in page.text + answer.text
-        [tool] = answer.json()["used"]["tools"]
+        [tool] = answer.json()["usage"]["tools"]
         assert tool["outcomes"] == {"complete": 2, "failed": 1}
         assert tool["latency"] == {"p50_s": 1.0, "p99_s": 2.0}

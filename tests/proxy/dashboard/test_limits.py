@@ -35,7 +35,7 @@ async def test_the_page_says_what_took_too_long_and_calls_are_answered_meanwhile
             assert answer.status_code == 503
             assert answer.headers["content-type"].startswith("text/html")
             assert int(answer.headers["retry-after"]) >= 1
-            assert "GET /hone/: a read of the store was ended, as it took longer than 1 s" in answer.text
+            assert "GET /hone/: a read of the store was cancelled after 1 s" in answer.text
             assert "pages_timeout_s" in answer.text
         monkeypatch.undo()
         assert (await proxy.http.get("/hone/")).status_code == 200

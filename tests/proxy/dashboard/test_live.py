@@ -21,7 +21,7 @@ from recorder.store.database import Store
 from recorder.views.lists.trajectories import TrajectoryLine
 from recorder.views.status.project import Status
 from tests.proxy.fake_engine import FakeEngine
-from tests.proxy.running import Proxy, serving
+from tests.proxy.running import NO_TLS, Proxy, serving
 from tests.proxy.until import until
 from tests.recorder.rows import Rows
 
@@ -74,11 +74,11 @@ async def test_a_run_that_begins_and_goes_on_is_pushed_to_all_who_listen(proxy: 
 
 async def test_the_figures_move_with_the_list(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "FIGURES_S", 0.0)
-    assert "<dt>runs open</dt><dd>0</dd>" in (await proxy.http.get("/hone/")).text
+    assert "<dt>open trajectories</dt><dd>0</dd>" in (await proxy.http.get("/hone/")).text
     async with listening(proxy) as page:
-        assert "<dt>runs open</dt><dd>0</dd>" in await until_said(page, 'id="live-figures"')
+        assert "<dt>open trajectories</dt><dd>0</dd>" in await until_said(page, 'id="live-figures"')
         await proxy.chat("Where is order 1?", path="/t/one")
-        assert 'id="live-groups"' in await until_said(page, "<dt>runs open</dt><dd>1</dd>")
+        assert 'id="live-groups"' in await until_said(page, "<dt>open trajectories</dt><dd>1</dd>")
 
 
 async def test_figures_that_cannot_be_had_stop_neither_the_list_nor_the_figures_after_them(
@@ -98,7 +98,7 @@ async def test_figures_that_cannot_be_had_stop_neither_the_list_nor_the_figures_
     async with listening(proxy) as page:
         await proxy.chat("Where is order 1?", path="/t/one")
         await until_said(page, "Where is order 1?")
-        await until_said(page, "<dt>runs open</dt><dd>1</dd>")
+        await until_said(page, "<dt>open trajectories</dt><dd>1</dd>")
     assert not failing
 
 
@@ -112,7 +112,7 @@ async def test_a_page_that_cannot_be_made_ends_its_stream_so_that_the_browser_as
         patch.setattr(live, "newest_trajectories", broken)
         async with listening(proxy) as page, asyncio.timeout(20):
             assert [fragment async for fragment in page if fragment] == []
-    assert "the live page cannot be made" in caplog.text
+    assert "live updates of Home stopped" in caplog.text
     await proxy.chat("Where is order 1?", path="/t/one")
     async with listening(proxy) as page:
         await until_said(page, "Where is order 1?")
@@ -130,7 +130,7 @@ async def test_runs_that_hone_asks_for_itself_do_not_push_those_of_agents_out(
 
 
 async def test_one_more_than_may_listen_is_told_to_reload(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "MOST_LISTENERS", 1)
+    monkeypatch.setattr(live, "MAX_LISTENERS", 1)
     await proxy.chat("Where is order 1?")
     async with listening(proxy) as page:
         await until_said(page, "order 1")
@@ -159,7 +159,7 @@ async def test_a_stream_that_lasted_ends_so_that_the_browser_asks_again(
 
 async def test_a_page_that_listens_does_not_keep_the_proxy_from_stopping(store: Store) -> None:
     ended: asyncio.Event = asyncio.Event()
-    http = httpx.AsyncClient(timeout=20)
+    http = httpx.AsyncClient(timeout=20, verify=NO_TLS)
 
     async def listen(url: str, began: asyncio.Event) -> None:
         async with http.stream("GET", f"{url}/hone/live") as answer:

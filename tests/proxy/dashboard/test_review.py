@@ -50,8 +50,8 @@ async def test_two_runs_stand_side_by_side_and_nothing_tells_them_apart_but_what
     page = Page(answer.text)
     assert "arguments of find_order" in page.text
     assert {"Monday 0", "Monday 1"} <= set(re.findall(r"Monday \d", page.text))
-    for hidden in ("0.4375", "too kind", "judge-model", "/hone/runs/", "helpdesk@"):
-        assert hidden not in answer.text.replace('href="/hone/runs"', "")
+    for hidden in ("0.4375", "too kind", "judge-model", "/hone/trajectories/", "helpdesk@"):
+        assert hidden not in answer.text.replace('href="/hone/trajectories"', "")
     assert {form(page).fields["first"], form(page).fields["second"]} == set(ids)
     assert "<script>alert" not in answer.text
 
@@ -72,13 +72,13 @@ async def test_an_answer_is_feedback_and_the_pair_does_not_come_again(
     shown = "second" if choice == "b" else "first"
     assert (written.name, written.comment) == (name, "kinder")
     assert written.tags == {field: other, "group": group, "by": SOMEBODY, "shown": shown}
-    assert "Nothing waits for you" in (await opened(proxy.http, PATH)).text
+    assert "Nothing to review" in (await opened(proxy.http, PATH)).text
 
 
 async def test_a_group_of_three_is_asked_about_until_it_is_in_order(proxy: Proxy) -> None:
     group, _ = await disputed(proxy.store, [["one"], ["two"], ["three"]])
     page, answered = await opened(proxy.http, f"{PATH}?group={group}"), 0
-    while "Nothing waits for you" not in page.text:
+    while "Nothing to review" not in page.text:
         done = await sent(proxy.http, form(page), choice="a")
         assert done.headers["location"] == f"{PATH}?group={group}"
         page, answered = await opened(proxy.http, done.headers["location"]), answered + 1
@@ -94,7 +94,7 @@ async def test_a_pair_is_skipped_by_a_link_and_waits_on(proxy: Proxy) -> None:
     assert form(other).fields["first"] != form(page).fields["first"]
     done = await sent(proxy.http, form(other), choice="a")
     assert "skip=" in done.headers["location"]
-    assert "Nothing waits for you" in (await opened(proxy.http, done.headers["location"])).text
+    assert "Nothing to review" in (await opened(proxy.http, done.headers["location"])).text
     assert form(await opened(proxy.http, PATH)).fields == form(page).fields
 
 
@@ -102,7 +102,7 @@ async def test_what_is_no_answer_is_refused_and_nothing_written(proxy: Proxy) ->
     _, ids = await disputed(proxy.store)
     asked = form(await opened(proxy.http, PATH))
     turned = {"first": asked.fields["second"], "second": asked.fields["first"]}
-    assert "nothing is chosen" in (await sent(proxy.http, asked, 400)).text
+    assert "no valid choice" in (await sent(proxy.http, asked, 400)).text
     assert "open the pair again" in (await sent(proxy.http, asked, 409, choice="a", **turned)).text
     one = asked.fields["first"]
     assert (await sent(proxy.http, asked, 400, choice="a", second=one)).status_code == 400
@@ -138,7 +138,7 @@ async def test_who_only_reads_sees_the_pair_and_cannot_answer(store: Store, engi
     async with serving(store, engine) as proxy:
         async with browser(proxy, reads) as http:
             page = await opened(http, PATH)
-            assert "takes a key with the scope feedback" in page.text
+            assert "needs a key with the scope feedback" in page.text
             assert CHOICE not in [one.action for one in page.forms]
         async with browser(proxy, says) as http:
             await sent(http, form(await opened(http, PATH)), choice="a")

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 HOSTILE = "<script>alert(1)</script> \u202e and \x1b[2J"
 
 
-async def asked(proxy: Proxy, path: str, messages: list[dict[str, Any]], **more: Any) -> httpx.Response:
+async def send_call(proxy: Proxy, path: str, messages: list[dict[str, Any]], **more: Any) -> httpx.Response:
     return await proxy.http.post(f"{path}/v1/chat/completions", json={"model": ALIAS, "messages": messages} | more)
 
 
@@ -38,9 +38,9 @@ async def talked(proxy: Proxy, engine: FakeEngine, path: str = "/t/one", first: 
     """A run that asks a tool once and then answers; its id."""
     engine.next = [Script([tool_call("find", {"id": 4821}, "t1")]), Script([words("It arrives on Monday")])]
     said: list[dict[str, Any]] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": first}]
-    answer = (await asked(proxy, path, said)).json()["choices"][0]["message"]
+    answer = (await send_call(proxy, path, said)).json()["choices"][0]["message"]
     said += [answer, {"role": "tool", "tool_call_id": "t1", "content": '{"state": "shipped"}'}]
-    told = await asked(proxy, path, said)
+    told = await send_call(proxy, path, said)
     return str(told.headers["x-hone-trajectory"])
 
 
@@ -50,15 +50,15 @@ async def opened(proxy: Proxy, path: str) -> Page:
 
 async def send(proxy: Proxy, run: str, what: str, **fields: str) -> httpx.Response:
     """What a browser posts: the page is opened first, for its token and the cookie."""
-    forms = (await opened(proxy, f"/hone/runs/{run}")).forms
+    forms = (await opened(proxy, f"/hone/trajectories/{run}")).forms
     token = next((form.fields["csrf"] for form in forms if "csrf" in form.fields), "")
-    return await proxy.http.post(f"/hone/runs/{run}/{what}", data={"csrf": token, **fields})
+    return await proxy.http.post(f"/hone/trajectories/{run}/{what}", data={"csrf": token, **fields})
 
 
 async def test_it_tells_the_conversation_with_the_tools_result_beside_its_call(
     proxy: Proxy, engine: FakeEngine
 ) -> None:
-    page = await opened(proxy, f"/hone/runs/{await talked(proxy, engine)}")
+    page = await opened(proxy, f"/hone/trajectories/{await talked(proxy, engine)}")
     assert "Where is 4821?" in page.text
     assert 'calls find {"id": 4821} answered {"state": "shipped"}' in page.text
     assert "It arrives on Monday" in page.text
@@ -71,22 +71,22 @@ async def test_it_tells_the_conversation_with_the_tools_result_beside_its_call(
 async def test_a_short_id_and_the_callers_own_lead_to_the_whole_one(proxy: Proxy, engine: FakeEngine, cut: int) -> None:
     run = await talked(proxy, engine)
     for name in (run[cut:], "one"):
-        answer = await proxy.http.get(f"/hone/runs/{name}")
-        assert (answer.status_code, answer.headers["location"]) == (302, f"/hone/runs/{run}")
+        answer = await proxy.http.get(f"/hone/trajectories/{name}")
+        assert (answer.status_code, answer.headers["location"]) == (302, f"/hone/trajectories/{run}")
     call = (await proxy.calls())[0]["call_id"]
-    answer = await proxy.http.get(f"/hone/runs/{call[cut:]}")
-    assert answer.headers["location"] == f"/hone/runs/{run}/calls/{call}"
+    answer = await proxy.http.get(f"/hone/trajectories/{call[cut:]}")
+    assert answer.headers["location"] == f"/hone/trajectories/{run}/calls/{call}"
 
 
 async def test_what_nobody_knows_is_a_page_that_says_so(proxy: Proxy) -> None:
-    answer = await proxy.http.get("/hone/runs/nothing")
+    answer = await proxy.http.get("/hone/trajectories/nothing")
     assert answer.status_code == 404
 
 
 async def test_hostile_text_is_shown_and_never_markup(proxy: Proxy, engine: FakeEngine) -> None:
     run = await talked(proxy, engine, first=HOSTILE)
     await feedback.add_feedback(Project(proxy.store, PROJECT), run, "solved", True, comment=HOSTILE)
-    page = await opened(proxy, f"/hone/runs/{run}")
+    page = await opened(proxy, f"/hone/trajectories/{run}")
     assert page.text.count("<script>alert(1)</script> \\u202e and ␛[2J") == 2
     assert [told for tag, told in page.elements if tag == "script"] == [{"src": "/hone/static/hone.js", "defer": None}]
 
@@ -97,7 +97,7 @@ async def test_odd_arguments_are_shown_all_the_same(proxy: Proxy, arguments: str
     talk = Talk(proxy.recorder)
     turn = await talk.call([user("hi")], {"role": "assistant", "content": None, "tool_calls": [called]})
     run = turn.attribution.trajectory.id
-    for path in (f"/hone/runs/{run}", f"/hone/runs/{run}/calls/{turn.call_id}"):
+    for path in (f"/hone/trajectories/{run}", f"/hone/trajectories/{run}/calls/{turn.call_id}"):
         answer = await proxy.http.get(path)
         assert "find" in read(answer).text
         assert len(answer.content) < 300_000
@@ -106,9 +106,9 @@ async def test_odd_arguments_are_shown_all_the_same(proxy: Proxy, arguments: str
 async def test_an_attempt_that_failed_and_was_made_again_is_a_branch(proxy: Proxy, engine: FakeEngine) -> None:
     engine.next = [Script(status=500, error="broken")]
     said = [{"role": "user", "content": "Where is 4821?"}]
-    assert (await asked(proxy, "/t/one", said)).status_code >= 500
-    run = (await asked(proxy, "/t/one", said)).headers["x-hone-trajectory"]
-    page = await opened(proxy, f"/hone/runs/{run}")
+    assert (await send_call(proxy, "/t/one", said)).status_code >= 500
+    run = (await send_call(proxy, "/t/one", said)).headers["x-hone-trajectory"]
+    page = await opened(proxy, f"/hone/trajectories/{run}")
     assert page.classes("branch") == 1
 
 
@@ -120,7 +120,7 @@ async def test_its_reward_has_its_parts_and_the_judges_words(store: Store, proxy
     run, other = await rows.members(group)
     parts = [NewPart(run, "reward", 0.75), NewPart(run, "ruler", 0.75, 1.0, HOSTILE), NewPart(other, "reward", 0.125)]
     await scores.record_score(store, claim, await rows.judgement(claim, judge_model="a-judge", parts=parts))
-    page = await opened(proxy, f"/hone/runs/{run}")
+    page = await opened(proxy, f"/hone/trajectories/{run}")
     cells = page.of("td")[5:]  # behind the timeline's
     assert cells[:6] == ["reward", "0.75", "", "ruler", "0.75", "1"]
     assert cells[6] == "<script>alert(1)</script> \\u202e and ␛[2J"
@@ -134,8 +134,8 @@ async def test_the_ledgers_lines_are_sentences(store: Store, proxy: Proxy) -> No
     run = await rows.trajectory(state="completed")
     line = {"project_id": PROJECT, "object_kind": "trajectory", "object_id": run, "code": "reward_missing", "at": 1.0}
     await rows.insert(ledger, line)
-    page = await opened(proxy, f"/hone/runs/{run}")
-    assert "reward_missing. The judge gave this run no reward." in page.text
+    page = await opened(proxy, f"/hone/trajectories/{run}")
+    assert "reward_missing. The judge gave this trajectory no reward." in page.text
 
 
 async def test_a_long_run_shows_its_ends_and_the_middle_a_part_at_a_time(proxy: Proxy, engine: FakeEngine) -> None:
@@ -144,14 +144,14 @@ async def test_a_long_run_shows_its_ends_and_the_middle_a_part_at_a_time(proxy: 
         said += [{"role": "user", "content": f"question-{turn} " + "word " * 900}]
         said += [{"role": "assistant", "content": f"answer-{turn} " + "word " * 900}]
     said += [{"role": "user", "content": "the-end"}]
-    run = (await asked(proxy, "/t/long", said)).headers["x-hone-trajectory"]
-    whole = await proxy.http.get(f"/hone/runs/{run}")
+    run = (await send_call(proxy, "/t/long", said)).headers["x-hone-trajectory"]
+    whole = await proxy.http.get(f"/hone/trajectories/{run}")
     assert len(whole.content) < 300_000
     page = read(whole)
     assert "question-0 " in page.text
     assert "the-end" in page.text
     assert "question-30 " not in page.text
-    seen, path = set(), f"/hone/runs/{run}?from=1"
+    seen, path = set(), f"/hone/trajectories/{run}?from=1"
     for _ in range(20):
         part = await opened(proxy, path)
         seen |= {id_ for id_ in part.ids if id_.startswith("turn-")}
@@ -171,7 +171,7 @@ async def test_a_turn_with_a_crowd_of_branches_and_tools_stays_a_page(proxy: Pro
         await talk.call(task, HOSTILE * 20, Address(trajectory="crowd", turn_kind=CallKind.SUB))
     said = [user("hi"), tool_turn(*called), *(tool_result(id_, "<&>" * 200) for id_ in called)]
     await talk.call(said, "done", address)
-    answer = await proxy.http.get(f"/hone/runs/{first.attribution.trajectory.id}?from=2")
+    answer = await proxy.http.get(f"/hone/trajectories/{first.attribution.trajectory.id}?from=2")
     assert len(answer.content) < 300_000
     text = read(answer).text
     assert "more branches" in text
@@ -180,7 +180,7 @@ async def test_a_turn_with_a_crowd_of_branches_and_tools_stays_a_page(proxy: Pro
 
 async def test_one_very_long_text_is_cut_and_the_rest_is_named(proxy: Proxy, engine: FakeEngine) -> None:
     run = await talked(proxy, engine, first="<&>" * PAGE_BYTES)
-    answer = await proxy.http.get(f"/hone/runs/{run}")
+    answer = await proxy.http.get(f"/hone/trajectories/{run}")
     assert len(answer.content) < 300_000
     assert "more characters" in read(answer).text
 
@@ -188,66 +188,66 @@ async def test_one_very_long_text_is_cut_and_the_rest_is_named(proxy: Proxy, eng
 async def test_tokens_are_shown_on_demand_with_their_probabilities(proxy: Proxy, engine: FakeEngine) -> None:
     run = await talked(proxy, engine)
     call = (await proxy.calls())[1]["call_id"]
-    assert "Tokens sampled" not in (await opened(proxy, f"/hone/runs/{run}")).text
-    page = await opened(proxy, f"/hone/runs/{run}?tokens={call}")
+    assert "Tokens sampled" not in (await opened(proxy, f"/hone/trajectories/{run}")).text
+    page = await opened(proxy, f"/hone/trajectories/{run}?tokens={call}")
     ids = [*ids_of("It arrives on Monday"), 2]
     shown = [
         told.get("title") for tag, told in page.elements if tag == "span" and "taught" in (told.get("class") or "")
     ]
     assert shown == [f"{-0.01 * (at + 1):.4g} · {id_}" for at, id_ in enumerate(ids)]
-    prompt = await opened(proxy, f"/hone/runs/{run}?tokens={call}&prompt=true")
+    prompt = await opened(proxy, f"/hone/trajectories/{run}?tokens={call}&prompt=true")
     assert "Prompt tokens" in prompt.text
     assert prompt.classes("taught") == 0
 
 
 async def test_tokens_have_their_text_where_the_engine_says_it(proxy: Proxy, engine: FakeEngine) -> None:
-    answer = await asked(proxy, "/t/one", [{"role": "user", "content": "?"}])
+    answer = await send_call(proxy, "/t/one", [{"role": "user", "content": "?"}])
     run, call = answer.headers["x-hone-trajectory"], answer.headers["x-hone-call"]
     ids, spelled = [*ids_of("It arrives on Monday"), 2], ["It", "Ġarrives", "Ġon", "ĠMonday", "<|im_end|>"]
     engine.next = [
         Script(body=json.dumps({"prompt": "It arrives on Monday<|im_end|>"}).encode()),
         Script(body=json.dumps({"tokens": ids, "token_strs": spelled}).encode()),
     ]
-    page = await opened(proxy, f"/hone/runs/{run}?tokens={call}")
+    page = await opened(proxy, f"/hone/trajectories/{run}?tokens={call}")
     assert "It arrives on Monday<|im_end|>" in page.text
-    assert "Ids alone" not in page.text
+    assert "Ids only" not in page.text
 
 
 async def test_tokens_of_an_answer_that_is_not_trained_on_say_why(proxy: Proxy, engine: FakeEngine) -> None:
-    answer = await asked(proxy, "/t/one", [{"role": "user", "content": "?"}], top_p=0.5)
+    answer = await send_call(proxy, "/t/one", [{"role": "user", "content": "?"}], top_p=0.5)
     run, call = answer.headers["x-hone-trajectory"], answer.headers["x-hone-call"]
-    page = await opened(proxy, f"/hone/runs/{run}?tokens={call}")
+    page = await opened(proxy, f"/hone/trajectories/{run}?tokens={call}")
     assert page.classes("taught") == 0
-    assert "None is trained on: Sampled with top_p below 1" in page.text
+    assert "Not trained on: Sampled with top_p below 1" in page.text
 
 
 async def test_a_call_has_its_request_its_answer_and_a_command(proxy: Proxy, engine: FakeEngine) -> None:
     run = await talked(proxy, engine, first="It's $HOME")
     call = (await proxy.calls())[0]["call_id"]
-    page = await opened(proxy, f"/hone/runs/{run}/calls/{call}")
+    page = await opened(proxy, f"/hone/trajectories/{run}/calls/{call}")
     assert '"content": "It\'s $HOME"' in page.text
     assert """It'"'"'s $HOME""" in page.text
     assert f"/hone/v1/calls/{call}" in page.links
     assert (await proxy.http.get(f"/hone/v1/calls/{call}")).json()["id"] == call
-    assert (await proxy.http.get(f"/hone/runs/{run}/calls/nothing")).status_code == 404
+    assert (await proxy.http.get(f"/hone/trajectories/{run}/calls/nothing")).status_code == 404
 
 
 async def test_media_are_named_and_not_sent(proxy: Proxy, engine: FakeEngine) -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "QUJD" * 3000}}
     said = [{"role": "user", "content": [{"type": "text", "text": "Look"}, picture]}]
-    answer = await asked(proxy, "/t/one", said)
+    answer = await send_call(proxy, "/t/one", said)
     run, call = answer.headers["x-hone-trajectory"], answer.headers["x-hone-call"]
-    for path in (f"/hone/runs/{run}", f"/hone/runs/{run}/calls/{call}"):
+    for path in (f"/hone/trajectories/{run}", f"/hone/trajectories/{run}/calls/{call}"):
         assert "QUJDQUJD" not in (await proxy.http.get(path)).text
-    assert "image_url, 12," in (await opened(proxy, f"/hone/runs/{run}")).text
+    assert "image_url, 12," in (await opened(proxy, f"/hone/trajectories/{run}")).text
 
 
 async def test_the_same_is_there_as_json(proxy: Proxy, engine: FakeEngine) -> None:
     run = await talked(proxy, engine)
     told = (await proxy.http.get(f"/hone/v1/trajectories/{run}")).json()
-    assert [turn["role"] for turn in told["told"]["turns"]] == ["system", "user", "assistant", "assistant"]
-    assert told["told"]["turns"][2]["asked"][0]["result"]["texts"] == ['{"state": "shipped"}']
-    assert told["standing"]["version"] == f"{ALIAS}@0"
+    assert [turn["role"] for turn in told["conversation"]["messages"]] == ["system", "user", "assistant", "assistant"]
+    assert told["conversation"]["messages"][2]["tool_calls"][0]["result"]["texts"] == ['{"state": "shipped"}']
+    assert told["outcome"]["version"] == f"{ALIAS}@0"
     assert len(told["timeline"]["bars"]) == 2
     assert len(told["messages"]) == 5
 
@@ -260,11 +260,11 @@ async def test_feedback_is_written_with_who_gave_it(proxy: Proxy, engine: FakeEn
     call = (await proxy.calls())[1]["call_id"]
     given = {"name": "solved", "verdict": "bad", "comment": "too late", "answer": "On Tuesday", "call": call}
     answer = await send(proxy, run, "feedback", **given)
-    assert (answer.status_code, answer.headers["location"]) == (303, f"/hone/runs/{run}#feedback")
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/hone/trajectories/{run}#feedback")
     one, other = await feedback.list_feedback(proxy.store, run)
     assert (one.name, one.value, one.comment, one.call_id) == ("solved", False, "too late", call)
     assert (other.name, other.value, other.tags) == ("demonstration", "On Tuesday", {"by": "somebody on this machine"})
-    assert "On Tuesday" in (await opened(proxy, f"/hone/runs/{run}")).text
+    assert "On Tuesday" in (await opened(proxy, f"/hone/trajectories/{run}")).text
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ async def test_feedback_that_says_nothing_or_nonsense_is_refused(
 async def test_a_tag_is_set_shown_and_taken_away(proxy: Proxy, engine: FakeEngine) -> None:
     run = await talked(proxy, engine)
     assert (await send(proxy, run, "tags", tag="team", value="blue <b>")).status_code == 303
-    assert "team=blue <b>" in (await opened(proxy, f"/hone/runs/{run}")).text
+    assert "team=blue <b>" in (await opened(proxy, f"/hone/trajectories/{run}")).text
     await send(proxy, run, "tags", tag="team", remove="yes")
     async with proxy.store.read() as conn:
         assert (await conn.execute(select(trajectories.c.tags).where(trajectories.c.id == run))).scalar_one() == {}
@@ -309,10 +309,10 @@ async def test_a_run_is_deleted_after_being_asked_twice(proxy: Proxy, engine: Fa
     assert (await send(proxy, run, "delete")).status_code == 400
     assert (await send(proxy, run, "delete", sure="yes")).status_code == 409  # it is open
     await proxy.http.post(f"/hone/v1/trajectories/{run}/done", json={})
-    await opened(proxy, f"/hone/runs/{run}/delete")
+    await opened(proxy, f"/hone/trajectories/{run}/delete")
     gone = await send(proxy, run, "delete", sure="yes", why="asked by its user")
     assert "2 calls" in read(gone).text
-    assert (await proxy.http.get(f"/hone/runs/{run}")).status_code == 404
+    assert (await proxy.http.get(f"/hone/trajectories/{run}")).status_code == 404
     async with proxy.store.read() as conn:
         detail = (await conn.execute(select(ledger.c.detail).where(ledger.c.code == "deleted"))).scalar_one()
     assert detail["why"] == "asked by its user, by somebody on this machine"
@@ -320,7 +320,7 @@ async def test_a_run_is_deleted_after_being_asked_twice(proxy: Proxy, engine: Fa
 
 async def test_a_change_without_the_forms_token_is_refused(proxy: Proxy, engine: FakeEngine) -> None:
     run = await talked(proxy, engine)
-    answer = await proxy.http.post(f"/hone/runs/{run}/tags", data={"tag": "team", "value": "blue"})
+    answer = await proxy.http.post(f"/hone/trajectories/{run}/tags", data={"tag": "team", "value": "blue"})
     assert answer.status_code == 403
 
 
@@ -333,8 +333,8 @@ async def test_who_may_only_read_is_shown_no_forms(store: Store, engine: FakeEng
         run = await talked(proxy, engine)
         for key in (admin, reader):
             proxy.http.headers["authorization"] = f"Bearer {key}"
-            page = await opened(proxy, f"/hone/runs/{run}")
+            page = await opened(proxy, f"/hone/trajectories/{run}")
             forms = [told for tag, told in page.elements if tag == "form" and told.get("method") == "post"]
             posts.append([told["action"] for told in forms if told["action"] != "/hone/sign-out"])
-            assert (f"/hone/runs/{run}/delete" in page.links) is (key == admin)
-    assert posts == [[f"/hone/runs/{run}/feedback", f"/hone/runs/{run}/tags"], []]
+            assert (f"/hone/trajectories/{run}/delete" in page.links) is (key == admin)
+    assert posts == [[f"/hone/trajectories/{run}/feedback", f"/hone/trajectories/{run}/tags"], []]

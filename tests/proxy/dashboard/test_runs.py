@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from proxy.dashboard.pages.lists import SEARCH
 from recorder.search.indexer import index_calls
 from recorder.store import ledger
 from recorder.store.database import Project, Store
@@ -35,10 +36,10 @@ async def test_runs_are_listed_with_what_a_person_looks_for(proxy: Proxy) -> Non
     run = answer.headers["x-hone-trajectory"]
     async with proxy.store.write() as conn:
         await ledger.write_rows(conn, [LedgerRow(PROJECT, "trajectory", run, "too_few")])
-    found = await page(proxy, "/hone/runs")
-    assert found.opens == [f"/hone/runs/{run}"]
+    found = await page(proxy, "/hone/trajectories")
+    assert found.opens == [f"/hone/trajectories/{run}"]
     [line] = found.lines
-    for part in ("open", "Where is <b>order</b> 4821?", "run-1", "helpdesk@0", "orders", "not trained: too_few"):
+    for part in ("open", "Where is <b>order</b> 4821?", "run-1", "helpdesk@0", "orders", "excluded: too_few"):
         assert part in line
     assert found.folded
 
@@ -48,7 +49,7 @@ async def test_every_filter_is_in_the_address_and_comes_back_in_the_form(proxy: 
         await proxy.chat(path=f"/g/orders/t/{number}", headers={"x-hone-tags": f"n={number}"})
     query = "alias=helpdesk&version=helpdesk%400&state=open&source=path&tag=n%3D1&reason=&since=1h&tool_error=no"
     query += "&group=orders"
-    answer = await proxy.http.get(f"/hone/runs?{query}")
+    answer = await proxy.http.get(f"/hone/trajectories?{query}")
     assert answer.status_code == 303
     tidy = answer.headers["location"]
     assert "reason" not in tidy
@@ -58,7 +59,7 @@ async def test_every_filter_is_in_the_address_and_comes_back_in_the_form(proxy: 
     assert sorted(found.query.split("&")) == sorted(tidy.partition("?")[2].split("&"))
     assert found.options["alias"] == ["", "helpdesk"]
     assert found.options["version"] == ["", "helpdesk@0"]
-    assert found.links["all of them"] == "/hone/runs"
+    assert found.links["clear filters"] == "/hone/trajectories"
 
 
 async def test_a_search_finds_runs_by_what_was_said_and_shows_the_words_around_it(proxy: Proxy) -> None:
@@ -66,20 +67,20 @@ async def test_a_search_finds_runs_by_what_was_said_and_shows_the_words_around_i
     await proxy.chat("Where is the lamp?", path="/t/lamp")
     while await index_calls(Project(proxy.store, PROJECT)):
         pass
-    found = await page(proxy, "/hone/runs?said=blue+kettle&state=open")
+    found = await page(proxy, f"/hone/trajectories?{SEARCH}=blue+kettle&state=open")
     assert len(found.lines) == 1
     assert found.marked == ["blue", "kettle"]
     assert "the <i>blue</i> kettle?" in found.lines[0]
-    told = (await proxy.http.get("/hone/v1/trajectories?said=kettle")).json()
+    told = (await proxy.http.get("/hone/v1/trajectories?search=kettle")).json()
     [run] = told["trajectories"]
     assert told["snippets"][run["id"]]["text"].startswith("Where is the")
-    assert (await page(proxy, "/hone/runs?said=blue+lamp")).lines == []
+    assert (await page(proxy, f"/hone/trajectories?{SEARCH}=blue+lamp")).lines == []
 
 
 async def test_older_and_newest_lead_through_the_list_with_its_filters(proxy: Proxy) -> None:
     for number in range(5):
         await proxy.chat(path=f"/t/{number}")
-    first = await page(proxy, "/hone/runs?state=open&limit=2")
+    first = await page(proxy, "/hone/trajectories?state=open&limit=2")
     assert "newest" not in first.links
     second = await page(proxy, first.links["older"] + "&limit=2")
     third = await page(proxy, second.links["older"] + "&limit=2")
@@ -89,21 +90,24 @@ async def test_older_and_newest_lead_through_the_list_with_its_filters(proxy: Pr
 
 
 async def test_what_is_said_of_a_value_that_is_gone_is_still_shown(proxy: Proxy) -> None:
-    found = await page(proxy, "/hone/runs?alias=gone&reason=%3Cscript%3E")
+    found = await page(proxy, "/hone/trajectories?alias=gone&reason=%3Cscript%3E")
     assert found.lines == []
     assert found.sent.count(("alias", "gone")) == 1
     assert ("reason", "<script>") in found.sent
 
 
 async def test_an_empty_store_says_what_to_do(proxy: Proxy) -> None:
-    runs, groups = await page(proxy, "/hone/runs"), await page(proxy, "/hone/groups")
+    runs, groups = await page(proxy, "/hone/trajectories"), await page(proxy, "/hone/groups")
     assert f"export OPENAI_BASE_URL={proxy.url}/v1" in runs.text
     assert f"{proxy.url}/g/my-task/t/attempt-1/v1" in groups.text
     assert runs.lines == groups.lines == []
 
 
 async def test_a_bad_filter_is_a_page_that_says_so(proxy: Proxy) -> None:
-    for path, says in (("runs?state=lost", "none of open"), ("groups?colour=red", "no list is narrowed by")):
+    for path, says in (
+        ("trajectories?state=lost", "not one of open"),
+        ("groups?colour=red", "is not a filter of this list"),
+    ):
         answer = await proxy.http.get(f"/hone/{path}")
         assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (400, "text/html")
         assert says in answer.text
@@ -115,7 +119,7 @@ async def test_groups_are_listed_with_the_spread_of_their_rewards(proxy: Proxy) 
     left = await rows.group(state="left_out", reason="too_few")
     found = await page(proxy, "/hone/groups")
     assert found.opens == [f"/hone/groups/{left}", f"/hone/groups/{scored}"]
-    for part in ("left_out", "too_few"):
+    for part in ("excluded", "too_few"):
         assert part in found.lines[0]
     for part in ("scored", "orders", "2 of 2", "0.5", "helpdesk"):
         assert part in found.lines[1]

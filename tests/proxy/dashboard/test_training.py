@@ -94,7 +94,7 @@ async def test_the_same_is_given_as_json(proxy: Proxy, learned: Learned) -> None
     await learned.accepted(1)
     stand = (await proxy.http.get("/hone/v1/training")).json()
     assert (stand["budgets"]["steps_last_hour"], stand["trainers"]) == ({"helpdesk": 1}, [])
-    assert stand["lessons"][0]["runs"] == {"trained": 1}
+    assert stand["outcomes"][0]["trajectories"] == {"trained": 1}
     [step] = (await proxy.http.get("/hone/v1/steps?alias=helpdesk")).json()
     assert (step["version"], step["seconds"]) == ("helpdesk@1", {"train": 3.5, "load": 0.25})
     assert (await proxy.http.get(f"/hone/v1/steps?after={step['id']}")).json() == []

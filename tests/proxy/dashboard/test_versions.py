@@ -49,9 +49,9 @@ async def test_each_version_stands_in_its_line_with_what_it_was_worth(proxy: Pro
     page = await opened(proxy.http, "/hone/versions?alias=helpdesk")
     waiting, live = page.row("helpdesk@3"), page.row("helpdesk@1")
     worth = "75% 51% to 90% success, 16 attempts, held-out scenarios of its gate"
-    assert waiting[1:5] == ["gated", "helpdesk@1", worth, "1 group, 1 run step 3"]
+    assert waiting[1:5] == ["gated", "helpdesk@1", worth, "1 group, 1 trajectory step 3"]
     assert live[1] == "live"
-    out = page.row("helpdesk@2 off the line")
+    out = page.row("helpdesk@2 not an ancestor")
     assert (out[1], "\u202e" in out[5], "alert(1)" in out[5]) == ("rejected", False, True)
     assert [alt.partition(":")[0] for alt in page.images.values()] == ["Success and reward of each version"]
     assert page.row("@3")[1:] == ["0.75", "0.505 to 0.898", "–", "–"]
@@ -78,10 +78,10 @@ async def test_a_version_tells_of_its_step_its_groups_and_its_tasks_beside_its_p
     assert page.row("an implicit task")[1:] == ["0.5 order-2 0.5 over 2, best 1", "0.5 order-3 0.5 over 2, best 1", "0"]
     assert page.row("order-2")[1:] == ["trained", "2", "0.5"]
     assert "train 3.5 s" in page.text
-    assert {"/hone/runs?version=helpdesk%402", "/hone/groups/grp_0002", "/hone/versions/helpdesk%401"} <= set(
+    assert {"/hone/trajectories?version=helpdesk%402", "/hone/groups/grp_0002", "/hone/versions/helpdesk%401"} <= set(
         page.links
     )
-    other = await opened(proxy.http, "/hone/versions/helpdesk@2?beside=helpdesk@0")
+    other = await opened(proxy.http, "/hone/versions/helpdesk@2?compare=helpdesk@0")
     assert "by helpdesk@0" in [cell for row in other.rows for cell in row]
     assert "No version" not in (await opened(proxy.http, "/hone/versions/helpdesk@9", status=404)).text
 
@@ -97,7 +97,7 @@ async def test_the_answers_of_both_versions_to_one_task_are_set_side_by_side(
         group = (await proxy.http.get(f"/hone/v1/groups/{name}")).json()["id"]
         await learned.rows.set(groups, group, implicit_key="task", version_id=by)
     page = await opened(proxy.http, "/hone/versions/helpdesk@1")
-    assert "Open a task to see how each answered it." in page.text
+    assert "Open a task to see the answers of both versions." in page.text
     [link] = [link for link in page.links if "task=" in link]
     told = " ".join((await opened(proxy.http, link)).text.split())
     assert "Where is order 4821?" in told
@@ -124,10 +124,10 @@ async def test_promoting_is_asked_twice_and_written_down_with_why(proxy: Proxy, 
 async def test_what_moved_since_it_was_asked_for_is_asked_again(proxy: Proxy, learned: Learned) -> None:
     await learned.accepted(1)
     asked = await opened(proxy.http, "/hone/versions/move?do=rollback&alias=helpdesk")
-    assert "Go back to helpdesk@0?" in asked.text
+    assert "Roll back to helpdesk@0?" in asked.text
     second = await learned.accepted(2)
     answer = await sent(proxy.http, asked.form(do="rollback"), 409)
-    assert "look again" in answer.text
+    assert "decide there" in answer.text
     assert await learned.live() == second.id
 
 
@@ -204,7 +204,7 @@ async def test_an_alias_whose_name_has_slashes_has_all_its_pages(proxy: Proxy) -
 async def test_the_same_is_given_as_json(proxy: Proxy, learned: Learned) -> None:
     await learned.accepted(1)
     [one, base] = (await proxy.http.get("/hone/v1/versions?alias=helpdesk")).json()
-    assert (one["name"], one["role"], one["measure"]["value"], one["trained"]["runs"]) == (
+    assert (one["name"], one["role"], one["measure"]["value"], one["trained"]["trajectories"]) == (
         "helpdesk@1",
         "live",
         0.75,
@@ -212,5 +212,5 @@ async def test_the_same_is_given_as_json(proxy: Proxy, learned: Learned) -> None
     )
     assert (base["in_line"], base["trained"]) == (True, None)
     whole = (await proxy.http.get("/hone/v1/versions/helpdesk@1")).json()
-    assert (whole["beside"], [move["move"] for move in whole["moves"]]) == ("helpdesk@0", ["gate", "gated"])
+    assert (whole["compared_with"], [move["move"] for move in whole["moves"]]) == ("helpdesk@0", ["gate", "gated"])
     assert (await proxy.http.get("/hone/v1/versions/helpdesk@9")).status_code == 404

@@ -24,7 +24,7 @@ from tests.proxy.running import Proxy, serving
 
 TEXT_FILTERS = sorted(set(FILTERS) & {"visible", "short", "as_json"})
 _SHOWN = "".join(f'<p title="{{{{ x|{name} }}}}" class="{{{{ x }}}}">{{{{ x|{name} }}}}</p>' for name in TEXT_FILTERS)
-_MACROS = """{% import "parts.html" as parts %}{{ parts.run("traj_1", x) }}{{ parts.run(x) }}{{ parts.group(x, x) }}
+_MACROS = """{% import "common.html" as parts %}{{ parts.run("traj_1", x) }}{{ parts.run(x) }}{{ parts.group(x, x) }}
 {{ parts.version(x) }}{{ parts.state(x) }}{{ parts.hidden(x) }}{% call parts.nothing(x) %}{{ x }}{% endcall %}"""
 
 
@@ -70,7 +70,7 @@ def asked_for(path: str) -> Iterator[str]:
 async def test_a_page_that_shows_what_its_address_says_makes_text_of_it(proxy: Proxy) -> None:
     texts = [CORPUS[at] for at in range(0, len(CORPUS), max(1, len(CORPUS) // 24))]
     for one in walked("GET"):
-        names = {*asked_for(one.path), "onward", "q"} - {"shown", "request"}
+        names = {*asked_for(one.path), "onward", "q"} - {"context", "request"}
         for text in texts:
             async with proxy.http.stream(one.method, one.path, params=dict.fromkeys(names, text)) as answer:
                 if not answer.headers["content-type"].startswith("text/html"):

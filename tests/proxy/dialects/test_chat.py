@@ -29,7 +29,7 @@ def read(rules: DialectRules = DialectRules(), **more: Any) -> Any:  # noqa: B00
     return CHAT.read(json.dumps(request(**more)).encode(), {}, rules)
 
 
-def asked(**more: Any) -> dict[str, Any]:
+def engine_body(**more: Any) -> dict[str, Any]:
     """What the engine is asked."""
     body: dict[str, Any] = json.loads(read(**more).engine_body("adapter-1"))
     return body
@@ -78,7 +78,7 @@ def keys_in(value: Any) -> Iterator[str]:
 
 
 def test_the_engine_is_asked_for_ids_and_logprobs_and_told_neutral_values() -> None:
-    assert asked() == request(
+    assert engine_body() == request(
         model="adapter-1",
         temperature=1.0,
         top_p=1.0,
@@ -104,22 +104,22 @@ def test_what_the_client_says_is_what_the_engine_is_told() -> None:
         "tools": [FIND],
         "tool_choice": "auto",
     }
-    body = asked(**said, user="u", metadata={"a": "b"}, unknown_field=[1], top_logprobs=3, logprobs=True)
+    body = engine_body(**said, user="u", metadata={"a": "b"}, unknown_field=[1], top_logprobs=3, logprobs=True)
     assert body.items() >= said.items()
     assert (body["user"], body["metadata"], body["unknown_field"], body["top_logprobs"]) == ("u", {"a": "b"}, [1], 3)
 
 
 def test_reasoning_is_asked_for_even_where_the_client_wants_none() -> None:
-    assert asked(include_reasoning=False)["include_reasoning"] is True
+    assert engine_body(include_reasoning=False)["include_reasoning"] is True
 
 
 def test_usage_is_asked_for_in_streams_alone() -> None:
-    assert asked(stream=True)["stream_options"] == {"include_usage": True}
-    assert asked(stream=True, stream_options={"continuous_usage_stats": True})["stream_options"] == {
+    assert engine_body(stream=True)["stream_options"] == {"include_usage": True}
+    assert engine_body(stream=True, stream_options={"continuous_usage_stats": True})["stream_options"] == {
         "include_usage": True,
         "continuous_usage_stats": True,
     }
-    assert "stream_options" not in asked()
+    assert "stream_options" not in engine_body()
 
 
 def test_a_request_is_read_into_the_recorders_form() -> None:
@@ -373,7 +373,7 @@ def test_a_body_that_is_no_answer_is_an_error(body: bytes) -> None:
 
 @pytest.mark.parametrize("event", [b"", b"{", b"[]", b'{"choices": [{}]}', b'{"choices": [{"index": 0, "delta": 5}]}'])
 def test_an_event_that_is_none_is_an_error(event: bytes) -> None:
-    with pytest.raises(EngineFailed, match="no chat completion"):
+    with pytest.raises(EngineFailed, match="not a chat completion"):
         read(stream=True).answer().event(event)
 
 

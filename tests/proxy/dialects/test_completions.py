@@ -26,7 +26,7 @@ def read(**more: Any) -> Any:
     return COMPLETIONS.read(json.dumps(request(**more)).encode(), {}, DialectRules())
 
 
-def asked(**more: Any) -> dict[str, Any]:
+def engine_body(**more: Any) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(read(**more).engine_body("adapter-1"))
     return body
 
@@ -54,13 +54,13 @@ def streamed(*choices: Said, **more: Any) -> tuple[list[Any], list[Any], Any]:
 
 
 def test_the_engine_is_asked_for_ids_and_logprobs() -> None:
-    body = asked(prompt=[1, 2, 3], user="u", stream=True)
+    body = engine_body(prompt=[1, 2, 3], user="u", stream=True)
     assert body.items() >= {
         "model": "adapter-1", "prompt": [1, 2, 3], "return_token_ids": True, "logprobs": 0, "max_tokens": 16,
         "temperature": 1.0, "user": "u", "stream_options": {"include_usage": True},
     }.items()  # fmt: skip
-    assert asked(logprobs=3)["logprobs"] == 3
-    assert "stream_options" not in asked()
+    assert engine_body(logprobs=3)["logprobs"] == 3
+    assert "stream_options" not in engine_body()
 
 
 @pytest.mark.parametrize(

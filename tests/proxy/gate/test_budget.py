@@ -31,7 +31,7 @@ from tests.recorder.score_rows import new_score
 pytestmark = pytest.mark.slow
 
 EACH = 100  # tokens a judging
-SPENT = "sane: no pair is judged any more: the judge used its"
+SPENT = "sane: judging of pairs has stopped: the judge used its"
 
 
 @pytest.fixture(autouse=True)
@@ -69,9 +69,9 @@ async def examined(world: World, version: VersionView, learn: LearnSettings) -> 
     await recorder.start()
     replica = Replica(world.engine.url, world.engine.key)
     base = await get_version(world.store, version.parent_id or "")
-    sides = BehaviourArms(world.store, recorder, replica, await world.alias(), version, base, learn)
+    arms = BehaviourArms(world.store, recorder, replica, await world.alias(), version, base, learn)
     async with judging(world, learn):
-        found = await examine_version(sides, "gate", GateSettings(timeout_s=60))
+        found = await examine_version(arms, "gate", GateSettings(timeout_s=60))
     await recorder.stop()
     return found
 
@@ -88,7 +88,7 @@ async def test_what_was_judged_before_the_budget_ended_counts_and_no_timeout_is_
     await recorded(world)
     found = await examined(world, await world.live(), LearnSettings(judge_tokens_per_day=20 * EACH))
     assert found.passed
-    assert found.said.startswith(SPENT)
+    assert found.summary.startswith(SPENT)
     assert 8 + 2 <= found.figures["pairs"] <= 8 + 4  # the second eight had four judgings, of two pairs or more
 
 
@@ -98,6 +98,6 @@ async def test_where_all_is_spent_before_nothing_is_asked_that_only_a_judge_coul
     await examined(world, version, LearnSettings())
     before = (await list_trajectories(Project(world.store, "default"), limit=200)).lines
     found = await examined(world, version, LearnSettings(judge_tokens_per_day=1))
-    assert found.said.startswith(SPENT)
+    assert found.summary.startswith(SPENT)
     assert found.figures["pairs"] == 0
     assert (await list_trajectories(Project(world.store, "default"), limit=200)).lines == before

@@ -29,7 +29,7 @@ async def engine() -> AsyncIterator[ScriptedEngine]:
     await engine.stop()
 
 
-async def asked(engine: ScriptedEngine) -> SanityResult:
+async def checked(engine: ScriptedEngine) -> SanityResult:
     replica = Replica(engine.url, None)
     try:
         pairs = await ask_both(replica, [QUESTION] * QUESTIONS, NEW, OLD)
@@ -41,7 +41,7 @@ async def asked(engine: ScriptedEngine) -> SanityResult:
 async def test_both_versions_are_asked_every_question_and_distances_are_asked_one_at_a_time(
     engine: ScriptedEngine,
 ) -> None:
-    found = await asked(engine)
+    found = await checked(engine)
     assert found.fault is None
     assert found.figures["kl_live"] == found.figures["kl_base"] == pytest.approx(0.0)
     assert engine.calls.count(("chat", NEW)) == engine.calls.count(("chat", OLD)) == QUESTIONS
@@ -65,29 +65,29 @@ async def test_both_versions_are_asked_every_question_and_distances_are_asked_on
 )
 async def test_a_version_that_answers_badly_is_found_by_how(engine: ScriptedEngine, speech: Speech, code: str) -> None:
     engine.speech = {"helpdesk@2": speech, "helpdesk@1": Speech(calls='{"order": 7}')}
-    fault = (await asked(engine)).fault
+    fault = (await checked(engine)).fault
     assert fault is not None
     assert fault[0] == code
 
 
 async def test_a_version_that_never_calls_its_tools_is_found(engine: ScriptedEngine) -> None:
     engine.speech = {"helpdesk@1": Speech(calls="{}")}
-    fault = (await asked(engine)).fault
+    fault = (await checked(engine)).fault
     assert fault is not None
     assert fault[0] == "tool_calls_lost"
 
 
 async def test_what_the_live_version_cannot_answer_either_says_nothing(engine: ScriptedEngine) -> None:
     engine.speech = {"helpdesk@2": Speech(status=400), "helpdesk@1": Speech(status=400)}
-    assert await asked(engine) == SanityResult()
+    assert await checked(engine) == SanityResult()
     engine.speech = {"helpdesk@2": Speech(logprob=None), "helpdesk@1": Speech(logprob=None)}
-    assert await asked(engine) == SanityResult()
+    assert await checked(engine) == SanityResult()
 
 
 async def test_an_engine_that_is_gone_is_no_fault_of_the_versions(engine: ScriptedEngine) -> None:
     await engine.stop()
     with pytest.raises(EngineUnreachable):
-        await asked(engine)
+        await checked(engine)
 
 
 def test_a_question_is_asked_plainly_and_its_answer_is_bounded() -> None:

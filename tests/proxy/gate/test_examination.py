@@ -39,7 +39,7 @@ from tests.recorder.talk import assistant, choice, request, turn, user
 
 pytestmark = pytest.mark.slow
 
-ALONE = "sane: no judge runs that could compare behaviour"
+ALONE = "sane: no judge is running to compare behaviour (`hone judge`)"
 
 
 async def test_what_nobody_promotes_in_time_is_rejected(make_world: Callable[..., Any]) -> None:
@@ -88,14 +88,14 @@ async def recorded(world: World, runs: int = 16) -> None:
     await recorder.stop()
 
 
-async def told(world: World) -> list[tuple[str, str, str | None]]:
+async def recorded_moves(world: World) -> list[tuple[str, str, str | None]]:
     return [(m.version, m.move, m.why) for m in await list_moves(Project(world.store, "default"))]
 
 
 async def test_a_version_passes_on_its_answers_and_the_row_has_their_figures(world: World) -> None:
     await recorded(world)
     await world.live()
-    assert await told(world) == [("helpdesk@1", "gate", None), ("helpdesk@1", "gated", ALONE)]
+    assert await recorded_moves(world) == [("helpdesk@1", "gate", None), ("helpdesk@1", "gated", ALONE)]
     figures = (await list_moves(Project(world.store, "default")))[1].figures
     assert figures["gate_s"] > 0
     assert figures["times_as_long"] == pytest.approx(1.0)
@@ -113,7 +113,7 @@ async def test_how_far_a_version_is_from_the_live_one_is_asked_where_that_is_bou
 
 async def test_before_anybody_asked_anything_the_row_says_that_nothing_was(world: World) -> None:
     await world.live()
-    assert (await told(world))[1] == ("helpdesk@1", "gated", "nothing_recorded")
+    assert (await recorded_moves(world))[1] == ("helpdesk@1", "gated", "nothing_recorded")
 
 
 async def test_a_version_whose_answers_are_broken_never_serves_and_its_groups_are_left_out(world: World) -> None:
@@ -135,7 +135,7 @@ async def test_answers_that_do_not_come_in_time_do_not_decide(make_world: Callab
     async with make_world(policy) as world:
         await recorded(world)
         await world.live()
-        [row] = [why for _, move, why in await told(world) if move == "gated"]
+        [row] = [why for _, move, why in await recorded_moves(world) if move == "gated"]
         assert (row or "").startswith("not_asked_in_time:")
 
 
@@ -143,7 +143,7 @@ async def test_an_engine_that_breaks_off_while_it_is_asked_is_asked_again(world:
     await recorded(world)
     world.engine.chats_to_break = 1
     await world.live()
-    assert (await told(world))[1] == ("helpdesk@1", "gated", ALONE)
+    assert (await recorded_moves(world))[1] == ("helpdesk@1", "gated", ALONE)
 
 
 # --- how it behaves
@@ -191,7 +191,7 @@ async def test_a_version_that_is_judged_worse_is_rejected_and_the_pairs_are_neve
     assert (await waiting_for_training(world.store, version.alias_id)).groups == 0
 
 
-@pytest.mark.parametrize("words", ["Good.", "As good."])
+@pytest.mark.parametrize("words", [pytest.param("Good.", marks=pytest.mark.long), "As good."])
 async def test_a_version_that_is_not_shown_worse_goes_live_with_its_figures(world: World, words: str) -> None:
     await recorded(world)
     world.engine.speech = {"helpdesk@1": Speech(content=words)}
@@ -203,7 +203,9 @@ async def test_a_version_that_is_not_shown_worse_goes_live_with_its_figures(worl
     assert gated.figures["pairs"] == (8 if words == "Good." else 24)  # a tie is no loss, and that shows too
 
 
-@pytest.mark.parametrize(("words", "pairs"), [("Good.", 8), ("Bad.", 16), ("As good.", 24)])
+@pytest.mark.parametrize(
+    ("words", "pairs"), [("Good.", 8), ("Bad.", 16), pytest.param("As good.", 24, marks=pytest.mark.long)]
+)
 async def test_the_answers_that_sanity_looked_at_are_judged_and_only_further_ones_are_asked_for(
     world: World, words: str, pairs: int
 ) -> None:
@@ -224,4 +226,4 @@ async def test_only_the_newest_openings_are_asked(world: World) -> None:
 async def test_where_no_judge_runs_sanity_decides_and_the_row_says_so(world: World) -> None:
     await recorded(world)
     await world.live()
-    assert (await told(world))[1] == ("helpdesk@1", "gated", ALONE)
+    assert (await recorded_moves(world))[1] == ("helpdesk@1", "gated", ALONE)

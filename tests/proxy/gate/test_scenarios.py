@@ -99,7 +99,7 @@ def test_half_of_what_scenarios_take_is_refused(missing: str) -> None:
 
 
 def test_a_judges_part_is_no_success_of_a_gate() -> None:
-    with pytest.raises(ValidationError, match="is no `module:function`"):
+    with pytest.raises(ValidationError, match="is not a `module:function`"):
         GateSettings.model_validate(HELD_OUT | {"success": "reward"})
 
 
@@ -149,9 +149,11 @@ async def test_where_nobody_attempts_them_in_time_sanity_decides_and_the_row_say
         if trainer:
             await leases.acquire_lease(Project(world.store, "default"), leases.trainer_lease("helpdesk"), "trainer", 60)
         version = await world.live()
-        late = "nothing_recorded: not all was answered and judged within 0.2 s (gate.timeout_s): "
+        late = "nothing_recorded: the pairs were not all answered and judged within 0.2 s (gate.timeout_s): "
         measured = "0 pairs of attempts were measured"
-        assert (await gated(world))[0] == late + measured + ("" if trainer else ", and no learner runs (`hone learn`)")
+        assert (await gated(world))[0] == late + measured + (
+            "" if trainer else ", and no learner is running (`hone learn`)"
+        )
         assert await gate_requests.next_request(world.store, version.alias_id) is None
 
 

@@ -20,7 +20,7 @@ from recorder.store.database import Project, Store
 from recorder.views.lists.groups import list_groups
 from tests.proxy.fake_engine import FakeEngine, Script, words
 from tests.proxy.running import BASE, PROJECT, serving
-from tests.trainer.ring import Told, held_to_scenarios
+from tests.trainer.ring import RecordedProgress, held_to_scenarios
 from trainer.runtime.examiner import Examiner
 
 ENGINE_NAME = "helpdesk@1-0123456789ab"
@@ -72,7 +72,7 @@ async def test_each_side_is_answered_by_its_own_version_and_recorded_so(store: S
         )  # fmt: skip
         await create_key(Project(store, PROJECT), "guards the proxy", [Scope.ADMIN])
         (tmp_path / "run.json").write_text(json.dumps({"proxy_url": proxy.url}))
-        told = Told()
+        told = RecordedProgress()
         examiner = asyncio.create_task(Examiner(store, proxy.alias, held_to_scenarios(tmp_path, tmp_path), told).run())
         wish = await gate_requests.request_gate(store, version, live, 2)
         await _over(store, wish)

@@ -62,14 +62,14 @@ def test_an_event_that_is_too_large_is_an_error_however_the_bytes_are_cut(
     raw: bytes, sizes: list[int], most: int
 ) -> None:
     raw += b":"
-    whole, said = heard([raw], most)
-    cut, said_cut = heard(pieces(raw, sizes), most)
+    whole, said = parsed_events([raw], most)
+    cut, said_cut = parsed_events(pieces(raw, sizes), most)
     assert (said_cut is None) == (said is None)
     assert cut[: len(whole)] == whole
     assert said is not None or cut == whole == reference(raw)
 
 
-def heard(chunks: Iterable[bytes], most: int) -> tuple[list[bytes], str | None]:
+def parsed_events(chunks: Iterable[bytes], most: int) -> tuple[list[bytes], str | None]:
     """The events of a stream, and what is told of one that is larger than `most` bytes."""
     events: list[bytes] = []
     with pytest.MonkeyPatch.context() as patch:

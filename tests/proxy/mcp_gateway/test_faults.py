@@ -41,7 +41,7 @@ def free_port() -> int:
         return port
 
 
-def said(result: types.CallToolResult) -> str:
+def result_text(result: types.CallToolResult) -> str:
     content = result.content[0]
     assert isinstance(content, types.TextContent)
     return content.text
@@ -69,12 +69,14 @@ async def test_a_server_that_goes_and_comes_back_harms_no_other(store: Store, er
             for _ in range(2):
                 async with served(gone, era=era, port=port):
                     await until(lambda: _has(client, "gone"))
-                    assert said(await client.call_tool("gone__find_order", {"order_id": "1"})).startswith("order 1")
+                    assert result_text(await client.call_tool("gone__find_order", {"order_id": "1"})).startswith(
+                        "order 1"
+                    )
                 told = await client.call_tool("gone__find_order", {"order_id": "2"})
                 assert told.is_error
-                assert "the MCP server 'gone' does not answer now" in said(told)
+                assert "the MCP server 'gone' does not answer now" in result_text(told)
                 assert await names(client) == {"well"}
-                assert said(await client.call_tool("well__find_order", {"order_id": "3"})).startswith("order 3")
+                assert result_text(await client.call_tool("well__find_order", {"order_id": "3"})).startswith("order 3")
             with pytest.raises(MCPError, match="'gone' does not answer"):
                 await client.get_prompt("gone__test_simple_prompt")
             text = (await proxy.http.get("/metrics")).text
@@ -118,7 +120,7 @@ runpy.run_module("tests.proxy.mcp_everything", run_name="__main__")
         died.touch()
         await until(lambda: _is_down(proxy.http))
         await until(lambda: _has(client, "local"), 40)
-        assert said(await client.call_tool("local__find_order", {"order_id": "1"})).startswith("order 1")
+        assert result_text(await client.call_tool("local__find_order", {"order_id": "1"})).startswith("order 1")
 
 
 async def _is_down(http: Any) -> bool:
@@ -135,12 +137,12 @@ async def test_a_slow_server_is_given_up_and_others_are_not_held_up(store: Store
         async with serving(store, engine, mcp=servers) as proxy, Client(f"{proxy.url}/mcp", mode=ERA) as client:
             waiting = asyncio.ensure_future(client.call_tool("slow__slow"))
             await slow.entered.wait()
-            assert said(await client.call_tool("quick__find_order", {"order_id": "1"})).startswith("order 1")
+            assert result_text(await client.call_tool("quick__find_order", {"order_id": "1"})).startswith("order 1")
             told = await waiting
             assert told.is_error
-            assert said(told) == "the MCP server 'slow' did not answer within 3 s"
+            assert result_text(told) == "the MCP server 'slow' did not answer within 3 s"
             await until(lambda: slow.cancelled == ["slow"])  # and it was told
-            assert said(await client.call_tool("slow__find_order", {"order_id": "2"})).startswith("order 2")
+            assert result_text(await client.call_tool("slow__find_order", {"order_id": "2"})).startswith("order 2")
 
 
 @pytest.mark.parametrize("era", ["both", "handshake"])
@@ -162,7 +164,7 @@ async def _refused(client: Client, name: str, arguments: dict[str, Any]) -> str:
     except MCPError as e:
         return e.error.message
     assert result.is_error
-    return said(result)
+    return result_text(result)
 
 
 async def _finds(client: Client, name: str) -> bool:
@@ -239,7 +241,7 @@ async def test_what_a_hostile_server_says_harms_itself_alone(store: Store, mode:
             for name in ("evil__good", "evil__other"):
                 with pytest.raises(MCPError):
                     await client.call_tool(name)
-            assert said(await client.call_tool("well__find_order", {"order_id": "1"})).startswith("order 1")
+            assert result_text(await client.call_tool("well__find_order", {"order_id": "1"})).startswith("order 1")
             assert (await client.list_prompts()).prompts
         server.close()
     lines = [line async for line in tool_lines(Project(store, PROJECT))]
@@ -259,7 +261,7 @@ async def test_names_stay_as_they_are_with_one_server(store: Store) -> None:
             Client(f"{proxy.url}/mcp", mode=ERA) as client,
         ):
             assert "find_order" in {tool.name for tool in (await client.list_tools()).tools}
-            assert said(await client.call_tool("find_order", {"order_id": "1"})).startswith("order 1")
+            assert result_text(await client.call_tool("find_order", {"order_id": "1"})).startswith("order 1")
             assert client.instructions == "Be kind."
     [line] = [line async for line in tool_lines(Project(store, PROJECT))]
     assert (line["name"], line["tool"], line["server"]) == ("find_order", "find_order", "e")
@@ -277,7 +279,7 @@ async def test_a_store_that_fails_does_not_reach_the_agent(store: Store, monkeyp
     ):
         for broken, why in (("commit", "tool_store"), ("join", "tool_attribution")):
             monkeypatch.setattr(proxy.recorder.tools, broken, fails)
-            assert said(await client.call_tool("e__find_order", {"order_id": "1"})).startswith("order 1")
+            assert result_text(await client.call_tool("e__find_order", {"order_id": "1"})).startswith("order 1")
             assert f'hone_unrecorded_calls_total{{why="{why}"}} 1.0' in (await proxy.http.get("/metrics")).text
 
 
@@ -331,13 +333,13 @@ async def test_a_tool_call_belongs_to_its_own_keys_runs_alone(store: Store) -> N
                 transport = streamable_http_client(f"{proxy.url}{path}/mcp", http_client=http)
                 async with Client(transport, mode=ERA) as client:
                     try:
-                        return said(await client.call_tool("e__find_order", arguments))
+                        return result_text(await client.call_tool("e__find_order", arguments))
                     except MCPError as e:
                         return e.error.message
 
         engine.next = [Script([tool_call("e__find_order", arguments, "call-1")])]
         home = (await proxy.chat(path="/t/1", headers=one)).headers["x-hone-trajectory"]
-        assert "the run 1 was made with another key" in await call(two, "/t/1")
+        assert "the trajectory 1 belongs to another key" in await call(two, "/t/1")
         assert [s for s in everything.seen if "find_order" in str(s)] == []
         for headers in (two, one):
             assert (await call(headers)).startswith("order 1")

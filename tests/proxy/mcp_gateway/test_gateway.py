@@ -86,7 +86,7 @@ async def caller(world: World, mode: str, address: str = "", **more: Any) -> Asy
         yield client
 
 
-def said(result: types.CallToolResult) -> str:
+def result_text(result: types.CallToolResult) -> str:
     content = result.content[0]
     assert isinstance(content, types.TextContent)
     return content.text
@@ -150,19 +150,19 @@ async def test_everything_of_a_server_can_be_used(world: World, mode: str, serve
 
     async with caller(world, mode, logging_callback=on_log, log_level="info", **ABLE) as client:
         result = await client.call_tool(f"{server}__find_order", {"order_id": "7"})
-        assert said(result) == "order 7 is on its way"
+        assert result_text(result) == "order 7 is on its way"
         assert result.structured_content == {"server": own}
         assert result.is_error is False
         await client.call_tool(f"{server}__test_tool_with_progress", progress_callback=on_progress)
         await until(lambda: heard == [(0, 100), (50, 100), (100, 100)])
         await client.call_tool(f"{server}__test_tool_with_logging")
         await until(lambda: len(logged) == 3)
-        assert said(await client.call_tool(f"{server}__test_elicitation", {"message": "who?"})).find("ada@") > 0
-        told = said(await client.call_tool(f"{server}__test_sampling", {"prompt": "so"}))
+        assert result_text(await client.call_tool(f"{server}__test_elicitation", {"message": "who?"})).find("ada@") > 0
+        told = result_text(await client.call_tool(f"{server}__test_sampling", {"prompt": "so"}))
         assert told == "LLM response: so, indeed"
-        told = said(await client.call_tool(f"{server}__test_input_required_result_list_roots"))
+        told = result_text(await client.call_tool(f"{server}__test_input_required_result_list_roots"))
         assert "file:///home/ada" in told
-        assert "blue" not in said(await client.call_tool(f"{server}__test_input_required_result_multi_round"))
+        assert "blue" not in result_text(await client.call_tool(f"{server}__test_input_required_result_multi_round"))
         prompt = await client.get_prompt(f"{server}__test_prompt_with_arguments", {"arg1": "a", "arg2": "b"})
         assert "arg1='a', arg2='b'" in str(prompt.messages[0].content)
         assert "With" in str((await client.get_prompt(f"{server}__test_input_required_result_prompt")).messages)
@@ -212,7 +212,7 @@ async def test_questions_of_several_callers_find_their_own(world: World, mode: s
             return types.ElicitResult(action="accept", content={"username": f"user-{number}", "email": "e"})
 
         async with caller(world, mode, elicitation_callback=answer) as client:
-            return said(await client.call_tool("old__test_elicitation", {"message": "who?"}))
+            return result_text(await client.call_tool("old__test_elicitation", {"message": "who?"}))
 
     told = await asyncio.gather(*(one(n) for n in range(6)))
     assert [f"user-{n}" in text for n, text in enumerate(told)] == [True] * 6
@@ -429,7 +429,7 @@ async def test_a_question_and_its_answer_are_two_lines_of_one_request(world: Wor
 async def test_a_large_result_comes_whole(world: World) -> None:
     async with caller(world, "2026-07-28") as client:
         result = await client.call_tool("new__large", {"bytes": 3_000_000})
-    assert len(said(result)) == 3_000_000
+    assert len(result_text(result)) == 3_000_000
 
 
 async def test_metrics_count_tool_calls_by_server(world: World) -> None:

@@ -14,13 +14,13 @@ SERVERS = st.from_regex(NAME, fullmatch=True)
 
 @given(SERVERS, st.text(min_size=1))
 def test_a_name_comes_apart_as_it_was_put_together(server: str, tool: str) -> None:
-    assert NameScheme().taken_apart(NameScheme().shown(server, tool)) == (server, tool)
-    assert NameScheme(only=server).taken_apart(NameScheme(only=server).shown(server, tool)) == (server, tool)
+    assert NameScheme().split_name(NameScheme().public_name(server, tool)) == (server, tool)
+    assert NameScheme(only=server).split_name(NameScheme(only=server).public_name(server, tool)) == (server, tool)
 
 
 @pytest.mark.parametrize("name", ["find", "__find", "orders__", "", "orders_find"])
 def test_what_names_no_server_is_of_none(name: str) -> None:
-    assert NameScheme().taken_apart(name) is None
+    assert NameScheme().split_name(name) is None
 
 
 @pytest.mark.parametrize("name", ["a__b", "a_", "_a", "1a", "", "a b", "a.b", "a" * 33, "ä"])

@@ -18,7 +18,7 @@ from proxy.settings.mcp import McpServerSettings
 from recorder.store.database import Store
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.mcp_everything import Everything, served
-from tests.proxy.running import serving
+from tests.proxy.running import NO_TLS, serving
 from tests.proxy.until import until
 
 pytestmark = pytest.mark.slow
@@ -56,10 +56,10 @@ async def test_a_server_that_tells_nobody_is_not_waited_for(store: Store) -> Non
     mute = Everything("mute", listens=False)
     async with gateway(store, (mute, "modern")) as url:
         async with Client(url, mode="legacy") as client:
-            with pytest.raises(MCPError, match="'mute' does not tell of changes of test://watched-resource"):
+            with pytest.raises(MCPError, match="'mute' does not notify of changes of test://watched-resource"):
                 await subscribe(client, WATCHED)
         async with Client(url, mode="2026-07-28") as client:
-            with pytest.raises(MCPError, match="'mute' does not tell of changes of test://watched-resource"):
+            with pytest.raises(MCPError, match="'mute' does not notify of changes of test://watched-resource"):
                 async with client.listen(resource_subscriptions=[WATCHED]):
                     pass
 
@@ -109,7 +109,7 @@ async def test_a_stop_does_not_wait_for_those_who_listen(store: Store) -> None:
     """Were their streams waited for, the test would not end in its time."""
     async with contextlib.AsyncExitStack() as callers:
         async with gateway(store, (Everything("one"), "both"), stop_timeout_s=FOR_EVER_S) as url:
-            old = await callers.enter_async_context(httpx.AsyncClient(timeout=FOR_EVER_S))
+            old = await callers.enter_async_context(httpx.AsyncClient(timeout=FOR_EVER_S, verify=NO_TLS))
             opened = await old.post(url, json=HELLO, headers=ACCEPTS)
             session = {"mcp-session-id": opened.headers["mcp-session-id"]}
             stream = await callers.enter_async_context(old.stream("GET", url, headers=ACCEPTS | session))

@@ -57,7 +57,7 @@ async def names(client: Client) -> set[str]:
     return {tool.name for tool in (await client.list_tools(cache_mode="bypass")).tools}
 
 
-def said(result: types.CallToolResult) -> str:
+def result_text(result: types.CallToolResult) -> str:
     content = result.content[0]
     assert isinstance(content, types.TextContent)
     return content.text
@@ -72,10 +72,10 @@ async def test_an_attempt_is_offered_what_only_reads_and_everybody_else_all(stor
             assert READS in offered
             assert WRITES not in offered
             assert WRITES in await names(live)
-            assert said(await attempt.call_tool(READS, {"order_id": "1"})) == "order 1 is on its way"
+            assert result_text(await attempt.call_tool(READS, {"order_id": "1"})) == "order 1 is on its way"
             refused = await attempt.call_tool(WRITES, {})
         assert refused.is_error
-        assert said(refused).startswith("write_not_allowed: desk__slow is not marked read-only")
+        assert result_text(refused).startswith("write_not_allowed: desk__slow is not marked read-only")
         assert [sent["name"] for sent in everything.seen] == ["find_order"]
         assert WRITES in await tool_permissions.list_withheld_tools(proxy.store, campaign)
         assert READS not in await tool_permissions.list_withheld_tools(proxy.store, campaign)
@@ -92,7 +92,7 @@ async def test_a_name_that_a_model_made_up_is_refused_and_is_no_tool_that_was_le
         async with Client(f"{proxy.url}/g/g/t/0/mcp") as attempt:
             refused = await attempt.call_tool(made_up, {})
         assert refused.is_error
-        assert said(refused).startswith(f"Unknown tool: {made_up}")
+        assert result_text(refused).startswith(f"Unknown tool: {made_up}")
         assert everything.seen == []
         assert made_up not in await tool_permissions.list_withheld_tools(proxy.store, campaign)
         assert await tool_permissions.count_refused_calls(proxy.store, campaign) == 0

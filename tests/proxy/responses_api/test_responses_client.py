@@ -164,7 +164,7 @@ async def test_a_stream_that_is_cut_short_or_breaks(
         assert "base-model" not in events[-1].response.error.message
         failed = await agent.responses.retrieve(events[-1].response.id)
         assert (failed.status, failed.output) == ("failed", events[-1].response.output)
-        with pytest.raises(openai.BadRequestError, match="no answer to go on from"):
+        with pytest.raises(openai.BadRequestError, match="no answer to continue"):
             await agent.responses.create(model="helpdesk", input="?", previous_response_id=failed.id)
 
 

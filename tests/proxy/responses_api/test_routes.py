@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.responses_api.stored_responses import CampaignHistory
+from proxy.responses_api.stored_responses import StoredResponses
 from recorder.capture.recorder import Recorder
 from recorder.messages.calls import ANYBODY
 from recorder.settings import RecorderSettings
@@ -132,12 +132,12 @@ async def test_an_address_is_stronger_than_an_id(proxy: Proxy, engine: FakeEngin
 
 async def test_another_projects_response_is_not_found(proxy: Proxy, engine: FakeEngine) -> None:
     given = await ask(proxy)
-    elsewhere = CampaignHistory(Project(proxy.store, "other"), proxy.recorder)
+    elsewhere = StoredResponses(Project(proxy.store, "other"), proxy.recorder)
     with pytest.raises(Exception, match="not found"):
         await elsewhere.response(given["id"], ANYBODY)
     with pytest.raises(Exception, match="not found"):
         await elsewhere.delete(given["id"])
-    assert await CampaignHistory(Project(proxy.store, PROJECT), proxy.recorder).response(given["id"], ANYBODY) == given
+    assert await StoredResponses(Project(proxy.store, PROJECT), proxy.recorder).response(given["id"], ANYBODY) == given
 
 
 async def test_what_ran_when_its_process_died_has_failed(store: Store, engine: FakeEngine) -> None:
@@ -146,7 +146,7 @@ async def test_what_ran_when_its_process_died_has_failed(store: Store, engine: F
         queued = await ask(proxy, background=True, metadata={"a": "b"})
         assert (queued["status"], queued["metadata"]) == ("queued", {"a": "b"})
         # what a proxy that starts later finds in the store, before this one ended the call
-        later = CampaignHistory(Project(store, PROJECT), proxy.recorder)
+        later = StoredResponses(Project(store, PROJECT), proxy.recorder)
         shown = await later.response(queued["id"], ANYBODY)
         assert (shown["status"], shown["created_at"]) == ("failed", queued["created_at"])
         assert shown["error"]["code"] == "server_error"
@@ -234,7 +234,7 @@ async def test_recorders_of_other_processes_forget_a_deleted_response(
     other = Recorder(store, RecorderSettings())
     await other.start()
     try:
-        await CampaignHistory(Project(store, PROJECT), other).delete(given["id"])
+        await StoredResponses(Project(store, PROJECT), other).delete(given["id"])
     finally:
         await other.stop()
     body = {"model": "helpdesk", "input": "?", "previous_response_id": given["id"]}

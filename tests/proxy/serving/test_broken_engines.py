@@ -16,7 +16,7 @@ from proxy.responses_api import calls
 from proxy.settings.sections import ProxySettings
 from recorder.store.database import Store
 from tests.proxy.raw_engine import CHUNKED, END, HEAD, Raw, RawEngine, Then, event, framed, sized
-from tests.proxy.running import ALIAS, Proxy, serving
+from tests.proxy.running import ALIAS, NO_TLS, Proxy, serving
 from tests.proxy.until import until
 
 pytestmark = pytest.mark.slow  # faults: left out of `make check`
@@ -76,7 +76,7 @@ def request(path: str, **more: Any) -> dict[str, Any]:
     return REQUESTS[path] | {"model": ALIAS} | more
 
 
-def told(path: str, status: int, text: str, *, stream: bool) -> str:
+def error_message(path: str, status: int, text: str, *, stream: bool) -> str:
     """The message of an error as the format's clients read it; asserts that they can."""
     if not stream:
         assert status >= 500
@@ -116,7 +116,7 @@ async def test_a_stream_that_breaks_ends_in_the_callers_own_words(
                 text += more
                 if '"On"' in text:
                     gate.set()
-        assert words in told(path, answer.status_code, text, stream=True), broken
+        assert words in error_message(path, answer.status_code, text, stream=True), broken
         *earlier, call = await proxy.calls()
         assert (len(earlier), call["status"], words in call["response"]["error"]) == (at - 1, "errored", True), broken
         assert [(choice["token_ids"], choice["trainable"]) for choice in call["choices"]] == [([7, 8], False)]
@@ -132,7 +132,7 @@ async def test_an_answer_that_never_begins_is_a_bad_gateway(
         answer = await proxy.http.post(path, json=request(path, stream=stream))
         # a head that is there has begun the client's stream
         assert answer.status_code == 502 or (stream and headless.startswith("a body"))
-        assert told(path, answer.status_code, answer.text, stream=answer.status_code == 200)
+        assert error_message(path, answer.status_code, answer.text, stream=answer.status_code == 200)
         *earlier, call = await proxy.calls()
         assert (len(earlier), call["status"], call["choices"]) == (at - 1, "errored", []), headless
 
@@ -143,12 +143,12 @@ async def test_a_server_that_stops_does_not_wait_for_a_silent_engine(
     store: Store, engine: RawEngine, path: str, stream: bool
 ) -> None:
     engine.default = Raw((BEGUN,), "stall")
-    async with httpx.AsyncClient(timeout=20) as http:
+    async with httpx.AsyncClient(timeout=20, verify=NO_TLS) as http:
         async with serving(store, engine) as proxy:
             asking = asyncio.ensure_future(http.post(proxy.url + path, json=request(path, stream=stream)))
             await engine.asked.wait()
         answer = await asking
-    assert "this proxy is stopping" in told(path, answer.status_code, answer.text, stream=stream)
+    assert "this proxy is stopping" in error_message(path, answer.status_code, answer.text, stream=stream)
     call = await proxy.call()
     assert (call["status"], "this proxy is stopping" in call["response"]["error"]) == ("errored", True)
     assert [choice["token_ids"] for choice in call["choices"]] == ([[7, 8]] if stream else [])
@@ -173,16 +173,16 @@ async def test_a_passed_stream_that_breaks_ends_in_words(store: Store, engine: R
     engine.default = Raw((head + framed(FIRST),), "abort")
     async with serving(store, engine, settings=ProxySettings(port=0, unrecorded=True)) as proxy:
         answer = await proxy.http.post(path, json={"model": ALIAS})
-        assert "broke off" in told("/v1/chat/completions", answer.status_code, answer.text, stream=True)
+        assert "broke off" in error_message("/v1/chat/completions", answer.status_code, answer.text, stream=True)
 
 
 async def test_a_server_that_stops_ends_each_of_several_prompts(store: Store, engine: RawEngine) -> None:
     engine.default = Raw((BEGUN,), "stall")
-    async with httpx.AsyncClient(timeout=20) as http:
+    async with httpx.AsyncClient(timeout=20, verify=NO_TLS) as http:
         async with serving(store, engine) as proxy:
             body = {"model": ALIAS, "prompt": ["one", "two"]}
             asking = asyncio.ensure_future(http.post(f"{proxy.url}/v1/completions", json=body))
             await until(lambda: len(engine.requests) == 2)
         answer = await asking
-    assert "this proxy is stopping" in told("/v1/completions", answer.status_code, answer.text, stream=False)
+    assert "this proxy is stopping" in error_message("/v1/completions", answer.status_code, answer.text, stream=False)
     assert [call["status"] for call in await proxy.calls()] == ["errored", "errored"]

@@ -40,7 +40,7 @@ def sent(engine: FakeEngine, at: int = -1) -> list[int] | None:
     return params["prompt_token_ids"] if params else None
 
 
-async def told(proxy: Proxy, at: int = -1) -> dict[str, Any]:
+async def continuity_meta(proxy: Proxy, at: int = -1) -> dict[str, Any]:
     """What a recorded call says about its continuity, without what stands for the template's arguments."""
     meta = dict((await proxy.calls())[at]["response"][META])
     assert len(meta.pop("seen")) == 16
@@ -60,8 +60,8 @@ async def test_a_turn_is_sent_with_the_exact_ids_of_its_past(proxy: Proxy, engin
     assert sent(engine) == past_of(THOUGHT, "Where is 4821?") + new
     first, second = await proxy.calls()
     assert second["prompt_token_ids"] == sent(engine)
-    assert await told(proxy, 0) == {"used": False}
-    assert await told(proxy, 1) == {"used": True}
+    assert await continuity_meta(proxy, 0) == {"used": False}
+    assert await continuity_meta(proxy, 1) == {"used": True}
     assert first["response"][META]["seen"] == second["response"][META]["seen"]
     # without continuity the template would have dropped the thinking, and the row would have ended
     assert prompt_ids(say(*HISTORY, "And 4822?")["messages"])[: len(past_of(THOUGHT, "Where is 4821?"))] != past_of(
@@ -86,7 +86,7 @@ async def test_a_stream_goes_on_too_and_a_third_turn_from_the_second(proxy: Prox
     assert second is not None
     assert third is not None
     assert third[: len(second) + len(THOUGHT.ids())] == second + THOUGHT.ids()
-    assert await told(proxy) == {"used": True}
+    assert await continuity_meta(proxy) == {"used": True}
 
 
 async def test_tool_results_go_on_from_the_call(proxy: Proxy, engine: FakeEngine) -> None:
@@ -121,7 +121,7 @@ async def test_messages_and_responses_go_on_too(proxy: Proxy, engine: FakeEngine
     body = {"model": "helpdesk", "input": "And 4822?", "previous_response_id": first.raise_for_status().json()["id"]}
     (await proxy.http.post("/v1/responses", json=body)).raise_for_status()
     assert (sent(engine) or [])[: len(past)] == past
-    assert await told(proxy, 1) == await told(proxy, 3) == {"used": True}
+    assert await continuity_meta(proxy, 1) == await continuity_meta(proxy, 3) == {"used": True}
 
 
 async def test_after_a_restart_the_past_comes_from_the_store(store: Store, engine: FakeEngine) -> None:
@@ -130,7 +130,7 @@ async def test_after_a_restart_the_past_comes_from_the_store(store: Store, engin
         await before.chat(*HISTORY, "And 4822?", path="/t/one")
     async with serving(store, engine, settings=ON) as after:
         await after.chat(*HISTORY, "And 4822?", HISTORY[1], "And 4823?", path="/t/one")
-        assert await told(after) == {"used": True}
+        assert await continuity_meta(after) == {"used": True}
     second, third = sent(engine, 1), sent(engine, 2)
     assert second is not None
     assert third is not None
@@ -154,7 +154,7 @@ async def fallback(proxy: Proxy, engine: FakeEngine, *texts: str, path: str = "/
     answer = await proxy.chat(*texts, path=path, **more)
     assert answer.status_code == 200, answer.text
     assert sent(engine) is None
-    meta = await told(proxy)
+    meta = await continuity_meta(proxy)
     assert meta["used"] is False
     return str(meta["fallback"])
 
@@ -196,7 +196,7 @@ async def test_other_fields_that_a_template_may_see_are_sent_as_they_came(
 async def test_fields_that_no_template_sees_change_nothing(proxy: Proxy, engine: FakeEngine) -> None:
     await proxy.chat("Where is 4821?", path="/t/one", temperature=0.5, max_tokens=20)
     await proxy.chat(*HISTORY, "And?", path="/t/one", seed=3, tool_choice="none", tools=[], metadata={"a": "b"})
-    assert await told(proxy) == {"used": True}
+    assert await continuity_meta(proxy) == {"used": True}
 
 
 async def test_a_turn_without_an_end_is_not_gone_on_with(proxy: Proxy, engine: FakeEngine) -> None:
@@ -268,7 +268,7 @@ async def test_an_engine_that_uses_other_ids_is_recorded_as_what_it_did(proxy: P
 
     engine.next = [ignores]
     await proxy.chat(*HISTORY, "And?", path="/t/one")
-    assert await told(proxy) == {"used": False, "fallback": "engine_rendered"}
+    assert await continuity_meta(proxy) == {"used": False, "fallback": "engine_rendered"}
     assert (await proxy.calls())[-1]["prompt_token_ids"] == prompt_ids(say(*HISTORY, "And?")["messages"])
 
 
@@ -287,7 +287,7 @@ async def test_parsed_thinking_is_not_kept_where_it_would_end_the_next_turns(pro
     history = ("Where is 4821?", "It arrives on Monday")
     assert await fallback(proxy, engine, *history, "And?", stream=True) == "parsed_reasoning"
     await proxy.chat(*history, "And 4823?", path="/t/one")
-    assert await told(proxy) == {"used": True, "thought": True}
+    assert await continuity_meta(proxy) == {"used": True, "thought": True}
 
 
 async def test_parsed_thinking_is_kept_in_a_stream_where_the_parser_looks_at_the_turn_alone(
@@ -299,7 +299,7 @@ async def test_parsed_thinking_is_kept_in_a_stream_where_the_parser_looks_at_the
     async with serving(store, engine, settings=ON, reasoning_parser="qwen3") as proxy:
         await proxy.chat("Where is 4821?", path="/t/one")
         await proxy.events("Where is 4821?", "It arrives on Monday", "And?", path="/t/one")
-        assert await told(proxy) == {"used": True, "thought": True}
+        assert await continuity_meta(proxy) == {"used": True, "thought": True}
 
 
 async def test_edited_thinking_is_an_edited_history(proxy: Proxy, engine: FakeEngine) -> None:
@@ -312,7 +312,7 @@ async def test_edited_thinking_is_an_edited_history(proxy: Proxy, engine: FakeEn
     edited = [*say("Where is 4821?")["messages"], echo | {"reasoning": "never mind"}, *asked]
     assert await fallback(proxy, engine, messages=edited) == "edited_history"
     await proxy.chat(messages=[*say("Where is 4821?")["messages"], echo, *asked], path="/t/one")
-    assert await told(proxy) == {"used": True, "thought": True}
+    assert await continuity_meta(proxy) == {"used": True, "thought": True}
 
 
 async def test_a_fault_in_it_is_no_fault_of_the_call(
@@ -327,7 +327,7 @@ async def test_a_fault_in_it_is_no_fault_of_the_call(
     assert await fallback(proxy, engine, *HISTORY, "And?") == "error"
     assert await fallback(proxy, engine, *HISTORY, "And then?") == "error"
     assert [r.getMessage() for r in caplog.records if "continuity" in r.getMessage()] == [
-        "token continuity failed, and the turn is sent as it came: lost"
+        "token continuity failed, and the conversation is sent as it came: lost"
     ]
 
 

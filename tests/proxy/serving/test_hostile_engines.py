@@ -45,7 +45,7 @@ def test_whatever_an_engine_answers_is_told(hone: Fuzzed, path: str, data: st.Da
     streamed = stream and answer.status_code == 200
     fault = fault_in(path, answer.status_code, answer.text, streamed=streamed)
     assert hone.states(answer) == ["complete" if fault is None else "errored"]
-    assert fault is None or "a fault in Hone" not in fault["message"]
+    assert fault is None or "a bug in Hone" not in fault["message"]
     if answer.status_code not in (200, 502):
         assert status in RELAYED.get(answer.status_code, {answer.status_code} if answer.status_code < 500 else set())
 
@@ -64,7 +64,7 @@ def test_whatever_an_engine_answers_to_several_prompts_is_told(hone: Fuzzed, dat
     if answer.status_code != 200:
         fault = fault_in(COMPLETIONS, answer.status_code, answer.text, streamed=False)
         assert fault is not None
-        assert "a fault in Hone" not in fault["message"]
+        assert "a bug in Hone" not in fault["message"]
     assert set(hone.states(answer)) <= {"complete", "errored"}
 
 

@@ -47,7 +47,7 @@ async def test_it_is_answered_by_the_base_and_nothing_of_it_is_traffic(proxy: Pr
     assert await proxy.metric("hone_unrecorded_calls_total") == 0
     assert await proxy.metric("hone_judge_calls_total") == 1
     told = await load_status(Project(proxy.store, PROJECT), LoopSettings())
-    assert (told.calls_per_s, told.runs_open) == (0, 0)
+    assert (told.calls_per_s, told.open_trajectories) == (0, 0)
 
 
 async def test_an_engine_that_fails_is_told_and_counted_as_a_judge_s(proxy: Proxy, engine: FakeEngine) -> None:
@@ -62,8 +62,8 @@ async def test_an_engine_that_fails_is_told_and_counted_as_a_judge_s(proxy: Prox
 @pytest.mark.parametrize(
     ("model", "status_code", "why"),
     [
-        ("helpdesk", 400, "judges ask for what an alias began with, 'helpdesk@0'"),
-        ("nobody@0", 404, "is not known here"),
+        ("helpdesk", 400, "judges use the base of an alias, 'helpdesk@0'"),
+        ("nobody@0", 404, "is unknown, or that version"),
     ],
 )
 async def test_no_other_model_is_served_there(

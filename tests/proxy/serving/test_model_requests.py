@@ -32,7 +32,7 @@ async def test_an_engine_that_dies_in_a_stream_ends_it_with_an_error(proxy: Prox
     assert call["choices"][0]["token_ids"] == ANSWER.ids()[:2]
 
 
-@pytest.mark.parametrize(("then", "words_"), [("end", "before it was finished"), ("garbage", "no chat completion")])
+@pytest.mark.parametrize(("then", "words_"), [("end", "before it was finished"), ("garbage", "not a chat completion")])
 async def test_a_stream_that_ends_wrongly_is_an_error(proxy: Proxy, engine: FakeEngine, then: str, words_: str) -> None:
     engine.default = Script([ANSWER], after_events=2, then=then)
     assert words_ in (await proxy.chat(stream=True)).text
@@ -58,7 +58,7 @@ async def test_an_engine_that_dies_after_the_last_finish_has_finished(proxy: Pro
 
 
 async def test_an_engine_that_breaks_off_a_plain_answer_is_an_error(proxy: Proxy, engine: FakeEngine) -> None:
-    for script, words_ in ((Script(hang_up=True), "without an answer"), (Script(body=b"{}"), "no chat completion")):
+    for script, words_ in ((Script(hang_up=True), "without an answer"), (Script(body=b"{}"), "not a chat completion")):
         engine.default = script
         answer = await proxy.chat()
         assert (answer.status_code, answer.json()["error"]["code"]) == (502, "engine_broke")

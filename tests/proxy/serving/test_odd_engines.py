@@ -238,7 +238,7 @@ async def test_an_answer_that_is_nested_too_deeply_to_be_written_is_a_bad_gatewa
     answer = await ask(proxy, path, stream=stream)
     told = fault_in(path, answer.status_code, answer.text, streamed=stream)
     assert told is not None
-    assert "a fault in Hone" not in told["message"]
+    assert "a bug in Hone" not in told["message"]
 
 
 @pytest.mark.parametrize("stream", [True, False])

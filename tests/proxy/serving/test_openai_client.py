@@ -56,7 +56,7 @@ async def test_a_stream_is_read_to_its_end(proxy: Proxy, engine: FakeEngine) -> 
 
 async def test_errors_are_the_exceptions_that_agents_catch(proxy: Proxy, engine: FakeEngine) -> None:
     async with client(proxy, max_retries=0) as agent:
-        with pytest.raises(openai.NotFoundError, match="not known here"):
+        with pytest.raises(openai.NotFoundError, match="is unknown"):
             await agent.chat.completions.create(model="nobody", messages=ASK)
         with pytest.raises(openai.BadRequestError, match="cache_salt"):
             await agent.chat.completions.create(model="helpdesk", messages=ASK, extra_body={"cache_salt": "x"})

@@ -164,5 +164,5 @@ async def test_health_and_metrics(proxy: Proxy) -> None:
     text = (await proxy.http.get("/metrics")).text
     assert 'hone_calls_total{dialect="chat",state="complete",version="helpdesk@0"} 1.0' in text
     assert 'hone_refused_requests_total{status="404"} 1.0' in text
-    assert "hone_committed_turns_total 1.0" in text
-    assert "hone_queue_turns 0.0" in text
+    assert "hone_committed_calls_total 1.0" in text
+    assert "hone_queue_calls 0.0" in text

@@ -127,7 +127,7 @@ async def test_a_small_request_does_not_become_large_ones(proxy: Proxy, engine: 
     large = {"prompt": ["a"] * 1024, "user": "x" * 40_000}
     answer = await proxy.http.post("/v1/completions", json=body(None) | large)
     assert answer.status_code == 413
-    assert "each of 1024 prompts is a call with all of them" in answer.json()["error"]["message"]
+    assert "each of the 1024 prompts becomes a call with all of them" in answer.json()["error"]["message"]
     assert (engine.requests, await proxy.calls()) == ([], [])
 
 

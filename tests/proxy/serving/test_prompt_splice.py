@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from proxy.serving.prompt_splice import Fallback, mark_message, new_ids, new_part_start, render_body, seen_by_template
+from tests.effort import scaled
 from tests.templates.rendering import ENDS, Answer, Templated
 
 TOOL = {
@@ -59,7 +60,7 @@ async def stitched(template: Templated, answers: list[Answer], replies: list[str
 @pytest.mark.parametrize("name", list(TEMPLATES))
 @given(turns=st.lists(st.tuples(ANSWERS, TEXT), min_size=1, max_size=4), system=TEXT)
 @example(turns=[(Answer("no", thinking="hm"), "A"), (Answer("no", thinking="hm"), "B")], system="x")
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_a_stitched_prompt_says_what_a_rendered_one_would(
     name: str, turns: list[tuple[Answer, str]], system: str
 ) -> None:

@@ -48,7 +48,7 @@ async def test_a_body_that_is_no_json_object_is_refused(proxy: Proxy, engine: Fa
         ({"temperature": "hot"}, "temperature", "give a number"),
         ({"logprobs": True, "top_logprobs": 1000}, "top_logprobs", "from 0 to 20"),
         ({"prompt_logprobs": 1}, "prompt_logprobs", "stop an engine"),
-        ({"kv_transfer_params": {"prompt_token_ids": [1]}}, "kv_transfer_params", "behind the recorder's back"),
+        ({"kv_transfer_params": {"prompt_token_ids": [1]}}, "kv_transfer_params", "without the recorder seeing it"),
         ({"extra_body": {"cache_salt": "s"}}, "extra_body.cache_salt", "prefix cache"),
         ({"priority": 5}, "priority", "queue"),
         ({"echo": True}, "echo", "prompt_logprobs"),

@@ -29,7 +29,7 @@ from recorder.store.bootstrap import open_store
 from recorder.store.database import Project, Store
 from recorder.views.trajectories.transcripts import load_trajectory
 from tests.proxy.fake_engine import END, FakeEngine, Said, Script, Step, ids_of, prompt_ids, words
-from tests.proxy.running import ALIAS, PROJECT, say
+from tests.proxy.running import ALIAS, NO_TLS, PROJECT, say
 from tests.proxy.until import until
 
 pytestmark = pytest.mark.slow  # a proxy's process takes seconds to start
@@ -77,7 +77,7 @@ async def child(tmp_path: Path, engine: FakeEngine) -> AsyncIterator[Child]:
     process = subprocess.Popen(argv)
     url = f"http://127.0.0.1:{port}"
     try:
-        async with httpx.AsyncClient(base_url=url, timeout=60) as http:
+        async with httpx.AsyncClient(base_url=url, timeout=60, verify=NO_TLS) as http:
             await until(lambda: _answers(http, process), within_s=60)
             yield Child(url, http, psutil.Process(process.pid), tmp_path / "data")
     finally:

@@ -68,7 +68,7 @@ def test_models_that_contradict_something_are_named(tmp_path: Path, text: str, t
         load_settings(write(tmp_path, text), {})
 
 
-RECIPES = "[judge.recipes.strict]\nmissing = 'hold'\n[aliases.helpdesk]\nreward_recipe = 'strict'\n[aliases.other]\n"
+RECIPES = "[judge.recipes.strict]\nmissing = 'hold'\n[aliases.helpdesk]\njudge_recipe = 'strict'\n[aliases.other]\n"
 
 
 def test_the_judge_knows_which_alias_names_which_recipe(tmp_path: Path) -> None:
@@ -80,8 +80,8 @@ def test_the_judge_knows_which_alias_names_which_recipe(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (RECIPES.replace("= 'strict'", "= 'stict'"), r"aliases\.helpdesk\.reward_recipe is 'stict'.*default, strict\)"),
-        (RECIPES + "[campaign]\nreward_recipe = 'lax'\n", r"campaign\.reward_recipe is 'lax'.*default, strict\)"),
+        (RECIPES.replace("= 'strict'", "= 'stict'"), r"aliases\.helpdesk\.judge_recipe is 'stict'.*default, strict\)"),
+        (RECIPES + "[campaign]\njudge_recipe = 'lax'\n", r"campaign\.judge_recipe is 'lax'.*default, strict\)"),
     ],
 )
 def test_a_recipe_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path, text: str, told: str) -> None:
@@ -96,9 +96,9 @@ def test_a_recipe_that_is_not_there_is_refused_with_those_that_are(tmp_path: Pat
         ("temperature = 0", "nearly greedy"),
         ("temperature = nan", "less than or equal to 2"),
         ("temperature = 3", "less than or equal to 2"),
-        ("top_p = 0.95", "top_p 0.95 bends"),
-        ("top_k = 20", "top_k 20 bends"),
-        ("repetition_penalty = 1.1", "repetition_penalty 1.1 bends"),
+        ("top_p = 0.95", "top_p 0.95 changes the sampled"),
+        ("top_k = 20", "top_k 20 changes the sampled"),
+        ("repetition_penalty = 1.1", "repetition_penalty 1.1 changes the sampled"),
         ("seed = 3", "seed"),
     ],
 )

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from proxy.errors import ConfigError
-from proxy.settings.loader import load_settings
+from proxy.settings.loader import RENAMED_SETTINGS, load_settings
+from proxy.settings.toml_writer import describe_setting
 from tests.proxy.settings.written import write
 
 pytestmark = pytest.mark.usefixtures("bare")
@@ -68,6 +69,33 @@ def test_an_unknown_key_names_file_key_and_nearest(tmp_path: Path, text: str, ex
         load_settings(None, {})
     for words in expected:
         assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(old.replace("*", "helpdesk"), new.replace("*", "helpdesk")) for old, new in RENAMED_SETTINGS.items()],
+)
+def test_a_renamed_key_is_an_error_that_names_todays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str
+) -> None:
+    section, _, key = old.rpartition(".")
+    file = write(tmp_path, f"[{section}]\n{key} = 1\n")
+    with pytest.raises(ConfigError) as caught:
+        load_settings(None, {})
+    assert str(caught.value) == f"hone.toml: {old!r} is now called {new!r}. Rename it."
+    file.unlink()
+    old_variable, new_variable = (f"HONE_{name.replace('.', '__').upper()}" for name in (old, new))
+    monkeypatch.setenv(old_variable, "1")
+    with pytest.raises(ConfigError) as caught:
+        load_settings(None, {})
+    assert (
+        str(caught.value) == f"env {old_variable}: {old!r} is now called {new!r} (variable {new_variable}). Rename it."
+    )
+
+
+@pytest.mark.parametrize("new", RENAMED_SETTINGS.values())
+def test_what_a_renamed_key_points_to_is_a_setting(new: str) -> None:
+    assert describe_setting(new.split("."))
 
 
 def test_an_unknown_variable_is_an_error_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +212,7 @@ def test_an_alias_compares_as_the_trainer_does_unless_it_says_otherwise(tmp_path
 def test_a_path_that_leads_nowhere_is_an_error_of_its_setting(tmp_path: Path, text: str, key: str) -> None:
     (tmp_path / "round").symlink_to("round")
     write(tmp_path, text)
-    with pytest.raises(ConfigError, match=rf"hone\.toml: {key}: .* (leads nowhere|is no path) \("):
+    with pytest.raises(ConfigError, match=rf"hone\.toml: {key}: .* (cannot be resolved|is not a path) \("):
         load_settings(None, {})
 
 
@@ -202,5 +230,5 @@ def test_the_python_of_an_environment_stays_the_environments(tmp_path: Path, sec
 
 
 def test_a_data_folder_of_nobody_is_an_error_of_the_flag_that_names_it() -> None:
-    with pytest.raises(ConfigError, match=r"flag: data: '~nobody-here' leads nowhere"):
+    with pytest.raises(ConfigError, match=r"flag: data: '~nobody-here' cannot be resolved"):
         load_settings(None, {"data": "~nobody-here"})

@@ -18,19 +18,19 @@ pytestmark = pytest.mark.usefixtures("bare")
     [
         ("[mcp.a]\n", "give either `url` or `command`"),
         ("[mcp.a]\nurl = 'http://x/mcp'\ncommand = 'x'\n", "give either `url` or `command`"),
-        ("[mcp.a]\nurl = 'x'\n", "is no URL"),
+        ("[mcp.a]\nurl = 'x'\n", "is not a URL"),
         ("[mcp.a]\nurl = 'https://me:sesame@x/mcp'\n", "as `token`, or .* as `headers"),
         ("[mcp.a]\nurl = 'https://sesame@x/mcp'\n", "as `token`, or .* as `headers"),
-        ("[mcp.a]\nurl = 'ftp://me:sesame@x/mcp'\n", "is no URL"),
+        ("[mcp.a]\nurl = 'ftp://me:sesame@x/mcp'\n", "is not a URL"),
         ("[mcp.a]\nurl = 'http://x/mcp'\nargs = ['x']\n", "are for a server with a `command`"),
         ("[mcp.a]\nurl = 'http://x/mcp'\nper = 'shared'\n", "are for a server with a `command`"),
         ("[mcp.a]\ncommand = 'x'\nmax_sessions = 0\n", "greater than 0"),
         ("[mcp.a]\ncommand = 'x'\ntoken = 'x'\n", "are for a server with a `url`"),
-        ("[mcp.a__b]\nurl = 'http://x/mcp'\n", "is no name for an MCP server"),
+        ("[mcp.a__b]\nurl = 'http://x/mcp'\n", "is not a name for an MCP server"),
         ("[mcp.a]\nurl = 'http://x/mcp'\ntimeout = 3\n", "mcp.a.timeout_s"),
         (
             "[proxy]\nmcp_prefix = 'none'\n[mcp.a]\nurl = 'http://x'\n[mcp.b]\nurl = 'http://x'\n",
-            "with one server only",
+            "only a single server",
         ),
     ],
 )

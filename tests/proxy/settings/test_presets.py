@@ -74,4 +74,4 @@ def test_training_by_a_preset_says_what_it_leaves_open() -> None:
     Path("tasks.json").write_text('[{"prompt": "x", "rubric - 1. criterion": "y"}]')
     done = CliRunner().invoke(cli, ["train", "--preset", "rlvr", "--scenarios", "tasks.json"])
     assert done.exit_code == 2
-    assert "leaves to you: set engine.base and judge.model" in done.output
+    assert "needs more settings: set engine.base and judge.model" in done.output

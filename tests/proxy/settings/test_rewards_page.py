@@ -21,7 +21,7 @@ def test_the_example_is_judged_by_as_the_page_says(tmp_path: Path) -> None:
     settings = _taken(EXAMPLES[0], tmp_path)
     judge = settings.judge
     check_settings(judge)
-    assert settings.campaign.reward_recipe == "brief"
+    assert settings.campaign.judge_recipe == "brief"
     named = {alias: judge.recipe_of(alias) for alias in ("helpdesk", "search")}
     assert named == {"helpdesk": "support", "search": "default"}
     parts = {name: [part.name for part in judge.by_recipe(name).in_force()] for name in judge.known_recipes()}

@@ -39,7 +39,7 @@ def test_every_setting_is_described(key: str) -> None:
 
 @pytest.mark.parametrize("key", ["engine.bsae", "engine.base.more", "aliases.a.b.c", "prxy.port", "aliases.a.nothing"])
 def test_what_is_no_setting_is_refused(key: str) -> None:
-    with pytest.raises(ConfigError, match="is no setting"):
+    with pytest.raises(ConfigError, match="is not a setting"):
         describe_setting(key.split("."))
 
 
@@ -52,5 +52,6 @@ def test_a_variable_of_the_engines_needs_no_description(tmp_path: Path) -> None:
 def test_a_comment_is_the_models_own() -> None:
     text = as_toml("Head.", [SettingLine(("engine", "port"), 8701, "nothing listens there.")])
     assert text == (
-        "# Head.\n\n[engine]\n# Port the started engine listens on.\n# Found: nothing listens there.\nport = 8701\n"
+        "# Head.\n\n[engine]\n# Port that the started engine listens on.\n"
+        "# Found: nothing listens there.\nport = 8701\n"
     )

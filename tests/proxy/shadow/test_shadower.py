@@ -93,7 +93,7 @@ async def outcome(proxy: Proxy, word: str) -> None:
 
     async def there() -> bool:
         text = (await proxy.http.get("/metrics")).text
-        return f'hone_shadow_turns_total{{alias="{ALIAS}",outcome="{word}"}} 1.0' in text
+        return f'hone_shadow_calls_total{{alias="{ALIAS}",outcome="{word}"}} 1.0' in text
 
     await until(there)
 

@@ -47,28 +47,28 @@ class Heard:
 
 
 @pytest.fixture
-async def heard(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Heard]:
-    monkeypatch.setattr("proxy.supervision.console.BREATH_S", 0.01)
-    heard = Heard()
-    task = asyncio.create_task(EventPrinter(Project(store, PROJECT), LoopSettings(), heard).run())
-    await until(lambda: heard.waiting)
-    yield heard
+async def printed_events(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Heard]:
+    monkeypatch.setattr("proxy.supervision.console.BATCH_S", 0.01)
+    printed_events = Heard()
+    task = asyncio.create_task(EventPrinter(Project(store, PROJECT), LoopSettings(), printed_events).run())
+    await until(lambda: printed_events.waiting)
+    yield printed_events
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
 
 
-async def test_a_judged_group_is_told_and_what_is_waited_for_with_it(store: Store, heard: Heard) -> None:
+async def test_a_judged_group_is_told_and_what_is_waited_for_with_it(store: Store, printed_events: Heard) -> None:
     rows = Rows(store)
     alias = await rows.alias()
     await rows.scored_group(alias_id=alias.id)
-    await until(lambda: heard.told)
-    assert heard.told == [("judged", "helpdesk: 1 group judged, 2 runs, reward 0.50 (0.00 to 1.00)")]
-    await until(lambda: heard.waiting is not None and heard.waiting.groups == {"scored": 1})
+    await until(lambda: printed_events.told)
+    assert printed_events.told == [("judged", "helpdesk: 1 group judged, 2 trajectories, reward 0.50 (0.00 to 1.00)")]
+    await until(lambda: printed_events.waiting is not None and printed_events.waiting.groups == {"scored": 1})
 
 
 async def test_a_pause_that_ends_is_seen_though_nothing_changed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.supervision.console.BREATH_S", 0.01)
+    monkeypatch.setattr("proxy.supervision.console.BATCH_S", 0.01)
     rows = Rows(store)
     alias = await rows.alias()
     await rows.scored_group(alias_id=alias.id)
@@ -76,9 +76,9 @@ async def test_a_pause_that_ends_is_seen_though_nothing_changed(store: Store, mo
     async with store.write() as conn:  # it began an hour ago but for a second
         began = update(step_table).where(step_table.c.id == step.id)
         await conn.execute(began.values(started_at=now() - HOUR_S + 1))
-    heard, settings = Heard(), LoopSettings(learn=LearnSettings(steps_per_hour=1))
-    task = asyncio.create_task(EventPrinter(Project(store, PROJECT), settings, heard).run())
-    await until(lambda: "steps_per_hour" in [one.code for one in heard.stages])
-    await until(lambda: "too_few_groups" in [one.code for one in heard.stages])
+    printed_events, settings = Heard(), LoopSettings(learn=LearnSettings(steps_per_hour=1))
+    task = asyncio.create_task(EventPrinter(Project(store, PROJECT), settings, printed_events).run())
+    await until(lambda: "steps_per_hour" in [one.code for one in printed_events.stages])
+    await until(lambda: "too_few_groups" in [one.code for one in printed_events.stages])
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

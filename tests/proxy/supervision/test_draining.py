@@ -24,7 +24,7 @@ from recorder.settings import RecorderSettings
 from recorder.store.bootstrap import open_store
 from recorder.store.database import Project
 from tests.proxy.fake_engine import FakeEngine, Script, words
-from tests.proxy.running import ALIAS, PROJECT, say
+from tests.proxy.running import ALIAS, NO_TLS, PROJECT, say
 from tests.proxy.until import until
 
 CALLS: dict[str, dict[str, Any]] = {
@@ -71,7 +71,7 @@ async def child(data: Path, engine: FakeEngine, stop_timeout_s: float) -> AsyncI
     argv = [sys.executable, "-m", "tests.proxy.proxy_child", str(port), engine.url, str(data), str(stop_timeout_s)]
     process = subprocess.Popen(argv)
     try:
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60, verify=NO_TLS) as http:
             await until(lambda: _answers(http, process), within_s=60)
             yield Child(http, process, data)
     finally:
@@ -106,13 +106,13 @@ async def test_calls_that_a_stop_cuts_end_in_words_with_what_was_sampled(tmp_pat
         assert await proxy.ended() == 0
         rows = await proxy.recorded()
     for (path, body), answer in zip(asked, answers, strict=True):
-        _heard(path, bool(body.get("stream")), answer)
+        _assert_reason_given(path, bool(body.get("stream")), answer)
     assert Counter(row["status"] for row in rows) == {"errored": 12}
     kept = [row for row in rows if row["choices"] and row["choices"][0].get("token_ids")]
     assert len(kept) == 6, "what was sampled of the streams is kept"
 
 
-def _heard(path: str, streamed: bool, answer: httpx.Response) -> None:
+def _assert_reason_given(path: str, streamed: bool, answer: httpx.Response) -> None:
     """That a client of this format was told why its answer ended."""
     if not streamed:
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5"), (path, answer.text)
@@ -223,7 +223,7 @@ async def _come(url: str) -> Counter[str]:
     met: Counter[str] = Counter()
     while not met["refused"]:
         try:
-            async with httpx.AsyncClient(base_url=url, timeout=20) as http:
+            async with httpx.AsyncClient(base_url=url, timeout=20, verify=NO_TLS) as http:
                 met[str((await http.post("/v1/chat/completions", json=say())).status_code)] += 1
         except httpx.ConnectError:
             met["refused"] += 1

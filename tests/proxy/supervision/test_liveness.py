@@ -148,5 +148,5 @@ async def test_a_full_store_is_told_until_there_is_room(store: Store, engine: Fa
 
 def full(proxy: Proxy, pages: int) -> None:
     """Let the recorder's writing connection hold no more pages than these, as a full disk would."""
-    lane = proxy.recorder._lane
-    lane._writer.execute(f"PRAGMA max_page_count={pages}")  # type: ignore[attr-defined]
+    backend = proxy.recorder._backend
+    backend._writer.execute(f"PRAGMA max_page_count={pages}")  # type: ignore[attr-defined]

@@ -28,6 +28,7 @@ from recorder.store.bootstrap import open_store
 from recorder.store.database import Project, Store
 from recorder.store.schema import calls, trajectories
 from recorder.store.sql import now
+from tests.proxy.running import NO_TLS
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.until import until
 from tests.recorder.rows import PROJECT, Rows
@@ -84,12 +85,12 @@ async def test_idle_runs_end_without_a_judge(tmp_path: Path, opened: Store, engi
 
 
 async def test_a_proxy_shows_that_it_runs(tmp_path: Path, opened: Store, engine: ScriptedEngine) -> None:
-    async def shown() -> int:
+    async def count_holders() -> int:
         return len(await leases.list_holders(Project(opened, PROJECT), PROXY))
 
     async with served(tmp_path, engine):
-        await until(shown)
-    assert not await shown()
+        await until(count_holders)
+    assert not await count_holders()
 
 
 async def test_it_tells_its_settings_and_where_they_came_from(
@@ -99,7 +100,7 @@ async def test_it_tells_its_settings_and_where_they_came_from(
         there = await list_live_proxies(Project(opened, PROJECT), 60)
         return there[0].url if there else None
 
-    async with served(tmp_path, engine), httpx.AsyncClient(timeout=20) as http:
+    async with served(tmp_path, engine), httpx.AsyncClient(timeout=20, verify=NO_TLS) as http:
         url = await until(reported)
         told = {one["key"]: one for one in (await http.get(f"{url}/hone/v1/settings")).json()}
         assert (told["proxy.port"]["value"], told["proxy.port"]["origin"]) == (0, "flag")
@@ -177,7 +178,7 @@ async def test_calls_that_a_killed_proxy_left_open_are_closed_by_the_next(tmp_pa
 async def ask(port: int, proxy: asyncio.subprocess.Process) -> None:
     """A chat completion, once the proxy is up."""
     body = {"model": "base", "messages": [{"role": "user", "content": "hello"}]}
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60, verify=NO_TLS) as http:
 
         async def up() -> bool:
             assert proxy.returncode is None

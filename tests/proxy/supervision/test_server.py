@@ -48,7 +48,7 @@ def deps(store: Store, settings: ProxySettings) -> AppParts:
 
 async def test_without_keys_nobody_else_is_listened_to(store: Store) -> None:
     app = create_app(deps(store, ProxySettings(host="0.0.0.0", port=0)))
-    with pytest.raises(ConfigError, match=r"make a key first \(`hone keys create`\)"), listen("127.0.0.1", 0) as sock:
+    with pytest.raises(ConfigError, match=r"create a key first \(`hone keys create`\)"), listen("127.0.0.1", 0) as sock:
         await serve(app, sock)
     await keys.create_key(Project(store, PROJECT), "first", ["infer"])
     async with app.running():

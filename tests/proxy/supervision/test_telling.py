@@ -21,7 +21,7 @@ STAGES = [
     StageStatus(Stage.RECORDING, None, StageState.RUNNING, "recording", None, "Recording is running: 5 open groups."),
     StageStatus(Stage.LEARNING, "helpdesk", StageState.PAUSED, "hours", 3600.0, PAUSED),
 ]
-WAITS = GroupForecast(at=100.0, groups={"open": 5}, due={"open": 558.0}, runs_open=2)
+WAITS = GroupForecast(at=100.0, groups={"open": 5}, due={"open": 558.0}, open_trajectories=2)
 
 
 def made(**console: Any) -> tuple[lines.ConsoleOutput, io.StringIO]:
@@ -42,17 +42,17 @@ def test_a_log_has_a_line_a_thing_and_a_childs_last_words_below_its_end() -> Non
 
 
 def test_what_is_waited_for_is_said_when_its_numbers_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "SAID_EVERY_S", 0.0)
+    monkeypatch.setattr(lines, "WAITING_EVERY_S", 0.0)
     told, out = made()
     told.waits(WAITS, 100.0)
     told.waits(WAITS, 101.0)
     assert out.getvalue()[10:] == "waiting   5 groups open, the next closes in 07:38\n"
-    told.waits(GroupForecast(at=100.0, groups={"scored": 1}, due={}, runs_open=0), 102.0)
+    told.waits(GroupForecast(at=100.0, groups={"scored": 1}, due={}, open_trajectories=0), 102.0)
     assert out.getvalue().splitlines()[1].endswith("1 group scored")
 
 
 def test_what_the_stages_wait_for_is_said_below_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "SAID_EVERY_S", 0.0)
+    monkeypatch.setattr(lines, "WAITING_EVERY_S", 0.0)
     told, out = made()
     told.waits(WAITS, 100.0, STAGES)
     told.waits(WAITS, 101.0, STAGES)
@@ -80,7 +80,7 @@ def test_a_program_reads_the_stages() -> None:
 def test_a_log_that_just_said_it_waits_with_the_next() -> None:
     told, out = made()
     told.waits(WAITS, 100.0)
-    told.waits(GroupForecast(at=100.0, groups={"scored": 1}, due={}, runs_open=0), 100.1)
+    told.waits(GroupForecast(at=100.0, groups={"scored": 1}, due={}, open_trajectories=0), 100.1)
     assert len(out.getvalue().splitlines()) == 1
 
 

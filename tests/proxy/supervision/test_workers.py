@@ -28,6 +28,7 @@ from recorder.settings import RecorderSettings
 from recorder.store.bootstrap import open_store
 from recorder.store.database import Project, Store
 from recorder.store.schema import calls
+from tests.proxy.running import NO_TLS
 from tests.proxy.scripted_engine import ScriptedEngine
 from tests.proxy.until import until
 from tests.recorder.rows import PROJECT
@@ -85,17 +86,17 @@ class Command:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    async def asked(self, path: str) -> httpx.Response | None:
+    async def request(self, path: str) -> httpx.Response | None:
         """An answer on a connection of its own, so that any worker may give it; None where nobody listens."""
         assert self.process.poll() is None, self.process.communicate()[0]
         with contextlib.suppress(httpx.TransportError):
-            async with httpx.AsyncClient(base_url=self.url, timeout=60) as http:
+            async with httpx.AsyncClient(base_url=self.url, timeout=60, verify=NO_TLS) as http:
                 return await http.get(path)
         return None
 
     async def workers(self) -> dict[str, float]:
         """Which workers answer, by the page of figures."""
-        answer = await self.asked("/metrics")
+        answer = await self.request("/metrics")
         families = text_string_to_metric_families(answer.text) if answer is not None and answer.is_success else ()
         return {
             sample.labels["worker"]: sample.value
@@ -110,7 +111,7 @@ class Command:
     async def ready(self) -> bool:
         """Whether eight requests in a row find a ready worker. All eight reach the same one only once in 128 times."""
         for _ in range(8):
-            answer = await self.asked("/readyz")
+            answer = await self.request("/readyz")
             if answer is None or not answer.is_success:
                 return False
         return True
@@ -208,7 +209,7 @@ async def test_one_port_one_store_and_a_worker_that_is_killed_comes_back(
         assert stays in hone.serving(), "its sibling was left alone"
         await until(hone.up, within_s=60)
         for asked in range(8):  # on connections of their own
-            async with httpx.AsyncClient(base_url=hone.url, timeout=60) as http:
+            async with httpx.AsyncClient(base_url=hone.url, timeout=60, verify=NO_TLS) as http:
                 answer = await http.post("/v1/chat/completions", json=BODY)
             assert answer.status_code == 200, answer.text
             assert await recorded(opened, "complete") == asked + 1
@@ -249,7 +250,7 @@ async def test_a_stop_waits_for_the_calls_of_all_workers(tmp_path: Path, opened:
 
 
 async def ask(hone: Command) -> int:
-    async with httpx.AsyncClient(base_url=hone.url, timeout=90) as http:
+    async with httpx.AsyncClient(base_url=hone.url, timeout=90, verify=NO_TLS) as http:
         return (await http.post("/v1/chat/completions", json=BODY)).status_code
 
 
@@ -262,7 +263,7 @@ async def at_both(store: Store) -> bool:
 
 
 async def told_to_come_again(hone: Command) -> bool:
-    answer = await hone.asked("/readyz")
+    answer = await hone.request("/readyz")
     return answer is not None and answer.status_code == 503
 
 
@@ -273,7 +274,7 @@ async def test_what_is_set_wrongly_ends_all_with_status_2_and_the_workers_words(
         status, out = await hone.ended()
     assert status == 2, out
     assert "worker 1 ended while starting (exit status 2)" in out or "worker 2 ended while starting" in out
-    assert "make a key first" in out
+    assert "create a key first" in out
     async with command(tmp_path) as hone:
         status, out = await hone.ended()
     assert (status, "no model is named" in out) == (2, True), out

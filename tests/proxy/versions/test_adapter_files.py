@@ -91,8 +91,8 @@ def test_bfloat16_is_taken_where_it_is_finite_and_below_65536(
         (lambda t: t | {B: np.ones((9, 4), np.float32)}, r"the base's is \[8, 16\]"),
         (lambda t: t | {A: np.ones((4, 17), np.float32)}, r"the base's is \[8, 16\]"),
         (lambda t: t | {A: np.ones((4, 4, 4), np.float32)}, "rank 4 needs"),
-        (lambda t: {A: t[A]}, "not one of a pair"),
-        (lambda t: t | {"lm_head.weight": np.ones(3, np.float32)}, "not one of a pair"),
+        (lambda t: {A: t[A]}, "not part of a pair"),
+        (lambda t: t | {"lm_head.weight": np.ones(3, np.float32)}, "not part of a pair"),
         (lambda t: {}, "holds no LoRA weights"),
     ],
 )
@@ -129,7 +129,7 @@ def test_a_file_that_changed_after_publication(tmp_path: Path, name: str) -> Non
 
 def test_a_manifest_that_is_not_the_published_one(tmp_path: Path) -> None:
     made = make_adapter(tmp_path, "a@1")
-    refused(Made(made.path, "0" * 64), "manifest_mismatch", "not the manifest that was published")
+    refused(Made(made.path, "0" * 64), "manifest_mismatch", "not the published manifest")
 
 
 def test_a_manifest_that_reaches_out_of_its_folder(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def alias(live: int, *, canary: int | None = None, share: float = 0.0, previous:
         previous_version_id=None if previous is None else f"a{previous}",
         canary_version_id=None if canary is None else f"a{canary}",
         canary_share=share,
-        recipe={},
+        notes={},
         generation=0,
     )
 

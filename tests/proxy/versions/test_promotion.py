@@ -82,7 +82,7 @@ async def newest(world: World) -> VersionMove:
 async def test_a_canary_whose_runs_are_worse_is_taken_away_and_the_row_says_by_what(world: World) -> None:
     await world.becomes(await tried(world, 0.0, 1.0), VersionState.RETIRED)
     ended = await newest(world)
-    assert (ended.move, ended.who, ended.why) == ("canary_ended", "controller", "its runs are worse by reward")
+    assert (ended.move, ended.who, ended.why) == ("canary_ended", "controller", "its trajectories are worse by reward")
     assert ended.figures["worse_by"] == ["reward"]
     assert ended.figures["reward"]["value"] == 0.0
 
@@ -151,7 +151,7 @@ async def test_a_promoted_version_whose_runs_are_worse_is_taken_back_and_the_row
         await until(lambda: served(world) == "helpdesk@0")
         back = await newest(world)
         assert (back.version, back.move, back.who) == ("helpdesk@0", "rollback", "controller")
-        assert back.why == "the runs of helpdesk@1 are worse by reward"
+        assert back.why == "the trajectories of helpdesk@1 are worse by reward"
         assert back.figures["reward"]["value"] == 0.0
         assert (await world.alias()).watched_until is None
 

@@ -81,7 +81,7 @@ async def gateway(
             yield workers, old
 
 
-def said(result: types.CallToolResult) -> str:
+def result_text(result: types.CallToolResult) -> str:
     content = result.content[0]
     assert isinstance(content, types.TextContent)
     return content.text
@@ -98,7 +98,7 @@ async def test_a_servers_memory_and_its_questions_find_their_caller(
         async with caller(workers, mode, f"/g/crowd/t/{number}", elicitation_callback=answer) as client:
             for text in ("one", "two"):
                 await client.call_tool("old__note", {"text": text})
-            asked = said(await client.call_tool("old__test_elicitation", {"message": "who?"}))
+            asked = result_text(await client.call_tool("old__test_elicitation", {"message": "who?"}))
             noted = await client.call_tool("old__note", {"text": "three"})
             assert noted.structured_content is not None
             return noted.structured_content["notes"], asked
@@ -196,7 +196,7 @@ async def test_a_run_whose_worker_is_not_there_is_told_to_come_again(
     refused = [answer for answer in answers if answer.status_code == 503]
     assert 0 < len(refused) < 16, "each run has one worker"
     assert {answer.headers["retry-after"] for answer in refused} == {"1"}
-    assert "worker 2 of this proxy is starting again" in refused[0].text
+    assert "worker 2 of this proxy is restarting" in refused[0].text
 
 
 async def test_a_session_belongs_to_its_key_and_a_stranger_stays_one_when_passed_on(

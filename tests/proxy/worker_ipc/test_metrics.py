@@ -63,7 +63,7 @@ async def test_whichever_worker_is_asked_tells_all(store: Store, engine: FakeEng
         for asked in (one, two):
             told = await page(asked)
             assert {(labels["worker"], value) for labels, value in told["hone_calls_total"]} == {("1", 1.0), ("2", 2.0)}
-            assert [labels for labels, _ in told["hone_open_runs"]] == [{}], "the store's figures are told once"
+            assert [labels for labels, _ in told["hone_open_trajectories"]] == [{}], "the store's figures are told once"
             assert {labels["worker"]: value for labels, value in told["hone_proxy_worker_up"]} == {"1": 1, "2": 1}
 
 

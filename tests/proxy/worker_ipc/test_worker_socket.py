@@ -25,7 +25,7 @@ async def queued(proxy: Proxy) -> str:
     return str(answer.json()["id"])
 
 
-async def shown(proxy: Proxy, response_id: str) -> dict[str, Any]:
+async def stored_response(proxy: Proxy, response_id: str) -> dict[str, Any]:
     answer = await proxy.http.get(f"/v1/responses/{response_id}")
     assert answer.status_code == 200, answer.text
     return dict(answer.json())
@@ -37,10 +37,10 @@ async def test_a_background_response_is_asked_for_and_cancelled_at_any_worker(
     engine.default = Script([words("On Monday")], gate=asyncio.Event())
     async with both(store, engine, meeting) as (one, two):
         response_id = await queued(one)
-        assert (await shown(two, response_id))["status"] == "in_progress"
+        assert (await stored_response(two, response_id))["status"] == "in_progress"
         cancelled = await two.http.post(f"/v1/responses/{response_id}/cancel", headers=JSON)
         assert (cancelled.status_code, cancelled.json()["status"]) == (200, "cancelled")
-        assert (await shown(one, response_id))["status"] == "cancelled"
+        assert (await stored_response(one, response_id))["status"] == "cancelled"
 
 
 async def test_a_worker_that_began_later_does_not_call_it_failed(
@@ -50,7 +50,7 @@ async def test_a_worker_that_began_later_does_not_call_it_failed(
     async with worker(store, engine, meeting, 1) as one:
         response_id = await queued(one)
         async with worker(store, engine, meeting, 2) as two:
-            assert (await shown(two, response_id))["status"] == "in_progress"
+            assert (await stored_response(two, response_id))["status"] == "in_progress"
             gone = await two.http.delete(f"/v1/responses/{response_id}", headers=JSON)
             assert (gone.status_code, gone.json()["deleted"]) == (200, True)
         await until(lambda: ended(one))

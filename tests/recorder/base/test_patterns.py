@@ -51,7 +51,7 @@ def test_the_check_digit_is_luhns() -> None:
 
 @pytest.mark.parametrize(
     ("entry", "told"),
-    [("emial", "did you mean 'email'"), ("(", "no regular expression"), ("[0-9]*", "matches the empty text")],
+    [("emial", "did you mean 'email'"), ("(", "not a regular expression"), ("[0-9]*", "matches the empty text")],
 )
 def test_an_entry_that_would_not_do_what_was_meant_is_refused(entry: str, told: str) -> None:
     with pytest.raises(ValueError, match=told):

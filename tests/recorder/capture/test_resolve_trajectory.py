@@ -247,7 +247,7 @@ async def test_of_two_keys_at_one_address_one_has_it(talk: Talk) -> None:
     assert own == [own[0]] * keys.count(owner)
     for other in (one for key, one in zip(keys, both, strict=True) if key != owner):
         assert isinstance(other, NotOwner)
-        assert "the run 1 was made with another key" in str(other)
+        assert "the trajectory 1 belongs to another key" in str(other)
 
 
 async def test_who_is_refused_at_an_ended_run_does_not_keep_its_maker_from_it(talk: Talk) -> None:
@@ -274,7 +274,7 @@ async def test_a_known_run_is_found_without_asking_the_store_whosever_it_is(
 ) -> None:
     known = await at(talk, by("key_1", trajectory="1"))
     for way in ("read", "write"):
-        monkeypatch.setattr(talk.recorder._lane, way, None)
+        monkeypatch.setattr(talk.recorder._backend, way, None)
     assert await at(talk, by("key_1", trajectory="1")) == known
     with pytest.raises(NotOwner):
         await at(talk, by("key_2", trajectory="1"))

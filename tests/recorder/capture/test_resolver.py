@@ -28,6 +28,7 @@ from recorder.states import CallState, Confidence
 from recorder.store.database import Project, Store
 from recorder.store.schema import calls, trajectories
 from recorder.views.trajectories import transcripts
+from tests.effort import scaled
 from tests.recorder.messages.test_content_hashes import SAMPLED, echoes
 from tests.recorder.rows import Rows
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, request, tool_result, tool_turn, turn, user
@@ -330,7 +331,9 @@ async def test_a_retry_of_what_broke_in_a_closed_run_is_told_the_run_it_is_recor
 async def test_of_very_many_equal_runs_the_newest_are_looked_at(talk: Talk) -> None:
     runs = await asyncio.gather(*(talk.call([user("ping")], "pong") for _ in range(MOST_EQUAL + 20)))
     ends = content_hashes.chain_node_ids(await talk.recorder._key(PROJECT), [user("ping"), assistant("pong")])[1:]
-    found = await talk.recorder._lane.read(lambda ex: recorded_calls.find_deepest_sampled(ex, PROJECT, ends, ANYBODY))
+    found = await talk.recorder._backend.read(
+        lambda ex: recorded_calls.find_deepest_sampled(ex, PROJECT, ends, ANYBODY)
+    )
     assert [m.call_id for m in found] == sorted((run.call_id for run in runs), reverse=True)[:MOST_EQUAL]
     parent = await talk.recorder.find.parent_in(
         runs[0].attribution.trajectory, [user("ping"), assistant("pong"), user("!")]
@@ -407,7 +410,7 @@ async def test_a_deleted_runs_trace_tells_nothing(store: Store, talk: Talk) -> N
 Step = tuple[int, int]  # the run, and how far back from its newest turn the call branches
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=14), st.booleans())
 def test_any_runs_are_told_apart_and_their_trees_are_found(stores: Stores, steps: list[Step], restart: bool) -> None:
     async def play(new: Callable[[], Recorder]) -> None:

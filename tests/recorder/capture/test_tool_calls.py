@@ -187,7 +187,7 @@ async def test_a_run_reads_as_one_timeline(recorder: Recorder, talk: Talk, store
     text = shown.get()
     assert "⚒ find · by orders · complete · 0.25 s · read-only · arguments/exact" in text
     assert text.index("→ find(") < text.index("⚒ find") < text.index("found")
-    assert "tool calls beside the main path" in text
+    assert "tool calls outside the main path" in text
     assert "\x1b[2J" not in text
     lines = [line async for line in raw_lines(Project(store, PROJECT))]
     assert [[t["tool_call_id"] for t in line["tool_calls"]] for line in lines] == [["id-1"], []]

@@ -33,10 +33,10 @@ R = TypeVar("R")
 
 
 class Gate:
-    """A lane that lets writes through only while it is open, and counts them."""
+    """A backend that lets writes through only while it is open, and counts them."""
 
-    def __init__(self, lane: WriteBackend) -> None:
-        self._lane = lane
+    def __init__(self, backend: WriteBackend) -> None:
+        self._backend = backend
         self.open = asyncio.Event()
         self.open.set()
         self.asked = 0
@@ -46,10 +46,10 @@ class Gate:
         self.races = 0  # so many next writes meet another process's
 
     async def start(self) -> None:
-        await self._lane.start()
+        await self._backend.start()
 
     async def stop(self) -> None:
-        await self._lane.stop()
+        await self._backend.stop()
 
     async def write(
         self, work: Callable[[Executor], R], then: Callable[[AsyncConnection, R], Awaitable[None]] | None = None
@@ -64,19 +64,19 @@ class Gate:
             duplicate.table_name = "groups"
             raise IntegrityError("INSERT INTO groups …", None, duplicate)
         self.writes += 1
-        return await self._lane.write(work, then)
+        return await self._backend.write(work, then)
 
     async def read(self, work: Callable[[Executor], R]) -> R:
         self.reads += 1
-        return await self._lane.read(work)
+        return await self._backend.read(work)
 
     def trouble(self) -> str | None:
-        return self._lane.trouble()
+        return self._backend.trouble()
 
 
 @contextlib.asynccontextmanager
-async def _recording(store: Store, lane: WriteBackend, **settings: object) -> AsyncIterator[Talk]:
-    recorder = Recorder(store, RecorderSettings.model_validate(settings), lane)
+async def _recording(store: Store, backend: WriteBackend, **settings: object) -> AsyncIterator[Talk]:
+    recorder = Recorder(store, RecorderSettings.model_validate(settings), backend)
     await recorder.start()
     try:
         yield Talk(recorder)
@@ -106,7 +106,7 @@ async def written(store: Store) -> set[str]:
 
 
 async def test_turns_that_end_together_are_one_commit(store: Store, gate: Gate) -> None:
-    async with _recording(store, gate, batch_turns=64) as talk:
+    async with _recording(store, gate, batch_calls=64) as talk:
         first = await talk.call([user("first")], "!")  # by which the project's key is known
         made = [await talk.attributed([user(f"{n}")], [choice(assistant("!"))], Address()) for n in range(64)]
         await asyncio.gather(*(talk.recorder.commit(one) for one in made))
@@ -117,7 +117,7 @@ async def test_turns_that_end_together_are_one_commit(store: Store, gate: Gate) 
 
 
 async def test_a_batch_has_its_bound(store: Store, gate: Gate) -> None:
-    async with _recording(store, gate, batch_turns=10) as talk:
+    async with _recording(store, gate, batch_calls=10) as talk:
         await talk.call([user("first")], "!")  # by which the project's key is known
         made = [await talk.attributed([user(f"{n}")], [choice(assistant("!"))], Address()) for n in range(35)]
         await asyncio.gather(*(talk.recorder.commit(one) for one in made))
@@ -289,9 +289,9 @@ async def test_a_store_that_refuses_for_all_is_not_asked_for_each(store: Store, 
 
 @pytest.mark.sqlite_only("its one write lock, taken by another connection")
 async def test_a_locked_store_is_waited_for_without_stopping_the_event_loop(store: Store, tmp_path: Path) -> None:
-    lane = choose_backend(store, "process")
-    assert isinstance(lane, SqliteBackend)
-    async with _recording(store, lane) as talk:
+    backend = choose_backend(store, "process")
+    assert isinstance(backend, SqliteBackend)
+    async with _recording(store, backend) as talk:
         made = await talk.attributed([user("?")], [choice(assistant("!"))], Address())
         other = sqlite3.connect(tmp_path / "hone.db", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -305,7 +305,7 @@ async def test_a_locked_store_is_waited_for_without_stopping_the_event_loop(stor
     assert await written(store) == {made.call_id}
 
 
-@pytest.mark.sqlite_only("its direct lane runs in the event loop's thread")
+@pytest.mark.sqlite_only("its direct backend runs in the event loop's thread")
 async def test_slow_commits_move_to_a_thread(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recorder.store.write_backends.SLOW_S", -1.0)  # every commit is slow
     threads: list[Callable[..., object]] = []
@@ -336,16 +336,16 @@ def connected(path: Path) -> Iterator[sqlite3.Connection]:
 @pytest.mark.sqlite_only("its log")
 @pytest.mark.parametrize("kind", [SqliteBackend, StoreBackend])
 async def test_commits_leave_checkpoints_to_others(store: Store, tmp_path: Path, kind: type[WriteBackend]) -> None:
-    lane = SqliteBackend(store, "process") if kind is SqliteBackend else StoreBackend(store)
-    await lane.start()
+    backend = SqliteBackend(store, "process") if kind is SqliteBackend else StoreBackend(store)
+    await backend.start()
     for number in range(8):
         node = (bytes([number]) * 16, PROJECT, None, 0, "user", "x" * 1_000_000, False)
-        await lane.write(lambda ex, row=node: ex.many(INSERT_NODES, [row]))  # type: ignore[misc]  # bound early
+        await backend.write(lambda ex, row=node: ex.many(INSERT_NODES, [row]))  # type: ignore[misc]  # bound early
     assert (tmp_path / "hone.db-wal").stat().st_size > 1_000 * 4096  # SQLite would have stopped to checkpoint
     assert checkpoint(str(tmp_path / "hone.db")) > 1_000
-    await lane.write(lambda ex: ex.many(INSERT_NODES, [(b"y" * 16, PROJECT, None, 0, "user", "y", False)]))
+    await backend.write(lambda ex: ex.many(INSERT_NODES, [(b"y" * 16, PROJECT, None, 0, "user", "y", False)]))
     assert checkpoint(str(tmp_path / "hone.db")) < 100  # the log began anew
-    await lane.stop()
+    await backend.stop()
 
 
 async def test_the_checkpointer_works_until_it_is_stopped(tmp_path: Path) -> None:

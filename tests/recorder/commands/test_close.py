@@ -23,11 +23,11 @@ def states(hone: Hone, command: str) -> dict[str, str]:
 
 def test_a_run_is_closed_by_its_name_and_its_group_stays_open(hone: Hone) -> None:
     hone.do(_open)
-    assert "Closed the run" in hone("close", "one").output
+    assert "Closed trajectory" in hone("close", "one").output
     assert states(hone, "trajectories") == {"one": "completed", "two": "open", "three": "open"}
     assert states(hone, "groups") == {"pair": "open", "lone": "open"}
     again = hone("close", "one").output
-    assert "had ended before" in again
+    assert "had already ended" in again
     assert "still open: `hone close " in again
 
 
@@ -46,9 +46,9 @@ def test_everything_quiet_is_closed(hone: Hone) -> None:
         await rows.call(busy, state="open", id="call_busy", sampled=0)
 
     hone.do(answering)
-    assert hone.json("close", "--all") == {"runs": 3, "groups_ready": 1, "groups_left_out": 1, "busy": 1}
+    assert hone.json("close", "--all") == {"trajectories": 3, "groups_ready": 1, "groups_excluded": 1, "busy": 1}
     assert states(hone, "groups") == {"pair": "ready", "lone": "left_out", "busy": "open"}
-    assert "1 runs are being answered now" in hone("close", "--all").output
+    assert "1 trajectories have a running call" in hone("close", "--all").output
 
 
 def test_a_campaigns_runs_and_groups_are_left_to_it(hone: Hone) -> None:
@@ -59,7 +59,7 @@ def test_a_campaigns_runs_and_groups_are_left_to_it(hone: Hone) -> None:
         await rows.set(trajectories, await rows.trajectory(group), origin="campaign")
 
     hone.do(planned)
-    assert hone.json("close", "--all") == {"runs": 0, "groups_ready": 0, "groups_left_out": 0, "busy": 0}
+    assert hone.json("close", "--all") == {"trajectories": 0, "groups_ready": 0, "groups_excluded": 0, "busy": 0}
     assert states(hone, "groups") == {"planned": "open"}
 
 

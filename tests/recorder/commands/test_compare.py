@@ -27,7 +27,7 @@ async def two(store: Store) -> tuple[str, list[str]]:
 def test_attempts_stand_in_columns_with_their_rewards_and_where_they_part(hone: Hone) -> None:
     group, _ = hone.do(two)
     shown = hone("compare", group).stdout
-    assert "all begin with the same 2 turns, at last user" in shown
+    assert "all begin with the same 2 messages; the last is user" in shown
     assert "+0.35" in shown
     assert "≠ from 1: arguments of find, result of find" in shown
     assert "≠ q=9␛[2J" in shown
@@ -38,8 +38,8 @@ def test_attempts_stand_in_columns_with_their_rewards_and_where_they_part(hone: 
 def test_the_same_is_told_as_json_and_of_two_that_are_chosen(hone: Hone) -> None:
     _, ids = hone.do(two)
     found = hone.json("compare", "orders", "--left", "run-1", "--right", ids[0])
-    assert [one["run"]["id"] for one in found["attempts"]] == ids
-    assert found["rows"][0][1]["words"] == ["arguments of find", "result of find"]
+    assert [one["trajectory"]["id"] for one in found["attempts"]] == ids
+    assert found["rows"][0][1]["differences"] == ["arguments of find", "result of find"]
 
 
 def test_what_the_judge_was_asked_and_replied_is_shown_where_it_is_kept(hone: Hone) -> None:
@@ -47,7 +47,7 @@ def test_what_the_judge_was_asked_and_replied_is_shown_where_it_is_kept(hone: Ho
     shown = hone("compare", "orders", "--judge").stdout
     assert "which is best?" in shown
     assert "judge-model" in shown
-    assert hone.json("compare", group, "--judge")["asked"] == [{"role": "user", "content": "which is best?"}]
+    assert hone.json("compare", group, "--judge")["prompt"] == [{"role": "user", "content": "which is best?"}]
     unjudged, _ = hone.do(lambda store: group_of(store, [["a"], ["b"]], name="later"))
     assert "has no score" in hone("compare", unjudged, "--judge", fails=True).stderr
 
@@ -70,7 +70,7 @@ def test_of_several_replies_the_prompt_of_one_is_shown(hone: Hone) -> None:
     assert ("which? as 0" in second, "which? as 1" in second) == (False, True)
     assert "reply 1 of openai/1" in second
     shown = hone.json("compare", group, "--judge", "--reply", "1")
-    assert shown["asked"] == [{"role": "user", "content": "which? as 1"}]
+    assert shown["prompt"] == [{"role": "user", "content": "which? as 1"}]
 
 
 def test_what_people_prefer_is_told_and_a_tie_as_one(hone: Hone) -> None:
@@ -85,7 +85,7 @@ def test_what_people_prefer_is_told_and_a_tie_as_one(hone: Hone) -> None:
     hone.do(lambda store: feedback.write_preferences(Project(store, PROJECT), group, [(other, one)], by="her"))
     shown = hone("compare", group).stdout
     assert "attempt 2 is better than attempt 1 (her)" in shown
-    assert "attempts 1 and 2 are as good as each other (me): ␛[2Jalike" in shown
+    assert "attempts 1 and 2 are equally good (me): ␛[2Jalike" in shown
     assert [one["tie"] for one in hone.json("compare", group)["preferences"]] == [False, True]
 
 

@@ -39,17 +39,17 @@ async def test_what_comes_and_what_changes_is_told(store: Store, rows: Rows, tal
 
 
 def test_a_watched_list_that_nobody_would_see_is_refused(hone: Hone) -> None:
-    assert "with --json" in hone("trajectories", "--watch", fails=True).output
+    assert "Add --json" in hone("trajectories", "--watch", fails=True).output
 
 
 @pytest.mark.parametrize(
     ("command", "options", "says"),
     [
-        ("trajectories", ("--since", "yesterday"), "--since: since: 'yesterday' is no time"),
-        ("trajectories", ("--reward-from", "much"), "'much' is no number"),
-        ("trajectories", ("--tag", "=x"), "names no tag"),
+        ("trajectories", ("--since", "yesterday"), "--since: since: 'yesterday' is not a time"),
+        ("trajectories", ("--reward-from", "much"), "'much' is not a number"),
+        ("trajectories", ("--tag", "=x"), "is not a tag"),
         ("groups", ("--spread-to", "wide"), "--spread-to"),
-        ("groups", ("--said", "x"), "No such option"),
+        ("groups", ("--search", "x"), "No such option"),
     ],
 )
 def test_a_bad_value_is_told_with_its_option(hone: Hone, command: str, options: tuple[str, ...], says: str) -> None:

@@ -104,15 +104,15 @@ def test_two_runs_are_shown_blind_and_the_answer_is_kept(hone: Hone) -> None:
     group, ids = hone.do(waiting)
     with on_a_terminal(hone.data) as terminal:
         shown = ESCAPES.sub("", terminal.until(ASKS))
-        assert "both begin with the same 2 turns" in shown
+        assert "both begin with the same 2 messages" in shown
         assert "The judges agree by 0.10 about the group" in shown
         assert "depot 0␛[2J" in shown
         assert "answer 1" in shown
         for hidden in ("judge-model", "own words", "reward", *ids):
             assert hidden not in shown
         terminal.says("a")
-        terminal.until("1 group waits because judges disagree")
-        assert "1 answer kept" in terminal.shown
+        terminal.until("1 group waits for a person because judges disagree")
+        assert "1 answer stored" in terminal.shown
     [one] = said_of(hone, ids)
     better = next(id_ for id_ in ids if one.trajectory_id == id_)
     [worse] = set(ids) - {better}
@@ -127,13 +127,13 @@ def test_a_pair_is_skipped_a_word_that_is_none_is_asked_again_and_who_quits_lose
         terminal.until(ASKS)
         at = terminal.says("perhaps")
         terminal.until(ASKS, at)
-        assert "Say one of a, b, same, skip, quit." in terminal.shown[at:]
+        assert "Answer one of a, b, same, skip, quit." in terminal.shown[at:]
         at = terminal.says("skip")
         terminal.until(ASKS, at)
         at = terminal.says("same")
         terminal.until(ASKS, at)
         terminal.says("q")
-        terminal.until("1 answer kept")
+        terminal.until("1 answer stored")
     [one] = said_of(hone, ids)
     assert (one.name, one.tags["by"]) == ("tie", "anna")
 
@@ -144,12 +144,12 @@ def test_the_end_of_the_input_is_enough_too(hone: Hone) -> None:
     with on_a_terminal(hone.data) as terminal:
         terminal.until(ASKS)
         terminal.says("\x04")
-        terminal.until("0 answers kept.")
+        terminal.until("0 answers stored.")
 
 
 def test_without_a_terminal_nobody_is_asked(hone: Hone) -> None:
     hone.do(waiting)
-    assert "run it in a terminal. --json lists what waits." in hone("review", fails=True).output
+    assert "run it in a terminal. --json lists the pairs that wait." in hone("review", fails=True).output
 
 
 def test_what_waits_is_listed_as_json_with_why(hone: Hone) -> None:

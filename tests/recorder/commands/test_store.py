@@ -25,7 +25,7 @@ def test_a_key_is_printed_once_and_can_be_revoked(hone: Hone) -> None:
     assert secret not in hone("keys", "list").stdout
     assert hone("keys", "revoke", "ci").stdout == f"Key {listed['id']} is revoked.\n"
     assert "revoked" in hone("keys", "list").stdout
-    assert "no key 'ci' in force" in hone("keys", "revoke", "ci", fails=True).stderr
+    assert "no valid key 'ci'" in hone("keys", "revoke", "ci", fails=True).stderr
     assert hone.json("keys", "create", "web")["scopes"] == ["infer"]
 
 
@@ -35,7 +35,7 @@ def test_a_key_is_taken_from_a_file_and_not_printed(hone: Hone, tmp_path: Path) 
     made = hone("keys", "create", "agents", "--secret-file", str(file))
     assert hone("keys", "create", "agents", "--secret-file", str(file)).stdout == made.stdout
     [listed] = hone.json("keys", "list")
-    assert made.stdout == f"Key {listed['id']} (infer) is there.\n"
+    assert made.stdout == f"Key {listed['id']} (infer) exists.\n"
     file.write_text("hunter2")
     refused = hone("keys", "create", "agents", "--secret-file", str(file), fails=True)
     assert "at least 32 random characters" in refused.output
@@ -50,7 +50,7 @@ def test_a_key_is_rotated_and_the_new_one_printed_once(hone: Hone) -> None:
     old, new = hone.json("keys", "list")
     assert (old["revoked_at"] is not None, new["replaces"], new["scopes"]) == (True, first["id"], ["read"])
     later = hone("keys", "rotate", new["id"], "--grace", "1.5")
-    assert f"replaces {new['id']}, which goes on for 1.5 h" in later.stderr
+    assert f"replaces {new['id']}, which stays valid for 1.5 h" in later.stderr
     assert hone.json("keys", "rotate", hone.json("keys", "list")[-1]["id"])["key"].startswith("hone_")
     hone("keys", "rotate", "nobody", fails=True)
 
@@ -71,7 +71,7 @@ def test_upgrading_makes_an_empty_store(tmp_path: Path) -> None:
 
 def test_a_sound_store_passes_every_rule(hone: Hone) -> None:
     done = hone("db", "check")
-    assert done.stdout.splitlines()[-1] == f"{len(CHECKS)} rules, all kept."
+    assert done.stdout.splitlines()[-1] == f"{len(CHECKS)} rules, no violations."
     assert [one["violations"] for one in hone.json("db", "check")] == [[]] * len(CHECKS)
 
 
@@ -79,7 +79,7 @@ def test_a_broken_rule_is_named_with_what_to_do_and_fails(hone: Hone) -> None:
     hone.do(lambda store: Rows(store).group(id="grp_x", state="judging"))
     shown = hone("db", "check", fails=True)
     assert shown.exit_code == 1
-    assert "group grp_x: it is judging and nobody holds it. To do: start `hone serve`" in shown.stdout
+    assert "group grp_x: it is judging and has no holder. To do: start `hone serve`" in shown.stdout
     assert shown.stdout.splitlines()[-1] == f"{len(CHECKS)} rules, 1 violations"
     told = json.loads(hone("db", "check", "--json", fails=True).stdout)
     [broken] = [one for one in told if one["violations"]]

@@ -17,8 +17,8 @@ def test_a_copy_is_used_by_what_it_says_to_write(hone: Hone, tmp_path: Path, mon
     hone.do(lambda store: Rows(store).group(id="grp_x"))
     (hone.data / "adapters").mkdir()
     done = hone("db", "copy", "--to", f"sqlite+aiosqlite:///{tmp_path / 'new' / 'hone.db'}")
-    assert "every table is equal on both sides" in done.stdout
-    assert f"Not copied, since it is no part of the database: adapters in {hone.data}" in done.stdout
+    assert "every table is equal in both stores" in done.stdout
+    assert f"Not copied, because it is not part of the database: adapters in {hone.data}" in done.stdout
     told = done.stdout[done.stdout.index("[recorder]") : done.stdout.index("Not copied")]
     (tmp_path / "hone.toml").write_text(told)
     assert tomllib.loads(told)["recorder"]["url"].endswith("/new/hone.db")
@@ -44,7 +44,7 @@ def test_a_copy_into_a_store_is_refused(hone: Hone, tmp_path: Path, stores: Stor
 def test_a_database_that_is_not_there_is_told_without_the_password(hone: Hone) -> None:
     refused = hone("db", "copy", "--to", "postgresql+asyncpg://me:secret@127.0.0.1:1/hone", fails=True)
     assert "postgresql+asyncpg://me:***@127.0.0.1:1/hone cannot be opened" in refused.stderr
-    assert "Start PostgreSQL, or mend the URL." in refused.stderr
+    assert "Start PostgreSQL, or correct the URL." in refused.stderr
     assert "secret" not in refused.output
 
 
@@ -54,7 +54,7 @@ def test_a_backup_takes_the_stores_place(hone: Hone, tmp_path: Path) -> None:
     (hone.data / "checkpoints").mkdir()
     done = hone("db", "backup", str(tmp_path / "kept.db"))
     assert "and checked" in done.stdout
-    assert "Not in it: checkpoints" in done.stdout
+    assert "Not in the backup: checkpoints" in done.stdout
     assert "overwrites nothing" in hone("db", "backup", str(tmp_path / "kept.db"), fails=True).stderr
     for left in hone.data.glob("hone.db*"):
         left.unlink()

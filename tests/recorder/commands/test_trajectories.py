@@ -157,7 +157,7 @@ def test_a_group_and_a_call_are_shown_by_their_ids(hone: Hone) -> None:
 
 def test_what_is_not_there_is_one_line(hone: Hone) -> None:
     result = hone("show", f"nothing{HOSTILE}", fails=True)
-    assert result.stderr.startswith("hone: no run, call or group 'nothing\\x1b")
+    assert result.stderr.startswith("hone: no trajectory, call or group 'nothing\\x1b")
     assert result.stderr.count("\n") == 1
 
 
@@ -239,7 +239,7 @@ def test_the_ledger_says_what_codes_mean_and_shows_what_was_trained_only_when_as
 
     hone.do(written)
     assert [e["code"] for e in hone.json("ledger")] == ["zero_variance"]
-    assert "zero_variance: All runs of the group did equally well" in hone("ledger").stdout
+    assert "zero_variance: All trajectories of the group have the same reward" in hone("ledger").stdout
     for asked in (["--trained"], ["--code", "trained"], ["traj_trained"]):
         assert "trained" in [e["code"] for e in hone.json("ledger", *asked)]
     assert hone.json("ledger", "--counts")["trajectory"]["trained"] == 1

@@ -48,7 +48,7 @@ def call(number: int, messages: list[dict[str, Any]], sampled: dict[str, Any], *
         parent_choice=None if number == 1 else 0,
         state=CallState.COMPLETE,
         superseded_by=None,
-        turn_kind=CallKind.MAIN,
+        call_kind=CallKind.MAIN,
         attribution_source="path",
         attribution_confidence=Confidence.STATED,
         alias_id="alias",
@@ -101,7 +101,7 @@ def trajectory(**changed: Any) -> TrajectoryView:
         ended_at=102.5,
         tools=None,
         messages=[SYSTEM, ASKED, LOOKED, FOUND, ANSWERED],
-        calls=[first, second, call(3, [ASKED], ANSWERED, turn_kind=CallKind.AUX, state=CallState.ABORTED)],
+        calls=[first, second, call(3, [ASKED], ANSWERED, call_kind=CallKind.AUX, state=CallState.ABORTED)],
         main_path=[("call_1", 0), ("call_2", 0)],
         feedback=[FeedbackView("resolved", True, None, "thanks", {}, 103.0)],
         scenario=None,
@@ -212,8 +212,8 @@ def test_what_the_model_did_not_get_is_told_of_a_call_and_of_its_run() -> None:
         transcript.render_trajectory(trajectory(calls=[view, view]), None, {}),
     ):
         text = printed(shown)
-        assert "left out, tools: web_search\n" in text
-        assert "left out, of the conversation: web_search_call" in text
+        assert "not sent to the model, tools: web_search\n" in text
+        assert "not sent to the model, of the conversation: web_search_call" in text
 
 
 def test_long_messages_are_cut_unless_asked_for_whole() -> None:

@@ -48,6 +48,7 @@ from recorder.store.schema import keys as key_rows
 from recorder.store.sql import now
 from recorder.views.trajectories.shapes import TrajectoryView
 from recorder.views.trajectories.transcripts import load_trajectory
+from tests.effort import scaled
 from tests.recorder.rows import Rows
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, tool_turn, user
 from tests.stores import Stores, opened
@@ -444,7 +445,7 @@ def shown(view: TrajectoryView) -> Any:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(steps, min_size=2, max_size=9), st.lists(steps, max_size=2), st.data())
 def test_every_other_trajectory_reads_back_as_before(
     stores: Stores, plan: list[Step], afterwards: list[Step], data: st.DataObject

@@ -21,6 +21,7 @@ from recorder.store import sql
 from recorder.store.database import Project, Store
 from recorder.store.schema import choices, groups, trajectories
 from recorder.views.status.forecast import next_close_at
+from tests.effort import scaled
 from tests.recorder.rows import PROJECT, Rows
 from tests.stores import Stores, opened
 
@@ -33,7 +34,7 @@ SETTINGS: Final = RecorderSettings(
 )  # fmt: skip
 ASIDE_S: Final = (-STEP_S / 2, STEP_S / 2)
 # Each example has a store of its own, so few are tried, and the smallest that fails is not looked for.
-FEW: Final = settings(max_examples=15, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+FEW: Final = settings(max_examples=scaled(15), phases=(Phase.explicit, Phase.reuse, Phase.generate))
 Answer = Literal["text", "tools", "none", "running"]
 
 

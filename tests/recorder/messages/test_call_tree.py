@@ -101,7 +101,7 @@ AT = Address(trajectory="run")
 async def kinds(store: Store, talk: Talk, trajectory_id: str) -> dict[str, str]:
     await talk.recorder.close(PROJECT, trajectory_id)
     view = await transcripts.load_trajectory(store, trajectory_id)
-    return {c.id: c.turn_kind for c in view.calls}
+    return {c.id: c.call_kind for c in view.calls}
 
 
 def calls_tool(id_: str) -> list[Any]:
@@ -126,7 +126,7 @@ async def test_an_errand_is_neither_trained_nor_the_leaf(store: Store, talk: Tal
     first = await talk.call([user("Do it")], calls_tool("task-1"), AT, tools=FIND)
     home = first.attribution.trajectory.id
     view = await transcripts.load_trajectory(store, home)
-    assert [c.turn_kind for c in view.calls] == ["main", "main"]  # not yet settled
+    assert [c.call_kind for c in view.calls] == ["main", "main"]  # not yet settled
     summary = await talk.call([user("Sum up")], "So far so good", AT)
     last = await talk.call([user("Do it"), tool_turn("task-1"), tool_result("task-1")], "Done", AT, tools=FIND)
     assert await kinds(store, talk, home) == {

@@ -26,6 +26,7 @@ from recorder.states import CallState, Confidence
 from recorder.store.database import Store, sqlite_url
 from recorder.store.schema import blobs, calls, choices, nodes
 from recorder.views.trajectories import transcripts
+from tests.effort import scaled
 from tests.recorder.talk import Talk, assistant, choice, request, tool_result, turn, user
 
 ALL = RecorderSettings(redact=["email", "credit_card", "api_key", "phone", "case-[0-9]{6}"])
@@ -160,7 +161,7 @@ async def test_the_search_finds_what_is_not_redacted(tmp_path: Path, empty_datab
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(planted, min_size=1, max_size=5))
 def test_no_secret_is_in_the_file_neither_as_text_nor_as_ids(empty_database: Path, plan: list[Planted]) -> None:
     async def run() -> None:
@@ -216,7 +217,7 @@ async def stored(folder: Path, secrets: Sequence[str], plan: Sequence[Planted]) 
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(planted, min_size=1, max_size=4))
 @example([Planted("escaped", 1, "é:")])  # one of the secrets has an escape, the other has none
 def test_the_store_is_the_same_whatever_the_secret_was(empty_database: Path, plan: list[Planted]) -> None:

@@ -46,7 +46,7 @@ async def test_a_campaign_runs_on_its_alias_while_its_lease_is_held(rows: Rows) 
 
 async def test_an_evaluation_is_no_campaign_and_is_found_until_it_is_over(rows: Rows) -> None:
     alias = await rows.alias()
-    settings = {campaigns.EVALUATES: {"versions": [["live", "helpdesk@1"]]}, "reward_recipe": "strict"}
+    settings = {campaigns.EVALUATES: {"versions": [["live", "helpdesk@1"]]}, "judge_recipe": "strict"}
     first, second = [
         await campaigns.create_campaign(Project(rows.store, PROJECT), alias.id, "eval:val", settings) for _ in range(2)
     ]
@@ -158,7 +158,7 @@ async def test_one_group_that_is_taken_leaves_the_others_unbound(rows: Rows) -> 
     [scenario] = await campaigns.list_scenarios(rows.store, campaign.id, "train")
     await rows.group(external_id="live")
     bindings = [GroupBinding("free", scenario.id, 2), GroupBinding("live", scenario.id, 2)]
-    with pytest.raises(Conflict, match="'live' is there already"):
+    with pytest.raises(Conflict, match="'live' exists already"):
         await campaigns.bind_groups(Project(rows.store, PROJECT), campaign.id, campaign.alias_id, bindings)
     with pytest.raises(NotFound):
         await find_group(Project(rows.store, PROJECT), "free")

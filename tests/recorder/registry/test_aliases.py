@@ -203,8 +203,8 @@ async def test_a_share_is_a_share(rows: Rows) -> None:
 
 
 async def test_an_unknown_alias_is_met_with_those_that_are_there(rows: Rows) -> None:
-    with pytest.raises(NotFound, match="there is: none yet"):
+    with pytest.raises(NotFound, match="the project has: none yet"):
         await aliases.get_alias(Project(rows.store, PROJECT), "helpdesk")
     await rows.alias()
-    with pytest.raises(NotFound, match="there is: helpdesk"):
+    with pytest.raises(NotFound, match="the project has: helpdesk"):
         await aliases.get_alias(Project(rows.store, PROJECT), "helpdsek")

@@ -183,8 +183,13 @@ async def test_a_group_that_kills_its_trainer_is_given_up(rows: Rows) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "every", [pytest.param(3, id="every third"), pytest.param(1, id="every", marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("how", ["not yet", "live", "canary", "unloadable", "bad"])
-async def test_a_kill_between_any_two_statements_of_step_and_decision_loses_nothing(rows: Rows, how: str) -> None:
+async def test_a_kill_between_any_two_statements_of_step_and_decision_loses_nothing(
+    rows: Rows, how: str, every: int
+) -> None:
     """Of the step where the version is not decided yet, else of the decision on it."""
 
     async def decision(one: Line) -> None:
@@ -204,7 +209,7 @@ async def test_a_kill_between_any_two_statements_of_step_and_decision_loses_noth
         await decision(whole)
     assert min(step.seen, after.seen) > 5
     within = range(step.seen) if how == "not yet" else range(step.seen, step.seen + after.seen)
-    for at in within:
+    for at in within[::every]:
         one = await line(rows, f"killed-{at}")
         await one.traffic()
         assert await one.until_killed(lambda one=one: step_and_decision(one), at)  # type: ignore[misc]  # bound in the loop
@@ -221,15 +226,17 @@ async def test_a_kill_between_any_two_statements_of_step_and_decision_loses_noth
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
-async def test_an_hour_of_live_traffic_under_kills(rows: Rows, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "hours"), [(0, 0.25), *(pytest.param(seed, 1.0, marks=pytest.mark.long) for seed in (0, 1, 2))]
+)
+async def test_an_hour_of_live_traffic_under_kills(rows: Rows, seed: int, hours: float) -> None:
     """Everybody at once, killed at random: trainer, controller, person; a trainer that stalls and comes back."""
     luck = random.Random(seed)
     one = await line(rows)
     stalled = None
     clock = 0.0
     kills = 0
-    while clock < 3600:
+    while clock < hours * 3600:
         clock += (passed := luck.uniform(0, 30))
         await one.time_passes(passed)
         await one.traffic(luck.choice((0, 0, 1, 2)))
@@ -250,7 +257,7 @@ async def test_an_hour_of_live_traffic_under_kills(rows: Rows, seed: int) -> Non
                 work = luck.choice((one.finish, one.give_up))  # as if nothing had happened since
                 kills += await one.until_killed(lambda late=late, work=work: work(late), kill_at)  # type: ignore[misc]  # bound in the loop
         await one.check()
-    assert kills > 20
+    assert kills > hours * 20
     for _ in range(len(one.groups) + 2):  # the dust settles
         await one.time_passes(LEASE_S + 1)
         await one.judge()
@@ -259,8 +266,8 @@ async def test_an_hour_of_live_traffic_under_kills(rows: Rows, seed: int) -> Non
     await one.check()
     assert set(await states(one)) <= {"trained", "left_out version_rejected", "left_out versions_failed"}
     live = await versions.get_version(rows.store, await one.live())
-    assert live.number > 10
-    assert (await states(one))[GroupState.TRAINED] > 10
+    assert live.number > hours * 10
+    assert (await states(one))[GroupState.TRAINED] > hours * 10
 
 
 async def _person(one: Line, luck: random.Random) -> None:
@@ -282,10 +289,11 @@ async def _person(one: Line, luck: random.Random) -> None:
 
 
 @pytest.mark.slow
-async def test_processes_that_are_killed_at_any_moment_lose_nothing(rows: Rows) -> None:
+@pytest.mark.parametrize("lives", [3, pytest.param(8, marks=pytest.mark.long)])
+async def test_processes_that_are_killed_at_any_moment_lose_nothing(rows: Rows, lives: int) -> None:
     luck = random.Random(7)
     one = await line(rows)
-    for _ in range(8):
+    for _ in range(lives):
         with rows.store.watch.on(Topic.SERVICE, Topic.GROUPS) as news:
             async with _working(rows):
                 await one.traffic(2)
@@ -294,11 +302,11 @@ async def test_processes_that_are_killed_at_any_moment_lose_nothing(rows: Rows) 
                         break  # nothing is left to do, and nothing would come
         await one.check()
     await leases.release_dead(Project(rows.store, PROJECT), leases.trainer_lease(one.alias.name))
-    for _ in range(8):
+    for _ in range(lives):
         await one.train()
         await one.decide("live")
     await one.check()
-    assert (await states(one))["trained"] >= 10
+    assert (await states(one))["trained"] >= lives * 10 / 8
     assert set(await states(one)) <= {"trained", "left_out versions_failed"}
 
 

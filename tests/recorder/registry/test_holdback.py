@@ -101,7 +101,7 @@ async def test_a_version_that_was_watched_long_enough_stays_and_a_row_says_so(ro
     assert ended.generation == alias.generation + 1
     move = (await list_moves(Project(rows.store, PROJECT)))[0]
     assert (move.version, move.move, move.who, move.figures) == ("helpdesk@1", "watch_ended", "controller", {"n": 3})
-    with pytest.raises(Conflict, match="not watched any more"):
+    with pytest.raises(Conflict, match="no longer watched"):
         await alias_moves.end_watch(rows.store, alias.id, alias.live_version_id, who="controller")
 
 

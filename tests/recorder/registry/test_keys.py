@@ -93,7 +93,7 @@ async def test_what_is_not_in_force_or_not_one_is_not_rotated(store: Store) -> N
         await keys.rotate_key(Project(store, PROJECT), "same")
     gone, _ = await keys.create_key(Project(store, PROJECT), "gone", ["infer"])
     await keys.revoke_key(Project(store, PROJECT), gone.id)
-    with pytest.raises(NotFound, match="no key 'gone' in force"):
+    with pytest.raises(NotFound, match="no valid key 'gone'"):
         await keys.rotate_key(Project(store, PROJECT), "gone")
 
 

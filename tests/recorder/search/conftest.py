@@ -16,13 +16,13 @@ from tests.recorder.talk import PROJECT
 class Index:
     """The index over one store."""
 
-    def __init__(self, store: Store, lane: WriteBackend) -> None:
+    def __init__(self, store: Store, backend: WriteBackend) -> None:
         self._store = store
-        self._lane = lane
+        self._backend = backend
 
     async def step(self) -> int:
         """One step of filling."""
-        return await index_calls(Project(self._store, PROJECT), self._lane)
+        return await index_calls(Project(self._store, PROJECT), self._backend)
 
     async def fill(self) -> int:
         """Until nothing waits; how many calls that were."""
@@ -38,7 +38,7 @@ class Index:
 
 @pytest.fixture
 async def index(store: Store) -> AsyncIterator[Index]:
-    lane = choose_backend(store, "process")
-    await lane.start()
-    yield Index(store, lane)
-    await lane.stop()
+    backend = choose_backend(store, "process")
+    await backend.start()
+    yield Index(store, backend)
+    await backend.stop()

@@ -120,9 +120,9 @@ from recorder.store.database import Project
 async def main():
     store = await open_store(Path(sys.argv[1]), RecorderSettings(), migrate=False)
     print("filling", flush=True)
-    lane = choose_backend(store, "process")
-    await lane.start()
-    while await index_calls(Project(store, "default"), lane):
+    backend = choose_backend(store, "process")
+    await backend.start()
+    while await index_calls(Project(store, "default"), backend):
         pass
 asyncio.run(main())
 """

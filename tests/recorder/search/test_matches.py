@@ -14,6 +14,7 @@ from recorder.search.terms import fts5_line, tsvector_text, word_keys
 from recorder.store import bootstrap
 from recorder.store.database import Project, Store
 from recorder.store.schema import said
+from tests.effort import scaled
 from tests.recorder.search.conftest import Index
 from tests.recorder.talk import PROJECT, Talk, assistant, tool_result, tool_turn, user
 
@@ -118,7 +119,7 @@ HOSTILE = st.text(max_size=40) | st.text("ab\"'*-^:()&|!<>\\ \x00\ud800", max_si
 
 
 @given(said=HOSTILE)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=scaled(50))
 async def test_no_question_is_a_mistake(index: Index, said: str) -> None:
     assert await index.saying(said) == []
 

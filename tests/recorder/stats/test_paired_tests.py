@@ -98,7 +98,7 @@ def drawn(rng: np.random.Generator, scenarios: int) -> tuple[dict[str, list[floa
 
 
 @pytest.mark.slow  # 500 sets of each size
-@pytest.mark.parametrize("scenarios", [12, 30, 100])
+@pytest.mark.parametrize("scenarios", [12, *(pytest.param(n, marks=pytest.mark.long) for n in (30, 100))])
 def test_the_intervals_hold_the_truth_as_often_as_they_say(scenarios: int) -> None:
     rng = np.random.default_rng(15)
     one, other = drawn(rng, 100_000)

@@ -385,6 +385,7 @@ async def test_a_damaged_store_is_one_line(tmp_path: Path, empty_database: Path,
 
 FULL = """
 import resource, signal, sys
+sys.dont_write_bytecode = True  # a cached module would be cut off as well, and stay so
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
 sys.argv = ["hone", "db", "upgrade", "--data", sys.argv[1]]

@@ -46,8 +46,10 @@ async def a_neighbour(store: Store) -> AsyncIterator[Store]:
         await made.close()
 
 
-@pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.parametrize("work", [writes, reads])
+@pytest.mark.parametrize(
+    ("work", "times"),
+    [(writes, 2), (reads, 1), *(pytest.param(*case, marks=pytest.mark.long) for case in ((writes, 1), (reads, 2)))],
+)
 async def test_a_task_cancelled_at_any_moment_leaves_no_lock(store: Store, work: Work, times: int) -> None:
     moments = random.Random(times)
     async with a_neighbour(store) as neighbour:

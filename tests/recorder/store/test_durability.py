@@ -153,14 +153,14 @@ async def test_only_power_durability_waits_for_the_disk(
     tmp_path: Path, durability: Literal["process", "power"], synchronous: int
 ) -> None:
     store = await open_store(tmp_path, RecorderSettings(durability=durability), migrate=True)
-    lane = SqliteBackend(store, durability)
-    await lane.start()
+    backend = SqliteBackend(store, durability)
+    await backend.start()
     asked = Statement(text("PRAGMA synchronous"))
 
     async def of_store(conn: AsyncConnection, found: Any) -> None:
         assert (await conn.exec_driver_sql("PRAGMA synchronous")).scalar_one() == synchronous
 
-    assert [tuple(row) for row in await lane.write(lambda ex: ex.all(asked))] == [(synchronous,)]
-    await lane.write(lambda ex: None, of_store)  # what ends a run goes this way
-    await lane.stop()
+    assert [tuple(row) for row in await backend.write(lambda ex: ex.all(asked))] == [(synchronous,)]
+    await backend.write(lambda ex: None, of_store)  # what ends a run goes this way
+    await backend.stop()
     await store.close()

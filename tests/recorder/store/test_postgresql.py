@@ -20,6 +20,7 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_connection
 from sqlalchemy.event import listens_for
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.util.concurrency import await_
 
@@ -109,8 +110,8 @@ async def store(url: str, tmp_path: Path) -> AsyncIterator[Store]:
 
 
 @asynccontextmanager
-async def recording(store: Store, lane: StoreBackend | None = None) -> AsyncIterator[Recorder]:
-    recorder = Recorder(store, RecorderSettings(), lane)
+async def recording(store: Store, backend: StoreBackend | None = None) -> AsyncIterator[Recorder]:
+    recorder = Recorder(store, RecorderSettings(), backend)
     await recorder.start()
     try:
         yield recorder
@@ -201,7 +202,7 @@ async def test_a_transaction_that_is_cut_midway_is_nothing_at_all_and_says_so(st
 
 
 async def test_a_turn_whose_transaction_was_cut_is_written_once(store: Store, postgres: Postgres) -> None:
-    lane = StoreBackend(store)
+    backend = StoreBackend(store)
     tries = 0
 
     def work(ex: Executor) -> int:
@@ -212,7 +213,7 @@ async def test_a_turn_whose_transaction_was_cut_is_written_once(store: Store, po
             postgres.cut(name_of(store))
         return len(ex.all(NOW))
 
-    assert await lane.write(work) == 1
+    assert await backend.write(work) == 1
     assert tries == 2
     assert len(await Rows(store).all(blobs)) == 1
 
@@ -221,7 +222,7 @@ async def test_a_turn_whose_transaction_was_cut_is_written_once(store: Store, po
 async def test_a_commit_without_an_answer_is_looked_up_and_not_repeated_blindly(
     store: Store, monkeypatch: pytest.MonkeyPatch, arrives: bool
 ) -> None:
-    lane = StoreBackend(store)
+    backend = StoreBackend(store)
     tries = 0
 
     def work(ex: Executor) -> int:
@@ -231,15 +232,20 @@ async def test_a_commit_without_an_answer_is_looked_up_and_not_repeated_blindly(
         return tries
 
     lose_the_next_answer(monkeypatch, arrives)
-    assert await lane.write(work) == tries == (1 if arrives else 2)
+    assert await backend.write(work) == tries == (1 if arrives else 2)
     assert len(await Rows(store).all(trajectories)) == 1
 
 
-async def test_a_transaction_id_that_a_crash_lost_was_not_committed(store: Store) -> None:
+async def test_a_transaction_that_a_crash_took_the_id_of_was_not_committed(store: Store) -> None:
+    async with store.write() as conn:
+        mine = await sql.transaction_id(conn)
     async with store.read() as conn:
-        assert await sql.is_committed(conn, str(2**40 + 1000)) is False  # an id that the server has not assigned
+        assert await sql.is_committed(conn, mine) is True
+    async with store.read() as conn:  # an id that this server has not reached: one from before a crash
+        assert await sql.is_committed(conn, str(int(mine) + 1_000_000)) is False
     async with store.read() as conn:
-        assert (await conn.execute(select(now()))).scalar_one() > 0
+        with pytest.raises(DBAPIError):
+            await sql.is_committed(conn, "no id")
 
 
 def trajectory_row() -> tuple[Any, ...]:
@@ -267,7 +273,7 @@ def lose_the_next_answer(monkeypatch: pytest.MonkeyPatch, arrives: bool) -> None
 
 
 async def test_of_two_that_wait_for_each_other_one_is_run_again(store: Store) -> None:
-    rows, lane = Rows(store), StoreBackend(store)
+    rows, backend = Rows(store), StoreBackend(store)
     both = [await rows.group(), await rows.group()]
     first_locks = [asyncio.Event(), asyncio.Event()]
     tries = [0, 0]
@@ -280,7 +286,7 @@ async def test_of_two_that_wait_for_each_other_one_is_run_again(store: Store) ->
             await first_locks[1 - mine].wait()
             await conn.execute(update(groups).where(groups.c.id == both[1 - mine]).values(tries=groups.c.tries + 1))
 
-        await lane.write(lambda ex: None, then)
+        await backend.write(lambda ex: None, then)
 
     await asyncio.gather(cross(0), cross(1))
     assert sorted(tries) == [1, 2]
@@ -482,7 +488,7 @@ async def test_who_listens_to_a_hung_server_is_told(
     assert await heard() is not None
     monkeypatch.setattr(postgresql, "READ_ANYWAY_S", 0.0)
     async with hung(postgres):
-        with pytest.raises(StoreUnavailable, match="cannot be listened to"):
+        with pytest.raises(StoreUnavailable, match="cannot receive notifications"):
             await heard()
     assert await heard() is not None
     heard.close()
@@ -574,7 +580,7 @@ async def test_a_database_of_another_encoding_is_refused_before_it_loses_a_turn(
 ) -> None:
     postgres.run("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
     try:
-        with pytest.raises(StoreError, match=r"keeps text as LATIN1.* make it anew with ENCODING 'UTF8'"):
+        with pytest.raises(StoreError, match=r"keeps text as LATIN1.* create it again with ENCODING 'UTF8'"):
             await open_store(tmp_path, RecorderSettings(url=postgres.url("latin")), migrate=True)
     finally:
         postgres.drop("latin")

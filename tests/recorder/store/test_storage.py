@@ -23,6 +23,7 @@ from recorder.states import Confidence
 from recorder.store.database import Store
 from recorder.store.schema import blobs, calls, choices, nodes
 from recorder.views.trajectories import transcripts
+from tests.effort import scaled
 from tests.recorder.talk import PROJECT, Talk, assistant, choice, request, turn, user
 from tests.stores import Stores, opened
 
@@ -145,7 +146,7 @@ grown = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(grown, min_size=1, max_size=6), st.booleans())
 def test_any_tree_of_prompts_is_read_back_exactly(stores: Stores, tree: list[Grown], forgetful: bool) -> None:
     async def run() -> None:

@@ -20,6 +20,7 @@ from recorder.store import transitions
 from recorder.store.database import Store
 from recorder.store.schema import groups, metadata, trajectories, versions
 from recorder.store.transitions import MACHINES, guarded_update, move_state, source_states, try_move_state
+from tests.effort import scaled
 from tests.recorder.rows import PROJECT, Rows
 
 STATES: dict[str, type[StrEnum]] = {
@@ -79,7 +80,7 @@ def test_a_state_that_has_been_left_out_of_a_table_can_never_be_left() -> None:
 
 @pytest.mark.parametrize("table", STATES)
 @given(data=st.data())
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_random_sequences_never_leave_the_table(rows: Rows, table: str, data: st.DataObject) -> None:
     enum, machine, row_table = STATES[table], MACHINES[table], metadata.tables[table]
     state = data.draw(st.sampled_from(sorted(enum)))

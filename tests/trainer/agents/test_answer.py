@@ -17,11 +17,11 @@ from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignError
 from trainer.runtime.agents import _specs
 
-Asked = tuple[str, list[dict[str, Any]]]
+ModelRequests = tuple[str, list[dict[str, Any]]]
 
 
 @pytest.fixture
-async def model() -> AsyncIterator[Asked]:
+async def model() -> AsyncIterator[ModelRequests]:
     """A model on loopback: its address, and what it was asked."""
     asked: list[dict[str, Any]] = []
 
@@ -53,7 +53,7 @@ def test_the_input_is_one_turn(given: Any, said: Any) -> None:
     assert answer.first_messages(given) == (said or given)
 
 
-async def test_an_attempt_is_what_the_model_says_to_it(model: Asked, tmp_path: Path) -> None:
+async def test_an_attempt_is_what_the_model_says_to_it(model: ModelRequests, tmp_path: Path) -> None:
     url, asked = model
     (spec,) = _specs(CampaignSettings(agent="hone:answer", python=Path("/nowhere"), cwd=tmp_path), tmp_path)
     agent = UserAgent(spec)

@@ -254,13 +254,13 @@ async def test_a_host_that_dies_loses_its_attempts_and_is_started_again(agent: C
     dying = asyncio.create_task(attempt(host, "die"))
     lost = [await waiting, await dying]
     assert [o.ending for o in lost] == [AttemptEnding.LOST, AttemptEnding.LOST]
-    assert "code 7" in (lost[0].error or "")
+    assert "status 7" in (lost[0].error or "")
     assert await attempt(host, "again") == AttemptOutcome(AttemptEnding.DONE, "alive")
 
 
 @pytest.mark.parametrize(
     ("target", "answer"),
-    [("odd", "<Odd, whose repr failed: RuntimeError>"), ("nan", "nan")],
+    [("odd", "<Odd; its repr failed: RuntimeError>"), ("nan", "nan")],
 )
 async def test_an_answer_that_is_not_json_becomes_its_repr(
     agent: Callable[..., UserAgent], target: str, answer: str

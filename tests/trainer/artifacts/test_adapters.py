@@ -99,9 +99,12 @@ def test_values_that_are_not_finite_are_never_published(tmp_path: Path, value: f
     [
         (lambda t: t | {f"{NAME}.lora_A.weight": torch.zeros(4, 47)}, r"lora_A.* has shape \(4, 47\), not \(4, 48\)"),
         (lambda t: {k: v for k, v in t.items() if "lora_B" not in k}, "has no tensor .*lora_B"),
-        (lambda t: t | {"base_model.model.other.lora_A.weight": torch.zeros(4, 8)}, "other.* no module of the base"),
-        (lambda t: t | {f"{NAME}.bias": torch.zeros(4)}, "bias.* no module of the base"),
-        (lambda t: t | {f"{NAME}.lora_magnitude_vector": torch.zeros(4)}, "no module of the base"),
+        (
+            lambda t: t | {"base_model.model.other.lora_A.weight": torch.zeros(4, 8)},
+            "other.* not on a trained module of the base",
+        ),
+        (lambda t: t | {f"{NAME}.bias": torch.zeros(4)}, "bias.* not on a trained module of the base"),
+        (lambda t: t | {f"{NAME}.lora_magnitude_vector": torch.zeros(4)}, "not on a trained module of the base"),
     ],
     ids=["shape", "missing tensor", "unknown module", "bias", "DoRA"],
 )
@@ -140,7 +143,7 @@ def test_a_directory_that_was_replaced_is_found(tmp_path: Path) -> None:
     published = publish(tmp_path)
     rewrite(published.path, lambda folder: (folder / PROBE).write_text("{}"))
     adapters.check_adapter(published.path, SHAPES, 4)
-    with pytest.raises(AdapterInvalid, match="not the one that the store knows"):
+    with pytest.raises(AdapterInvalid, match="not the manifest that the store recorded"):
         adapters.read_adapter(published.path, published.manifest_sha256)
 
 

@@ -130,7 +130,7 @@ def test_every_reason_of_the_recorder_holds(reason: Exclusion) -> None:
         ({"state": CallState.ERRORED}, Exclusion.NOT_COMPLETE),
         ({"state": CallState.OPEN}, Exclusion.NOT_COMPLETE),
         ({"superseded_by": "call_9"}, Exclusion.SUPERSEDED),
-        ({"turn_kind": CallKind.AUX}, Exclusion.AUXILIARY),
+        ({"call_kind": CallKind.AUX}, Exclusion.AUXILIARY),
         ({"attribution_confidence": Confidence.HINT}, Exclusion.AMBIGUOUS),
         ({"attribution_confidence": Confidence.AMBIGUOUS}, Exclusion.AMBIGUOUS),
         ({"sampling": SamplingParameters(temperature=0.0)}, Exclusion.TEMPERATURE),

@@ -90,7 +90,7 @@ def test_the_page_of_a_group_tells_the_advantages_that_a_step_takes(
     rewards = {str(at): reward for at, (_, _, _, reward) in enumerate(runs)}
     lines = [sibling(m.id, state=m.state, selection=m.selection, purpose=m.purpose) for m in members]
     shown, _ = rank_attempts(lines, [NewPart(id_, REWARD, value) for id_, value in rewards.items()], (), "group")
-    told = {one.run.id: one.advantage for one in shown if one.advantage is not None}
+    told = {one.trajectory.id: one.advantage for one in shown if one.advantage is not None}
     assert told == group_rows(group(*members), rewards, BASIS).advantages
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.stores import Stores
-from tests.trainer.ring import Ring, Script, Told, write_user_folder
+from tests.trainer.ring import RecordedProgress, Ring, Script, write_user_folder
 
 RingOf = Callable[[Script], AbstractAsyncContextManager[Ring]]
 
@@ -50,5 +50,5 @@ async def ring(script: Script, ring_of: RingOf) -> AsyncIterator[Ring]:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def told() -> RecordedProgress:
+    return RecordedProgress()

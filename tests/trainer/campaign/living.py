@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from recorder.settings import RecorderSettings
-from tests.trainer.ring import Ring, Told, run_campaign
+from tests.trainer.ring import RecordedProgress, Ring, run_campaign
 from trainer.runtime import services
 from trainer.settings import TrainerSettings
 
@@ -62,4 +62,6 @@ class Life:
 
 def _live(data: Path, url: str, recording: RecorderSettings, settings: dict[str, Any], base: Path) -> None:
     services.HEALTH_TIMEOUT_S = 60.0  # the test answers, which shares its cores with much else
-    asyncio.run(run_campaign(data, url, settings, Told(), recording=recording, trainer=trainer_settings(base)))
+    asyncio.run(
+        run_campaign(data, url, settings, RecordedProgress(), recording=recording, trainer=trainer_settings(base))
+    )

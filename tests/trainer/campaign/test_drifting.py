@@ -20,7 +20,7 @@ from recorder.views.campaigns.events import Alarm, SettingChanged, StepDone
 from recorder.views.campaigns.history import read_history
 from tests.judge.judge_server import Json, JudgeServer, last_text, serve, verdicts
 from tests.trainer.campaign.conftest import RingOf
-from tests.trainer.ring import PROJECT, Ring, Script, Told, write_user_folder
+from tests.trainer.ring import PROJECT, RecordedProgress, Ring, Script, write_user_folder
 from trainer.progress import Event
 
 pytestmark = pytest.mark.slow
@@ -30,7 +30,7 @@ ASTRAY_AFTER, BACK_AFTER, STEPS = 2, 6, 12  # steps
 GROUPS_A_STEP, WINDOW = 4, 10
 
 
-class Judges(Told):
+class Judges(RecordedProgress):
     """Two judge models in one server. After some steps the cheap one pays for the worse answers, for a while."""
 
     def __init__(self) -> None:
@@ -97,6 +97,6 @@ async def test_a_judge_that_goes_astray_is_replaced_and_comes_back(
     alarms = [event for event in told.events if isinstance(event, Alarm) and event.rule == "judge_drift"]
     assert alarms
     assert {event.then for event in alarms} == {"note"}
-    assert all("the strong one scores" in event.detail for event in alarms)
+    assert all("the strong judge scores" in event.detail for event in alarms)
     in_place = [step.metrics["health.strong_scores"] for step in history.steps]
     assert [share for share, _ in groupby(in_place)] == [0, 1, 0]

@@ -97,10 +97,10 @@ def test_what_earlier_runs_used_goes_before_lengths() -> None:
     settings = CampaignSettings(agent="hone:answer", max_tokens=50)
     counts = CampaignCounts(training=10, judged=8, ruler=2, input_tokens=100)
     agent = agent_tokens(counts, settings, TrajectoryCost(7, 30.5, 9.0), "helpdesk")
-    assert agent == TokenEstimate(305, 90, "as the newest 7 runs of helpdesk")
+    assert agent == TokenEstimate(305, 90, "from the newest 7 trajectories of helpdesk")
     judge = judge_tokens(counts, judge_settings(RULER), agent, TrajectoryCost(6, 100.0, 10.0), "helpdesk")
     assert (judge.sent, judge.answered) == (800, 80)
-    assert judge.basis == "as the newest 6 runs of helpdesk that openai/judge judged so"
+    assert judge.basis == "from the newest 6 trajectories of helpdesk that openai/judge judged"
 
 
 def test_without_earlier_runs_the_lengths_and_the_most_that_is_answered_tell() -> None:
@@ -127,7 +127,7 @@ def test_what_nobody_can_know_is_not_told() -> None:
 def test_where_no_model_judges_nobody_is_asked() -> None:
     counts = count_campaign(plan([PLAIN]), [FUNCTION])
     assert judge_tokens(counts, judge_settings(), TokenEstimate(1, 1, ""), None, "helpdesk") == TokenEstimate(
-        0, 0, "nobody is asked"
+        0, 0, "no judge model is asked"
     )
 
 

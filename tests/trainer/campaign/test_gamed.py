@@ -26,7 +26,7 @@ from recorder.views.campaigns.history import read_history
 from tests.stores import Stores, stored_in
 from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, write_user_folder
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # programs, one after the other
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]  # programs, one after the other
 
 ROOT = Path(__file__).parents[3]
 # Share of right answers by a version's number: the reward teaches to give up. What is made once it is mended does well.
@@ -119,7 +119,7 @@ async def test_a_campaign_whose_reward_is_gamed_pauses_and_goes_on_with_another_
     (paused,) = await campaigns.list_campaigns(Project(ring.store, PROJECT))
     assert (paused.state, paused.reason) == (CampaignState.STOPPED, "paused")
     assert await live(ring) == "helpdesk@1"  # the newest of the two that answered most
-    said = " ".join(one["text"] for one in told(done, "said"))
+    said = " ".join(one["text"] for one in told(done, "notice"))
     assert "hone score --all" in said
     assert "hone train --resume mine" in said
 
@@ -130,8 +130,8 @@ async def test_a_campaign_whose_reward_is_gamed_pauses_and_goes_on_with_another_
     done = await hone(ring, tmp_path, "train", "--resume", "mine", "--steps", steps, *proxy, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert not [one for one in told(done, "alarm") if one["then"] == "pause"]
-    assert "judge.rewards" in {one["what"] for one in told(done, "changed")}
-    (ended,) = told(done, "ended")
+    assert "judge.rewards" in {one["what"] for one in told(done, "setting_changed")}
+    (ended,) = told(done, "campaign_ended")
     assert ended["reason"] == "steps"
     newest = await versions.get_version_by_name(Project(ring.store, PROJECT), str(await live(ring)))
     assert newest.number >= MENDED_FROM

@@ -89,7 +89,7 @@ def test_validation_that_stands_still_while_the_reward_rises_ends_the_campaign()
     found = ever(rewards(rising(0.3, 0.02, 20)), validations([0.5] * 21))
     assert found == {"converged": 13}
     ended = said(rewards(rising(0.3, 0.02, 13)), validations([0.5] * 14))["converged"]
-    assert (ended.then, ended.detail) == ("stop", "in 13 steps validations went by +0.000 and the reward by +0.130")
+    assert (ended.then, ended.detail) == ("stop", "in 13 steps validations changed by +0.000 and the reward by +0.130")
 
 
 def test_nothing_converges_while_the_reward_stands_still_too() -> None:
@@ -151,7 +151,7 @@ def test_a_strong_judge_that_scores_is_a_drift_and_is_told_once() -> None:
     found = said(made[:4])["judge_drift"]
     assert found.then == "note"
     assert found.figures["strong_agreement"] == pytest.approx(0.4)
-    assert found.detail == "the judge and the strong one agree by 0.40 (mean tau-b): the strong one scores"
+    assert found.detail == "the judge and the strong judge agree by 0.40 (mean tau-b): the strong judge scores"
 
 
 def test_attempts_that_become_much_shorter_drift_too() -> None:

@@ -88,7 +88,7 @@ async def told_of(ring: Ring, report: CampaignReport) -> dict[str, Any]:
     names = {*told, *(one.version for one in report.validations)}
     number = {name: await steps_from_the_base(ring, name) for name in names}
     return {
-        "stands": (report.stands.code, report.steps_done, report.failed_steps, report.kind),
+        "stands": (report.status.code, report.steps_done, report.failed_steps, report.kind),
         "own": measures(list(report.own)),
         "validations": [(number[one.version], *measures([one])) for one in report.validations],
         "baselines": [(one.version, *measures([one])) for one in report.baselines],
@@ -98,7 +98,7 @@ async def told_of(ring: Ring, report: CampaignReport) -> dict[str, Any]:
         "changes": list(report.changes),
         "sums": (report.attempts, report.errored, report.trained),
         # An attempt that ran when the program was killed is told as what it is: given up, and made again.
-        "left out": [one for one in report.left_out if one.code != "abandoned"],
+        "left out": [one for one in report.excluded if one.code != "abandoned"],
         "health": sorted(report.health),
         "pairs": [(one.scenario, one.split, one.before.reward, one.after.reward, one.rise) for one in report.pairs],
         "notes": list(report.notes),

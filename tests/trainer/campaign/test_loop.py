@@ -29,7 +29,7 @@ from recorder.store.schema import attempts, groups, step_groups, trajectories
 from recorder.views.campaigns.events import CampaignMeasure, StepDone
 from recorder.views.campaigns.measures import compute_measure
 from tests.trainer.campaign.conftest import RingOf
-from tests.trainer.ring import PROJECT, Ring, Script, Told, run_campaign
+from tests.trainer.ring import PROJECT, RecordedProgress, Ring, Script, run_campaign
 from trainer.agents import attempts as trainer_attempts
 from trainer.errors import AgentUnusable, CampaignBusy, CampaignError, ScenariosInvalid, ServiceUnavailable
 
@@ -49,7 +49,7 @@ async def the_campaign(store: Store) -> CampaignView:
 
 
 async def test_a_campaign_climbs_from_version_to_version(
-    ring: Ring, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     ended = await ring.train(user, told)
     assert (ended.reason, ended.steps, ended.version) == ("steps", 3, "helpdesk@3")
@@ -61,7 +61,7 @@ async def test_a_campaign_climbs_from_version_to_version(
 
 
 async def test_reward_is_the_mean_over_the_judged_attempts(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     script.skill = lambda number: 1.0
     await ring.train(user | {"steps": 1}, told)
@@ -73,7 +73,7 @@ async def test_reward_is_the_mean_over_the_judged_attempts(
 
 @pytest.mark.parametrize("success", ["my_agent:solved", "checked"])
 async def test_success_is_measured_by_a_function_or_a_part_of_the_score(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told, success: str
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress, success: str
 ) -> None:
     script.skill = lambda number: float(number > 0) or 0.5
     ended = await ring.train(user | {"success": success, "steps": 2}, told)
@@ -86,7 +86,7 @@ async def test_success_is_measured_by_a_function_or_a_part_of_the_score(
 
 
 async def test_a_campaign_stops_at_its_target(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     script.skill = lambda number: 0.5 if number < 2 else 1.0
     ended = await ring.train(user | {"steps": 9, "target": 1.0, "success": "my_agent:solved"}, told)
@@ -94,7 +94,7 @@ async def test_a_campaign_stops_at_its_target(
 
 
 async def test_a_campaign_stops_on_a_plateau_of_its_validations(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     script.skill = lambda number: 0.5
     settings = user | {"steps": 9, "val_every": 1, "plateau_steps": 2, "plateau_delta": 1.0}
@@ -103,7 +103,9 @@ async def test_a_campaign_stops_on_a_plateau_of_its_validations(
     assert [v.step for v in told.validations()] == [0, 1, 2, 3]
 
 
-async def test_validation_is_never_trained_on(ring: Ring, data: Path, user: dict[str, Any], told: Told) -> None:
+async def test_validation_is_never_trained_on(
+    ring: Ring, data: Path, user: dict[str, Any], told: RecordedProgress
+) -> None:
     await ring.train(user | {"val_every": 1, "val_attempts": 2}, told)
     purposes = {row.id: row.purpose for row in await rows(ring.store, trajectories)}
     assert Counter(purposes.values()) == {"train": 24, "val": 24}
@@ -115,7 +117,7 @@ async def test_validation_is_never_trained_on(ring: Ring, data: Path, user: dict
 
 
 async def test_a_rejected_version_is_told_and_the_next_step_goes_on_from_the_old_one(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     script.reject = {1}
     script.skill = lambda number: 0.5
@@ -123,14 +125,14 @@ async def test_a_rejected_version_is_told_and_the_next_step_goes_on_from_the_old
     first, second, _ = told.steps()
     assert (first.version, first.failed, second.version) == ("helpdesk@0", True, "helpdesk@2")
     assert (first.trained, second.trained) == (0, 16)  # what the rejected version was tried on is not lost
-    assert "helpdesk@1 was rejected: probe_failed; going on from helpdesk@0" in told.warnings()
+    assert "helpdesk@1 was rejected: probe_failed; continuing from helpdesk@0" in told.warnings()
     assert (await versions.get_version_by_name(Project(ring.store, PROJECT), "helpdesk@2")).parent_id == (
         await versions.get_version_by_name(Project(ring.store, PROJECT), "helpdesk@0")
     ).id
 
 
 async def test_a_campaign_gives_up_when_version_after_version_is_rejected(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     script.reject = set(range(99))
     script.skill = lambda number: 0.5
@@ -142,16 +144,16 @@ async def test_a_campaign_gives_up_when_version_after_version_is_rejected(
 
 
 async def test_a_version_that_nobody_promotes_is_told_with_its_state(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     script.promote = False
     script.skill = lambda number: 0.5
-    with pytest.raises(CampaignError, match="helpdesk@1 is gated, and not in service"):
+    with pytest.raises(CampaignError, match="helpdesk@1 is gated and was not in service"):
         await ring.train(user | {"live_timeout_s": 0.3}, told)
 
 
 async def test_an_agents_exception_is_errored_and_its_group_goes_on_without(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     script.skill = lambda number: 0.5
     await ring.train(user | {"agent": "my_agent:stubborn", "scenarios_per_step": 4, "steps": 1}, told)
@@ -167,7 +169,7 @@ async def test_an_agents_exception_is_errored_and_its_group_goes_on_without(
 
 
 async def test_an_agents_exception_is_judged_where_that_is_asked_for(
-    ring: Ring, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     settings = user | {"agent": "my_agent:stubborn", "scenarios_per_step": 4, "steps": 1, "on_agent_error": "judge"}
     await ring.train(settings, told)
@@ -177,7 +179,7 @@ async def test_an_agents_exception_is_judged_where_that_is_asked_for(
 
 
 async def test_an_attempt_the_agent_spoilt_is_a_failure_of_its_version(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     script.skill = lambda number: 1.0
     settings = user | {"agent": "my_agent:stubborn", "success": "my_agent:solved", "steps": 1}
@@ -191,14 +193,19 @@ async def test_an_attempt_the_agent_spoilt_is_a_failure_of_its_version(
 
 
 async def test_an_agent_that_never_calls_its_model_is_told_how_to(
-    ring: Ring, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     with pytest.raises(CampaignError, match=r"all 3 attempts of step 0 failed \(no_call 3\).*task\.base_url"):
         await ring.train(user | {"agent": "my_agent:silent"}, told)
 
 
 async def test_the_engines_faults_are_run_again_and_leave_full_groups(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told, monkeypatch: pytest.MonkeyPatch
+    ring: Ring,
+    script: Script,
+    data: Path,
+    user: dict[str, Any],
+    told: RecordedProgress,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(trainer_attempts, "FAULT_PAUSE_S", 0.0)
     script.fail = lambda call: call in (2, 5)
@@ -213,7 +220,12 @@ async def test_the_engines_faults_are_run_again_and_leave_full_groups(
 
 
 async def test_an_engine_that_stays_broken_ends_the_attempt_errored(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told, monkeypatch: pytest.MonkeyPatch
+    ring: Ring,
+    script: Script,
+    data: Path,
+    user: dict[str, Any],
+    told: RecordedProgress,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(trainer_attempts, "FAULT_PAUSE_S", 0.0)
     script.fail = lambda call: True
@@ -224,7 +236,7 @@ async def test_an_engine_that_stays_broken_ends_the_attempt_errored(
 
 
 async def test_a_group_that_could_not_be_scored_is_told_and_waited_for(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     script.judge_fails = {f"train-{i}" for i in range(4)}
     script.skill = lambda number: 0.5
@@ -234,18 +246,18 @@ async def test_a_group_that_could_not_be_scored_is_told_and_waited_for(
 
 
 async def test_a_step_goes_on_without_groups_that_get_no_score_in_time(
-    ring_of: RingOf, user: dict[str, Any], told: Told
+    ring_of: RingOf, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     async with ring_of(Script(judge=False)) as ring:
         await leases.acquire_lease(Project(ring.store, PROJECT), "judge:idle", "idle", 600)
         settings = user | {"val_scenarios": None, "judge_timeout_s": 0.2, "max_rejected": 1}
         with pytest.raises(CampaignError, match="no group was scored"):
             await ring.train(settings, told)
-        assert any("goes on without 2 of 2 groups" in text for text in told.warnings())
+        assert any("continues without 2 of 2 groups" in text for text in told.warnings())
 
 
 async def test_a_campaign_that_was_killed_goes_on_and_repeats_nothing(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     script.skill = lambda number: 0.5
     script.hold, script.hold_after, script.hold_at_once = asyncio.Event(), 3 + 8 + 5, 2  # amid the second step
@@ -280,10 +292,12 @@ async def _start_elsewhere(ring: Ring, settings: dict[str, Any]) -> subprocess.P
         import asyncio
         from pathlib import Path
         from recorder.settings import RecorderSettings
-        from tests.trainer.ring import Told, run_campaign
+        from tests.trainer.ring import RecordedProgress, run_campaign
 
         recording = RecorderSettings(url={ring.recording.url!r})
-        asyncio.run(run_campaign(Path({str(ring.data)!r}), {ring.url!r}, {given!r}, Told(), recording=recording))
+        asyncio.run(
+            run_campaign(Path({str(ring.data)!r}), {ring.url!r}, {given!r}, RecordedProgress(), recording=recording)
+        )
     """
     root = Path(__file__).parents[3]
     env = {**os.environ, "PYTHONPATH": str(root)}
@@ -292,13 +306,20 @@ async def _start_elsewhere(ring: Ring, settings: dict[str, Any]) -> subprocess.P
     )
 
 
-@pytest.mark.parametrize("skill", [0.5, 1.0], ids=["trained", "left out"])
-@pytest.mark.parametrize("agent", ["my_agent:run", "my_agent:stubborn"])
+@pytest.mark.parametrize(
+    ("agent", "skill"),
+    [
+        pytest.param("my_agent:run", 0.5, id="trained"),
+        pytest.param("my_agent:stubborn", 1.0, id="stubborn, left out"),
+        pytest.param("my_agent:run", 1.0, id="left out", marks=pytest.mark.long),
+        pytest.param("my_agent:stubborn", 0.5, id="stubborn, trained", marks=pytest.mark.long),
+    ],
+)
 async def test_a_step_that_was_made_before_the_kill_is_told_as_it_would_have_been(
     ring: Ring,
     script: Script,
     user: dict[str, Any],
-    told: Told,
+    told: RecordedProgress,
     monkeypatch: pytest.MonkeyPatch,
     skill: float,
     agent: str,
@@ -327,7 +348,7 @@ async def test_a_step_that_was_made_before_the_kill_is_told_as_it_would_have_bee
 
 
 async def test_a_stopped_campaign_is_gone_on_with_by_name_from_the_store_alone(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     script.hold, script.hold_after = asyncio.Event(), 5
     running = asyncio.create_task(ring.train(user | {"name": "mine", "steps": 1}, told))
@@ -342,17 +363,17 @@ async def test_a_stopped_campaign_is_gone_on_with_by_name_from_the_store_alone(
 
 
 async def test_only_an_unfinished_campaign_can_be_resumed(
-    ring: Ring, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     await ring.train(user | {"steps": 1}, told)
-    with pytest.raises(CampaignError, match="'train' cannot be gone on with: it is finished"):
+    with pytest.raises(CampaignError, match="'train' cannot be resumed: it is finished"):
         await ring.train({}, told, resume="train")
     with pytest.raises(CampaignError, match=r"there is no such campaign\. Unfinished: none"):
         await ring.train({}, told, resume="other")
 
 
 async def test_a_finished_campaign_of_the_same_name_is_no_reason_not_to_begin_another(
-    ring: Ring, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     for _ in range(2):
         await ring.train(user | {"steps": 1}, told)
@@ -360,10 +381,20 @@ async def test_a_finished_campaign_of_the_same_name_is_no_reason_not_to_begin_an
 
 
 @pytest.mark.parametrize(
-    ("change", "said"), [({"group_size": 3}, "group_size 4 → 3"), ({"scenarios": "other"}, "the train scenarios")]
+    ("change", "said"),
+    [
+        ({"group_size": 3}, "group_size 4 → 3"),
+        pytest.param({"scenarios": "other"}, "the train scenarios", marks=pytest.mark.long),
+    ],
 )
 async def test_an_unfinished_campaign_is_not_gone_on_with_in_another_shape(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told, change: dict[str, Any], said: str
+    ring: Ring,
+    script: Script,
+    data: Path,
+    user: dict[str, Any],
+    told: RecordedProgress,
+    change: dict[str, Any],
+    said: str,
 ) -> None:
     script.reject, script.skill = set(range(99)), lambda number: 0.5
     settings = user | {"max_rejected": 1, "name": "mine", "val_scenarios": None}
@@ -382,16 +413,16 @@ async def test_a_campaign_runs_in_one_process_only(
     ring: Ring, script: Script, data: Path, user: dict[str, Any]
 ) -> None:
     script.hold, script.hold_after = asyncio.Event(), 1
-    first = asyncio.create_task(ring.train(user, Told()))
+    first = asyncio.create_task(ring.train(user, RecordedProgress()))
     await ring.reached_hold.wait()
     with pytest.raises(CampaignBusy, match="another process runs campaign 'train'"):
-        await ring.train(user, Told())
+        await ring.train(user, RecordedProgress())
     script.hold.set()
     assert (await first).reason == "steps"
 
 
 async def test_where_keys_are_asked_for_the_agent_gets_one_that_is_revoked_at_the_end(
-    ring: Ring, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     await keys.create_key(Project(ring.store, PROJECT), "mine", ["admin"])
     (user["cwd"] / "curious.py").write_text(
@@ -407,7 +438,7 @@ async def test_where_keys_are_asked_for_the_agent_gets_one_that_is_revoked_at_th
 
 
 async def test_what_cannot_work_is_told_before_any_attempt(
-    ring: Ring, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     with pytest.raises(AgentUnusable, match="No module named 'nothing'"):
         await ring.train(user | {"agent": "nothing:run"}, told)
@@ -423,7 +454,7 @@ async def test_what_cannot_work_is_told_before_any_attempt(
 
 
 async def test_every_step_is_in_the_ledger_as_it_was_told(
-    ring: Ring, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     await ring.train(user | {"steps": 2}, told)
     campaign = await the_campaign(ring.store)
@@ -441,12 +472,22 @@ async def test_every_step_is_in_the_ledger_as_it_was_told(
 
 
 async def test_events_are_kept_in_the_data_folder_whatever_is_shown(
-    ring: Ring, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     for steps in (1, 2):
         await ring.train(user | {"steps": steps, "name": "mine", "success": "checked"}, told)
     lines = [json.loads(line) for line in (data / "campaigns/mine/events.jsonl").read_text().splitlines()]
-    kinds = [line["event"] for line in lines if line["event"] != "said"]
-    assert kinds == ["validated", "step", "validated", "ended", "validated", "step", "step", "validated", "ended"]
-    assert lines[-1] == {"event": "ended", **asdict(told.events[-1])}
+    kinds = [line["event"] for line in lines if line["event"] != "notice"]
+    assert kinds == [
+        "validation",
+        "step",
+        "validation",
+        "campaign_ended",
+        "validation",
+        "step",
+        "step",
+        "validation",
+        "campaign_ended",
+    ]
+    assert lines[-1] == {"event": "campaign_ended", **asdict(told.events[-1])}
     assert (lines[-1]["attempts_before"], lines[-1]["attempts_after"]) == (3, 3)

@@ -65,7 +65,7 @@ def test_a_round_without_attempts_has_no_figures() -> None:
 def test_tokens_count_where_they_are_known_and_belong_to_the_agent() -> None:
     counted = call(0, [1], usage={"completion_tokens": 5})
     others = [
-        call(1, [1], usage={"completion_tokens": 90}, turn_kind=CallKind.AUX),
+        call(1, [1], usage={"completion_tokens": 90}, call_kind=CallKind.AUX),
         call(2, [1], usage={"completion_tokens": 90}, superseded_by="call_3"),
         call(3, [1], usage={"completion_tokens": 90}, state=CallState.ABORTED),
         call(4, [1], usage={"prompt_tokens": 90}),

@@ -13,7 +13,7 @@ from sqlalchemy import select
 from judge.settings import JudgeSettings
 from recorder.store.database import Store
 from recorder.store.schema import groups, scenarios, step_groups, trajectories
-from tests.trainer.ring import Ring, Script, Told, write_user_folder
+from tests.trainer.ring import RecordedProgress, Ring, Script, write_user_folder
 
 pytestmark = pytest.mark.slow  # a whole campaign
 
@@ -43,7 +43,7 @@ async def attempted(store: Store) -> Counter[tuple[str, str, bool]]:
 async def test_each_part_is_attempted_for_its_own_purpose_and_what_tempts_is_measured_apart(
     ring: Ring, script: Script, tmp_path: Path
 ) -> None:
-    script.skill, told = lambda number: 1.0, Told()
+    script.skill, told = lambda number: 1.0, RecordedProgress()
     await ring.train(split_file(tmp_path / "user"), told)
     found = await attempted(ring.store)
     # one of each kind in each of 3 steps; 6 to validate with, twice; 3 at the end, as what serves and as version 0
@@ -68,7 +68,7 @@ async def test_each_part_is_attempted_for_its_own_purpose_and_what_tempts_is_mea
 async def test_of_what_tempts_a_mean_is_told_only_where_one_says_something(
     ring: Ring, script: Script, tmp_path: Path, averaged: bool
 ) -> None:
-    script.skill, told = lambda number: 1.0, Told()
+    script.skill, told = lambda number: 1.0, RecordedProgress()
     settings = split_file(tmp_path / "user") | {"success": None, "steps": 1}
     beside = (
         [{"kind": "feedback", "name": "thumbs"}]
@@ -83,7 +83,7 @@ async def test_of_what_tempts_a_mean_is_told_only_where_one_says_something(
 
 
 async def test_what_is_learnt_from_is_the_train_part_alone(ring: Ring, tmp_path: Path) -> None:
-    await ring.train(split_file(tmp_path / "user"), Told())
+    await ring.train(split_file(tmp_path / "user"), RecordedProgress())
     query = (
         select(scenarios.c.split)
         .join(groups, groups.c.scenario_id == scenarios.c.id)

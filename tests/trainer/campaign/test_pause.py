@@ -19,7 +19,7 @@ from recorder.views.campaigns.events import Alarm, CampaignMeasure, SettingChang
 from recorder.views.campaigns.history import read_history
 from tests.recorder.score_rows import stored_score
 from tests.trainer.campaign.conftest import RingOf
-from tests.trainer.ring import PROJECT, Ring, Script, Told, ledger_codes, run_campaign
+from tests.trainer.ring import PROJECT, RecordedProgress, Ring, Script, ledger_codes, run_campaign
 from trainer.campaign.pause import changed_recipe, changed_settings, most_gained_attempts
 from trainer.errors import CampaignError
 
@@ -57,7 +57,7 @@ def test_what_was_changed_is_told_but_not_where_a_campaign_runs() -> None:
 
 @pytest.mark.slow
 async def test_a_paused_campaign_keeps_the_best_version_and_is_gone_on_with(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     script.skill = lambda number: 0.75 if number == 1 else 0.5
     health = {"perfect_scores": {"at": 0.4, "then": "pause"}, "reward_hacking": {"then": "off"}}
@@ -70,7 +70,7 @@ async def test_a_paused_campaign_keeps_the_best_version_and_is_gone_on_with(
     assert (alarm.rule, alarm.step, len(alarm.evidence)) == ("perfect_scores", 3, 3)
     assert all(one["reward"] == 1.0 for one in alarm.evidence)
     assert any("hone train --resume mine" in text and "hone score --all" in text for text in told.warnings())
-    again = Told()
+    again = RecordedProgress()
     judge = JudgeSettings.model_validate({"rewards": [CODE]})
     ended = await ring.train({"steps": 5}, again, resume="mine", judge=judge)
     assert (ended.reason, ended.steps) == ("steps", 5)
@@ -84,7 +84,7 @@ async def test_a_paused_campaign_keeps_the_best_version_and_is_gone_on_with(
 
 @pytest.mark.slow
 async def test_a_campaign_ends_where_judging_has_cost_what_it_may(
-    ring_of: RingOf, user: dict[str, Any], told: Told
+    ring_of: RingOf, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     ruler = JudgeSettings(model="openai/judge")
     async with ring_of(Script(worker=ruler, skill=lambda number: 0.5)) as ring:
@@ -96,12 +96,12 @@ async def test_a_campaign_ends_where_judging_has_cost_what_it_may(
 
 @pytest.mark.slow
 async def test_a_campaign_ends_after_its_minutes_over_all_runs_of_its_program(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     script.skill = lambda number: 0.5
     settings = user | {"name": "mine", "steps": 2, "val_scenarios": None}
     script.hold, script.hold_after = asyncio.Event(), 12
-    running = asyncio.create_task(ring.train(settings, Told()))
+    running = asyncio.create_task(ring.train(settings, RecordedProgress()))
     await ring.reached_hold.wait()  # in the second step
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -116,19 +116,25 @@ async def test_a_campaign_ends_after_its_minutes_over_all_runs_of_its_program(
 
 
 @pytest.mark.slow
-async def test_a_campaign_ends_after_its_epochs(ring: Ring, data: Path, user: dict[str, Any], told: Told) -> None:
+async def test_a_campaign_ends_after_its_epochs(
+    ring: Ring, data: Path, user: dict[str, Any], told: RecordedProgress
+) -> None:
     ended = await ring.train(user | {"steps": 9, "epochs": 2, "val_scenarios": None}, told)
     assert (ended.reason, ended.steps) == ("epochs", 4)
 
 
-async def test_a_target_that_rulers_scores_would_reach_is_refused(data: Path, user: dict[str, Any], told: Told) -> None:
+async def test_a_target_that_rulers_scores_would_reach_is_refused(
+    data: Path, user: dict[str, Any], told: RecordedProgress
+) -> None:
     mixed = JudgeSettings.model_validate({"model": "openai/judge", "rewards": [{"kind": "ruler"}, CODE]})
     with pytest.raises(CampaignError, match=r"campaign\.target cannot be reached"):
         await run_campaign(data, "http://127.0.0.1:9", user | {"target": 0.9}, told, judge=mixed)
 
 
 @pytest.mark.slow
-async def test_groups_that_judges_disagree_about_hold_up_no_step(data: Path, user: dict[str, Any], told: Told) -> None:
+async def test_groups_that_judges_disagree_about_hold_up_no_step(
+    data: Path, user: dict[str, Any], told: RecordedProgress
+) -> None:
     asked = {"model": "openai/judge", "repeats": 2, "min_agreement": 0.5}
     ruler = JudgeSettings.model_validate(asked)
     async with Ring.running(data, Script(worker=ruler, skill=lambda number: 0.5, quarrel=True)) as ring:
@@ -143,7 +149,7 @@ async def test_groups_that_judges_disagree_about_hold_up_no_step(data: Path, use
 
 @pytest.mark.slow
 async def test_the_baseline_to_beat_is_measured_again_by_another_judge(
-    ring: Ring, script: Script, user: dict[str, Any], told: Told
+    ring: Ring, script: Script, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     script.providers = {"gpt-5": 1.0, "gpt-4": 1.0}
     script.skill = lambda number: 0.5
@@ -164,7 +170,9 @@ async def test_the_baseline_to_beat_is_measured_again_by_another_judge(
 
 
 @pytest.mark.slow
-async def test_a_judge_that_changes_is_told_once(ring: Ring, script: Script, user: dict[str, Any], told: Told) -> None:
+async def test_a_judge_that_changes_is_told_once(
+    ring: Ring, script: Script, user: dict[str, Any], told: RecordedProgress
+) -> None:
     script.recipe = lambda group: "new" if int(group.split(".")[1]) >= 3 else "old"
     settings = user | {"steps": 5, "val_every": 1, "name": "mine", "success": "my_agent:solved"}
     await ring.train(settings, told)

@@ -14,7 +14,7 @@ from recorder.states import VersionState
 from recorder.store.database import Project
 from recorder.store.schema import groups, ledger
 from recorder.views.campaigns.events import CampaignMeasure, Validation
-from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, Told
+from tests.trainer.ring import ALIAS, PROJECT, RecordedProgress, Ring, Script
 from trainer.campaign.service import rank_versions
 
 
@@ -27,7 +27,7 @@ def test_the_best_comes_first_and_of_equals_the_newest() -> None:
     assert [name for name, _ in rank_versions(seen, CampaignMeasure.SUCCESS)] == [f"helpdesk@{n}" for n in (2, 1, 3, 0)]
 
 
-def test_a_versions_newest_measure_counts_and_only_by_the_yardstick() -> None:
+def test_a_versions_newest_measure_counts_and_only_by_the_measure() -> None:
     seen = [validated(0, 0.9), validated(5, 0.1, version="helpdesk@0"), validated(6, None, wins=0.7)]
     assert rank_versions(seen, CampaignMeasure.SUCCESS) == [("helpdesk@0", 0.1)]
     assert rank_versions(seen, CampaignMeasure.WINS) == [("helpdesk@6", 0.7)]
@@ -50,7 +50,7 @@ async def states(ring: Ring) -> dict[str, tuple[VersionState, str | None]]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("hill")
 async def test_the_best_validated_version_serves_at_the_end_and_the_next_step_goes_on_from_it(
-    ring: Ring, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     settings = user | {"success": "my_agent:solved", "val_every": 1, "val_attempts": 4}
     ended = await ring.train(settings, told)
@@ -64,7 +64,7 @@ async def test_the_best_validated_version_serves_at_the_end_and_the_next_step_go
     (move,) = await moves.list_moves(Project(ring.store, PROJECT), version_ids=[live.id], limit=1)
     assert (move.move, move.who, move.why) == ("rollback", "campaign train", "the campaign ended: steps")
     await _what_came_after_is_untrained(ring)
-    await ring.train(settings | {"steps": 1}, Told())
+    await ring.train(settings | {"steps": 1}, RecordedProgress())
     assert (await versions.get_version_by_name(Project(ring.store, PROJECT), "helpdesk@4")).parent_id == live.id
 
 
@@ -86,7 +86,7 @@ async def _what_came_after_is_untrained(ring: Ring) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("hill")
 async def test_the_last_version_serves_where_that_is_asked_for(
-    ring: Ring, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     settings = user | {"success": "my_agent:solved", "val_every": 1, "val_attempts": 4, "serve": "last"}
     assert (await ring.train(settings, told)).version == "helpdesk@3"
@@ -94,7 +94,7 @@ async def test_the_last_version_serves_where_that_is_asked_for(
 
 @pytest.mark.slow
 async def test_version_0_serves_where_training_made_it_worse(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     script.skill = lambda number: 0.25 if number else 0.75
     settings = user | {"success": "my_agent:solved", "val_attempts": 4, "steps": 2}
@@ -104,10 +104,10 @@ async def test_version_0_serves_where_training_made_it_worse(
 @pytest.mark.slow
 @pytest.mark.usefixtures("hill")
 async def test_a_version_that_somebody_took_out_of_service_is_not_brought_back(
-    ring: Ring, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     settings = user | {"success": "my_agent:solved", "val_every": 1, "val_attempts": 4, "serve": "last"}
-    await ring.train(settings | {"name": "first", "steps": 1}, Told())
+    await ring.train(settings | {"name": "first", "steps": 1}, RecordedProgress())
     alias = await aliases.get_alias(Project(ring.store, PROJECT), ALIAS)
     await alias_moves.rollback(ring.store, alias.id)
     assert (await states(ring))["helpdesk@1"] == (VersionState.RETIRED, "rollback")

@@ -32,7 +32,7 @@ class Nobody:
 
 
 def plan(recipe: str | None) -> CampaignPlan:
-    return CampaignPlan("tasks", CampaignSettings(agent="hone:answer", reward_recipe=recipe), [Scenario("1", "?")], [])
+    return CampaignPlan("tasks", CampaignSettings(agent="hone:answer", judge_recipe=recipe), [Scenario("1", "?")], [])
 
 
 async def opened(data: Path) -> tuple[Store, AliasView]:
@@ -44,7 +44,7 @@ async def test_an_unfinished_campaign_is_not_gone_on_with_under_another_recipe(t
     store, alias = await opened(tmp_path)
     begun = await begin_or_find(store, alias, plan("strict"), Nobody())
     assert (await begin_or_find(store, alias, plan("strict"), Nobody())).id == begun.id
-    with pytest.raises(CampaignError, match="changed: reward_recipe strict → None"):
+    with pytest.raises(CampaignError, match="changed: judge_recipe strict → None"):
         await begin_or_find(store, alias, plan(None), Nobody())
     await store.close()
 
@@ -62,7 +62,10 @@ def test_a_campaign_whose_recipe_is_gone_is_not_gone_on_with_and_nothing_starts(
     given = ["train", "--resume", "tasks", "--data", str(tmp_path / "data"), "--config", str(settings)]
     done = CliRunner().invoke(cli, given)
     assert done.exit_code == 2
-    assert "begun with the recipe 'strict' (campaign.reward_recipe), which [judge.recipes] does not have" in done.output
+    assert (
+        "begun with the judge recipe 'strict' (campaign.judge_recipe), which [judge.recipes] no longer has"
+        in done.output
+    )
     assert "known: default, lax" in done.output
     assert not (tmp_path / "data" / "logs").exists()
 

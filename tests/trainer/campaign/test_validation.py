@@ -17,7 +17,7 @@ from recorder.store.database import Project
 from recorder.store.schema import groups, scenarios, step_groups
 from recorder.views.trajectories import transcripts
 from tests.trainer.campaign.conftest import RingOf
-from tests.trainer.ring import PROJECT, Ring, Script, Told, ledger_codes
+from tests.trainer.ring import PROJECT, RecordedProgress, Ring, Script, ledger_codes
 from trainer.errors import CampaignError
 
 pytestmark = pytest.mark.slow  # whole campaigns: left out of `make check`
@@ -44,7 +44,7 @@ async def parts_trained_on(ring: Ring) -> set[str]:
 
 
 async def test_baselines_are_measured_once_before_the_first_step(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     script.providers = {"gpt-5": 1.0}
     settings = user | SOLVED | {"baselines": ["base", "gpt-5"], "val_attempts": 4}
@@ -63,10 +63,10 @@ async def test_baselines_are_measured_once_before_the_first_step(
 
 
 async def test_the_base_is_attempted_by_its_name_where_the_alias_has_moved_on(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     script.skill = lambda number: 0.75 if number else 0.25
-    await ring.train(user | SOLVED, Told())
+    await ring.train(user | SOLVED, RecordedProgress())
     await ring.train(user | SOLVED | {"baselines": ["base"], "val_attempts": 4}, told)
     before, base, _ = told.validations()
     assert (before.version, before.success, base.success) == ("helpdesk@1", 0.75, 0.25)
@@ -74,7 +74,7 @@ async def test_the_base_is_attempted_by_its_name_where_the_alias_has_moved_on(
 
 
 async def test_an_unknown_baseline_is_refused_before_anything_begins(
-    ring: Ring, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     with pytest.raises(CampaignError, match=r"'gpt-9' .* there is: base, gpt-5"):
         await ring.train(user | {"baselines": ["gpt-9"]}, told, models=["gpt-5"])
@@ -82,7 +82,7 @@ async def test_an_unknown_baseline_is_refused_before_anything_begins(
 
 
 async def test_where_ruler_is_the_reward_versions_are_compared_with_version_0_in_blind_groups(
-    ring_of: RingOf, user: dict[str, Any], told: Told
+    ring_of: RingOf, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     script = Script(worker=RULER, skill=lambda number: 0.75 if number else 0.5)
     async with ring_of(script) as ring:
@@ -105,7 +105,7 @@ async def test_where_ruler_is_the_reward_versions_are_compared_with_version_0_in
 
 
 async def test_the_test_part_is_measured_once_at_the_end_and_never_trained_on(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     script.providers = {"gpt-5": 1.0}
     script.skill = lambda number: 0.75 if number else 0.25
@@ -122,14 +122,14 @@ async def test_the_test_part_is_measured_once_at_the_end_and_never_trained_on(
 
 
 async def test_a_target_counts_only_where_the_baseline_is_beaten_and_goals_hold(
-    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: Told
+    ring: Ring, script: Script, data: Path, user: dict[str, Any], told: RecordedProgress
 ) -> None:
     script.providers = {"gpt-5": 1.0}
     script.skill = lambda number: 0.75
     settings = user | SOLVED | {"steps": 2, "target": 0.5, "val_every": 1, "val_attempts": 4}
-    assert (await ring.train(settings, Told())).reason == "target"
+    assert (await ring.train(settings, RecordedProgress())).reason == "target"
     beaten = settings | {"beat": {"baseline": "gpt-5", "margin": 0.1}}
-    ended = await ring.train(beaten, Told(), models=["gpt-5"])
+    ended = await ring.train(beaten, RecordedProgress(), models=["gpt-5"])
     assert (ended.reason, ended.steps) == ("steps", 2)
     assert "gpt-5" in ended.detail
     bound = settings | {"goals": [{"metric": "turns", "at_most": 0.5}]}
@@ -138,9 +138,11 @@ async def test_a_target_counts_only_where_the_baseline_is_beaten_and_goals_hold(
     assert "turns 1 is above 0.5" in ended.detail
 
 
-@pytest.mark.parametrize("judge", [RULER, RUBRIC], ids=["ruler", "rubric"])
+@pytest.mark.parametrize(
+    "judge", [pytest.param(RULER, id="ruler"), pytest.param(RUBRIC, id="rubric", marks=pytest.mark.long)]
+)
 async def test_no_reference_reaches_a_prompt_of_the_judge(
-    ring_of: RingOf, user: dict[str, Any], told: Told, judge: JudgeSettings
+    ring_of: RingOf, user: dict[str, Any], told: RecordedProgress, judge: JudgeSettings
 ) -> None:
     for part in ("train", "val", "test"):
         own = [{"id": f"{part}-{i}", "input": f"{part} {i}", "reference": f"SECRET-{part}-{i}"} for i in range(2)]

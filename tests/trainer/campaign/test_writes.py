@@ -13,7 +13,7 @@ from recorder.store.database import Project
 from tests.proxy.fake_engine import FakeEngine
 from tests.proxy.mcp_everything import Everything, served
 from tests.proxy.running import serving
-from tests.trainer.ring import PROJECT, Ring, Told
+from tests.trainer.ring import PROJECT, RecordedProgress, Ring
 from trainer.errors import CampaignError
 from trainer.report.contents import find_campaign, gather_report
 
@@ -44,7 +44,7 @@ async def broken(task):
 
 
 async def test_tools_that_may_write_are_kept_from_attempts_until_the_campaign_allows_them(
-    ring: Ring, data: Path, user: dict[str, Any], told: Told, monkeypatch: pytest.MonkeyPatch
+    ring: Ring, data: Path, user: dict[str, Any], told: RecordedProgress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (user["cwd"] / "with_tools.py").write_text(AGENT)
     everything = Everything("desk")
@@ -69,8 +69,8 @@ async def test_tools_that_may_write_are_kept_from_attempts_until_the_campaign_al
 
         # another is begun without them, breaks, and is gone on with: its second step has them
         with pytest.raises(CampaignError):
-            await ring.train(given | {"agent": "with_tools:broken"}, Told(), fresh=True)
-        again = Told()
+            await ring.train(given | {"agent": "with_tools:broken"}, RecordedProgress(), fresh=True)
+        again = RecordedProgress()
         changed = {"agent": "with_tools:run", "allow_writes": True, "steps": 2}
         await ring.train(changed, again, resume="train")
     assert [text for text in again.warnings() if "read-only" in text or "refused" in text] == []

@@ -17,6 +17,7 @@ from sqlalchemy import select
 
 from recorder.maintenance.integrity.invariants import check_store
 from recorder.store.schema import campaigns
+from tests.proxy.hone_command import hone
 from tests.trainer.ring import Ring, Script, write_user_folder
 
 pytestmark = pytest.mark.slow  # programs
@@ -71,12 +72,12 @@ async def test_ctrl_c_tells_nothing_and_the_same_command_goes_on(ring: Ring, scr
     process.send_signal(signal.SIGINT)
     out, err = await asyncio.to_thread(process.communicate)
     assert (process.returncode, out) == (130, ""), err
-    assert err.endswith("stopped; the same command goes on from here\n")
+    assert err.endswith("stopped; repeat the command to continue from here\n")
     script.hold.set()
     process = evaluate(tmp_path, *asked)
     out, err = await asyncio.to_thread(process.communicate)
     assert process.returncode == 0, err
-    assert "going on with the evaluation" in err
+    assert "resuming the evaluation" in err
     assert "75.0 %" in out
     async with ring.store.read() as conn:
         assert list((await conn.execute(select(campaigns.c.state))).scalars()) == ["finished"]
@@ -97,10 +98,9 @@ async def test_ctrl_c_tells_nothing_and_the_same_command_goes_on(ring: Ring, scr
         (("--versions", "live", *GIVEN, "--proxy", "http://127.0.0.1:9"), "no proxy answers at http://127.0.0.1:9", 1),
     ],
 )
-def test_what_is_wrong_is_told_at_once(tmp_path: Path, arguments: tuple[str, ...], said: str, status: int) -> None:
-    write_user_folder(tmp_path / "user")
-    process = evaluate(tmp_path, *arguments)
-    out, err = process.communicate()
-    assert (process.returncode, out) == (status, ""), err
+def test_what_is_wrong_is_told_at_once(here: Path, arguments: tuple[str, ...], said: str, status: int) -> None:
+    write_user_folder(here / "user")
+    code, out, err = hone("eval", *arguments, "--data", str(here / "data"))
+    assert (code, out) == (status, ""), err
     assert said in err
     assert "Traceback" not in err

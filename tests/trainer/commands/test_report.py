@@ -43,7 +43,7 @@ def test_without_a_name_it_is_the_newest_and_json_is_the_same_for_scripts(data: 
     status, out, _ = hone("report", "--json", "--data", str(data))
     told = json.loads(out)
     assert status == 0
-    assert (told["name"], told["best"]["version"], told["stands"]["code"]) == ("orders", "helpdesk@3", "target")
+    assert (told["name"], told["best"]["version"], told["status"]["code"]) == ("orders", "helpdesk@3", "target")
     assert [one["step"] for one in told["steps"]] == [1, 2, 3]
 
 

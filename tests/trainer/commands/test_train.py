@@ -21,6 +21,7 @@ from recorder.queue import campaigns
 from recorder.states import CampaignState
 from recorder.store.database import Project
 from recorder.views.campaigns.events import CampaignEnded
+from tests.proxy import hone_command
 from tests.trainer.ring import PROJECT, Ring, Script, write_user_folder
 from trainer.commands import train as command
 
@@ -73,7 +74,7 @@ async def test_ctrl_c_stops_a_campaign_so_that_it_can_be_gone_on_with(
     process.send_signal(signal.SIGINT)
     out, err = await asyncio.to_thread(process.communicate)
     assert process.returncode == 130, out + err
-    assert err.endswith("stopped; the same command goes on from here\n")
+    assert err.endswith("stopped; repeat the command to continue from here\n")
     (campaign,) = await campaigns.list_campaigns(Project(ring.store, PROJECT))
     assert (campaign.name, campaign.state, campaign.reason) == ("mine", CampaignState.STOPPED, "interrupted")
 
@@ -88,7 +89,7 @@ async def test_what_goes_wrong_is_one_line_and_the_campaign_remembers_it_and_its
     assert process.returncode == 1, out + err
     assert err == "hone: no base model is known: set trainer.base (or engine.base) to its folder or hub id\n"
     events = [json.loads(line)["event"] for line in out.splitlines()]
-    assert set(events) <= {"said", "validated"}  # what needs no trainer may have been done while it was opened
+    assert set(events) <= {"notice", "validation"}  # what needs no trainer may have been done while it was opened
     (campaign,) = await campaigns.list_campaigns(Project(ring.store, PROJECT))
     assert campaign.state is CampaignState.FAILED
     assert err == f"hone: {campaign.reason}\n"
@@ -123,11 +124,10 @@ def test_a_pause_has_an_exit_status_of_its_own(
         (("--resume", "mine"), "there is no store in"),
     ],
 )
-def test_what_is_missing_is_told_at_once(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
-    (tmp_path / "s.jsonl").write_text('{"id": "a"}\n')
-    process = hone(tmp_path, "train", *arguments)
-    _, err = process.communicate()
-    assert process.returncode in (1, 2)
+def test_what_is_missing_is_told_at_once(here: Path, arguments: tuple[str, ...], said: str) -> None:
+    (here / "s.jsonl").write_text('{"id": "a"}\n')
+    code, _, err = hone_command.hone("train", *arguments, "--data", str(here / "data"))
+    assert code in (1, 2)
     assert said in err
     assert "Traceback" not in err
 
@@ -139,4 +139,4 @@ async def test_the_learner_says_what_it_waits_for_and_stops_well_when_told(ring:
     assert said == "Learning waits for the proxy to declare other.\n"
     process.terminate()
     _, err = await asyncio.to_thread(process.communicate)
-    assert (process.returncode, err) == (0, "stopped; the same command goes on from here\n")
+    assert (process.returncode, err) == (0, "stopped; repeat the command to continue from here\n")

@@ -37,11 +37,11 @@ def evaluated(
 
 
 LIVE = VersionFigures(
-    "live", "helpdesk@3", 160, 2, {SUCCESS: estimate(0.75, 0.6, 0.9)}, took=AttemptUsage(1200, 80.4, None, 3.25)
+    "live", "helpdesk@3", 160, 2, {SUCCESS: estimate(0.75, 0.6, 0.9)}, usage=AttemptUsage(1200, 80.4, None, 3.25)
 )
 BASE = VersionFigures(
     "base", "helpdesk@0", 160, 0, {SUCCESS: estimate(0.5, 0.35, 0.65)}, {SUCCESS: estimate(-0.25, -0.4, -0.1)},
-    took=AttemptUsage(1100, 90.0, 0.00021, 3.0),
+    usage=AttemptUsage(1100, 90.0, 0.00021, 3.0),
 )  # fmt: skip
 
 
@@ -57,10 +57,10 @@ def test_the_table_tells_measures_differences_and_what_they_mean(capsys: pytest.
     assert "50.0 % (35.0 to 65.0)" in second
     assert "-25.0 points (-40.0 to -10.0)" in second
     assert second.rstrip().endswith("worse")
-    assert "more than live" in text
+    assert "difference from live" in text
     assert "1,200" in text
     assert "0.00021" in text
-    assert "20 scenarios, 4 attempts of each version at each, 2 times over." in text
+    assert "20 scenarios, 4 attempts of each version at each, for each of 2 seeds." in text
 
 
 def test_what_does_not_count_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,9 +72,9 @@ def test_what_does_not_count_is_told(capsys: pytest.CaptureFixture[str]) -> None
     text = printed(
         evaluated(VersionFigures("live", "helpdesk@3", 4, 0), wins, judging=judged, tempting=3, unscored=2), capsys
     )
-    assert "not told apart" in text
+    assert "no significant difference" in text
     assert "2 of 40 groups have no score" in text
-    assert "3 scenarios tempt to cheat and are in none of this: live –; base wins 1." in text
+    assert "3 adversarial scenarios are excluded from these figures: live –; base wins 1." in text
     assert "Judging: 38 groups, 10,000 tokens in, 500 out, 0.2500 USD." in text
     assert "Wins are against live" in text
 
@@ -95,7 +95,7 @@ def test_json_has_all_of_it() -> None:
     live, base = told["versions"]
     assert live["measures"]["success"] == {"value": 0.75, "interval": {"low": 0.6, "high": 0.9}, "scenarios": 20}
     assert (live["differences"], base["differences"]["success"]["value"]) == ({}, -0.25)
-    assert base["took"] == {"tokens_in": 1100, "tokens_out": 90.0, "usd": 0.00021, "seconds": 3.0}
+    assert base["usage"] == {"tokens_in": 1100, "tokens_out": 90.0, "usd": 0.00021, "seconds": 3.0}
     assert told["judging"]["usd"] == 0.5
 
 

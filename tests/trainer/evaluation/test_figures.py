@@ -16,13 +16,13 @@ PAID = EvaluationMeasures(success=False, reward=True, wins=False)
 WON = EvaluationMeasures(success=False, reward=False, wins=True)
 
 
-def made(side: int, scenario: str, success: bool | None = None, **more: object) -> EvaluatedAttempt:
-    plain = {"errored": False, "reward": None, "wins": (), "took": AttemptUsage()} | more
-    return EvaluatedAttempt(side, scenario, success=success, **plain)  # type: ignore[arg-type]  # a test names what it needs
+def made(arm: int, scenario: str, success: bool | None = None, **more: object) -> EvaluatedAttempt:
+    plain = {"errored": False, "reward": None, "wins": (), "usage": AttemptUsage()} | more
+    return EvaluatedAttempt(arm, scenario, success=success, **plain)  # type: ignore[arg-type]  # a test names what it needs
 
 
-def attempted(side: int, successes: dict[str, Sequence[bool | None]]) -> list[EvaluatedAttempt]:
-    return [made(side, scenario, won) for scenario, each in successes.items() for won in each]
+def attempted(arm: int, successes: dict[str, Sequence[bool | None]]) -> list[EvaluatedAttempt]:
+    return [made(arm, scenario, won) for scenario, each in successes.items() for won in each]
 
 
 def test_versions_are_told_in_order_and_the_first_differs_from_nobody() -> None:
@@ -55,7 +55,7 @@ def test_wins_are_a_share_and_their_difference_is_what_is_won_less_what_is_lost(
 
 
 def test_rewards_beyond_0_to_1_are_told_as_they_are() -> None:
-    of = [made(side, name, reward=reward) for side, name, reward in ((0, "a", 3.0), (0, "b", 5.0), (1, "a", -1.0))]
+    of = [made(arm, name, reward=reward) for arm, name, reward in ((0, "a", 3.0), (0, "b", 5.0), (1, "a", -1.0))]
     live, base = version_figures(SIDES, of, PAID)
     assert (live.measures[REWARD].value, base.measures[REWARD].value) == (4, -1)
     assert live.measures[REWARD].interval is not None
@@ -73,7 +73,7 @@ def test_scenarios_that_tempt_to_cheat_are_told_apart() -> None:
 
 def test_what_attempts_took_is_a_mean_of_those_that_tell() -> None:
     took = [AttemptUsage(100, 10, None, 2.0), AttemptUsage(200, None, None, 4.0)]
-    live, base = version_figures(SIDES, [made(0, "a", True, took=one) for one in took], SOLVED)
-    assert live.took == AttemptUsage(150, 10, None, 3.0)
-    assert base.took == AttemptUsage()
+    live, base = version_figures(SIDES, [made(0, "a", True, usage=one) for one in took], SOLVED)
+    assert live.usage == AttemptUsage(150, 10, None, 3.0)
+    assert base.usage == AttemptUsage()
     assert (base.attempts, base.measures, base.differences) == (0, {}, {})

@@ -71,11 +71,11 @@ def test_an_agent_and_a_file_are_needed(file: Path) -> None:
 
 def test_names_mean_versions_and_models() -> None:
     names = ["live", "base", "helpdesk@1", "gpt-5"]
-    sides = resolve_names(names, "helpdesk", "helpdesk@2", VERSIONS, ["gpt-5"])
-    assert [(side.name, side.model) for side in sides] == [
+    arms = resolve_names(names, "helpdesk", "helpdesk@2", VERSIONS, ["gpt-5"])
+    assert [(arm.name, arm.model) for arm in arms] == [
         ("live", "helpdesk@2"), ("base", "helpdesk@0"), ("helpdesk@1", "helpdesk@1"), ("gpt-5", "gpt-5"),
     ]  # fmt: skip
-    numbers = [number for side in sides for number in side.numbers(2)]
+    numbers = [number for arm in arms for number in arm.numbers(2)]
     assert len(set(numbers)) == 8
     assert numbers[:2] == [0, 1]
 
@@ -123,12 +123,12 @@ def test_without_a_reward_only_a_function_tells_anything() -> None:
 
 def test_an_evaluation_is_another_one_where_what_decides_it_changed(file: Path) -> None:
     one = asked(file, "live", "base")
-    sides = resolve_names(["live", "base"], "helpdesk", "helpdesk@1", VERSIONS, [])
-    same = evaluation_identity(one, sides, {"rubric": "be kind"})
-    assert same == evaluation_identity(asked(file, "live", "base", concurrency=2), sides, {"rubric": "be kind"})
+    arms = resolve_names(["live", "base"], "helpdesk", "helpdesk@1", VERSIONS, [])
+    same = evaluation_identity(one, arms, {"rubric": "be kind"})
+    assert same == evaluation_identity(asked(file, "live", "base", concurrency=2), arms, {"rubric": "be kind"})
     moved = resolve_names(["live", "base"], "helpdesk", "helpdesk@2", VERSIONS, [])
     assert same != evaluation_identity(one, moved, {"rubric": "be kind"})
-    assert same != evaluation_identity(one, sides, {"rubric": "be strict"})
-    assert same != evaluation_identity(asked(file, "live", "base", success="checked"), sides, {"rubric": "be kind"})
+    assert same != evaluation_identity(one, arms, {"rubric": "be strict"})
+    assert same != evaluation_identity(asked(file, "live", "base", success="checked"), arms, {"rubric": "be kind"})
     file.write_text('{"id": "a", "input": "hello"}\n')
-    assert same != evaluation_identity(asked(file, "live", "base"), sides, {"rubric": "be kind"})
+    assert same != evaluation_identity(asked(file, "live", "base"), arms, {"rubric": "be kind"})

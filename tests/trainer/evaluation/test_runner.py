@@ -23,7 +23,7 @@ from recorder.store.database import Project
 from recorder.store.schema import attempts, campaigns, trajectories
 from recorder.views.trajectories import transcripts
 from tests.trainer.campaign.conftest import RingOf
-from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, Told, run_evaluation
+from tests.trainer.ring import ALIAS, PROJECT, RecordedProgress, Ring, Script, run_evaluation
 from trainer.errors import CampaignBusy, CampaignError, ServiceUnavailable
 from trainer.evaluation.figures import REWARD, SUCCESS, WIN_RATE
 from trainer.progress import Notice, PhaseStatus
@@ -72,7 +72,7 @@ async def purposes(ring: Ring) -> set[str]:
 
 
 async def test_versions_are_compared_by_success_and_nothing_is_trained_on(
-    ring: Ring, script: Script, solved: dict[str, Any], file: Path, told: Told
+    ring: Ring, script: Script, solved: dict[str, Any], file: Path, told: RecordedProgress
 ) -> None:
     script.skill, script.providers = lambda number: 0.75 if number else 0.25, {"gpt-5": 1.0}
     name = await live(ring)
@@ -93,7 +93,7 @@ async def test_versions_are_compared_by_success_and_nothing_is_trained_on(
 
 
 async def test_where_ruler_is_the_reward_all_attempts_at_a_scenario_are_judged_in_one_blind_group(
-    ring_of: RingOf, solved: dict[str, Any], file: Path, told: Told
+    ring_of: RingOf, solved: dict[str, Any], file: Path, told: RecordedProgress
 ) -> None:
     script = Script(worker=RULER, skill=lambda number: 0.75 if number else 0.5)
     async with ring_of(script) as ring:
@@ -116,7 +116,7 @@ async def test_where_ruler_is_the_reward_all_attempts_at_a_scenario_are_judged_i
 
 
 async def test_where_a_function_tells_success_no_judge_is_asked(
-    ring_of: RingOf, solved: dict[str, Any], file: Path, told: Told
+    ring_of: RingOf, solved: dict[str, Any], file: Path, told: RecordedProgress
 ) -> None:
     script = Script(worker=RULER, skill=lambda number: 0.5)
     async with ring_of(script) as ring:
@@ -129,7 +129,7 @@ async def test_where_a_function_tells_success_no_judge_is_asked(
 
 
 async def test_rewards_are_averaged_where_a_mean_of_them_says_something(
-    ring: Ring, script: Script, solved: dict[str, Any], file: Path, told: Told
+    ring: Ring, script: Script, solved: dict[str, Any], file: Path, told: RecordedProgress
 ) -> None:
     script.skill = lambda number: 0.5
     found = await ring.evaluate(["base"], file, solved | {"success": None}, told, judge=RUBRIC)
@@ -139,7 +139,7 @@ async def test_rewards_are_averaged_where_a_mean_of_them_says_something(
 
 
 async def test_a_version_whose_agent_fails_loses_and_is_counted(
-    ring: Ring, script: Script, solved: dict[str, Any], file: Path, told: Told
+    ring: Ring, script: Script, solved: dict[str, Any], file: Path, told: RecordedProgress
 ) -> None:
     script.skill = lambda number: 1.0
     found = await ring.evaluate(["base"], file, solved | {"agent": "my_agent:stubborn"}, told)
@@ -152,16 +152,16 @@ async def test_a_version_whose_agent_fails_loses_and_is_counted(
 
 
 async def test_an_evaluation_that_was_stopped_is_gone_on_with_and_nothing_is_attempted_twice(
-    ring: Ring, script: Script, solved: dict[str, Any], file: Path, told: Told
+    ring: Ring, script: Script, solved: dict[str, Any], file: Path, told: RecordedProgress
 ) -> None:
     script.skill = lambda number: 0.75 if number else 0.25
     await live(ring)
     script.hold, script.hold_after = asyncio.Event(), 10
     names = ["live", "base"]
-    first = asyncio.create_task(ring.evaluate(names, file, solved | {"concurrency": 2}, Told()))
+    first = asyncio.create_task(ring.evaluate(names, file, solved | {"concurrency": 2}, RecordedProgress()))
     await ring.reached_hold.wait()
     with pytest.raises(CampaignBusy):
-        await ring.evaluate(names, file, solved, Told())
+        await ring.evaluate(names, file, solved, RecordedProgress())
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
@@ -171,10 +171,10 @@ async def test_an_evaluation_that_was_stopped_is_gone_on_with_and_nothing_is_att
     found = await ring.evaluate(names, file, solved | {"concurrency": 5}, told)
     assert [one.measures[SUCCESS].value for one in found.versions] == [0.75, 0.25]
     assert [one.attempts for one in found.versions] == [12, 12]
-    assert any(isinstance(event, Notice) and "going on with the evaluation" in event.text for event in told.events)
+    assert any(isinstance(event, Notice) and "resuming the evaluation" in event.text for event in told.events)
     assert len(await evaluations(ring)) == 1
     assert sum(count > 1 for count in ring.calls.values()) == 0
-    await ring.evaluate(names, file, solved, Told())
+    await ring.evaluate(names, file, solved, RecordedProgress())
     assert len(await evaluations(ring)) == 2  # the first is over
 
 
@@ -182,18 +182,18 @@ async def test_another_comparison_is_another_evaluation(
     ring: Ring, script: Script, solved: dict[str, Any], file: Path
 ) -> None:
     script.hold, script.hold_after = asyncio.Event(), 2
-    first = asyncio.create_task(ring.evaluate(["base"], file, solved, Told()))
+    first = asyncio.create_task(ring.evaluate(["base"], file, solved, RecordedProgress()))
     await ring.reached_hold.wait()
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
     script.hold.set()
-    await ring.evaluate(["base"], file, solved, Told(), seeds=2)
-    await ring.evaluate(["base"], file, solved, Told(), fresh=True)
+    await ring.evaluate(["base"], file, solved, RecordedProgress(), seeds=2)
+    await ring.evaluate(["base"], file, solved, RecordedProgress(), fresh=True)
     assert [row.state for row in await evaluations(ring)] == ["stopped", "finished", "finished"]
 
 
 async def test_a_program_that_is_killed_goes_on_where_it_was(
-    ring: Ring, script: Script, solved: dict[str, Any], file: Path, told: Told
+    ring: Ring, script: Script, solved: dict[str, Any], file: Path, told: RecordedProgress
 ) -> None:
     script.skill = lambda number: 0.75 if number else 0.25
     await live(ring)
@@ -219,11 +219,11 @@ async def test_a_program_that_is_killed_goes_on_where_it_was(
 def evaluate_in_a_process(
     data: Path, url: str, names: list[str], file: Path, settings: dict[str, Any], recording: RecorderSettings
 ) -> None:
-    asyncio.run(run_evaluation(data, url, names, file, settings, Told(), recording=recording))
+    asyncio.run(run_evaluation(data, url, names, file, settings, RecordedProgress(), recording=recording))
 
 
 async def test_a_version_that_no_engine_holds_is_refused_and_nothing_is_written(
-    ring: Ring, solved: dict[str, Any], file: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+    ring: Ring, solved: dict[str, Any], file: Path, told: RecordedProgress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = await live(ring)
     _unloaded(monkeypatch)
@@ -234,7 +234,12 @@ async def test_a_version_that_no_engine_holds_is_refused_and_nothing_is_written(
 
 
 async def test_a_version_that_goes_out_of_service_ends_the_evaluation_for_good(
-    ring: Ring, script: Script, solved: dict[str, Any], file: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+    ring: Ring,
+    script: Script,
+    solved: dict[str, Any],
+    file: Path,
+    told: RecordedProgress,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await live(ring)
     script.hold, script.hold_after = asyncio.Event(), 3
@@ -266,7 +271,7 @@ async def _until_unloaded(ring: Ring) -> None:
 
 
 async def test_an_agent_that_always_fails_ends_the_evaluation_for_good(
-    ring: Ring, solved: dict[str, Any], file: Path, told: Told
+    ring: Ring, solved: dict[str, Any], file: Path, told: RecordedProgress
 ) -> None:
     with pytest.raises(CampaignError, match=r"all 12 attempts of seed 1 failed \(no_call 12\)"):
         await ring.evaluate(["base"], file, solved | {"agent": "my_agent:silent"}, told)
@@ -274,7 +279,9 @@ async def test_an_agent_that_always_fails_ends_the_evaluation_for_good(
     assert (row.state, row.reason) == (CampaignState.FINISHED, "spoilt")
 
 
-async def test_without_a_proxy_nothing_begins(ring: Ring, solved: dict[str, Any], file: Path, told: Told) -> None:
+async def test_without_a_proxy_nothing_begins(
+    ring: Ring, solved: dict[str, Any], file: Path, told: RecordedProgress
+) -> None:
     assert ring.data is not None
     with pytest.raises(ServiceUnavailable, match="no proxy answers"):
         await run_evaluation(ring.data, "http://127.0.0.1:9", ["base"], file, solved, told, recording=ring.recording)

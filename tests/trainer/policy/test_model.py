@@ -16,6 +16,7 @@ from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch.nn.attention.bias import CausalBias
 
+from tests.effort import scaled
 from tests.trainer.building import random_ids, trained_row
 from trainer.batch.packing import Segment, pack
 from trainer.batch.rows import Row
@@ -93,7 +94,7 @@ def test_packed_logprobs_are_those_of_transformers_for_each_row_alone(tiny_polic
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(2, 40), st.integers(0, 99)), min_size=1, max_size=8))
 def test_rows_of_any_shape_never_see_each_other(tiny_policy: Load, shapes: list[tuple[int, int, int]]) -> None:
     policy = tiny_policy()

@@ -55,10 +55,10 @@ async def test_the_best_version_is_told_with_its_interval_beside_the_first_and_w
     assert (report.first, report.best.version, report.served) == ("helpdesk@0", "helpdesk@3", "helpdesk@3")
     assert report.best.low < 0.61 < report.best.high
     assert formatters.verdict_sentence(report) == "Success 25.0 % → 61.0 % of 64 attempts, by helpdesk@3."
-    assert report.stands.words == "all its steps are done: 4 steps done"
+    assert report.status.text == "all its steps are done: 4 steps done"
     assert (report.trained, report.errored, report.attempts) == (120, 6, 192)
-    assert [(one.code, one.runs) for one in report.left_out] == [("zero_variance", 48)]
-    assert report.left_out[0].meaning
+    assert [(one.code, one.trajectories) for one in report.excluded] == [("zero_variance", 48)]
+    assert report.excluded[0].meaning
     assert report.seconds["sampling"] == 66.0
     assert report.health["length"] == [101.0, 102.0, 103.0]
     assert list(report.health) == ["reward", "length", "entropy", "kl_engine"]
@@ -66,8 +66,8 @@ async def test_the_best_version_is_told_with_its_interval_beside_the_first_and_w
 
 async def test_a_campaign_that_has_done_nothing_has_a_report(world: Played) -> None:
     report = await told(world)
-    assert report.stands.code == "left"
-    assert "--resume orders" in report.stands.goes_on
+    assert report.status.code == "left"
+    assert "--resume orders" in report.status.goes_on
     assert (report.kind, report.best, report.pairs) == (CampaignMeasure.NOTHING, None, [])
     assert report.notes
     assert "Nothing was validated" in terminal.report_summary(report)
@@ -77,7 +77,7 @@ async def test_one_that_some_process_holds_runs(world: Played) -> None:
     await leases.acquire_lease(Project(world.store, PROJECT), campaigns.lease_name(world.campaign.id), "somebody", 60)
     await world.wrote(STEP, step(1))
     report = await told(world)
-    assert (report.stands.code, report.stands.goes_on) == ("running", "")
+    assert (report.status.code, report.status.goes_on) == ("running", "")
     assert report.kind == "success"  # of the steps' own attempts
     assert report.own[0].low is not None
 
@@ -94,9 +94,9 @@ async def test_a_pause_says_which_rule_spoke_and_shows_what_it_points_to(world: 
     await world.wrote(CHANGE, SettingChanged(7, "judge.recipe", "plain", "with rules"))
     await campaigns.finish_campaign(world.store, world.campaign.id, CampaignState.STOPPED, "paused")
     report = await told(world)
-    assert report.stands.code == "paused"
-    assert report.stands.words == "reward_hacking after step 7: success fell"
-    assert "hone score --all --campaign orders" in report.stands.goes_on
+    assert report.status.code == "paused"
+    assert report.status.text == "reward_hacking after step 7: success fell"
+    assert "hone score --all --campaign orders" in report.status.goes_on
     noted, paused = report.alarms
     assert not noted.conversations
     assert [one.messages[-1].text for one in paused.conversations] == ["please give me full marks"]
@@ -106,10 +106,10 @@ async def test_a_pause_says_which_rule_spoke_and_shows_what_it_points_to(world: 
 @pytest.mark.slow
 async def test_a_failed_campaign_says_why_and_one_stopped_by_hand_that(world: Played) -> None:
     await campaigns.finish_campaign(world.store, world.campaign.id, CampaignState.FAILED, "the engine is gone")
-    assert (await told(world)).stands.words == "the engine is gone"
+    assert (await told(world)).status.text == "the engine is gone"
     await campaigns.resume_campaign(world.store, world.campaign.id)
     await campaigns.finish_campaign(world.store, world.campaign.id, CampaignState.STOPPED, "interrupted")
-    assert (await told(world)).stands.words == "it was stopped by hand"
+    assert (await told(world)).status.text == "it was stopped by hand"
 
 
 @pytest.mark.slow  # records runs
@@ -152,7 +152,7 @@ async def test_goals_hold_or_do_not_of_the_best_version(tmp_path: Path, stores: 
         async with played(tmp_path / "data", recorded, goals=goals, target=0.9) as world:
             await world.wrote(VALIDATION, validated(1, 0.5, figures={"turns": 3.5, "part.tone": 0.25}))
             report = await told(world)
-    assert [(goal.words, goal.holds) for goal in report.goals] == [
+    assert [(goal.text, goal.holds) for goal in report.goals] == [
         ("turns at most 4", True), ("part.tone at least 0.5", False), ("seconds at most 9", None),
     ]  # fmt: skip
 

@@ -53,14 +53,14 @@ def report(
     alarm = Alarm(1, text, "pause", text, evidence=[{"trajectory": text, "reward": text, "part": text}])
     made = CampaignReport(
         id="camp_1", name=text, alias=text, state=CampaignState.STOPPED, made_at=2.0, began_at=1.0, ended_at=2.0,
-        stands=CampaignStatus("paused", text, text), steps_done=count, most_steps=count, failed_steps=0,
+        status=CampaignStatus("paused", text, text), steps_done=count, most_steps=count, failed_steps=0,
         kind=CampaignMeasure.SUCCESS, target=0.5, beat=text,
         own=[contents.validation_point(one, CampaignMeasure.SUCCESS) for one in done], validations=points,
         baselines=points[:1], tests=points[:1], first=text, before=points[0], best=points[0], served=text, live="other",
         goals=[GoalResult(text, 1.0, True)], alarms=[AlarmEvidence(alarm, [talk])],
         changes=[SettingChanged(1, text, text, text)],
         judged=CampaignJudgingCost(1, 1, 2, 0, 3, 0.5, 0, 0), attempts=1, errored=0, trained=1,
-        left_out=[*excluded_trajectories(done), ExcludedTrajectories(text, 1, text)],
+        excluded=[*excluded_trajectories(done), ExcludedTrajectories(text, 1, text)],
         withheld=WithheldTools([text], 2), seconds=phase_seconds(done),
         health=contents.health_figures(done),
         steps=done, pairs=[ScenarioPair(text, text, talk, talk, 0.5)], notes=[text],
@@ -144,7 +144,7 @@ def test_two_hundred_steps_with_long_conversations_stay_a_small_file() -> None:
 def test_a_report_of_nothing_is_a_page_that_says_so() -> None:
     empty = report(
         0, own=(), validations=(), baselines=(), tests=(), before=None, best=None, kind=CampaignMeasure.NOTHING,
-        goals=(), alarms=(), changes=(), pairs=(), left_out=(), seconds={}, health={}, steps=(), target=None, beat=None,
+        goals=(), alarms=(), changes=(), pairs=(), excluded=(), seconds={}, health={}, steps=(), target=None, beat=None,
     )  # fmt: skip
     said = read(page.render_page(empty))
     assert said.foreign == []

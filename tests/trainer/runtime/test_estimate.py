@@ -66,13 +66,13 @@ def test_criteria_for_a_judge_that_is_not_set_are_refused_before_anything_starts
     before = what_lies_in(folder)
     result = CliRunner().invoke(cli, ["train"])
     assert result.exit_code == 2
-    assert "the scenario '1' leaves criterion '1' to a judge model" in result.output
+    assert "criterion '1' of the scenario '1' needs a judge model" in result.output
     assert what_lies_in(folder) == before
 
 
 def test_a_judge_that_is_not_set_is_noted_where_it_would_be_asked(folder: Path) -> None:
     (folder / "hone.toml").write_text(TOML.replace('model = "openai/judge"', 'rewards = [{ kind = "rubric" }]'))
-    missing = "a reward asks a judge model, and judge.model is not set"
+    missing = "a reward needs a judge model, and judge.model is not set"
     assert missing in as_json()["notes"]
     checked = {"id": "1", "input": "?", "rubric": [{"text": "short", "check": "checks:short"}]}
     (folder / "tasks.jsonl").write_text(json.dumps(checked))
@@ -88,11 +88,11 @@ def test_without_a_store_it_tells_by_lengths_and_makes_nothing(folder: Path) -> 
     assert (counts["training"], counts["ruler"], counts["rubric"]) == (8, 2, 0)
     assert found["agent"]["answered"] == 8 * 50
     assert found["judge_usd"] is None  # nobody knows what openai/judge takes
-    assert found["notes"][0] == "there is no store yet, so nothing is known of earlier runs"
+    assert found["notes"][0] == "there is no store yet, so nothing is known of earlier trajectories"
 
 
 def test_the_recipe_of_the_campaign_is_counted(folder: Path) -> None:
-    found = as_json("--reward-recipe", "strict")
+    found = as_json("--judge-recipe", "strict")
     assert (found["recipe"], found["counts"]["ruler"], found["counts"]["rubric"]) == ("strict", 0, 8)
 
 
@@ -112,9 +112,9 @@ def test_the_base_costs_nothing_and_a_strong_judge_is_told_with_its_requests(fol
     assert strong["tokens"]["answered"] == found["judge"]["answered"] // 2
     assert strong["tokens"]["sent"] == found["judge"]["sent"] // 2
     assert strong["usd"] is None  # nobody knows what openai/strong takes
-    assert "where the two judges drift apart, judge.strong (openai/strong) judges every group" in found["notes"][1]
+    assert "if the two judges disagree too much, judge.strong (openai/strong) scores every group" in found["notes"][1]
     told = estimate().output
-    assert "RULER 1, rubrics 0: one group in 2 is judged by it too" in told
+    assert "RULER 1, rubrics 0: it judges one group in 2 too" in told
 
 
 def test_a_strong_judge_is_asked_as_often_as_repeats_say_and_not_once_a_member_of_a_panel(folder: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_strong_judge_is_not_asked_for_what_moves_no_reward(folder: Path) -> N
     (folder / "hone.toml").write_text(TOML.replace('model = "openai/judge"', strong))
     found = as_json()
     assert (found["counts"]["rubric"], found["strong"]["rubric"], found["strong"]["ruler"]) == (8, 0, 2)
-    assert as_json("--reward-recipe", "strict")["strong"]["rubric"] == 8
+    assert as_json("--judge-recipe", "strict")["strong"]["rubric"] == 8
 
 
 async def test_what_the_strong_judge_took_lately_tells_what_it_will(folder: Path) -> None:
@@ -155,7 +155,7 @@ async def test_what_the_strong_judge_took_lately_tells_what_it_will(folder: Path
     await store.close()
     found = (await asyncio.to_thread(as_json))["strong"]
     assert found["tokens"]["sent"] == 3 * 200  # of 8 attempts' groups one in three: 3 runs at the mean
-    assert found["tokens"]["basis"] == "as the newest 4 runs of helpdesk that openai/strong judged so"
+    assert found["tokens"]["basis"] == "from the newest 4 trajectories of helpdesk that openai/strong judged"
     assert found["usd"] == 3 * 0.5
 
 
@@ -169,26 +169,30 @@ async def test_earlier_runs_tell_and_the_store_stays_as_it_is(folder: Path) -> N
     before = what_lies_in(folder)
     found = await asyncio.to_thread(as_json)
     assert what_lies_in(folder) == before
-    assert found["agent"] == {"sent": 8 * 700, "answered": 8 * 30, "basis": "as the newest 1 runs of helpdesk"}
+    assert found["agent"] == {
+        "sent": 8 * 700,
+        "answered": 8 * 30,
+        "basis": "from the newest 1 trajectories of helpdesk",
+    }
 
 
 def test_people_read_a_table(folder: Path) -> None:
     told = estimate().output
     assert [line.split()[:2] for line in told.splitlines()[1:3]] == [["steps", "2"], ["attempts", "8"]]
-    assert "RULER 2, rubrics 0, by the recipe 'default'" in told
-    assert told.endswith("Attempts that are run again and requests that are repeated or repaired are not counted.\n")
+    assert "RULER 2, rubrics 0, by the judge recipe 'default'" in told
+    assert told.endswith("Repeated attempts, and retried or repaired requests, are not counted.\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "more", "told"),
     [
-        (["--resume", "tasks"], "", "leave --resume out"),
+        (["--resume", "tasks"], "", "do not use --resume with it"),
         (
-            ["--reward-recipe", "lax"],
+            ["--judge-recipe", "lax"],
             "",
-            "campaign.reward_recipe is 'lax', no recipe of [judge.recipes] (known: default, strict)",
+            "campaign.judge_recipe is 'lax', not a recipe of [judge.recipes] (known: default, strict)",
         ),
-        ([], "[aliases.other]\n", "say which to train with --alias"),
+        ([], "[aliases.other]\n", "name the one to train with --alias"),
         (["--agent", ""], "", "no agent"),
         (["--alias", "nobody"], "", "there is no alias 'nobody'"),
         (["--scenarios", "nowhere.jsonl"], "", "nowhere.jsonl cannot be read"),

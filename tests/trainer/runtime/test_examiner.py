@@ -27,7 +27,15 @@ from recorder.store.database import Project
 from recorder.views.lists.filters import GroupFilter, TrajectoryFilter
 from recorder.views.lists.groups import list_groups
 from recorder.views.lists.trajectories import list_trajectories
-from tests.trainer.ring import PROJECT, Ring, Script, Told, held_to_scenarios, hone_settings, write_user_folder
+from tests.trainer.ring import (
+    PROJECT,
+    RecordedProgress,
+    Ring,
+    Script,
+    held_to_scenarios,
+    hone_settings,
+    write_user_folder,
+)
 from tests.trainer.runtime.test_learner import until
 from trainer.campaign_settings import CampaignSettings
 from trainer.runtime.examiner import Examiner
@@ -42,9 +50,9 @@ def settings(tmp_path: Path, val: int = 3, **gate: Any) -> HoneSettings:
 
 
 @asynccontextmanager
-async def examining(ring: Ring, everything: HoneSettings, told: Told | None = None) -> AsyncIterator[None]:
+async def examining(ring: Ring, everything: HoneSettings, told: RecordedProgress | None = None) -> AsyncIterator[None]:
     """An examiner that runs."""
-    task = asyncio.create_task(Examiner(ring.store, ring.alias, everything, told or Told()).run())
+    task = asyncio.create_task(Examiner(ring.store, ring.alias, everything, told or RecordedProgress()).run())
     try:
         yield
     finally:
@@ -172,7 +180,7 @@ async def _nothing_open(ring: Ring) -> bool:
 
 
 async def test_an_agent_that_cannot_be_imported_fails_the_wish_and_not_the_learner(tmp_path: Path) -> None:
-    told = Told()
+    told = RecordedProgress()
     everything = settings(tmp_path, agent="no_agent:run")
     async with Ring.running(tmp_path / "data", Script()) as ring, examining(ring, everything, told):
         for _ in range(2):
@@ -180,7 +188,7 @@ async def test_an_agent_that_cannot_be_imported_fails_the_wish_and_not_the_learn
             found = await over(ring, wish)
             assert found.state is CampaignState.FAILED
             assert "no_agent" in (found.reason or "")
-        await until(lambda: _warned(told, f"the gate of {version.name} goes without its scenarios"))
+        await until(lambda: _warned(told, f"the gate of {version.name} continues without its held-out scenarios"))
 
 
 async def test_a_learner_without_the_scenarios_says_so(tmp_path: Path) -> None:
@@ -190,12 +198,12 @@ async def test_a_learner_without_the_scenarios_says_so(tmp_path: Path) -> None:
         assert "aliases.helpdesk.gate" in ((await over(ring, wish)).reason or "")
 
 
-async def _warned(told: Told, words: str) -> bool:
+async def _warned(told: RecordedProgress, words: str) -> bool:
     return any(words in warning for warning in told.warnings())
 
 
 async def test_a_wish_that_another_learner_answers_is_left_to_it(tmp_path: Path) -> None:
-    told = Told()
+    told = RecordedProgress()
     async with Ring.running(tmp_path / "data", Script()) as ring:
         wish, version = await ask(ring)
         await leases.acquire_lease(Project(ring.store, PROJECT), campaigns.lease_name(wish), "elsewhere:1:x", 60)
@@ -205,5 +213,5 @@ async def test_a_wish_that_another_learner_answers_is_left_to_it(tmp_path: Path)
         assert ring.calls.total() == 0
 
 
-async def _said(told: Told, words: str) -> bool:
+async def _said(told: RecordedProgress, words: str) -> bool:
     return any(words in getattr(event, "text", "") for event in told.events)

@@ -18,7 +18,16 @@ from recorder.settings import RecorderSettings
 from recorder.store.bootstrap import open_store
 from recorder.store.database import Project, Store
 from tests.postgres import Postgres
-from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, ScriptedTrainer, Told, hone_settings, write_user_folder
+from tests.trainer.ring import (
+    ALIAS,
+    PROJECT,
+    RecordedProgress,
+    Ring,
+    Script,
+    ScriptedTrainer,
+    hone_settings,
+    write_user_folder,
+)
 from tests.trainer.runtime.test_learner import live_group, until
 from trainer.campaign import setup
 from trainer.campaign_settings import CampaignSettings
@@ -51,7 +60,7 @@ async def hold(store: Store, alias: AliasView, _: object) -> HoldingTrainer:
     return HoldingTrainer(store, alias, lease)
 
 
-def waited_for(told: Told, words: str) -> bool:
+def waited_for(told: RecordedProgress, words: str) -> bool:
     return any(isinstance(event, PhaseStatus) and words in event.detail for event in told.events)
 
 
@@ -62,7 +71,7 @@ async def test_a_campaign_beside_a_learner_has_the_alias_until_it_ends(tmp_path:
     track = TrackSettings(tensorboard=tmp_path / "runs")
     everything = hone_settings(data, settings, track=track)
     async with Ring.running(data, Script()) as ring:
-        learner, campaign = Told(), Told()
+        learner, campaign = RecordedProgress(), RecordedProgress()
         learning = asyncio.create_task(learn(everything, [], learner, hold))
         await until(lambda: _held(ring))
         wanted = ServiceRequest(data, PROJECT, everything.recorder, ring.url, found_timeout_s=10.0)
@@ -100,7 +109,7 @@ class Halting(ScriptedTrainer):
 
 @pytest.mark.slow
 async def test_a_learner_goes_on_behind_a_database_that_was_stopped_under_its_step(tmp_path: Path) -> None:
-    server, told, halted = Postgres(), Told(), asyncio.Event()
+    server, told, halted = Postgres(), RecordedProgress(), asyncio.Event()
     server.create("hone")
     settings = RecorderSettings(url=server.url("hone"))
     store = await open_store(tmp_path, settings, migrate=True)
@@ -116,7 +125,7 @@ async def test_a_learner_goes_on_behind_a_database_that_was_stopped_under_its_st
     try:
         async with asyncio.timeout(120):
             await live_group(ring, "before", [0.0, 1.0])
-            await until(lambda: _was_told(told, "nothing is learned until the store answers"))
+            await until(lambda: _was_told(told, "learning waits until the store answers"))
             await asyncio.to_thread(server.start)
             await live_group(ring, "afterwards", [0.0, 1.0])
             await until(lambda: _trained(told))
@@ -129,7 +138,7 @@ async def test_a_learner_goes_on_behind_a_database_that_was_stopped_under_its_st
         server.stop()
 
 
-async def _was_told(told: Told, words: str) -> bool:
+async def _was_told(told: RecordedProgress, words: str) -> bool:
     return any(isinstance(event, Notice) and words in event.text for event in told.events)
 
 
@@ -137,7 +146,7 @@ async def _held(ring: Ring) -> bool:
     return bool(await leases.list_holders(Project(ring.store, PROJECT), "trainer:"))
 
 
-async def _trained(told: Told) -> bool:
+async def _trained(told: RecordedProgress) -> bool:
     return bool(told.steps())
 
 
@@ -153,5 +162,5 @@ async def test_a_second_campaign_on_an_alias_is_refused(tmp_path: Path) -> None:
         opened = await hold(ring.store, ring.alias, None)
         everything = hone_settings(tmp_path / "data", CampaignSettings())
         with pytest.raises(AliasBusy, match="campaign 'one' trains the alias 'helpdesk' now"):
-            await train.open_when_free(hold, second, Told(), ring.store, ring.alias, everything)
+            await train.open_when_free(hold, second, RecordedProgress(), ring.store, ring.alias, everything)
         await opened.close()

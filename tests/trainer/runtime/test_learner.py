@@ -30,7 +30,7 @@ from recorder.store.database import Project
 from recorder.store.schema import groups as groups_table
 from recorder.store.schema import scores as score_table
 from tests.recorder.score_rows import new_score
-from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, ScriptedTrainer, Told
+from tests.trainer.ring import ALIAS, PROJECT, RecordedProgress, Ring, Script, ScriptedTrainer
 from trainer.errors import StepFailed
 from trainer.progress import PhaseStatus
 from trainer.runtime.learner import Learner
@@ -83,14 +83,14 @@ async def score(ring: Ring, claim: GroupClaim, rewards: dict[str, float]) -> Non
 
 @asynccontextmanager
 async def learning(
-    ring: Ring, told: Told, trainer: ScriptedTrainer, learn: LearnSettings | None = None, **settings: float
+    ring: Ring, told: RecordedProgress, trainer: ScriptedTrainer, learn: LearnSettings | None = None, **settings: float
 ) -> AsyncIterator[None]:
     async with _running(learner_of(ring, told, trainer, learn, **settings)):
         yield
 
 
 def learner_of(
-    ring: Ring, told: Told, trainer: ScriptedTrainer, learn: LearnSettings | None = None, **settings: float
+    ring: Ring, told: RecordedProgress, trainer: ScriptedTrainer, learn: LearnSettings | None = None, **settings: float
 ) -> Learner:
     of_trainer = TrainerSettings.model_validate({"min_groups": 1, **settings})
     patience = StepSchedule(ring.store, ring.alias, of_trainer, learn or LearnSettings(), RecorderSettings())
@@ -114,7 +114,7 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def test_a_step_begins_when_enough_scored_groups_wait(ring: Ring) -> None:
-    told = Told()
+    told = RecordedProgress()
     async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias), min_groups=2):
         await live_group(ring, "first", [0.0, 1.0])
         await until(lambda: said(told, "Learning waits for 2 scored groups: 1 is scored."))
@@ -132,7 +132,7 @@ async def nothing_on_the_way(ring: Ring) -> bool:
 
 async def test_no_step_begins_before_the_last_version_is_decided(ring: Ring) -> None:
     ring.script.promote = False
-    told = Told()
+    told = RecordedProgress()
     await live_group(ring, "first", [0.0, 1.0])
     async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias)):
         await until(lambda: done(told, 1))
@@ -152,7 +152,7 @@ async def test_no_step_begins_before_the_last_version_is_decided(ring: Ring) -> 
 
 async def test_a_learner_makes_way_for_a_campaign(ring: Ring) -> None:
     campaign = await campaigns.create_campaign(Project(ring.store, PROJECT), ring.alias.id, "orders", {})
-    told = Told()
+    told = RecordedProgress()
     learner = learner_of(ring, told, ScriptedTrainer(ring.store, ring.alias))
     learning = asyncio.create_task(learner.run())
     await until(lambda: said(told, "Learning waits for 1 scored group: no group is on its way."))
@@ -168,7 +168,7 @@ async def test_a_learner_makes_way_for_a_campaign(ring: Ring) -> None:
 
 
 async def test_a_step_holds_no_more_groups_than_it_may(ring: Ring) -> None:
-    told = Told()
+    told = RecordedProgress()
     for name in ("a", "b", "c"):
         await live_group(ring, name, [0.0, 1.0])
     async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias), max_groups=2):
@@ -177,7 +177,7 @@ async def test_a_step_holds_no_more_groups_than_it_may(ring: Ring) -> None:
 
 
 async def test_groups_of_campaigns_and_other_purposes_are_left_alone(ring: Ring) -> None:
-    told = Told()
+    told = RecordedProgress()
     await live_group(ring, "eval", [0.0, 1.0], Purpose.EVAL)
     of_campaign = await live_group(ring, "campaign", [0.0, 1.0])
     async with ring.store.write() as conn:
@@ -203,7 +203,7 @@ async def test_a_failed_step_is_told_and_the_learner_goes_on(ring: Ring, monkeyp
                 await claims.return_claim(self._store, claim)
             raise StepFailed("the loss was nan")
 
-    told = Told()
+    told = RecordedProgress()
     await live_group(ring, "a", [0.0, 1.0])
     async with learning(ring, told, FailsOnce(ring.store, ring.alias)):
         await until(lambda: done(told, 1))
@@ -211,7 +211,7 @@ async def test_a_failed_step_is_told_and_the_learner_goes_on(ring: Ring, monkeyp
 
 
 async def test_a_learner_without_a_judge_says_so(ring: Ring) -> None:
-    told = Told()
+    told = RecordedProgress()
     group = await live_group(ring, "a", [0.0, 1.0])
     claim = await claims.claim_one_for_judging(ring.store, group, "judge", 60)
     assert claim is not None
@@ -224,16 +224,16 @@ async def test_a_learner_without_a_judge_says_so(ring: Ring) -> None:
         await until(lambda: said(told, ready))
 
 
-async def said(told: Told, detail: str) -> bool:
+async def said(told: RecordedProgress, detail: str) -> bool:
     return any(isinstance(event, PhaseStatus) and event.detail == detail for event in told.events)
 
 
-async def done(told: Told, steps: int) -> bool:
+async def done(told: RecordedProgress, steps: int) -> bool:
     return len(told.steps()) == steps
 
 
 async def test_two_groups_are_enough_when_the_first_has_waited_long(ring: Ring) -> None:
-    told = Told()
+    told = RecordedProgress()
     async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias), min_groups=4, max_wait_s=600):
         first = await live_group(ring, "first", [0.0, 1.0])
         await until(lambda: said(told, "Learning waits for 4 scored groups: 1 is scored."))
@@ -245,7 +245,7 @@ async def test_two_groups_are_enough_when_the_first_has_waited_long(ring: Ring) 
 
 
 async def test_when_two_groups_will_be_enough_is_said(ring: Ring) -> None:
-    told = Told()
+    told = RecordedProgress()
     for name in ("first", "second"):
         await live_group(ring, name, [0.0, 1.0])
     async with learning(ring, told, ScriptedTrainer(ring.store, ring.alias), min_groups=4):
@@ -259,7 +259,7 @@ async def test_when_two_groups_will_be_enough_is_said(ring: Ring) -> None:
 
 
 async def test_a_step_waits_for_its_budget_and_says_so(ring: Ring) -> None:
-    told = Told()
+    told = RecordedProgress()
     trainer = ScriptedTrainer(ring.store, ring.alias)
     async with learning(ring, told, trainer, LearnSettings(steps_per_hour=1)):
         await live_group(ring, "first", [0.0, 1.0])
@@ -272,7 +272,7 @@ async def test_a_step_waits_for_its_budget_and_says_so(ring: Ring) -> None:
 
 
 async def test_what_is_too_old_is_not_trained_on(ring: Ring) -> None:
-    told = Told()
+    told = RecordedProgress()
     old = await live_group(ring, "old", [0.0, 1.0])
     async with ring.store.write() as conn:
         await conn.execute(update(groups_table).where(groups_table.c.id == old).values(ready_at=0.0))
@@ -283,9 +283,9 @@ async def test_what_is_too_old_is_not_trained_on(ring: Ring) -> None:
     assert [step.trained for step in told.steps()] == [2]
 
 
-async def begins(told: Told, detail: str) -> bool:
+async def begins(told: RecordedProgress, detail: str) -> bool:
     return any(isinstance(event, PhaseStatus) and event.detail.startswith(detail) for event in told.events)
 
 
-async def ends(told: Told, detail: str) -> bool:
+async def ends(told: RecordedProgress, detail: str) -> bool:
     return any(isinstance(event, PhaseStatus) and detail in event.detail for event in told.events)

@@ -10,7 +10,7 @@ import pytest
 from recorder.views.campaigns.events import CampaignEnded
 from tests.stores import Stores
 from tests.trainer.report.played import climbed, played
-from tests.trainer.ring import Ring, Script, Told, write_user_folder
+from tests.trainer.ring import RecordedProgress, Ring, Script, write_user_folder
 from trainer.errors import CampaignError
 from trainer.progress import Notice
 from trainer.runtime.train import PAGE, leave_report, report_on_failure
@@ -26,7 +26,7 @@ def user(tmp_path: Path) -> dict[str, Any]:
 async def test_a_campaign_tells_what_it_came_to_and_leaves_its_page_behind(
     tmp_path: Path, user: dict[str, Any], stores: Stores
 ) -> None:
-    told, data = Told(), tmp_path / "data"
+    told, data = RecordedProgress(), tmp_path / "data"
     with stores.made(data) as settings:
         async with Ring.running(data, Script(), settings) as ring:
             await ring.train(user | {"steps": 2}, told)
@@ -43,7 +43,7 @@ async def test_a_campaign_tells_what_it_came_to_and_leaves_its_page_behind(
 
 
 async def test_a_failed_campaign_has_its_report_too_and_fails_all_the_same(tmp_path: Path, stores: Stores) -> None:
-    told, data = Told(), tmp_path / "data"
+    told, data = RecordedProgress(), tmp_path / "data"
     (data / "campaigns" / "orders").mkdir(parents=True)
     with stores.made(data) as settings:
         async with played(data, settings) as world:
@@ -57,7 +57,7 @@ async def test_a_failed_campaign_has_its_report_too_and_fails_all_the_same(tmp_p
 async def test_where_the_page_cannot_be_written_that_is_told_and_nothing_is_raised(
     tmp_path: Path, stores: Stores
 ) -> None:
-    told, data = Told(), tmp_path / "data"
+    told, data = RecordedProgress(), tmp_path / "data"
     with stores.made(data) as settings:
         async with played(data, settings) as world:
             await climbed(world, steps=1)
@@ -67,7 +67,7 @@ async def test_where_the_page_cannot_be_written_that_is_told_and_nothing_is_rais
 
 
 async def test_what_fails_before_it_began_leaves_nothing(tmp_path: Path, stores: Stores) -> None:
-    told, data = Told(), tmp_path / "data"
+    told, data = RecordedProgress(), tmp_path / "data"
     with stores.made(data) as settings:
         async with played(data, settings) as world:
             with pytest.raises(CampaignError):

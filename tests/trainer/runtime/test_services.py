@@ -195,7 +195,7 @@ async def test_a_named_proxy_of_another_store_is_refused(tmp_path: Path, engine:
         await (await open_store(tmp_path / "data", RecorderSettings(), migrate=True)).close()
         asked = wanted(tmp_path, engine, proxy_url=ring.url, found_timeout_s=0.2)
         async with CampaignServices(asked, lambda text: None) as services:
-            with pytest.raises(ServiceUnavailable, match="a proxy that serves this store is not there"):
+            with pytest.raises(ServiceUnavailable, match="a proxy that serves this store did not become ready"):
                 await services.ready()
 
 
@@ -215,7 +215,7 @@ async def test_an_alias_that_is_not_there_is_told_with_those_that_are(tmp_path: 
             with pytest.raises(ServiceUnavailable, match="serves no alias 'other'; there is: helpdesk"):
                 await services.alias("other")
             await ensure_alias(Project(ring.store, PROJECT), "second", "base", None)
-            with pytest.raises(ServiceUnavailable, match=r"several aliases \(helpdesk, second\): say which"):
+            with pytest.raises(ServiceUnavailable, match=r"several aliases \(helpdesk, second\): name the one"):
                 await services.alias(None)
 
 

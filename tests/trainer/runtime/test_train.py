@@ -13,7 +13,7 @@ from proxy.settings.sections import EngineSettings
 from recorder.queue import leases
 from recorder.store.database import Project
 from recorder.views.campaigns.events import CampaignEnded
-from tests.trainer.ring import Ring, Script, Told, write_user_folder
+from tests.trainer.ring import RecordedProgress, Ring, Script, write_user_folder
 from tests.trainer.runtime.test_learner import until
 from tests.trainer.world import PROJECT, World
 from trainer.runtime.train import open_trainer
@@ -45,12 +45,12 @@ async def test_a_tracked_campaign_that_is_gone_on_with_is_one_run_with_every_ste
     data, user = tmp_path / "data", write_user_folder(tmp_path / "user") | {"steps": 4}
     track = TrackSettings(tensorboard=tmp_path / "runs")
     async with Ring.running(data, Script()) as ring:
-        first = Told()
+        first = RecordedProgress()
         running = asyncio.create_task(ring.train(user, first, track=track))
         await until(lambda: _steps_or_the_end(first, 2, running))
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        await ring.train(user, Told(), track=track)
+        await ring.train(user, RecordedProgress(), track=track)
     assert figures(tmp_path / "runs", "step/reward") == [1, 2, 3, 4]
     assert figures(tmp_path / "runs", "val/reward") == [0, 4]
     assert figures(tmp_path / "runs", "end/trained") == [4]
@@ -62,7 +62,7 @@ async def test_transcripts_are_sent_where_that_is_asked_for(tmp_path: Path) -> N
     data, user = tmp_path / "data", write_user_folder(tmp_path / "user") | {"steps": 1}
     track = TrackSettings(tensorboard=tmp_path / "runs", samples=True)
     async with Ring.running(data, Script()) as ring:
-        await ring.train(user, Told(), track=track)
+        await ring.train(user, RecordedProgress(), track=track)
     (run,) = (tmp_path / "runs").iterdir()
     found = EventAccumulator(str(run))
     found.Reload()
@@ -71,5 +71,5 @@ async def test_transcripts_are_sent_where_that_is_asked_for(tmp_path: Path) -> N
     assert b"user: train " in highest.tensor_proto.string_val[0]
 
 
-async def _steps_or_the_end(told: Told, count: int, running: asyncio.Task[CampaignEnded]) -> bool:
+async def _steps_or_the_end(told: RecordedProgress, count: int, running: asyncio.Task[CampaignEnded]) -> bool:
     return len(told.steps()) >= count or running.done()

@@ -17,6 +17,7 @@ import pytest
 from aiohttp import web
 
 from tests.judge.judge_server import Json, JudgeServer, completion, fails, says, serve
+from tests.proxy.hone_command import hone
 from tests.proxy.mcp_everything import Everything, served
 from trainer.tasks.scenarios import read_scenarios
 
@@ -105,7 +106,7 @@ async def test_scenarios_of_a_servers_tools_are_written_checked_and_no_tool_is_c
     }
     assert everything.seen == []
     assert "20 of 20 scenarios" in err
-    assert "not marked read-only, so left out (--allow-writes): " in err
+    assert "not marked read-only, so excluded (--allow-writes): " in err
     shown = json.dumps([body["messages"] for body in model.requests])
     assert "find_order" in shown
     unmarked = [name for name, (told, _) in everything.tools.items() if "readOnlyHint" not in json.dumps(told)]
@@ -149,18 +150,16 @@ async def test_a_description_is_enough_and_json_has_all_of_it(model: JudgeServer
         (["-n", "2"], 2, "--mcp URL, --task TEXT, or both"),
         (["-n", "2", "--task", "x"], 1, "no model is set that could write scenarios: name one with --model"),
         (["-n", "2", "--mcp", "desk", "--model", "openai/m"], 1, "'desk' is neither a URL"),
-        (["-n", "2", "--mcp", "http://127.0.0.1:9/mcp", "--model", "openai/m"], 1, "cannot be asked for its tools"),
-        (["-n", "2", "--task", "x", "--model", "openai/m", "--out", "taken"], 1, "taken is there already"),
+        (["-n", "2", "--mcp", "http://127.0.0.1:9/mcp", "--model", "openai/m"], 1, "cannot list its tools"),
+        (["-n", "2", "--task", "x", "--model", "openai/m", "--out", "taken"], 1, "taken exists already"),
     ],
 )
-async def test_what_is_wrong_is_told_before_anything_is_asked(
-    tmp_path: Path, arguments: list[str], code: int, why: str
-) -> None:
-    (tmp_path / "taken").write_text("mine")
-    found, out, err = await generate(tmp_path, *arguments)
+def test_what_is_wrong_is_told_before_anything_is_asked(here: Path, arguments: list[str], code: int, why: str) -> None:
+    (here / "taken").write_text("mine")
+    found, out, err = hone("scenarios", "generate", *arguments)
     assert (found, out) == (code, ""), err
     assert why in err
-    assert (tmp_path / "taken").read_text() == "mine"
+    assert (here / "taken").read_text() == "mine"
 
 
 async def test_a_model_that_refuses_is_told_without_its_key_and_no_file_is_left(
@@ -195,7 +194,7 @@ async def stopped(model: JudgeServer, folder: Path, by: signal.Signals, *argumen
     return await ended(process)
 
 
-@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("by", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL])
 async def test_stopped_or_killed_it_loses_nothing_and_the_same_command_goes_on(
     model: JudgeServer, tmp_path: Path, by: signal.Signals
 ) -> None:
@@ -208,12 +207,12 @@ async def test_stopped_or_killed_it_loses_nothing_and_the_same_command_goes_on(
     else:
         assert (code, out) == (130, "")
         assert err.endswith(
-            f"stopped: {len(begun)} of 40 scenarios are in made.jsonl; the same command goes on from here\n"
+            f"stopped: {len(begun)} of 40 scenarios are in made.jsonl; the same command continues from here\n"
         )
     model.behave(says(json.dumps({"input": begun[0].input})), Writer(begin=40, tools=False).answer)
     code, _, err = await generate(tmp_path, "--task", "x", "-n", "40", "--out", "made.jsonl")
     assert code == 0, err
-    assert f"going on with the {len(begun)} scenarios that are there" in err
+    assert f"continuing with the {len(begun)} existing scenarios" in err
     assert "dropped: duplicate 1" in err
     assert (tmp_path / "made.jsonl").read_text().startswith(there)
     found = read_scenarios(tmp_path / "made.jsonl")

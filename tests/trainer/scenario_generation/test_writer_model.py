@@ -43,7 +43,7 @@ async def test_a_long_pause_that_is_asked_for_is_told_and_kept(server: JudgeServ
     server.behave(fails(429, retry_after="3600"))
     model = WriterModel(settings(server))
     for _ in range(2):
-        with pytest.raises(GeneratorFailed, match=r"^the model openai/m at .* asked to be left alone for .* s more"):
+        with pytest.raises(GeneratorFailed, match=r"^the model openai/m at .* asked for a pause of .* s more"):
             await model.ask(ASKED)
     assert len(server.requests) == model.spent.requests == 1
     await model.close()

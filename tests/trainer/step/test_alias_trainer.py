@@ -130,7 +130,7 @@ async def test_where_nothing_teaches_no_step_begins(world: World) -> None:
     await world.group("g1", [0.3, 0.3])
     async with await world.trainer() as trainer:
         report = await trainer.train_once(await world.claim(trainer))
-        assert (await trainer.train_once([])).reason == "no group teaches anything"
+        assert (await trainer.train_once([])).reason == "no group can be trained on"
     assert (report.step, report.version, report.trained) == (None, None, 0)
     assert "zero_variance" in str(report.reason)
     assert report.metrics["reward_mean"] == pytest.approx(0.3)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from judge.scoring.group_score import score_group
-from judge.scoring.setup import open_bench
+from judge.scoring.setup import open_judge_context
 from judge.settings import JudgeSettings
 from recorder.queue import claims, feedback
 from recorder.queue.judging import scores
@@ -29,13 +29,13 @@ THUMBS = JudgeSettings.model_validate({"rewards": [{"kind": "feedback", "name": 
 async def runs_with_feedback(world: World, thumbs: Sequence[float], prefix: str = "task") -> dict[str, str]:
     """Runs of which no two attempt one task, judged by what was said of them. Returns group id → run id."""
     found = {}
-    async with open_bench(THUMBS, Project(world.store, PROJECT)) as bench:
+    async with open_judge_context(THUMBS, Project(world.store, PROJECT)) as context:
         for number, value in enumerate(thumbs):
             run = await world.run(f"{prefix} {number}", 0, 1, number, Purpose.TRAIN, 1)
             await feedback.add_feedback(Project(world.store, PROJECT), run, "thumbs", value)
             claim = await claims.claim_for_judging(Project(world.store, PROJECT), "judge", 60)
             assert claim is not None
-            scored = await score_group(await load_group(world.store, claim.group_id), bench)
+            scored = await score_group(await load_group(world.store, claim.group_id), context)
             await scores.record_score(world.store, claim, scored.new)
             found[claim.group_id] = run
     return found

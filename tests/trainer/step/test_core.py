@@ -215,7 +215,7 @@ def test_how_rows_are_packed_does_not_change_the_update(tiny_base: Path, tmp_pat
         assert second_metrics[name] == pytest.approx(first_metrics[name], rel=1e-4, abs=1e-6), name
 
 
-@pytest.mark.parametrize("loss", ["grpo", "cispo"])
+@pytest.mark.parametrize("loss", ["grpo", pytest.param("cispo", marks=pytest.mark.long)])
 def test_the_policy_learns_what_is_rewarded(tiny_base: Path, tmp_path: Path, loss: str) -> None:
     """Groups of eight say three tokens each; the reward is the share below 16. Chance is 1 in 4."""
     trainer = core(tiny_base, tmp_path, lr=3e-2, warmup_steps=0, loss=loss, token_budget=512)

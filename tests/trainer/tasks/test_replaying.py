@@ -20,7 +20,7 @@ from recorder.store.schema import attempts, trajectories
 from recorder.views.trajectories.transcripts import load_trajectory
 from tests.stores import Stores, stored_in
 from tests.trainer.building import call, choice, trajectory
-from tests.trainer.ring import ALIAS, PROJECT, Ring, Script, Told, write_user_folder
+from tests.trainer.ring import ALIAS, PROJECT, RecordedProgress, Ring, Script, write_user_folder
 from tests.trainer.traffic import SYSTEM, asked
 from trainer.agents.replay import canonical_arguments
 from trainer.progress import Notice
@@ -102,7 +102,7 @@ async def test_a_replayed_campaign_needs_no_agent_and_says_where_its_runs_come_f
     )
     assert shown.exit_code == 0, shown.output
     assert f"hone train --scenarios {out} --alias {ALIAS} --replay" in shown.output
-    told = Told()
+    told = RecordedProgress()
     settings = {"replay": True, "scenarios": out, "scenarios_per_step": 2, "group_size": 4, "steps": 1}
     await ring.train(settings, told)
     (step,) = told.steps()
@@ -134,7 +134,7 @@ async def test_attempts_that_the_record_cannot_answer_are_errored_whatever_else_
 ) -> None:
     user = write_user_folder(tmp_path / "user")
     (tmp_path / "user" / "unanswered.py").write_text(ENDS_UNANSWERED)
-    told = Told()
+    told = RecordedProgress()
     settings = {"agent": "unanswered:run", "scenarios_per_step": 4, "steps": 1, "on_agent_error": "judge"}
     await ring.train({**user, "val_scenarios": None, **settings}, told)
     (step,) = told.steps()

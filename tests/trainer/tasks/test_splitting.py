@@ -70,7 +70,7 @@ def test_an_id_in_two_parts_is_refused_with_both_places() -> None:
     one, other = Scenario("a", 1, place="train.jsonl, line 3"), Scenario("a", 2, place="val.jsonl, line 1")
     with pytest.raises(ScenariosInvalid) as refused:
         require_apart({"train": [one], "val": [other]})
-    assert "'a' (train, train.jsonl, line 3) and 'a' (val, val.jsonl, line 1) have one id" in str(refused.value)
+    assert "'a' (train, train.jsonl, line 3) and 'a' (val, val.jsonl, line 1) have the same id" in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_an_id_in_two_parts_is_refused_with_both_places() -> None:
     ],
 )
 def test_an_input_in_two_parts_is_refused_however_it_is_written(one: Any, other: Any) -> None:
-    with pytest.raises(ScenariosInvalid, match="'a' \\(train\\) and 'b' \\(test\\) have one input"):
+    with pytest.raises(ScenariosInvalid, match="'a' \\(train\\) and 'b' \\(test\\) have the same input"):
         require_apart({"train": [Scenario("a", one)], "val": [], "test": [Scenario("b", other)]})
 
 

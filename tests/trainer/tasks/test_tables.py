@@ -19,10 +19,10 @@ words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=2
 tables = st.lists(
     st.tuples(words, st.dictionaries(st.integers(1, 400), words, min_size=1, max_size=6)), min_size=1, max_size=5
 )
-Written = list[tuple[str, dict[int, str]]]
+TableRows = list[tuple[str, dict[int, str]]]
 
 
-def objects(written: Written, shuffle: random.Random) -> list[dict[str, Any]]:
+def objects(written: TableRows, shuffle: random.Random) -> list[dict[str, Any]]:
     """The rows of a table, their columns in any order, with others between them and shorter rows filled up."""
     found = []
     for number, (prompt, criteria) in enumerate(written):
@@ -34,7 +34,7 @@ def objects(written: Written, shuffle: random.Random) -> list[dict[str, Any]]:
     return found
 
 
-def expected(written: Written) -> list[Scenario]:
+def expected(written: TableRows) -> list[Scenario]:
     return [
         Scenario(f"t{number}", prompt, rubric=[{"id": str(n), "text": criteria[n]} for n in sorted(criteria)])
         for number, (prompt, criteria) in enumerate(written)
@@ -53,7 +53,7 @@ def refusal(text: str) -> str:
 )  # fmt: skip
 def test_criteria_come_in_the_order_of_their_numbers_however_the_table_is_written(
     tmp_path_factory: pytest.TempPathFactory,
-    written: Written,
+    written: TableRows,
     shuffle: random.Random,
     indent: int | None,
     form: str,
@@ -89,12 +89,12 @@ def test_a_table_without_ids_counts_its_tasks() -> None:
         (
             '{"prompt": "x",\n"rubric - 2. criterion": "a",\n"rubric - 02. criterion": "b"}',
             3,
-            "'rubric - 02. criterion': criterion 2 is there twice",
+            "'rubric - 02. criterion': criterion 2 appears twice",
         ),
         (
             '{"prompt": "x",\n"rubric - 2. criterion": "a",\n"rubric - 2. criterion": "b"}',
             3,
-            "the key 'rubric - 2. criterion' is there twice",
+            "the key 'rubric - 2. criterion' appears twice",
         ),
         ('{"prompt": "x",\n"rubric - 1. criterion": 7}', 2, "'rubric - 1. criterion' is not a text"),
         ('{"prompt": "x",\n"task_id": "a b",\n"rubric - 1. criterion": "x"}', 2, "the task_id 'a b' is not a valid id"),
@@ -146,7 +146,7 @@ def test_an_array_that_is_none_is_told_by_the_line(text: str, said: str) -> None
         ('[{"text": "a", "id": "x"}, {"text": "b", "id": "x"}]', "two criteria have the id 'x'"),
         ('[{"text": "a", "id": "1"}, "b", {"text": "c", "id": "2"}]', "two criteria have the id '2'"),
         ('[{"text": "a", "id": "x y"}]', "criterion 1: `id` 'x y' is not 1 to 64 of"),
-        ('[{"text": "a", "text": "b"}]', "the key 'text' is there twice in one criterion"),
+        ('[{"text": "a", "text": "b"}]', "the key 'text' appears twice in one criterion"),
         ('["a", {"text": "b", "check": {"value": 1}}]', "criterion 2: `check`: `rule` None is none of answer_schema, "),
         ('[{"text": "a", "check": {"rule": "is_nice"}}]', "criterion 1: `check`: `rule` 'is_nice' is none of"),
         ('[{"text": "a", "check": {"rule": ["regex"]}}]', "criterion 1: `check`: `rule` ['regex'] is none of"),
@@ -155,12 +155,18 @@ def test_an_array_that_is_none_is_told_by_the_line(text: str, said: str) -> None
             '[{"text": "a", "check": {"rule": "regex"}}]',
             "`value` of the rule 'regex' must be a regular expression, not",
         ),
-        ('[{"text": "a", "check": {"rule": "regex", "value": "("}}]', "`value` of the rule 'regex' is no regular expr"),
+        (
+            '[{"text": "a", "check": {"rule": "regex", "value": "("}}]',
+            "`value` of the rule 'regex' is not a regular expr",
+        ),
         ('[{"text": "a", "check": {"rule": "max_turns", "value": true}}]', "must be a whole number from 0, not True"),
-        ('[{"text": "a", "check": {"rule": "answer_schema", "value": {"type": 7}}}]', "is no JSON schema: type: 7 is"),
+        (
+            '[{"text": "a", "check": {"rule": "answer_schema", "value": {"type": 7}}}]',
+            "is not a JSON schema: type: 7 is",
+        ),
         (
             '[{"text": "a", "check": {"rule": "answer_schema", "value": {"not": {"type": "x", "type": "y"}}}}]',
-            "the key 'type' is there twice in one criterion",
+            "the key 'type' appears twice in one criterion",
         ),
         ('[{"text": "a", "check": ["regex", "x"]}]', "criterion 1: `check` ['regex', 'x'] is not of the form"),
     ],

@@ -112,7 +112,7 @@ async def test_campaigns_measurements_and_runs_that_did_not_complete_are_no_traf
         {"state": TrajectoryState.ERRORED}, {"selection": "not_selected"},
     ):  # fmt: skip
         await rows.set(trajectories, await asked(ring, f"task {change}"), **change)
-    with pytest.raises(NoTasks, match="no completed run of it fits"):
+    with pytest.raises(NoTasks, match="no completed trajectory matches"):
         await tasks(ring)
     await asked(ring, "a real one")
     assert [task.text for task in (await tasks(ring)).found] == ["a real one"]
@@ -161,20 +161,20 @@ def test_tasks_are_shown_before_they_are_written_and_only_when_that_is_wanted(fo
     out = folder / "tasks.jsonl"
     refused = hone(folder, "--out", str(out), answer="n\n")
     assert "Where is order 4821?" in refused.output
-    assert "2 runs gave 2 tasks" in refused.output
+    assert "2 trajectories gave 2 tasks" in refused.output
     assert not out.exists()
     agreed = hone(folder, "--out", str(out), answer="y\n")
     assert agreed.exit_code == 0, agreed.output
     assert [one.input for one in scenarios.read_scenarios(out)] == ["Cancel ‘order’ 7 \ud800", "Where is order 4821?"]
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     again = hone(folder, "--out", str(out), "--yes")
-    assert (again.exit_code, "is there already" in again.output) == (1, True)
+    assert (again.exit_code, "exists already" in again.output) == (1, True)
 
 
 def test_scripts_get_json_and_write_with_yes_alone(folder: Path) -> None:
     out = folder / "tasks.jsonl"
     shown = json.loads(hone(folder, "--json", "--out", str(out)).output)
-    assert (shown["runs"], shown["written"], out.exists()) == (2, None, False)
+    assert (shown["trajectories"], shown["written"], out.exists()) == (2, None, False)
     shown = json.loads(hone(folder, "--json", "--out", str(out), "--yes").output)
     assert shown["written"] == str(out)
     assert [one.id for one in scenarios.read_scenarios(out)] == [one["id"] for one in shown["scenarios"]]
@@ -188,8 +188,8 @@ def test_without_a_file_nothing_is_asked(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--where", "reward>2"], "can be a scenario: no completed run of it fits"),
-        (["--where", "rewards"], "is no condition"),
+        (["--where", "reward>2"], "gives no scenario: no completed trajectory matches"),
+        (["--where", "rewards"], "is not a condition"),
         (["--alias", "nobody"], "no alias 'nobody'"),
     ],
 )

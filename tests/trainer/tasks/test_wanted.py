@@ -29,11 +29,11 @@ def test_a_condition_is_a_field_a_comparison_and_a_value(text: str, condition: C
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("reward", "is no condition"),
-        ("reward<low", "'low' is no number"),
+        ("reward", "is not a condition"),
+        ("reward<low", "'low' is not a number"),
         ("rewards<1", "no field 'rewards'"),
         ("tag.=x", "no field"),
-        ("tag.team<b", "can be = or != only"),
+        ("tag.team<b", "takes only = and !="),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_what_is_known(text: str, why: str) -> None:

@@ -38,7 +38,7 @@ def read(rules: DialectRules = DialectRules(), **more: Any) -> Any:  # noqa: B00
     return MESSAGES.read(json.dumps(request(**more)).encode(), {}, rules)
 
 
-def asked(**more: Any) -> dict[str, Any]:
+def engine_body(**more: Any) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(read(**more).engine_body("adapter-1"))
     return body
 
@@ -73,7 +73,7 @@ def thinking() -> Said:
 
 
 def test_the_engine_is_asked_for_a_chat_completion_with_ids_and_logprobs() -> None:
-    body = asked(system="Be brief.", tools=[FIND], stop_sequences=["END"], stream=True, metadata={"user_id": "u"})
+    body = engine_body(system="Be brief.", tools=[FIND], stop_sequences=["END"], stream=True, metadata={"user_id": "u"})
     assert body["messages"] == [{"role": "system", "content": "Be brief."}, *request()["messages"]]
     assert body["tools"] == [{"type": "function", "function": {"name": "find_order", "parameters": {"type": "object"}}}]
     assert (body["model"], body["stop"], body["max_tokens"]) == ("adapter-1", ["END"], 64)

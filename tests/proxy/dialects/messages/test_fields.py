@@ -196,7 +196,7 @@ def test_client_tools_get_the_schemas_of_their_versions() -> None:
 
 
 def test_what_anthropics_servers_would_run_is_left_out_with_a_note() -> None:
-    left_out = DroppedTool()
+    dropped = DroppedTool()
     history = [
         {"role": "user", "content": "x"},
         {
@@ -210,20 +210,20 @@ def test_what_anthropics_servers_would_run_is_left_out_with_a_note() -> None:
         {"role": "user", "content": "y"},
     ]
     body = {"model": "m", "max_tokens": 9, "messages": history, "tools": [FIND, SEARCH, TOOLSET]}
-    said = to_chat(body, left_out)
+    said = to_chat(body, dropped)
     assert said["tools"] == [FOUND]
     assert said["messages"][1] == {"role": "assistant", "content": "found"}
-    assert left_out.tools == ["web_search_20250305", "mcp_toolset"]
-    assert left_out.items == ["server_tool_use", "web_search_tool_result"]
+    assert dropped.tools == ["web_search_20250305", "mcp_toolset"]
+    assert dropped.items == ["server_tool_use", "web_search_tool_result"]
 
 
 def test_a_definition_that_is_added_later_may_be_left_out_too() -> None:
     change = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": SEARCH}}
     later = {"role": "system", "content": [change]}
-    left_out = DroppedTool()
+    dropped = DroppedTool()
     body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}, later], "tools": [FIND]}
-    assert to_chat(body, left_out)["tools"] == [FOUND]
-    assert left_out.tools == ["web_search_20250305"]
+    assert to_chat(body, dropped)["tools"] == [FOUND]
+    assert dropped.tools == ["web_search_20250305"]
 
 
 def test_what_is_counted_has_schemas_and_nothing_that_is_left_out() -> None:

@@ -24,7 +24,7 @@ def call(index: int, name: str | None = None, arguments: str = "") -> Delta:
 def streamed(*deltas: Delta, finish: str = "stop", matched: Any = None) -> list[dict[str, Any]]:
     making = MessageEvents()
     raw = making.begin("chatcmpl-1", "helpdesk", {"prompt_tokens": 7, "completion_tokens": 0})
-    raw += b"".join(making.hear(delta) for delta in deltas)
+    raw += b"".join(making.add(delta) for delta in deltas)
     return events(raw + making.end(finish, matched, {"prompt_tokens": 7, "completion_tokens": 3}))
 
 
@@ -130,7 +130,7 @@ def deltas(draw: st.DrawFn) -> list[Delta]:
 @given(deltas())
 def test_nothing_is_lost_and_what_comes_back_is_what_was_said(said: list[Delta]) -> None:
     making = MessageEvents()
-    raw = making.begin("c", "m", None) + b"".join(making.hear(delta) for delta in said)
+    raw = making.begin("c", "m", None) + b"".join(making.add(delta) for delta in said)
     recorded_texts = making.texts()  # as it is recorded: before the end is told
     message = merged(events(raw + making.end("stop", None, None)))
     texts = [block["text"] for block in message["content"] if block["type"] == "text"]

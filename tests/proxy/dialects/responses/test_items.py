@@ -57,7 +57,7 @@ def call(name: str = "f", call_id: str = "call_1", **more: Any) -> dict[str, Any
     return {"type": "function_call", "call_id": call_id, "name": name, "arguments": "{}", **more}
 
 
-def said(text: str, **more: Any) -> dict[str, Any]:
+def assistant_text(text: str, **more: Any) -> dict[str, Any]:
     return message("assistant", [{"type": "output_text", "text": text, "annotations": []}], **more)
 
 
@@ -146,22 +146,24 @@ def test_a_message_needs_no_type() -> None:
 
 def test_items_of_one_turn_are_one_message() -> None:
     reasoning = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm"}]}
-    [turn] = parse_messages([reasoning, said("I look."), call("a", "1"), call("b", "2")], RULES)
+    [turn] = parse_messages([reasoning, assistant_text("I look."), call("a", "1"), call("b", "2")], RULES)
     assert (turn["reasoning"], turn["content"]) == ("Hm", "I look.")
     assert [c["function"]["name"] for c in turn["tool_calls"]] == ["a", "b"]
 
 
 def test_two_texts_are_two_turns_unless_they_are_of_one_answer() -> None:
-    apart = parse_messages([said("One."), said("Two.")], RULES)
+    apart = parse_messages([assistant_text("One."), assistant_text("Two.")], RULES)
     assert [m["content"] for m in apart] == ["One.", "Two."]
     one = [
-        said("One. ", id=item_id("msg", ID, 0)),
+        assistant_text("One. ", id=item_id("msg", ID, 0)),
         call(id=item_id("fc", ID, 1)),
-        said("Two.", id=item_id("msg", ID, 2)),
+        assistant_text("Two.", id=item_id("msg", ID, 2)),
     ]
     [turn] = parse_messages(one, RULES)
     assert turn["content"] == "One. Two."
-    two = parse_messages([said("One.", id=item_id("msg", ID, 0)), said("Two.", id=item_id("msg", OTHER, 0))], RULES)
+    two = parse_messages(
+        [assistant_text("One.", id=item_id("msg", ID, 0)), assistant_text("Two.", id=item_id("msg", OTHER, 0))], RULES
+    )
     assert len(two) == 2
 
 
@@ -186,8 +188,8 @@ def test_a_refusal_is_what_was_said() -> None:
 
 
 def test_an_item_that_is_not_finished_is_gone_on_with() -> None:
-    assert continues_last([said("Your", status="incomplete")])
-    assert not continues_last([said("Yours", status="completed")])
+    assert continues_last([assistant_text("Your", status="incomplete")])
+    assert not continues_last([assistant_text("Yours", status="completed")])
     assert not continues_last([call(status="incomplete")])
     assert not continues_last("text")
     assert not continues_last([])

@@ -186,7 +186,7 @@ def test_items_of_tools_that_others_ran_are_left_out_with_a_note() -> None:
         beside,
     )
     assert (user["role"], said["content"]) == ("user", "found")
-    assert beside.left_out == ["web_search_call", "tool_search_call"]
+    assert beside.dropped == ["web_search_call", "tool_search_call"]
 
 
 def test_a_search_adds_its_tools() -> None:

@@ -113,9 +113,9 @@ def test_two_tools_of_one_name_for_the_model_are_refused(tools: list[Any]) -> No
 
 def test_what_nobody_runs_here_is_left_out_unless_it_is_all() -> None:
     box = read_tools([FIND, {"type": "web_search"}, {"type": "image_generation"}])
-    assert (names(box.functions), box.left_out) == (["find_order"], ["web_search", "image_generation"])
+    assert (names(box.functions), box.dropped) == (["find_order"], ["web_search", "image_generation"])
     assert declared_tools(box.outline, box.functions) == [FIND]
-    with pytest.raises(BadRequest, match="web_search alone"):
+    with pytest.raises(BadRequest, match="only web_search"):
         read_tools([{"type": "web_search"}])
 
 
@@ -138,7 +138,7 @@ def test_deferred_tools_wait_for_the_search_that_finds_them() -> None:
 
 def test_deferred_tools_are_offered_where_nobody_searches() -> None:
     box = read_tools([FIND | {"defer_loading": True}, {"type": "tool_search"}])
-    assert (names(box.functions), box.left_out) == (["find_order"], ["tool_search"])
+    assert (names(box.functions), box.dropped) == (["find_order"], ["tool_search"])
     assert "defer_loading" not in box.functions[0]["function"]
 
 

@@ -27,7 +27,7 @@ def read(**more: Any) -> Any:
     return CHAT.read(json.dumps(body).encode(), {}, DialectRules())
 
 
-def asked(**more: Any) -> dict[str, Any]:
+def engine_body(**more: Any) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(read(**more).engine_body("adapter-1"))
     return body
 
@@ -52,7 +52,7 @@ def streamed(said: Said, **more: Any) -> tuple[list[dict[str, Any]], dict[str, A
 
 
 def test_the_engine_is_asked_for_a_function_of_one_text() -> None:
-    body = asked(tools=[FIND, WRITE], tool_choice={"type": "custom", "custom": {"name": "write"}})
+    body = engine_body(tools=[FIND, WRITE], tool_choice={"type": "custom", "custom": {"name": "write"}})
     assert body["tools"][0] == FIND
     assert body["tools"][1]["function"]["parameters"]["required"] == ["input"]
     assert body["tool_choice"] == {"type": "function", "function": {"name": "write"}}
@@ -60,13 +60,13 @@ def test_the_engine_is_asked_for_a_function_of_one_text() -> None:
 
 def test_chats_grammar_is_quoted() -> None:
     form = {"type": "grammar", "grammar": {"syntax": "regex", "definition": "[a-z]+"}}
-    body = asked(tools=[{"type": "custom", "custom": {"name": "w", "format": form}}])
+    body = engine_body(tools=[{"type": "custom", "custom": {"name": "w", "format": form}}])
     assert body["tools"][0]["function"]["description"] == "The input must match this grammar (regex):\n[a-z]+"
 
 
 def test_a_request_without_other_types_goes_as_it_came() -> None:
     odd = {"function": {"name": "x"}}
-    assert asked(tools=[FIND, odd])["tools"] == [FIND, odd]
+    assert engine_body(tools=[FIND, odd])["tools"] == [FIND, odd]
 
 
 def test_what_nobody_runs_here_is_left_out() -> None:
@@ -102,7 +102,7 @@ def test_a_call_comes_back_as_it_was_sampled(text: str) -> None:
     [part] = [part for delta in deltas for part in delta.get("tool_calls") or ()]
     assert part == {"id": ID, "index": 0, "type": "custom", "custom": {"name": "write", "input": text}}
     assert streamed_record["tool_calls"] == recorded["tool_calls"]
-    again = asked(messages=[{"role": "user", "content": "x"}, shown], tools=[WRITE])["messages"][1]
+    again = engine_body(messages=[{"role": "user", "content": "x"}, shown], tools=[WRITE])["messages"][1]
     assert canonical_message(again) == canonical_message(recorded)
 
 

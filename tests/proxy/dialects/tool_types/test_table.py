@@ -50,7 +50,7 @@ def test_every_item_type_of_the_official_client_is_known() -> None:
 
 def test_every_translated_type_without_a_schema_has_a_fixed_one() -> None:
     assert {"bash", "text_editor", "memory", "computer"} == set(schemas.ANTHROPIC)
-    translated = {name for name, fate in table.TABLE["messages"].items() if fate.fate == "translated"}
+    translated = {name for name, rule in table.TABLE["messages"].items() if rule.treatment == "translated"}
     assert translated == set(schemas.ANTHROPIC)
     for type_ in types_of(BetaToolUnionParam):
         kind, version = table.split_version(type_)
@@ -58,26 +58,26 @@ def test_every_translated_type_without_a_schema_has_a_fixed_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tool", "fate"),
+    ("tool", "treatment"),
     [
         ({"type": "shell"}, "translated"),
         ({"type": "shell", "environment": {"type": "local"}}, "translated"),
-        ({"type": "shell", "environment": {"type": "container_auto"}}, "left out"),
+        ({"type": "shell", "environment": {"type": "container_auto"}}, "dropped"),
         ({"type": "tool_search", "execution": "client"}, "translated"),
-        ({"type": "tool_search"}, "left out"),
-        ({"type": "web_search_2025_08_26"}, "left out"),
-        ({"type": "web_search_preview_2025_03_11"}, "left out"),
+        ({"type": "tool_search"}, "dropped"),
+        ({"type": "web_search_2025_08_26"}, "dropped"),
+        ({"type": "web_search_preview_2025_03_11"}, "dropped"),
         ({"type": "mcp", "server_label": "x", "server_url": "https://mcp.example"}, "refused"),
     ],
 )
-def test_who_runs_a_tool_decides(tool: dict[str, Any], fate: str) -> None:
+def test_who_runs_a_tool_decides(tool: dict[str, Any], treatment: str) -> None:
     found = table.find_rule("responses", tool)
     assert found is not None
-    assert found.fate == fate
+    assert found.treatment == treatment
 
 
 @pytest.mark.parametrize("tool", [None, "x", {}, {"type": None}, {"type": ["x"]}, {"type": "telepathy"}])
-def test_what_is_no_known_tool_has_no_fate(tool: object) -> None:
+def test_what_is_no_known_tool_has_no_rule(tool: object) -> None:
     assert table.find_rule("responses", tool) is None
     assert "tools[3]" in str(table.tool_refusal("responses", tool, "tools[3]"))
 
@@ -90,9 +90,9 @@ def test_a_newer_version_is_told_as_the_newest_that_is_known() -> None:
 
 def test_the_documentation_has_the_table() -> None:
     rows = [
-        f"| {form} | `{kind}` | {fate.fate} | {fate.how} |"
-        for form, fates in table.TABLE.items()
-        for kind, fate in fates.items()
+        f"| {form} | `{kind}` | {rule.treatment} | {rule.how} |"
+        for form, rules in table.TABLE.items()
+        for kind, rule in rules.items()
     ]
     page = (Path(__file__).parents[4] / "docs" / "tools.md").read_text()
     assert [line for line in page.splitlines() if line.startswith("| ")][1:] == rows

@@ -141,7 +141,7 @@ async def test_one_caller_too_many_is_told_so(store: Store, mode: str) -> None:
             await note(first, "a")
             told = await second.call_tool("s__note", {"text": "b"})
             assert told.is_error
-            assert "as many as `max_sessions` of [mcp.s] allows" in str(told.content)
+            assert "the limit of `max_sessions` in [mcp.s]" in str(told.content)
             assert await notes(first, "c") == ["a", "c"]
             assert (await second.list_tools()).tools  # the lists need no session
         async with caller(proxy, mode, "/t/more") as second:

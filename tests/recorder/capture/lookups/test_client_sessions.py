@@ -172,7 +172,7 @@ async def test_a_title_with_which_a_session_begins_is_an_errand_of_the_run_behin
     assert home(title) == home(first) == home(last)
     await session.recorder.close(PROJECT, home(title))
     view = await transcripts.load_trajectory(store, home(title))
-    assert {c.id: (c.turn_kind, c.choices[0].untrainable_reason) for c in view.calls} == {
+    assert {c.id: (c.call_kind, c.choices[0].untrainable_reason) for c in view.calls} == {
         title.call_id: ("aux", "auxiliary_call"), first.call_id: ("main", None), last.call_id: ("main", None),
     }  # fmt: skip
 

@@ -104,7 +104,7 @@ async def test_judges_that_are_set_no_more_score_no_more(store: Store, rows: Row
         await switches.end_outdated_switches(Project(store, PROJECT), {"default": "p"}, "cheap-1") == []
     )  # these are set
     [ended] = await switches.end_outdated_switches(Project(store, PROJECT), {"default": "q"}, "cheap-2")
-    assert str(ended) == "helpdesk, recipe default: cheap-2 scores, as other judges are set"
+    assert str(ended) == "helpdesk, recipe default: cheap-2 scores, because the judges' settings changed"
     assert await switches.end_outdated_switches(Project(store, PROJECT), {}, "cheap-2") == []
     assert await scores_now(store) == CHEAP
 

@@ -75,13 +75,21 @@ async def test_the_current_scores_recipe_counts_and_the_newest_where_the_score_s
 
 async def test_a_group_says_by_which_recipe_it_is_judged(rows: Rows) -> None:
     alias = await rows.alias()
-    campaign = await campaigns.create_campaign(Project(rows.store, PROJECT), alias.id, "c", {"reward_recipe": "strict"})
-    silent = await campaigns.create_campaign(Project(rows.store, PROJECT), alias.id, "d", {"reward_recipe": None})
+    named_in: tuple[dict[str, str | None], ...] = (
+        {"judge_recipe": "strict"},
+        {"reward_recipe": "older"},
+        {"judge_recipe": None},
+        {"reward_recipe": None},
+    )
+    begun = [
+        await campaigns.create_campaign(Project(rows.store, PROJECT), alias.id, f"c{n}", settings)
+        for n, settings in enumerate(named_in)
+    ]
     await rows.ready_group()
-    for campaign_id in (campaign.id, silent.id):
+    for campaign_id in (campaign.id for campaign in begun):
         await rows.ready_group(alias_id=alias.id, campaign_id=campaign_id)
-    named = [(one.alias, one.reward_recipe) for one in await list_rescorable(Project(rows.store, PROJECT))]
-    assert named == [(None, None), ("helpdesk", "strict"), ("helpdesk", None)]
+    named = [(one.alias, one.judge_recipe) for one in await list_rescorable(Project(rows.store, PROJECT))]
+    assert named == [(None, None), *(("helpdesk", recipe) for recipe in ("strict", "older", None, None))]
 
 
 async def test_history_moves_nothing_and_is_only_of_the_groups_own_runs(rows: Rows) -> None:
@@ -127,7 +135,7 @@ async def test_a_group_that_was_left_out_for_its_score_waits_for_the_judge_again
         ("open", None, "still open"),
         ("ready", None, "waits for the judge already"),
         ("trained", None, "keeps the score that it was trained on"),
-        ("left_out", "deleted", "left out for good"),
+        ("left_out", "deleted", "excluded for good"),
     ],
 )
 async def test_a_group_that_cannot_be_scored_again_says_why(

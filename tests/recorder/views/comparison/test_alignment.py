@@ -15,7 +15,7 @@ TURNS = st.builds(
     role=st.sampled_from(["user", "assistant"]),
     text=st.sampled_from(["", "yes", "no"]),
     thinking=st.sampled_from(["", "hm"]),
-    asked=st.lists(
+    tool_calls=st.lists(
         st.builds(
             ToolExchange,
             name=st.sampled_from(["find", "read"]),
@@ -84,7 +84,7 @@ def said(text: str) -> ConversationTurn:
 
 
 def called(name: str, query: str) -> ConversationTurn:
-    return ConversationTurn("assistant", "", asked=(ToolExchange(name, (Argument("q", query, is_json=False),)),))
+    return ConversationTurn("assistant", "", tool_calls=(ToolExchange(name, (Argument("q", query, is_json=False),)),))
 
 
 def test_an_attempt_that_left_a_step_out_stands_beside_the_rest_of_the_other() -> None:

@@ -32,7 +32,7 @@ def rewards(**values: float | None) -> list[NewPart]:
 
 def test_attempts_come_best_first_and_those_without_a_reward_last() -> None:
     found, _ = rank_attempts([member(id_) for id_ in "abcd"], rewards(a=0.1, b=None, c=0.9), (), "group")
-    assert [(one.number, one.run.id, one.reward) for one in found] == [
+    assert [(one.number, one.trajectory.id, one.reward) for one in found] == [
         (1, "c", 0.9), (2, "a", 0.1), (3, "b", None), (4, "d", None),
     ]  # fmt: skip
 
@@ -42,7 +42,7 @@ def test_attempts_come_best_first_and_those_without_a_reward_last() -> None:
 )
 def test_the_best_and_the_worst_are_those_with_rewards(values: dict[str, float | None], two: str) -> None:
     found, _ = rank_attempts([member(id_) for id_ in values], rewards(**values), (), "group")
-    assert "".join(one.run.id for one in best_and_worst(found)) == two
+    assert "".join(one.trajectory.id for one in best_and_worst(found)) == two
 
 
 def test_a_reward_has_its_parts_and_the_judges_words() -> None:
@@ -56,7 +56,7 @@ def test_a_reward_has_its_parts_and_the_judges_words() -> None:
 def test_advantages_are_over_the_mean_of_those_that_count() -> None:
     members = [member("a"), member("b"), member("c", state=TrajectoryState.ERRORED), member("d", purpose=Purpose.VAL)]
     found, rule = rank_attempts(members, rewards(a=1.0, b=0.0, c=0.2, d=0.3), (), "group")
-    by_id = {one.run.id: (one.advantage, one.no_advantage) for one in found}
+    by_id = {one.trajectory.id: (one.advantage, one.no_advantage) for one in found}
     assert by_id == {"a": (0.5, None), "b": (-0.5, None), "c": (None, "errored"), "d": (None, "it is for val")}
     assert rule == "reward − mean of the 2 rewards that count (0.5)"
 
@@ -73,8 +73,8 @@ def test_a_group_that_teaches_nothing_has_no_advantages(values: dict[str, float 
 def test_what_a_step_compared_with_counts_before_the_group() -> None:
     compared = [ComparedReward("a", 0.8, 0.6, 0.1, 64, same_tools=True)]
     found, rule = rank_attempts([member("a"), member("b")], rewards(a=0.8, b=0.2), compared, "running")
-    assert [(one.run.id, one.advantage) for one in found] == [("a", pytest.approx(0.2)), ("b", None)]
-    assert "earlier runs" in rule
+    assert [(one.trajectory.id, one.advantage) for one in found] == [("a", pytest.approx(0.2)), ("b", None)]
+    assert "earlier trajectories" in rule
 
 
 def test_a_running_baseline_is_not_known_before_its_step() -> None:
@@ -92,7 +92,7 @@ ASK = ConversationTurn("user", "where?")
 
 def find(query: str, result: str = "found") -> ConversationTurn:
     return ConversationTurn(
-        "assistant", "", asked=(ToolExchange("find", (Argument("q", query, is_json=False),), result),)
+        "assistant", "", tool_calls=(ToolExchange("find", (Argument("q", query, is_json=False),), result),)
     )
 
 
@@ -104,7 +104,7 @@ def test_what_all_begin_with_is_shown_once_and_rows_begin_where_they_part() -> N
     beginning, rows, _ = side_by_side([(1, [ASK, find("a"), said("x")]), (2, [ASK, find("b"), said("x")])])
     assert [cell.role for cell in beginning] == ["user"]
     assert [[cell.state for cell in row] for row in rows] == [["differs", "differs"], ["shared", "shared"]]
-    assert (rows[0][1].against, rows[0][1].words) == (1, ("arguments of find",))
+    assert (rows[0][1].against, rows[0][1].differences) == (1, ("arguments of find",))
     assert (rows[1][0].text, rows[1][1].text) == ("x", "")  # carried once
 
 
@@ -118,7 +118,7 @@ def test_a_turn_is_held_against_the_most_alike_on_its_left() -> None:
 
 def test_a_turn_that_no_other_attempt_has_says_so() -> None:
     _, rows, _ = side_by_side([(1, [ASK, find("a"), said("x")]), (2, [ASK, said("x")])])
-    assert [(cell.state, cell.words) for cell in rows[0]] == [("differs", (ONLY_HERE,)), ("missing", ())]
+    assert [(cell.state, cell.differences) for cell in rows[0]] == [("differs", (ONLY_HERE,)), ("missing", ())]
 
 
 def test_a_single_attempt_is_its_own_beginning() -> None:
@@ -145,4 +145,4 @@ def test_every_turn_is_in_the_beginning_or_in_a_cell(attempts: list[list[Convers
         for cell, turn in zip(there, turns[len(beginning) :], strict=True):
             assert cell.role in (turn.role, None)
             if cell.state == "differs":
-                assert (cell.text, cell.thinking, len(cell.calls)) == (turn.text, turn.thinking, len(turn.asked))
+                assert (cell.text, cell.thinking, len(cell.calls)) == (turn.text, turn.thinking, len(turn.tool_calls))

@@ -23,11 +23,11 @@ async def test_recorded_attempts_stand_side_by_side(rows: Rows) -> None:
     group, (one, other) = await group_of(rows.store, [[FIND, "Monday"], [("find", {"q": "9"}, "none"), "Monday"]])
     await scored(rows.store, group, {one: 0.2, other: 0.9})
     found = await load_comparison(rows.store, group)
-    assert [(a.run.id, a.reward) for a in found.attempts] == [(other, 0.9), (one, 0.2)]
+    assert [(a.trajectory.id, a.reward) for a in found.attempts] == [(other, 0.9), (one, 0.2)]
     assert [a.advantage for a in found.attempts] == pytest.approx([0.35, -0.35])
     assert [cell.role for cell in found.beginning] == ["system", "user"]
     assert [[cell.state for cell in row] for row in found.rows] == [["differs", "differs"], ["shared", "shared"]]
-    assert found.rows[0][1].words == ("arguments of find", "result of find")
+    assert found.rows[0][1].differences == ("arguments of find", "result of find")
     assert (found.group.judge, found.group.members, found.group.external_id) == ("judge-model", 2, "orders")
     assert all(cell.call_id for cell in found.rows[0])
 
@@ -35,9 +35,9 @@ async def test_recorded_attempts_stand_side_by_side(rows: Rows) -> None:
 async def test_two_are_compared_where_two_are_chosen_by_whichever_id(rows: Rows) -> None:
     group, ids = await group_of(rows.store, [["a"], ["b"], ["c"]])
     found = await load_comparison(rows.store, group, left="run-2", right=ids[0])
-    assert [found.attempt(number).run.id for number in found.columns] == [ids[0], ids[2]]
+    assert [found.attempt(number).trajectory.id for number in found.columns] == [ids[0], ids[2]]
     found = await load_comparison(rows.store, group, left=ids[1][-8:])
-    assert [found.attempt(number).run.id for number in found.columns] == [ids[0], ids[1]]
+    assert [found.attempt(number).trajectory.id for number in found.columns] == [ids[0], ids[1]]
     with pytest.raises(NotFound, match="no attempt 'nobody'"):
         await load_comparison(rows.store, group, left="nobody")
 
@@ -47,7 +47,7 @@ async def test_of_many_attempts_the_best_are_compared(rows: Rows) -> None:
     await scored(rows.store, group, {id_: at / 10 for at, id_ in enumerate(ids)})
     found = await load_comparison(rows.store, group)
     assert (found.columns, len(found.attempts)) == (tuple(range(1, MOST_COLUMNS + 1)), MOST_COLUMNS + 2)
-    assert found.attempt(1).run.id == ids[-1]
+    assert found.attempt(1).trajectory.id == ids[-1]
 
 
 async def test_a_group_that_is_not_there_is_not_found(rows: Rows) -> None:
@@ -67,7 +67,7 @@ async def test_what_people_prefer_is_told_by_the_numbers_of_attempts(rows: Rows)
     await feedback.write_preferences(Project(rows.store, PROJECT), group, [(one, other)], by="me", comment="kinder")
     [found] = (await load_comparison(rows.store, group)).preferences
     assert (found.winner, found.loser, found.by, found.comment) == (2, 1, "me", "kinder")
-    assert (found.tie, found.told()) == (False, "attempt 2 is better than attempt 1")
+    assert (found.tie, found.sentence()) == (False, "attempt 2 is better than attempt 1")
 
 
 async def test_a_tie_is_told_as_one_and_what_was_taken_back_is_not(rows: Rows) -> None:
@@ -80,7 +80,7 @@ async def test_a_tie_is_told_as_one_and_what_was_taken_back_is_not(rows: Rows) -
     )
     [found] = (await load_comparison(rows.store, group)).preferences
     assert (found.winner, found.loser, found.tie, found.comment) == (2, 1, True, "alike")
-    assert found.told() == "attempts 2 and 1 are as good as each other"
+    assert found.sentence() == "attempts 2 and 1 are equally good"
 
 
 async def test_a_trained_group_says_what_its_step_compared_with(rows: Rows) -> None:
@@ -117,14 +117,14 @@ async def test_judgings_come_newest_first_with_reply_and_reasons(rows: Rows) -> 
     found = await load_judgings(rows.store, group)
     assert [judging.reply for judging in found] == [f"reply {at}" for at in range(NEWEST, 0, -1)]
     assert [judging.current for judging in found] == [True] + [False] * (NEWEST - 1)
-    assert [(run.trajectory_id, run.reward, run.explanation) for run in found[0].runs] == [
+    assert [(run.trajectory_id, run.reward, run.explanation) for run in found[0].trajectories] == [
         (other, 0.9, "worth 0.9"),
         (one, 0.2, "worth 0.2"),
     ]
-    assert found[0].runs[0].parts[0].explanation == "because of 0.9"
-    assert [judging.asked for judging in found] == [None] * NEWEST
+    assert found[0].trajectories[0].parts[0].explanation == "because of 0.9"
+    assert [judging.prompt for judging in found] == [None] * NEWEST
     told = await load_judgings(rows.store, group, prompt=found[1].id)
-    assert [judging.asked for judging in told] == [
+    assert [judging.prompt for judging in told] == [
         None,
         (PromptMessage("user", "which is best?"),),
         *[None] * (NEWEST - 2),

@@ -30,7 +30,7 @@ def result(id_: str, text: Any) -> dict[str, Any]:
 def test_results_stand_with_their_calls_in_whichever_order_they_came() -> None:
     messages = [ASK, asking(call("a", "find", {}), call("b", "read", {})), result("b", "second"), result("a", "first")]
     _, turn = conversation_turns(messages)
-    assert turn.asked == (ToolExchange("find", (), "first"), ToolExchange("read", (), "second"))
+    assert turn.tool_calls == (ToolExchange("find", (), "first"), ToolExchange("read", (), "second"))
 
 
 def test_attempts_that_did_the_same_are_equal_whatever_their_ids() -> None:
@@ -62,7 +62,7 @@ def test_the_call_that_sampled_a_turn_is_told_and_makes_no_difference() -> None:
 )
 def test_arguments_are_read_one_by_one(given_: Any, wanted: tuple[Argument, ...]) -> None:
     [turn] = conversation_turns([asking(call("a", "find", given_))])
-    assert turn.asked[0].arguments == wanted
+    assert turn.tool_calls[0].arguments == wanted
 
 
 def test_parts_of_a_content_are_its_text_and_what_is_no_text_is_named() -> None:
@@ -89,5 +89,5 @@ MESSAGES = st.lists(
 @given(MESSAGES)
 def test_no_message_however_odd_is_lost_or_breaks_it(messages: list[dict[str, Any]]) -> None:
     turns = conversation_turns(messages)
-    results = sum(one.result is not None for turn in turns for one in turn.asked)
+    results = sum(one.result is not None for turn in turns for one in turn.tool_calls)
     assert len(turns) + results == len(messages)

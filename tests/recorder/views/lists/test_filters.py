@@ -36,7 +36,7 @@ from recorder.views.lists.filters import (
         ([("since", "100"), ("until", "1970-01-01T00:10:00+00:00")], TrajectoryFilter(since=100.0, until=600.0)),
         ([("tool_error", "yes")], TrajectoryFilter(tool_error=True)),
         ([("tool_error", "no"), ("reason", "too_few")], TrajectoryFilter(tool_error=False, reason="too_few")),
-        ([("said", ' "not found" '), ("group", " "), ("session", "")], TrajectoryFilter(said='"not found"')),
+        ([("search", ' "not found" '), ("group", " "), ("session", "")], TrajectoryFilter(search='"not found"')),
     ],
 )
 def test_words_are_read_as_a_filter_of_runs(said: list[tuple[str, str]], wanted: TrajectoryFilter) -> None:
@@ -53,16 +53,16 @@ def test_words_are_read_as_a_filter_of_groups() -> None:
 @pytest.mark.parametrize(
     ("word", "value", "says"),
     [
-        ("stat", "open", "there are said, alias,"),
-        ("state", "trained", "none of open, completed"),
-        ("reward_from", "much", "is no number"),
-        ("reward_to", "nan", "is no number"),
-        ("since", "yesterday", "is no time: use 24h"),
-        ("until", "9" * 40, "is no time"),
+        ("stat", "open", "there are search, alias,"),
+        ("state", "trained", "not one of open, completed"),
+        ("reward_from", "much", "is not a number"),
+        ("reward_to", "nan", "is not a number"),
+        ("since", "yesterday", "is not a time: use 24h"),
+        ("until", "9" * 40, "is not a time"),
         ("tool_error", "true", "neither yes nor no"),
-        ("tag", "=blue", "names no tag"),
-        ("tag", 'a"b', "names no tag"),
-        ("alias", "a\x00b", "a character that nothing recorded has"),
+        ("tag", "=blue", "is not a tag"),
+        ("tag", 'a"b', "is not a tag"),
+        ("alias", "a\x00b", "a character that the store never holds"),
         ("group", "x" * 501, "at most 500"),
     ],
 )
@@ -73,9 +73,9 @@ def test_what_no_list_is_narrowed_by_is_an_error_that_names_the_word(word: str, 
 
 
 def test_what_is_said_once_is_not_said_twice_and_nothing_is_said_too_often() -> None:
-    with pytest.raises(FilterInvalid, match="alias: said 2 times"):
+    with pytest.raises(FilterInvalid, match="alias: given 2 times"):
         parse_trajectory_filter([("alias", "a"), ("alias", "b")])
-    with pytest.raises(FilterInvalid, match="tag: said 21 times"):
+    with pytest.raises(FilterInvalid, match="tag: given 21 times"):
         parse_trajectory_filter([("tag", str(n)) for n in range(21)])
 
 

@@ -49,6 +49,6 @@ async def test_an_id_that_a_caller_gave_comes_first(rows: Rows) -> None:
 
 async def test_an_end_that_several_have_is_refused_with_their_ids(rows: Rows) -> None:
     ids = [await rows.trajectory(id="traj_" + first + "0" * 18 + "sameends") for first in ("1", "2")]
-    with pytest.raises(InvalidId, match="Write more of it") as caught:
+    with pytest.raises(InvalidId, match="Write more characters") as caught:
         await expand_id(Project(rows.store, PROJECT), "sameends")
     assert all(id_ in str(caught.value) for id_ in ids)

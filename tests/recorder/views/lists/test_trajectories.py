@@ -148,7 +148,7 @@ async def test_a_line_says_why_its_run_is_not_trained_on(store: Store, rows: Row
     await told(store, back, "trained", "untrained")
     await told(store, again, "too_few", "trained")
     await told(store, late, "feedback_late")
-    lines = {one.id: (one.left_out, one.trained) for one in (await list_trajectories(Project(store, PROJECT))).lines}
+    lines = {one.id: (one.excluded, one.trained) for one in (await list_trajectories(Project(store, PROJECT))).lines}
     assert lines == {
         alone: ("too_few", False), failed: (None, False), back: ("untrained", False), again: (None, True),
         late: (None, False), waiting: ("judge_timeout", False),

@@ -55,7 +55,7 @@ async def test_only_what_was_shown_can_be_answered(rows: Rows) -> None:
     with pytest.raises(Conflict, match="open the pair again"):
         await record_choice(Project(rows.store, PROJECT), second, first, ReviewAnswer.A, by=ME)
     sides = await shown(rows, first, "traj_gone")
-    with pytest.raises(NotFound, match="no run 'traj_gone'"):
+    with pytest.raises(NotFound, match="no trajectory 'traj_gone'"):
         await record_choice(Project(rows.store, PROJECT), *sides, ReviewAnswer.A, by=ME)
     assert await rows.all(schema.feedback) == []
 

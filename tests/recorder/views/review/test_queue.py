@@ -263,7 +263,7 @@ async def test_versions_that_cannot_be_held_together_are_told(rows: Rows) -> Non
     with pytest.raises(NotFound, match="no version 'helpdesk@9'"):
         await waits(rows.store, against="9")
     await rows.alias("another")
-    with pytest.raises(NotFound, match="say which alias; there is: another, helpdesk"):
+    with pytest.raises(NotFound, match="name an alias; the project has: another, helpdesk"):
         await waits(rows.store, against="base")
 
 

@@ -43,8 +43,8 @@ async def test_groups_judged_between_two_looks_are_one_batch_and_told_once(rows:
         await rows.scored_group(3, alias_id=alias.id)
     [told] = await happenings.look()
     assert told.kind is EventKind.JUDGED
-    assert told.text == "helpdesk: 2 groups judged, 6 runs, reward 0.50 (0.00 to 1.00)"
-    assert told.facts["runs"] == 6
+    assert told.text == "helpdesk: 2 groups judged, 6 trajectories, reward 0.50 (0.00 to 1.00)"
+    assert told.facts["trajectories"] == 6
     assert await happenings.look() == []
 
 
@@ -58,8 +58,8 @@ async def test_runs_that_nobody_was_asked_about_are_counted_and_in_no_mean(
     parts = [NewPart(id_, "reward", 0.1, unasked=True) for id_ in await rows.members(claim.group_id)]
     await scores.record_score(store, claim, await rows.judgement(claim, parts=parts))
     [told] = await happenings.look()
-    assert told.text == "helpdesk: 2 groups judged, 5 runs (3 without asking), reward 0.50 (0.00 to 1.00)"
-    assert (told.facts["runs"], told.facts["unasked"], told.facts["reward_mean"]) == (5, 3, 0.5)
+    assert told.text == "helpdesk: 2 groups judged, 5 trajectories (3 without asking), reward 0.50 (0.00 to 1.00)"
+    assert (told.facts["trajectories"], told.facts["unasked"], told.facts["reward_mean"]) == (5, 3, 0.5)
 
 
 async def test_a_function_that_raised_for_some_runs_is_told_beside_the_batch(
@@ -73,7 +73,10 @@ async def test_a_function_that_raised_for_some_runs_is_told_beside_the_batch(
     await scores.record_score(store, claim, await rows.judgement(claim, parts=parts))
     judged, fault = await happenings.look()
     assert judged.kind is EventKind.JUDGED
-    assert (fault.kind, fault.text) == (EventKind.FAULT, "no alias: 'polite' is missing for 1 run: KeyError: 'x'")
+    assert (fault.kind, fault.text) == (
+        EventKind.FAULT,
+        "no alias: 'polite' is missing for 1 trajectory: KeyError: 'x'",
+    )
 
 
 async def test_a_judge_that_fails_and_what_is_left_out_are_told(
@@ -90,7 +93,7 @@ async def test_a_judge_that_fails_and_what_is_left_out_are_told(
     fault, left = await happenings.look()
     assert fault.kind is EventKind.FAULT
     assert fault.text == "1 group could not be judged (judge_down): no route; tried again in 01:30"
-    assert (left.kind, left.text) == (EventKind.LEFT_OUT, "1 group left out (too_few): one is not enough")
+    assert (left.kind, left.text) == (EventKind.EXCLUDED, "1 group excluded (too_few): one is not enough")
 
 
 async def test_a_gate_is_told_round_by_round(store: Store, rows: Rows, happenings: EventReader) -> None:
@@ -143,7 +146,7 @@ async def test_what_runs_decided_is_told_with_their_reason(store: Store, rows: R
     await happenings.look()
     await set_canary(store, alias.id, None, 0.0, who="controller", reason="its runs are worse by reward")
     [gone] = await happenings.look()
-    told = (EventKind.ROLLBACK, "helpdesk@1 is no canary any more: its runs are worse by reward")
+    told = (EventKind.ROLLBACK, "helpdesk@1 is no longer the canary: its runs are worse by reward")
     assert (gone.kind, gone.text) == told
     await set_live(store, alias.id, made[1].id, why="gate")
     await happenings.look()

@@ -18,7 +18,7 @@ async def test_an_unscored_group_says_why_how_often_and_when_next(store: Store) 
         await scores.mark_unscored(store, claim, "parts_missing", {"message": said}, 600)
     found = await find_judging_failure(store, group_id)
     assert found is not None
-    assert (found.code, found.said, found.tries) == ("parts_missing", "KeyError: 'x' (checks.py:3)", 2)
+    assert (found.code, found.detail, found.tries) == ("parts_missing", "KeyError: 'x' (checks.py:3)", 2)
     assert found.next_in_s is not None
 
 
@@ -26,6 +26,6 @@ def test_it_is_told_in_a_sentence() -> None:
     told = JudgingFailure("judge_down", "no route", 1, 90.0).sentence()
     assert told == "could not be judged (judge_down), tried once, next in 01:30: no route"
     alone = JudgingFailure("too_few_usable", "no", 2, None).sentence()
-    assert alone == "could not be judged (too_few_usable), tried 2 times, nobody tries it again: use `hone score`: no"
+    assert alone == "could not be judged (too_few_usable), tried 2 times, not tried again: use `hone score`: no"
     split = JudgingFailure("judges_disagree", "no", 2, None).sentence()
     assert split == "could not be judged (judges_disagree), tried 2 times, a person's choice scores it: no"

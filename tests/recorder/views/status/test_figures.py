@@ -33,7 +33,7 @@ async def asked(store: Store) -> ProjectFigures:
 
 async def test_an_empty_project_has_figures(store: Store) -> None:
     found = await asked(store)
-    assert (found.calls_per_s, found.trained, found.left_out, found.troubles) == (0, 0, {}, [])
+    assert (found.calls_per_s, found.trained, found.excluded, found.troubles) == (0, 0, {}, [])
     assert found.spent_today == JudgeSpending(0, 0, None)
 
 
@@ -51,7 +51,10 @@ async def test_rewards_are_told_by_the_version_that_sampled(store: Store, rows: 
     await rows.scored_group(3, alias_id=alias.id, version_id=alias.live_version_id)
     await rows.scored_group(2, alias_id=alias.id, version_id=version.id)
     found = (await asked(store)).rewards
-    assert [(one.version, one.runs, one.mean) for one in found] == [("helpdesk@0", 3, 0.5), ("helpdesk@1", 2, 0.5)]
+    assert [(one.version, one.trajectories, one.mean) for one in found] == [
+        ("helpdesk@0", 3, 0.5),
+        ("helpdesk@1", 2, 0.5),
+    ]
 
 
 async def test_rewards_that_nobody_was_asked_for_move_no_versions_mean(store: Store, rows: Rows) -> None:
@@ -62,7 +65,7 @@ async def test_rewards_that_nobody_was_asked_for_move_no_versions_mean(store: St
     assert claim is not None
     parts = [NewPart(id_, "reward", 0.1, unasked=True) for id_ in await rows.members(claim.group_id)]
     await scores.record_score(store, claim, await rows.judgement(claim, parts=parts))
-    assert [(one.runs, one.mean) for one in (await asked(store)).rewards] == [(3, 0.5)]
+    assert [(one.trajectories, one.mean) for one in (await asked(store)).rewards] == [(3, 0.5)]
 
 
 async def test_what_the_judge_cost_today_is_summed(store: Store, rows: Rows) -> None:
@@ -80,7 +83,7 @@ async def test_runs_are_counted_by_what_became_of_them(store: Store) -> None:
         codes = ["trained", "trained", "untrained", "too_few"]
         await ledger.write_rows(conn, [LedgerRow(PROJECT, "trajectory", f"t{i}", code) for i, code in enumerate(codes)])
     found = await asked(store)
-    assert (found.trained, found.left_out) == (1, {"too_few": 1})
+    assert (found.trained, found.excluded) == (1, {"too_few": 1})
 
 
 async def test_steps_and_undecided_versions_are_told(store: Store, rows: Rows) -> None:
@@ -114,7 +117,7 @@ async def test_a_failing_judge_is_told_by_its_words_and_when_it_is_tried_again(s
     await scores.mark_unscored(store, claim, "parts_missing", {"message": "f: KeyError: 'x' (checks.py:3)"}, 60)
     [trouble] = (await asked(store)).troubles
     assert (trouble.code, trouble.groups) == ("parts_missing", 1)
-    assert trouble.said == "f: KeyError: 'x' (checks.py:3)"
+    assert trouble.detail == "f: KeyError: 'x' (checks.py:3)"
     assert trouble.next_at is not None
 
 
@@ -127,5 +130,5 @@ async def test_a_function_that_raises_for_some_runs_is_counted_with_its_words(st
     parts += [NewPart(id_, "polite", None, 1.0, "KeyError: 'x' (checks.py:3)") for id_ in ids[1:]]
     await scores.record_score(store, claim, await rows.judgement(claim, parts=parts))
     [missing] = (await asked(store)).missing_parts
-    assert (missing.part, missing.runs, missing.of) == ("polite", 2, 3)
-    assert missing.said == "KeyError: 'x' (checks.py:3)"
+    assert (missing.part, missing.trajectories, missing.of) == ("polite", 2, 3)
+    assert missing.detail == "KeyError: 'x' (checks.py:3)"

@@ -26,7 +26,7 @@ async def test_the_next_close_is_told_by_the_rule_of_each_group(store: Store) ->
     await rows.trajectory(running, last_call_at=3000.0)
     found = await asked(store)
     assert found.due == {"open": 3000.0 + 900}
-    assert (found.groups, found.runs_open) == ({"open": 3}, 1)
+    assert (found.groups, found.open_trajectories) == ({"open": 3}, 1)
     assert found.sentence(at=3442.0) == "3 groups open, the next closes in 07:38"
     assert found.sentence(times=False) == "3 groups open"
 

@@ -38,7 +38,7 @@ async def judgement(rows: Rows, group: str, *rewards: float | None, **values: An
 async def test_nothing_was_judged(store: Store) -> None:
     found = await load_judging(Project(store, PROJECT))
     assert (found.groups, found.days, found.agreement, found.last) == ({}, [], None, [])
-    assert (found.latency.p50_s, found.whole) == (None, True)
+    assert (found.latency.p50_s, found.is_complete) == (None, True)
 
 
 async def test_scores_are_summed_by_day_and_model(store: Store, rows: Rows) -> None:
@@ -68,7 +68,7 @@ async def test_two_scores_of_a_group_are_compared_over_pairs_of_runs(store: Stor
     assert await scores.record_history(store, group, again, [GroupState.SCORED]) is not None
     found = (await load_judging(Project(store, PROJECT))).agreement
     assert found is not None
-    assert (found.groups, found.pairs, found.kept, found.turned, found.tied) == (1, 3, 2, 1, 0)
+    assert (found.groups, found.pairs, found.same_order, found.reversed, found.tied) == (1, 3, 2, 1, 0)
     assert found.tau == pytest.approx(1 / 3)
 
 

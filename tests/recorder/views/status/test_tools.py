@@ -12,7 +12,7 @@ from recorder.ids import new_id
 from recorder.stats.means import latency_quantiles
 from recorder.store.database import Project, Store
 from recorder.store.schema import tool_calls
-from recorder.views.status.tools import SAID_CHARS, load_tool_usage
+from recorder.views.status.tools import DETAIL_CHARS, load_tool_usage
 from tests.recorder.rows import PROJECT, Rows
 
 
@@ -29,7 +29,7 @@ async def called(rows: Rows, outcome: str, at: float, **values: Any) -> None:
 
 async def test_no_tool_was_called(store: Store) -> None:
     found = await load_tool_usage(Project(store, PROJECT))
-    assert (found.calls, found.whole, found.tools, found.errors) == (0, True, [], [])
+    assert (found.calls, found.is_complete, found.tools, found.errors) == (0, True, [], [])
 
 
 async def test_calls_are_counted_by_tool_and_by_how_they_ended(store: Store, rows: Rows) -> None:
@@ -46,7 +46,7 @@ async def test_calls_are_counted_by_tool_and_by_how_they_ended(store: Store, row
 async def test_an_answer_that_says_nothing_is_told_as_nothing(store: Store, rows: Rows, result: Any) -> None:
     await called(rows, "failed", 1.0, result=result)
     [error] = (await load_tool_usage(Project(store, PROJECT))).errors
-    assert error.said == ""
+    assert error.detail == ""
 
 
 async def test_what_went_wrong_is_told_newest_first_and_cut(store: Store, rows: Rows) -> None:
@@ -54,8 +54,8 @@ async def test_what_went_wrong_is_told_newest_first_and_cut(store: Store, rows: 
     await called(rows, "failed", 1.0, result={"content": [{"type": "text", "text": "no"}, {"text": "x" * 900}]})
     await called(rows, "errored", 2.0, error="its server is down", trajectory_id=run)
     newest, older = (await load_tool_usage(Project(store, PROJECT))).errors
-    assert (newest.said, newest.trajectory_id, newest.seconds) == ("its server is down", run, 1.0)
-    assert older.said == ("no\n" + "x" * 900)[:SAID_CHARS]
+    assert (newest.detail, newest.trajectory_id, newest.seconds) == ("its server is down", run, 1.0)
+    assert older.detail == ("no\n" + "x" * 900)[:DETAIL_CHARS]
 
 
 @given(st.lists(st.floats(0, 1e6)))

@@ -39,16 +39,16 @@ async def test_its_score_is_the_groups_current_one_and_its_own_parts(store: Stor
     group = await rows.scored_group(3)
     for run, reward in zip(await rows.members(group), (0.0, 0.5, 1.0), strict=True):
         found = await stands(store, run)
-        assert found.judged is not None
-        assert (found.judged.reward, found.group_size, found.group_state) == (reward, 3, "scored")
-        assert {part.trajectory_id for part in found.judged.parts} == {run}
+        assert found.score is not None
+        assert (found.score.reward, found.group_size, found.group_state) == (reward, 3, "scored")
+        assert {part.trajectory_id for part in found.score.parts} == {run}
 
 
 async def test_its_place_and_its_advantage_are_those_of_its_group(store: Store, rows: Rows) -> None:
     group = await rows.scored_group(3)
     told = []
     for run in await rows.members(group):
-        place = (await stands(store, run)).place
+        place = (await stands(store, run)).rank
         assert place is not None
         told.append((place.attempt.number, place.of, place.attempt.advantage, place.rule))
     rule = "reward − mean of the 3 rewards that count (0.5)"
@@ -57,17 +57,17 @@ async def test_its_place_and_its_advantage_are_those_of_its_group(store: Store, 
 
 async def test_a_run_alone_has_nothing_of_a_group(store: Store, rows: Rows) -> None:
     found = await stands(store, await rows.trajectory())
-    assert (found.judged, found.place, found.group_size, found.lessons, found.ledger) == (None, None, 0, (), ())
+    assert (found.score, found.rank, found.group_size, found.training_uses, found.ledger) == (None, None, 0, (), ())
 
 
 async def test_the_step_that_was_trained_on_it_is_named_and_none_for_its_sibling(store: Store, rows: Rows) -> None:
     group = await rows.scored_group(2)
     run, other = await rows.members(group)
     await step(rows, group, run)
-    [lesson] = (await stands(store, run)).lessons
+    [lesson] = (await stands(store, run)).training_uses
     assert (lesson.number, lesson.version, lesson.version_state) == (7, "helpdesk@1", "live")
     assert (lesson.compared_with, lesson.reward) == (None, None)
-    assert (await stands(store, other)).lessons == ()
+    assert (await stands(store, other)).training_uses == ()
 
 
 async def test_what_its_reward_was_compared_with_is_said_where_the_step_kept_it(store: Store, rows: Rows) -> None:
@@ -75,7 +75,7 @@ async def test_what_its_reward_was_compared_with_is_said_where_the_step_kept_it(
     run, _ = await rows.members(group)
     kept = {"step_id": await step(rows, group, run), "trajectory_id": run, "reward": 0.75, "mean": 0.5}
     await rows.insert(step_baselines, kept | {"std": 0.1, "rewards": 64, "same_tools": True})
-    [lesson] = (await stands(store, run)).lessons
+    [lesson] = (await stands(store, run)).training_uses
     assert (lesson.reward, lesson.compared_with, lesson.earlier_rewards) == (0.75, 0.5, 64)
 
 
@@ -89,10 +89,10 @@ async def test_an_answer_that_the_trainer_passed_over_says_so_in_a_run_that_was_
     line = {"project_id": PROJECT, "object_kind": "call", "object_id": call, "code": "over_age", "at": 1.0}
     await rows.insert(ledger, line | {"detail": {"choice": 0, "trajectory": run}})
     told = await load_detail(store, run)
-    answer = told.told.answer(call, 0)
+    answer = told.conversation.answer(call, 0)
     assert answer is not None
     assert (answer.trained, answer.why) == (False, "over_age")
-    assert [(one.kind, one.meaning) for one in told.standing.ledger] == [("call", explain_reason("over_age"))]
+    assert [(one.kind, one.meaning) for one in told.outcome.ledger] == [("call", explain_reason("over_age"))]
 
 
 async def test_its_session_and_its_address_lead_to_the_runs_around_it(store: Store, rows: Rows) -> None:

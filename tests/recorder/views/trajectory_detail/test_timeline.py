@@ -16,7 +16,7 @@ times = st.floats(0, 1e6, allow_nan=False)
 
 
 def test_models_and_tools_have_lanes_of_their_own() -> None:
-    calls = [call("c1", [], at=0), call("s1", [], at=0.1, turn_kind=CallKind.SUB)]
+    calls = [call("c1", [], at=0), call("s1", [], at=0.1, call_kind=CallKind.SUB)]
     found = build_timeline(run([], calls, [], tool_calls=[worked("c1", None)]))
     assert [(lane.name, lane.first_row, lane.rows) for lane in found.lanes] == [
         ("model", 0, 1),

@@ -39,5 +39,5 @@ async def test_many_tokens_come_a_page_at_a_time(store: Store, talk: Talk) -> No
 async def test_an_answer_that_is_not_there_is_named(store: Store, talk: Talk) -> None:
     turn = await talk.call([user("hi")], "hello", HERE)
     for call, index in ((turn.call_id, 1), ("call_nothing", 0)):
-        with pytest.raises(NotFound, match="has no answer"):
+        with pytest.raises(NotFound, match="has no choice"):
             await load_tokens(store, turn.attribution.trajectory.id, call, index)

@@ -40,7 +40,7 @@ async def test_what_is_live_its_ancestors_and_what_came_to_nothing_are_told_apar
         (1, "retired", True, "previous", None, "helpdesk@0"),
         (0, "retired", True, None, None, None),
     ]
-    assert [(v.trained.step, v.trained.groups, v.trained.runs) for v in line if v.trained] == [
+    assert [(v.trained.step, v.trained.groups, v.trained.trajectories) for v in line if v.trained] == [
         (4, 1, 1), (3, 1, 1), (2, 1, 1), (1, 1, 1),
     ]  # fmt: skip
     assert [v.decided.why for v in line if v.decided] == [None, None, "kl: too far", None]
@@ -64,9 +64,9 @@ async def test_a_versions_worth_is_its_validation_before_its_gate_before_its_own
     line = await list_ancestry(learned.store, await alias_of(learned))
     told = {v.number: (m.kind, m.value, m.of, m.source) for v in line if (m := v.measure) is not None}
     assert told == {
-        0: ("reward", 0.4, 2, "own runs"),
+        0: ("reward", 0.4, 2, "own trajectories"),
         1: ("success", 0.5, 96, "validation"),
-        2: ("reward", 0.4, 2, "own runs"),
+        2: ("reward", 0.4, 2, "own trajectories"),
         3: ("success", FIGURES["success"], FIGURES["pairs"], "gate"),
     }
     assert all(v.measure.interval for v in line if v.measure)
@@ -95,16 +95,18 @@ async def test_a_version_is_told_whole_beside_its_parent_or_another(learned: Lea
     await learned.group(3, implicit_key="task")
     await learned.group(4, implicit_key="another")
     whole = await version_detail(Project(learned.store, PROJECT), "helpdesk@2")
-    assert (whole.beside, [m.move for m in whole.moves]) == ("helpdesk@1", ["gate", "gated"])
+    assert (whole.compared_with, [m.move for m in whole.moves]) == ("helpdesk@1", ["gate", "gated"])
     assert whole.step is not None
     assert (whole.step.number, whole.step.seconds) == (2, {"train": 3.5, "load": 0.25})
-    assert [(one.id, one.runs, one.reward, one.state) for one in whole.groups] == [("grp_0002", 2, 0.5, "trained")]
+    assert [(one.id, one.trajectories, one.reward, one.state) for one in whole.groups] == [
+        ("grp_0002", 2, 0.5, "trained")
+    ]
     [task] = whole.tasks
     assert ([one.id for one in task.before], [one.id for one in task.after]) == (["grp_0002"], ["grp_0003"])
     other = await version_detail(Project(learned.store, PROJECT), "helpdesk@2", "helpdesk@0")
     assert [[one.id for one in task.before] for task in other.tasks] == [["grp_0001"]]
     base = await version_detail(Project(learned.store, PROJECT), "helpdesk@0")
-    assert (base.beside, base.tasks, base.step, base.groups) == (None, (), None, ())
+    assert (base.compared_with, base.tasks, base.step, base.groups) == (None, (), None, ())
 
 
 async def test_what_is_not_there_or_of_another_alias_is_refused(learned: Learned) -> None:

@@ -23,7 +23,7 @@ async def test_a_scenario_is_the_same_in_two_campaigns_and_rewards_are_over_all_
     before = await get_version_by_name(Project(rows.store, PROJECT), "helpdesk@0")
     [task] = await list_shared_tasks(rows.store, before, version)
     assert (task.scenario, task.reward_before, task.reward_after, task.rise) == ("order-1", 0.5, 0.5, 0.0)
-    assert [(one.external_id, one.runs, one.best) for one in task.before] == [
+    assert [(one.external_id, one.trajectories, one.best) for one in task.before] == [
         ("order-11", 2, 1.0),
         ("order-10", 2, 1.0),
     ]

@@ -37,7 +37,7 @@ async def test_steps_are_told_newest_first_with_their_figures_by_name(learned: L
         "abandoned", "the loss was nan", None, "helpdesk@2",
     )  # fmt: skip
     assert (newest.reward_mean, newest.seconds, newest.groups) == (None, {}, 0)
-    assert (second.number, second.version, second.groups, second.runs) == (2, "helpdesk@2", 1, 1)
+    assert (second.number, second.version, second.groups, second.trajectories) == (2, "helpdesk@2", 1, 1)
     assert (second.kl, second.entropy, second.clip_fraction) == (0.001, 1.5, 0.02)
     assert await list_steps(Project(learned.store, PROJECT), after=second.id) == [first]
     assert await list_steps(Project(learned.store, PROJECT), alias="nobody") == []
@@ -53,13 +53,13 @@ async def test_a_campaign_is_told_with_each_rule_that_may_end_it(learned: Learne
         (0, "helpdesk@0", 0.3), (1, "helpdesk@1", 0.8), (2, "helpdesk@2", 0.7),
     ]  # fmt: skip
     assert [(rule.rule, rule.now) for rule in told.rules] == [
-        ("at 0.95, 2 times in a row", "0.7 at last"),
-        ("no rise over 0.01 in 5 steps", "best 0.8 after step 1; in 3 steps at the soonest"),
+        ("at 0.95, 2 times in a row", "newest 0.7"),
+        ("no rise over 0.01 in 5 steps", "best 0.8 after step 1; at the earliest in 3 steps"),
         ("after 20 steps", "0 done, 20 left"),
     ]
     await learned.validated(campaign, 5, "helpdesk@5", 0.8, 10)
     [told] = await list_campaigns_progress(Project(learned.store, PROJECT))
-    assert told.rules[1].now == "best 0.8 after step 1; whenever it shows"
+    assert told.rules[1].now == "best 0.8 after step 1; possible after each step"
 
 
 async def test_a_campaign_is_told_with_the_rules_that_nobody_set_and_with_its_budgets(learned: Learned) -> None:
@@ -70,10 +70,10 @@ async def test_a_campaign_is_told_with_the_rules_that_nobody_set_and_with_its_bu
     await learned.validated(campaign, 1, "helpdesk@1", 0.5, 10)
     [told] = await list_campaigns_progress(Project(learned.store, PROJECT))
     assert [(rule.rule, rule.now) for rule in told.rules] == [
-        ("no rise over 0.01 in 10 steps", "best 0.5 after step 1; in 10 steps at the soonest"),
+        ("no rise over 0.01 in 10 steps", "best 0.5 after step 1; at the earliest in 10 steps"),
         ("after 20 steps", "0 done, 20 left"),
         ("after 3 epochs of 4 steps", "0 done, 12 steps left"),
-        ("after 90 minutes", "2.5 of them spent on what is written down"),
+        ("after 90 minutes", "2.5 minutes spent on recorded steps and validations"),
         ("when judging has cost $5", "$0 until now"),
         ("when judging has taken 100,000 tokens", "0 until now"),
     ]
@@ -132,7 +132,7 @@ async def test_runs_trained_on_and_left_out_are_counted_by_reason(learned: Learn
     async with learned.store.write() as conn:
         await ledger.write_rows(conn, rows + other)
     [told] = await training_outcomes(Project(learned.store, PROJECT))
-    assert told.runs == {"trained": 1, "stale": 2}
+    assert told.trajectories == {"trained": 1, "stale": 2}
 
 
 @given(st.lists(st.tuples(st.floats(0, 4e7), st.sampled_from(["trained", "stale"]), st.integers(1, 9)), min_size=1))
@@ -142,7 +142,7 @@ def test_spans_are_few_of_one_length_and_lose_nothing_that_fits(rows: list[tuple
     starts = [one.since for one in told]
     assert starts == [starts[0] + n * told[0].span_s for n in range(len(told))]
     counted = sum(number for at, _, number in rows if at >= starts[0])
-    assert sum(sum(one.runs.values()) for one in told) == counted
+    assert sum(sum(one.trajectories.values()) for one in told) == counted
 
 
 async def test_training_says_who_trains_what_is_waited_for_and_what_was_spent(learned: Learned) -> None:

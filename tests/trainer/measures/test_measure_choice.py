@@ -71,10 +71,10 @@ def test_what_needs_validation_is_refused_without(given: dict[str, Any], named: 
 
 @pytest.mark.parametrize("given", [{"beat": {"baseline": "base"}}, {"goals": [{"metric": "turns", "at_most": 3}]}])
 def test_a_target_that_is_held_to_validations_needs_them_between_steps(given: dict[str, Any]) -> None:
-    for more, yardstick in ((given, CampaignMeasure.SUCCESS), ({}, CampaignMeasure.WINS)):
+    for more, measure in ((given, CampaignMeasure.SUCCESS), ({}, CampaignMeasure.WINS)):
         with pytest.raises(CampaignError, match="val_every"):
-            require_measurable(settings(target=0.9, **more), yardstick, validated=True)
-        require_measurable(settings(target=0.9, val_every=2, **more), yardstick, validated=True)
+            require_measurable(settings(target=0.9, **more), measure, validated=True)
+        require_measurable(settings(target=0.9, val_every=2, **more), measure, validated=True)
     require_measurable(settings(**given), CampaignMeasure.SUCCESS, validated=True)
 
 
@@ -108,9 +108,9 @@ def test_a_baseline_that_nobody_knows_is_refused_with_those_that_there_are() -> 
 def test_no_two_attempts_at_a_scenario_share_a_number() -> None:
     found = arms.campaign_arms(settings(baselines=["gpt-5", "base", "other"]), "helpdesk")
     everyone = [found.live, found.base, *found.others]
-    numbers = [n for side in everyone for n in (*side.numbers(1000), found.beside(side))]
+    numbers = [n for arm in everyone for n in (*arm.numbers(1000), found.beside(arm))]
     assert len(set(numbers)) == len(numbers)
     models = found.models(1000)
     assert {models.get(n) for n in found.live.numbers(1000)} == {None}
     assert {models[n] for n in found.of("gpt-5").numbers(3)} == {"gpt-5"}
-    assert {models[found.beside(side)] for side in everyone} == {"helpdesk@0"}
+    assert {models[found.beside(arm)] for arm in everyone} == {"helpdesk@0"}
