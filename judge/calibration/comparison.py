@@ -72,7 +72,7 @@ def choose_judge(candidates: Sequence[JudgeCandidate], tolerance: float, seed: i
         lost = figure_difference(best.counts, one.counts, seed=seed)
         if one is best:
             return JudgeChoice(best.name, one.name)
-        assert lost.value is not None, "people told pairs apart"
+        assert lost.value is not None, "some pairs have a human preference"
         assert lost.interval is not None
         if lost.interval.high <= tolerance:
             return JudgeChoice(best.name, one.name)

@@ -63,7 +63,7 @@ class CodeJudge:
     async def _verdict(self, run: TrajectoryView, check: RuleCheck | str) -> CriterionVerdict | UndecidedCheck:
         if isinstance(check, RuleCheck):
             return await asyncio.to_thread(_by_rule, run, check)
-        assert self._functions is not None, "whoever opened it said which functions there are"
+        assert self._functions is not None, "these judges were opened without functions"
         return await _by_function(self._functions, run, check)
 
 

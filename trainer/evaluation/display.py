@@ -71,7 +71,8 @@ def _spent(one: VersionFigures) -> list[str]:
 
 def _notes(found: EvaluationResult, told: Sequence[str]) -> Iterator[tuple[str, str]]:
     many = f"{found.scenarios} scenarios, {found.attempts} attempts of each version at each"
-    yield f"{many}, for each of {found.seeds} seeds. Intervals are 95 %, by bootstrap over scenarios.", ""
+    seeds = f", for each of {found.seeds} seeds" if found.seeds > 1 else ""
+    yield f"{many}{seeds}. Intervals are 95 %, by bootstrap over scenarios.", ""
     yield "Tokens, dollars and seconds are means over attempts.", ""
     if WIN_RATE in told:
         yield f"Wins are against {found.versions[0].name} in one blind group; the difference is wins minus losses.", ""

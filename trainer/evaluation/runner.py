@@ -187,7 +187,7 @@ async def require_in_service(project: Project, models: Sequence[str]) -> None:
     up = [one for one in await replicas.list_replicas(project, RECENT_S) if one.state == "up"]
     if up and (gone := next((one for one in compared if not _is_held(one, up)), None)):
         raise CampaignError(
-            f"no engine holds {gone.name} (it is {gone.state}): it cannot be asked for. Give it a share of "
+            f"no engine holds {gone.name} (it is {gone.state}): attempts cannot request it. Give it a share of "
             f"trajectories (`hone canary {gone.name} PERCENT`) or make it live (`hone promote {gone.name}`), or "
             "compare others."
         )

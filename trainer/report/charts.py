@@ -1,7 +1,4 @@
-"""Which figures of a campaign are drawn.
-
-Owns: the charts of a report. Refuses: drawing (`recorder.stats.charts`).
-"""
+"""The charts of a report: which figures of a campaign they show. Drawing is in `recorder.stats.charts`."""
 
 from __future__ import annotations
 
@@ -98,7 +95,7 @@ def figure_title(name: str) -> str:
 
 
 def chart_text(chart: Chart) -> str:
-    """A chart in words, for who cannot see it: where each series began and ended."""
+    """A text alternative of a chart: the first and last value of each series."""
     told = []
     for one in chart.series:
         there = [value for value in one.values if value is not None]

@@ -94,7 +94,8 @@ def _goal(wanted: Mapping[str, Any], figures: Mapping[str, float]) -> GoalResult
 
 
 def health_figures(steps: Sequence[StepDone]) -> dict[str, list[float | None]]:
-    """Each figure of the steps' health, and the trainer's own that go with them, at each step; those never told go."""
+    """Each figure of the steps' health, and the trainer's own that go with them, at each step. Figures without any value are
+    absent."""
     parts = sorted({name for step in steps for name in step.metrics if name.startswith(_PARTS)})
     told = {"reward": [step.reward for step in steps]}
     told |= {name: [step.metrics.get(f"{_HEALTH}{name}") for step in steps] for name in _FIGURES}
@@ -125,7 +126,7 @@ def campaign_status(
             return CampaignStatus("running", f"it runs; {done}")
         return CampaignStatus("left", f"no process runs it: it was killed, or its machine went down; {done}", again)
     if campaign.state is CampaignState.FAILED:
-        return CampaignStatus("failed", campaign.reason or "nobody wrote down why", again)
+        return CampaignStatus("failed", campaign.reason or "no reason was recorded", again)
     if campaign.state is CampaignState.STOPPED:
         return _stopped(campaign, ended, alarms, again)
     code = campaign.reason or "finished"
@@ -159,7 +160,7 @@ async def find_campaign(project: Project, name: str | None) -> CampaignView:
 
 
 async def gather_report(store: Store, campaign: CampaignView) -> CampaignReport:
-    """All that is told of a campaign."""
+    """The whole report of a campaign."""
     said, settings = await read_history(store, campaign), campaign.settings
     alias = await _alias(store, campaign)
     held = any(one.id == campaign.id for one in await campaigns.list_running(store, alias.id))
@@ -249,7 +250,7 @@ async def _pairs(
     if old is None or new is None:
         return [], [f"no conversations before and after: {first} or {best.version} is not in the store any more"]
     found = await conversations.improved_pairs(store, campaign, old, new)
-    return found, [] if found else [f"no scenario of which runs by both {first} and {best.version} are on record"]
+    return found, [] if found else [f"no scenario has recorded attempts by both {first} and {best.version}"]
 
 
 async def _version(store: Store, campaign: CampaignView, name: str) -> VersionView | None:
@@ -260,7 +261,7 @@ async def _version(store: Store, campaign: CampaignView, name: str) -> VersionVi
 
 
 def excluded_trajectories(steps: Sequence[StepDone]) -> list[ExcludedTrajectories]:
-    """Runs that steps left out, by reason, most first."""
+    """Trajectories that steps excluded, by reason, the most frequent first."""
     counted: Counter[str] = Counter()
     for step in steps:
         counted.update(step.left_out)

@@ -1,7 +1,7 @@
-"""The conversations that a report shows, cut so that it stays small.
+"""The conversations of a report, truncated so that the report stays small.
 
-Owns: how much of one is shown, and in which words. Refuses: which are shown (`recorder.views.versions.before_after`,
-and what an alarm names), and making text harmless (whoever shows it does).
+Owns: how much of a conversation is shown, and its labels. Refuses: the choice of conversations
+(`recorder.views.versions.before_after`, and the evidence of alarms), and escaping, which each renderer does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A report's figures as people read them, the same in a terminal and on a page. Pure.
+"""Format a report's figures, the same for the terminal and the page. Pure.
 
-Owns: numbers, shares, spans, money, and the sentences about them. Refuses: layout, and making text harmless.
+Owns: numbers, shares, durations, money, and the sentences with them. Refuses: layout and escaping.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def verdict_sentence(report: CampaignReport) -> str:
     """What the campaign came to, in one sentence."""
     before, best = report.before, report.best
     if before is None or best is None or before.value is None:
-        return "Nothing was validated, so nobody can say which version is the best."
+        return "No version was validated, so the best version is unknown."
     if best.version == before.version:
         return f"No version measured better than {before.version}, which it began with."
     was, now = format_measure(before.value, report.kind), format_measure(best.value, report.kind)
@@ -108,8 +108,8 @@ def judging_cost_text(spent: CampaignJudgingCost) -> str:
     told += [f"{format_count(spent.tokens_out)} tokens answered"]
     if spent.usd or not spent.unpriced:
         told += [f"${spent.usd:,.4f}" if spent.usd < 1 else f"${spent.usd:,.2f}"]
-    told += [f"{format_count(spent.unpriced)} at a price that is not known"] if spent.unpriced else []
-    told += [f"{format_count(spent.in_vain)} requests came to nothing"] if spent.in_vain else []
+    told += [f"{format_count(spent.unpriced)} without a known price"] if spent.unpriced else []
+    told += [f"{format_count(spent.in_vain)} requests failed"] if spent.in_vain else []
     return ", ".join(told)
 
 

@@ -1,10 +1,10 @@
-"""A report as one HTML file: no script, nothing outside of it, hostile transcripts as text.
+"""Render a report as one HTML file: no script, no external resource, hostile transcripts as text.
 
 Owns: filling the template, the file's Content-Security-Policy, drawings put into it. Refuses: the figures
 (`contents`), which figures are drawn (`charts`) and how (`recorder.stats.charts`).
 
-Every text that is shown is escaped by Jinja and made visible by `clean`. The only markup that is not is the drawings':
-their words are outlines, so that nothing of a text is left in them. The policy allows the one style sheet, by its hash.
+Jinja escapes every text, and `clean` makes control characters visible. Only the charts are unescaped markup: their
+labels are outlines, so they hold no text. The policy allows the one style sheet, by its hash.
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ class MeasuredPoint:
 
 @dataclass(frozen=True, slots=True)
 class CampaignStatus:
-    """Where the campaign stands, in a word and in a sentence.
+    """The status of a campaign: a code and a sentence.
 
-    `goes_on`: what to do, where something is to be done, its commands between backticks.
+    `goes_on`: how to continue it, with commands between backticks; None: nothing needs to be done.
     """
 
     code: str  # running, left, finished, paused, interrupted, failed

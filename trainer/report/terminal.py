@@ -1,7 +1,7 @@
-"""A report on a terminal.
+"""Render a report for a terminal.
 
-Owns: what of it is shown there, and in which order. Refuses: making text harmless, which it leaves to
-`recorder.base.terminal` for every string; conversations, which the page has.
+Owns: which parts are shown, and their order. Refuses: escaping, which `recorder.base.terminal` does for every string;
+conversations, which only the page shows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def report_text(report: CampaignReport) -> RenderableType:
         *_left_out(report),
         *_health(report),
         *_pairs(report),
-        *(clean_line(f"Not told: {note}.", style="dim") for note in report.notes),
+        *(clean_line(f"Not shown: {note}.", style="dim") for note in report.notes),
     ]
     return Group(*parts)
 
@@ -54,7 +54,7 @@ def _facts(report: CampaignReport) -> RenderableType:
         ("serves", formatters.service_sentence(report)),
         ("steps", _steps(report)),
         ("attempts", f"{formatters.format_count(report.attempts)}, {formatters.format_count(report.errored)} errored"),
-        ("trained on", f"{formatters.format_count(report.trained)} runs"),
+        ("trained on", f"{formatters.format_count(report.trained)} trajectories"),
         ("tools", formatters.withheld_text(report.withheld)),
         ("judge", formatters.judging_cost_text(report.judged)),
         ("seconds", ", ".join(f"{phase} {formatters.format_span(taken)}" for phase, taken in report.seconds.items())),
@@ -128,9 +128,9 @@ def _alarms(report: CampaignReport) -> Iterator[RenderableType]:
 
 def _left_out(report: CampaignReport) -> Iterator[RenderableType]:
     if report.excluded:
-        yield _headed("Left out")
+        yield _headed("Excluded")
         yield build_table(
-            ("runs", "reason", ""), [(o.trajectories, o.code, o.meaning) for o in report.excluded], right=("runs",)
+            ("trajectories", "reason", ""), [(o.trajectories, o.code, o.meaning) for o in report.excluded], right=("trajectories",)
         )
 
 

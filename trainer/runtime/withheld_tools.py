@@ -22,7 +22,7 @@ LOOK_S: Final = 5.0
 async def notify_withheld(store: Store, campaign_id: str, progress: Progress) -> AsyncIterator[None]:
     """Report withheld tools while the campaign runs, and at its end how many calls were refused."""
     teller = WithheldToolsNotifier(store, campaign_id, progress)
-    looking = asyncio.create_task(_keep_looking(teller), name="what is left out")
+    looking = asyncio.create_task(_keep_looking(teller), name="withheld tools")
     try:
         yield
     finally:

@@ -137,7 +137,7 @@ class AliasTrainer:
     def _require_same_base(self, alias: AliasView) -> None:
         if alias.base_fingerprint is None:
             raise BaseMismatch(
-                f"nobody has said which base serves the alias {alias.name!r}, so none of its tokens may be "
+                f"the base of the alias {alias.name!r} is not recorded yet, so none of its tokens may be "
                 "trained on: set engine.base to the engine's model and restart the proxy."
             )
         if alias.base_fingerprint != self._fingerprint:

@@ -1,6 +1,6 @@
-"""Trackers of experiments (Weights & Biases, TensorBoard, MLflow): figures and, where wanted, transcripts sent to them.
+"""Experiment trackers (Weights & Biases, TensorBoard, MLflow): send figures and, if enabled, transcripts to them.
 
-Owns: which figures there are and their names, what of the settings may leave this machine, and a process for each
-tracker, so that no foreign library is loaded beside a step or can hold one. Refuses: measuring, and reading figures
-back. Others import `tracker` (the events' way in), `entries`, `names` and `safe`.
+Owns: the figures and their names, which settings may leave this machine, and one process for each tracker, so that a
+tracker's library is never loaded in the trainer's process and cannot delay a step. Refuses: measuring, and reading
+figures back. Others import `delivery` (it takes events), `entries`, `figure_names` and `base`.
 """

@@ -1,14 +1,8 @@
-"""What a tracker is, and what it is told of the run that it keeps.
+"""The interface of a tracker, and the run that it opens: for a campaign, or for an alias that learns from live traffic.
 
-Owns: the interface that each tracker's file fulfils with a function `begin(run, settings)`. Refuses: any tracker.
-
-Which settings may leave this machine: numbers, switches and choices.
-
-Owns: that rule. Refuses: every text, path, address and command that somebody wrote, for any of them may hold a key.
-
-What a tracker's run is of: a campaign, or an alias that learns from live traffic.
-
-Owns: its id, name and the settings sent of it. Refuses: opening it.
+Owns: the function `begin(run, settings)` that each tracker's module has; a run's id, name and settings; the rule which
+settings may leave this machine: numbers, switches and choices. Texts, paths, addresses and commands never do, because
+any of them may hold a key. Refuses: every tracker, and opening runs.
 """
 
 from __future__ import annotations

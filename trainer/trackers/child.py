@@ -1,7 +1,7 @@
 """The process in which one tracker's library runs.
 
-Owns: opening the run when it is told to begin, sending what each request holds, and replying with what went wrong, if
-anything did. Refuses: Hone's store. When its other side is gone it ends the run, and itself soon after.
+Owns: opening the run on request, sending the contents of each request, and replying with the error, if there is one.
+Refuses: Hone's store. When its parent process is gone, it ends the run and then itself.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Sender:
             self._tracker.log(request["nth"], TrackerEntry(**request["entry"]))
 
     def close(self) -> None:
-        """End a run that nobody has ended."""
+        """End the run if no request ended it."""
         if self._tracker is not None:
             last = threading.Timer(LAST_WORDS_S, os._exit, [1])
             last.daemon = True

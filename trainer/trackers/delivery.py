@@ -1,7 +1,7 @@
-"""A campaign's or learner's events on their way to trackers.
+"""Deliver the events of a campaign or the learner to trackers.
 
-Owns: which trackers there are, telling once of one that is not installed or failed, and ending their runs. Refuses:
-waiting for any of them, but for a bounded time at the very end.
+Owns: the list of trackers, reporting once that a tracker is not installed or failed, and ending their runs. Refuses:
+waiting for a tracker, except for a bounded time at the end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trainer.trackers.base import TrackerRun
 from trainer.trackers.entries import TranscriptSamples, event_entry
 from trainer.trackers.process import TrackerProcess
 
-END_S: Final = 30.0  # a network that stands still holds the end of a campaign no longer
+END_S: Final = 30.0  # a network without progress delays the end of a campaign by no more than this
 
 
 @asynccontextmanager
@@ -33,7 +33,7 @@ async def track_events(
     samples: TranscriptSamples | None = None,
     end_s: float = END_S,
 ) -> AsyncIterator[TrackerFeed]:
-    """Send what is told to all trackers that the settings name and that are installed, until the end of the block."""
+    """Send events to all trackers that the settings name and that are installed, until the end of the block."""
     for name, key in settings.named().items():
         if not is_installed(name):
             shown.tell(Notice(f"{key} is set and nothing is sent: {install_hint(name)}", warning=True))
@@ -77,12 +77,12 @@ class TrackerFeed:
         self._tell_failures()
 
     def again(self, events: Iterable[Event]) -> None:
-        """Send what an earlier process told, as far as it had not been sent."""
+        """Send those events of an earlier process that were not sent yet."""
         for event in events:
             self._send(event)
 
     async def close(self, reason: str, *, failed: bool, within_s: float) -> None:
-        """End the runs; `reason` is why, where no `CampaignEnded` was told."""
+        """End the runs. `reason`: why, if there was no `CampaignEnded` event."""
         await asyncio.gather(*self._reading)
         why = self._reason or reason
         await asyncio.gather(*(one.close(why, failed=failed, within_s=within_s) for one in self._trackers))

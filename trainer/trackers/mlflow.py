@@ -1,6 +1,6 @@
 """MLflow: a run on its tracking server, or in its database.
 
-Owns: finding the run that is gone on with, by a tag. Refuses: what `mlflow.start_run` would add: user, source, git.
+Owns: finding the run to resume, by a tag. Refuses: what `mlflow.start_run` would add: user, source, git.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""What a tracker's run was sent already, kept in a file: a run that is gone on with is sent no step twice.
+"""A tracker in a process of its own, fed from a queue, and the file that says which events it was sent.
 
-Owns: that file. Refuses: sending. An event is written down once its tracker has it: killed between the two, a run is
-sent that one event again.
-
-A tracker in a process of its own, fed from a queue.
-
-Owns: that no tracker holds a step: what is sent waits in a queue, and a tracker that fails, or takes too much, rests
-from then on and has told why once. Refuses: trying again: what it missed is sent when its campaign is gone on with.
+Owns: the queue, so that no tracker delays a step. A tracker that fails or falls too far behind is stopped, with its
+reason reported once; it is sent the missing events when its campaign resumes. The file prevents sending a step twice:
+an event is recorded after its tracker has it, so a kill between the two repeats at most that one event. Refuses:
+retries.
 """
 
 from __future__ import annotations
@@ -73,7 +70,7 @@ _LOGIN: Final = re.compile(r"//[^/\s@]+@")
 
 
 class TrackerFailedError(Exception):
-    """What a tracker said."""
+    """The reply of a tracker."""
 
 
 class TrackerProcess:

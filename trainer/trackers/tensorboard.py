@@ -1,6 +1,6 @@
-"""TensorBoard: a file of events that it reads.
+"""TensorBoard: writes an event file.
 
-Owns: writing it with TensorBoard's own records, and neither TensorFlow nor torch. Refuses: serving it.
+Owns: writing it with TensorBoard's own record types, without TensorFlow or torch. Refuses: serving it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Weights & Biases.
 
-Owns: a run of it without anything that Hone was not asked to send: no code, no git, no environment, no console, no
-figures of the machine, no name of it. Refuses: keys; the library finds its own.
+Owns: a run that holds only what Hone sends: no code, git state, environment, console output, machine figures or host
+name. Refuses: keys; the library finds its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _STEP = "step"
 
 
 def begin(run: TrackerRun, settings: TrackSettings) -> Tracker:
-    """Begin a run, or go on with it. Raises `RuntimeError` where there is no key, and wandb's own errors."""
+    """Begin or resume a run. Raises `RuntimeError` if there is no key, and wandb's own errors."""
     if settings.wandb_mode == "online" and not wandb.api.api_key:  # it would ask for one at the terminal
         raise RuntimeError(
             "no key for Weights & Biases: run `wandb login`, set WANDB_API_KEY, or set track.wandb_mode to offline"
