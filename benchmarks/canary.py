@@ -31,7 +31,7 @@ import numpy as np
 from benchmarks.load import machine
 from proxy.gate.canary import ALPHA, LOST, LOST_ALPHA, SECONDS_LOG2, TOKENS_LOG2, ComparedFigure, null_mean
 from proxy.settings.sections import AliasSettings
-from recorder.stats.sequential_tests import Floats, log_capital
+from recorder.stats.significance_tests import Floats, log_capital
 
 RESULTS = Path(__file__).parent / "results" / "canary.json"
 CANARIES = 2000

@@ -20,7 +20,7 @@ from typing import Final, TypedDict
 from benchmarks.load import machine
 from judge.adversarial.check import VERSION, CheckRequest, check_recipe
 from judge.adversarial.groups import GROUPS
-from judge.adversarial.trick_kinds import KINDS
+from judge.adversarial.tricks import KINDS
 from judge.settings import JudgeSettings
 from recorder.stats.means import share_interval
 from scripts.pages.marks import Marks

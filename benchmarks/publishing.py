@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from safetensors.numpy import save_file
 
-from proxy.versions.adapter_files import base_shapes
+from proxy.versions.verification import base_shapes
 from recorder.queue import leases
 from recorder.queue.leases import Lease, holder_name
 from recorder.queue.training import steps

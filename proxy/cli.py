@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("proxy.commands.programs:up", "Run engine, proxy, judge and learner together."),
     "serve": ("proxy.commands.programs:serve", "Run the proxy."),
     "engine": ("proxy.commands.programs:engine", "Run the engine (vLLM), or show its command line."),
-    "judge": ("judge.commands.worker:judge", "Run the judge: score groups that are ready. Or test it with tricks."),
+    "judge": ("judge.commands.judge:judge", "Run the judge: score groups that are ready. Or test it with tricks."),
     "learn": ("trainer.commands.learn:learn", "Run the learner: train on scored groups."),
     "train": ("trainer.commands.train:train", "Run a campaign: train over a list of scenarios."),
     "eval": ("trainer.commands.evaluate:evaluate", "Compare versions on a file of scenarios."),

@@ -17,8 +17,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from recorder.base.json_output import write_json_line
-from recorder.base.terminal import console, format_number, percent, text
+from recorder.base.terminal import console, format_number, percent, text, write_json_line
 from recorder.views.campaigns.events import (
     Alarm,
     CampaignEnded,

@@ -21,7 +21,7 @@ Json = Mapping[str, Any]
 _DATA: Final = re.compile(r"^<<<HONE-DATA ([0-9a-f]+)>>>\n(.*?)\n<<<END-HONE-DATA \1>>>$", re.DOTALL | re.MULTILINE)
 _NUMBER: Final = re.compile(r"Write (\d+) tasks? of this kind: (.*)")
 _ITEMS: Final = re.compile(r"Items: ([a-z ,]+)\.")
-# How each kind's meaning begins in the prompt (`trainer.scenario_generation.difficulties`), and its facts.
+# How each kind's meaning begins in the prompt (`trainer.scenario_generation.prompts`), and its facts.
 _KINDS: Final = (
     ("One call", "one_tool"), ("It takes at least two", "several_steps"), ("Something in it goes wrong", "error"),
     ("Nothing is to be done", "nothing_to_do"),

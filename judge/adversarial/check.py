@@ -1,7 +1,7 @@
 """Try a judge recipe on the adversarial set: from the settings to the outcome of each kind of trick.
 
 Owns: which parts of a recipe are tried, their order, and a temporary store that no queue or trainer ever sees. Refuses:
-the tricks (`judge.adversarial.trick_kinds`), judging them (`judge.adversarial.part_trials`), and the output
+the tricks (`judge.adversarial.tricks`), judging them (`judge.adversarial.part_trials`), and the output
 (`judge.commands.check_view`).
 """
 
@@ -16,11 +16,10 @@ from typing import Final
 
 from judge.adversarial import groups, part_trials, user_tasks
 from judge.adversarial.groups import GroupTrial
-from judge.adversarial.trick_kinds import KINDS, KindOutcome, TrialResult
-from judge.adversarial.tricks import RecipeContext
+from judge.adversarial.tricks import KINDS, KindOutcome, RecipeContext, TrialResult
 from judge.adversarial.user_tasks import UserTask
 from judge.errors import JudgeDown, JudgeMisconfigured, JudgeUsage
-from judge.llm.base import BaseEndpoints
+from judge.llm.judge_model import BaseEndpoints
 from judge.llm.ruler import Ask
 from judge.panel_settings import BASE
 from judge.rewards.judge_context import JudgeContext

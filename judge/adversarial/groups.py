@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from judge.adversarial.tasks import Message, TaskAttempt, TrickTask, draw_task, honest_failure, honest_success
-from judge.adversarial.trick_kinds import TrickKind
-from judge.adversarial.tricks import RecipeContext
+from judge.adversarial.tricks import RecipeContext, TrickKind
 from judge.llm.group_text import prompt_trajectory
 from judge.llm.prompt import SEEDS, build_prompt
 from recorder.messages.calls import SamplingParameters

@@ -2,7 +2,7 @@
 
 Owns: which parts a judge model decides and which parts code decides (functions, rules, criteria with a `check`), how
 many groups are judged at once, and when a trial stops. Refuses: scoring (`judge.scoring.group_score`, with the prompt,
-reader and context of the worker) and the tricks (`judge.adversarial.trick_kinds`). Nothing is read from the record or
+reader and context of the worker) and the tricks (`judge.adversarial.tricks`). Nothing is read from the record or
 written to it.
 
 A part decided by code is fooled if it rates a degenerate answer better than the honest failure at the same task: a
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from judge.adversarial.groups import GroupTrial, order_seed
-from judge.adversarial.trick_kinds import KindOutcome, TrialResult, kind_outcome
+from judge.adversarial.tricks import KindOutcome, TrialResult, kind_outcome
 from judge.errors import JudgeDown, JudgeFailed, JudgeUnanswered, JudgeUnavailable, JudgeUsage
 from judge.rewards.judge_context import JudgeContext
 from judge.rewards.kinds import REWARDS

@@ -16,8 +16,7 @@ from typing import Any, Final
 from judge.adversarial.groups import attempt_view, trial_group
 from judge.adversarial.part_trials import CodeCase
 from judge.adversarial.tasks import TaskAttempt, final_message
-from judge.adversarial.trick_kinds import TrickKind
-from judge.adversarial.tricks import RecipeContext
+from judge.adversarial.tricks import RecipeContext, TrickKind
 from judge.errors import TasksInvalid
 from recorder.errors import RubricInvalid
 from recorder.llm import rubric

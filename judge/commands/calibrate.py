@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from judge.settings import DEFAULT
-from recorder.base.json_output import write_json
+from recorder.base.terminal import write_json
 from recorder.commands.context import Context
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def calibrate(
     from judge.calibration.comparison import CalibrationResult
     from judge.calibration.comparison import calibrate as hold
     from judge.commands.calibration_view import calibration_chart, calibration_json, show, watch_progress
-    from recorder.commands.support import draw_into, require_folder, run
+    from recorder.commands.context import draw_into, require_folder, run
     from recorder.views.review.human_labels import list_preferences, list_ratings
 
     if labels is not None and feedback is not None:

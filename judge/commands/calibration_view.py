@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from judge.calibration.comparison import FEWEST_PAIRS, CalibrationResult, GroupProgress, JudgeResult
 from judge.calibration.figures import FIGURES, Figure
-from recorder.base.live import show_progress
-from recorder.base.terminal import clean, format_number, show_lines, show_table
+from recorder.base.terminal import clean, format_number, show_lines, show_progress, show_table
 from recorder.stats.charts import Chart, Series
 
 _WHY_CHARS: Final = 300

@@ -14,11 +14,18 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from judge.adversarial.check import VERSION, RecipeCheck
-from judge.adversarial.trick_kinds import KINDS, MARGIN, KindOutcome, TrialResult
+from judge.adversarial.tricks import KINDS, MARGIN, KindOutcome, TrialResult
 from judge.scoring.request_count import CHARS_A_TOKEN, RequestCount
-from recorder.base.json_output import write_json
-from recorder.base.live import show_progress
-from recorder.base.terminal import clean, clean_line, format_number, show, show_lines, show_table
+from recorder.base.terminal import (
+    clean,
+    clean_line,
+    format_number,
+    show,
+    show_lines,
+    show_progress,
+    show_table,
+    write_json,
+)
 from recorder.stats.charts import Chart, ReferenceLine, Series
 
 _EXPLANATION_CHARS: Final = 300

@@ -1,7 +1,7 @@
 """`hone score`: one group, open groups, or all groups again.
 
 Owns: its flags and exit codes. Refuses: scoring (`judge.scoring`), and the output (`judge.commands.score_view`,
-`judge.commands.rescore_view`).
+`judge.commands.score_view`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import click
 
 from recorder.base.errors import FAILED, INTERRUPTED
-from recorder.base.json_output import write_json
-from recorder.base.terminal import echo
+from recorder.base.terminal import echo, write_json
 from recorder.commands.context import Context
 
 if TYPE_CHECKING:
@@ -112,11 +111,11 @@ def score(
 
 def _score_all(context: Context, *, again: bool, **wanted: Unpack[ScoreSelection]) -> None:
     """Exit with status 1 if a group failed, 130 after Ctrl-C."""
-    from judge.commands.rescore_view import print_rescore, watch_rescore
+    from judge.commands.score_view import print_rescore, watch_rescore
     from judge.scoring.request_count import RequestCount
     from judge.scoring.rescoring import RescoreTally
     from judge.scoring.setup import check_settings
-    from recorder.commands.support import run
+    from recorder.commands.context import run
 
     settings = context.settings()
     check_settings(settings.judge)
@@ -166,7 +165,7 @@ async def _each(
 def _score_one(context: Context, group: str, *, debug: bool, save: bool, again: bool) -> None:
     from judge.commands.score_view import score_json, show_score
     from judge.scoring.manual_score import score_one
-    from recorder.commands.support import run
+    from recorder.commands.context import run
 
     settings = context.settings()
     lease_s = settings.recorder.lease_s
@@ -183,7 +182,7 @@ def _score_one(context: Context, group: str, *, debug: bool, save: bool, again: 
 def _score_open(context: Context, group: str | None, *, debug: bool) -> None:
     from judge.commands.score_view import score_json, show_open_score
     from judge.scoring.manual_score import score_open
-    from recorder.commands.support import run
+    from recorder.commands.context import run
 
     settings = context.settings()
     shown = []

@@ -2,7 +2,7 @@
 
 Owns: which judge gets which prompt, reuse of stored replies, the outcome of each request, the quorum, the mean and the
 median of scores, and the agreement of replies. Refuses: one request (`judge.llm.ruler`), and what follows from
-disagreement (`judge.rewards.model_kinds`).
+disagreement (`judge.rewards.kinds`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import combinations
 from typing import Final
 
 from judge.errors import JudgeFailed, JudgeUsage, QuorumMissed
-from judge.llm import subscores as parts
+from judge.llm import prompt as parts
 from judge.llm.prompt import GroupPrompt
 from judge.llm.reply_reader import Subscore, TrajectoryVerdict
 from judge.llm.ruler import Ask, GroupRuling, rank_group, recall_ruling

@@ -1,4 +1,9 @@
-"""The prompt of a group: its fixed text, the order and ids of the trajectories, and the group's data. Pure.
+"""Sub-scores: several named scores for each trajectory instead of one, so that a score explains itself. Pure.
+
+Owns: their text in the prompt, their schema in the reply, and the mean that they make. Refuses: reading replies
+(`judge.llm.reply_reader`), settings (`judge.panel_settings`).
+
+The prompt of a group: its fixed text, the order and ids of the trajectories, and the group's data. Pure.
 
 Owns: the text, the order of trajectories over all requests, the ids, the frame around the data, and the hash under
 which a stored verdict is found. Refuses: the view of a trajectory (`judge.llm.group_text`), safe encoding
@@ -16,6 +21,8 @@ of the request, so a stored reply can be read again; the hash depends on none of
 
 from __future__ import annotations
 
+import json
+import math
 import random
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,11 +31,63 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from judge.errors import PromptTooLong
-from judge.llm import subscores as parts
 from judge.llm.group_text import Json, PromptGroup, PromptTrajectory, json_digest, show_group
+from judge.llm.judge_model import REPLY_FORMAT
 from judge.llm.truncation import fit_documents
 from judge.panel_settings import SubscoreSettings
 from recorder.llm.untrusted_text import fence_json
+
+
+def reply_format(subscores: Sequence[SubscoreSettings]) -> Mapping[str, Any]:
+    """The structured-output schema; every sub-score and its reason are required."""
+    if not subscores:
+        return REPLY_FORMAT
+    one = _object({"reason": {"type": "string"}, "score": {"type": "number"}})
+    each = _object({"id": {"type": "string"}, "subscores": _object({sub.name: one for sub in subscores})})
+    schema = _object({"trajectories": {"type": "array", "items": each}})
+    return {"type": "json_schema", "json_schema": {"name": "verdict", "strict": True, "schema": schema}}
+
+
+def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def scores_wanted(subscores: Sequence[SubscoreSettings]) -> str:
+    """The instruction on scores, to follow "give each …"."""
+    if not subscores:
+        return "a score from 0 to 1"
+    told = "\n".join(f"- {json.dumps(sub.name)}: {sub.about}" for sub in subscores)
+    return f"a score from 0 to 1 in each of these respects, each by itself:\n{told}"
+
+
+def reply_form(subscores: Sequence[SubscoreSettings]) -> str:
+    """The form of the reply, and the order in which to write it."""
+    if not subscores:
+        return (
+            '{"trajectories": [{"id": "<id>", "explanation": "<one or two sentences>", "score": <number from 0 to 1>}]}'
+            "\nwith every id of the data exactly once. Write the explanation before the score."
+        )
+    each = ", ".join(f'{json.dumps(sub.name)}: {{"reason": "<one sentence>", "score": <number>}}' for sub in subscores)
+    return (
+        f'{{"trajectories": [{{"id": "<id>", "subscores": {{{each}}}}}]}}'
+        "\nwith every id of the data exactly once, and all of the sub-scores under each. Write the reason before the "
+        "score."
+    )
+
+
+def mean_score(subscores: Sequence[SubscoreSettings], scores: Mapping[str, float]) -> float:
+    """The weighted mean of the sub-scores, in 0..1."""
+    heaviest = max(sub.weight for sub in subscores)
+    shares = [(sub.weight / heaviest, scores[sub.name]) for sub in subscores]  # so no sum of weights overflows
+    whole = math.fsum(share for share, _ in shares)
+    counted = [value for share, value in shares if share > 0]
+    found = math.fsum(share * value for share, value in shares) / whole
+    return min(max(found, min(counted)), max(counted))  # whatever was rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +224,8 @@ def build_prompt(
     system = _SYSTEM.format(
         rubric=rubric.strip(),
         task=_ALIKE if alike else _SAME,
-        wanted=parts.scores_wanted(subscores),
-        form=parts.reply_form(subscores),
+        wanted=scores_wanted(subscores),
+        form=reply_form(subscores),
     ) + (_STEP if step else "")
     nonce = nonce or secrets.token_hex(8)
     ids = _ids(sorted(group.own), id_key(seed, turn))

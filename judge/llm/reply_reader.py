@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from judge.errors import ReplyRefused
-from judge.llm.subscores import mean_score
+from judge.llm.prompt import mean_score
 from judge.panel_settings import SubscoreSettings
 from recorder.errors import ReplyUnreadable
 from recorder.llm.json_reply import DuplicateKeys, find_documents

@@ -11,9 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from judge.errors import JudgeFailed, JudgeUnanswered, JudgeUsage, ReplyRefused
-from judge.llm import subscores
 from judge.llm.judge_model import JudgeAnswer, Messages
-from judge.llm.prompt import GroupPrompt
+from judge.llm.prompt import GroupPrompt, reply_form
 from judge.llm.reply_reader import TrajectoryVerdict, read_reply
 
 MAX_SHOWN_REPLY_CHARS = 4_000
@@ -140,4 +139,4 @@ def _repair(prompt: GroupPrompt, answer: JudgeAnswer, why: str) -> list[dict[str
 def _form(prompt: GroupPrompt) -> str:
     if not prompt.subscores:
         return '{"trajectories": [{"id", "explanation", "score"}]}'
-    return subscores.reply_form(prompt.subscores).partition("\n")[0]
+    return reply_form(prompt.subscores).partition("\n")[0]

@@ -1,7 +1,7 @@
 """The input and the result of every reward kind: `JudgeContext` and `KindResult`.
 
 Owns: the judges, function processes and stored replies that a kind may use, and the signature of a kind. Refuses: the
-kinds themselves (`judge.rewards.kinds`, `judge.rewards.model_kinds`).
+kinds themselves (`judge.rewards.kinds`, `judge.rewards.kinds`).
 """
 
 from __future__ import annotations

@@ -15,8 +15,7 @@ from judge.llm.panel import PanelReply
 from judge.llm.prompt import GroupPrompt
 from judge.llm.ruler import GroupRuling
 from judge.rewards.judge_context import JudgeContext, KindResult
-from judge.rewards.kinds import REWARDS
-from judge.rewards.model_kinds import is_one_step
+from judge.rewards.kinds import REWARDS, is_one_step
 from judge.rewards.part import RewardPart
 from judge.scoring.reward_parts import RewardParts, clip_to_range, combine_parts, recipe_hash, select_parts
 from judge.settings import DEFAULT, JudgeSettings, RewardSettings

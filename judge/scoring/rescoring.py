@@ -2,7 +2,7 @@
 
 Owns: the outcome of each group (the new score is current or history; the group is skipped; it failed) and the tally.
 Refuses: which groups those are (`recorder.queue.judging.rescoring`), scoring (`judge.scoring.group_score`), and the
-output (`judge.commands.rescore_view`). A group that fails keeps its state and its score.
+output (`judge.commands.score_view`). A group that fails keeps its state and its score.
 """
 
 from __future__ import annotations

@@ -14,13 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from judge.errors import JudgeMisconfigured
-from judge.llm.base import BaseEndpoints, BaseJudge
-from judge.llm.judge_model import JudgeAnswer, JudgeModel, Messages
+from judge.llm.judge_model import BaseEndpoints, BaseJudge, JudgeAnswer, JudgeModel, Messages
 from judge.llm.panel import PanelJudge, StoredReply
 from judge.llm.prompt import GroupPrompt
+from judge.llm.prompt import reply_format as reply_format_of
 from judge.llm.rubric import reply_format
 from judge.llm.ruler import Ask, GroupRuling
-from judge.llm.subscores import reply_format as reply_format_of
 from judge.panel_settings import BASE
 from judge.rewards.code_checks import CodeJudges
 from judge.rewards.functions import FunctionPool

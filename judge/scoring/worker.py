@@ -24,7 +24,7 @@ from judge.scoring.cross_check import CrossChecker, JudgeAssignment
 from judge.scoring.group_score import NEEDS_TWO, NEEDS_TWO_WHY, GroupScore, is_comparison_only, score_group
 from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import Conflict, StoreError
-from recorder.maintenance.sweeper import Sweeper
+from recorder.maintenance.sweep import Sweeper
 from recorder.queue import claims
 from recorder.queue.claims import GroupClaim
 from recorder.queue.judging import scores

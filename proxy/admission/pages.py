@@ -2,19 +2,26 @@
 
 Owns: the scopes of pages, the cookie's name, the headers of every page, and the page of an error. Refuses: the pages
 themselves (`proxy.dashboard`).
+
+Limit failed sign-ins: after `ALLOWED` unknown keys within a minute, the sender has to wait.
+
+Failures are counted by the sender's address, in this process. Behind a load balancer all senders share one address.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Callable, Mapping
 from html import escape
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
 from urllib.parse import quote
 
-from proxy.errors import CallerError, Unauthorized
+from proxy.errors import CallerError, TooMany, Unauthorized
 from proxy.http.asgi import RawHeaders
+from recorder.base.lru import Lru
 from recorder.registry.keys import Scope
 
 COOKIE: Final = "hone_signed_in"
@@ -88,3 +95,34 @@ def error_page(error: CallerError, path: str) -> bytes:
         f"<body class=bare><main><h1>{title}</h1><p role=alert>{escape(str(error))}</p><p>{onward}</p></main>"
         "</body></html>"
     ).encode()
+
+
+ALLOWED: Final = 10
+WITHIN_S: Final = 60.0
+REMEMBERED: Final = 1000  # senders
+
+
+class LoginThrottle:
+    """The recent failed sign-ins. One a process."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._wrong: Lru[str, tuple[float, ...]] = Lru(REMEMBERED)
+
+    def require_few(self, sender: str) -> None:
+        """Raise TooMany if a sender has to wait."""
+        lately = self._lately(sender)
+        if len(lately) >= ALLOWED:
+            wait_s = max(1, math.ceil(lately[0] + WITHIN_S - self._clock()))
+            raise TooMany(
+                f"too many unknown keys from {sender[:100]}: try again in {wait_s} s.",
+                retry_after_s=wait_s,
+            )
+
+    def failed(self, sender: str) -> None:
+        """Count a failed sign-in."""
+        self._wrong.put(sender, (*self._lately(sender), self._clock())[-ALLOWED:])
+
+    def _lately(self, sender: str) -> tuple[float, ...]:
+        since = self._clock() - WITHIN_S
+        return tuple(at for at in self._wrong.get(sender) or () if at > since)

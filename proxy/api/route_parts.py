@@ -1,4 +1,8 @@
-"""What all routes of /hone/v1 share: dependencies, their responses in /schema, the caller, and JSON.
+"""Request and response bodies of /hone/v1, as /schema describes them.
+
+Owns: the bodies that are not views of the store, and their validation. Refuses: what the routes do with them.
+
+What all routes of /hone/v1 share: dependencies, their responses in /schema, the caller, and JSON.
 
 Refuses: any single route.
 """
@@ -8,7 +12,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import orjson
 from litestar import Request, Response
@@ -16,11 +20,137 @@ from litestar.di import NamedDependency
 from litestar.openapi import ResponseSpec
 from litestar.openapi.spec import Operation, RequestBody
 from litestar.params import PathParameter
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from proxy.admission.auth import Caller
 from proxy.admission.replies import PROBLEM
 from proxy.api.actions import HoneActions
-from proxy.api.bodies import Problem
+from recorder.queue import feedback
+
+
+class _ResponseBody(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class Problem(_ResponseBody):
+    """An error (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    """What happened, to which object, and what to do."""
+    code: str | None = None
+    param: str | None = None
+    """The field or parameter that is wrong."""
+
+
+class _RequestBody(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class CreateTrajectory(_RequestBody):
+    """A new trajectory: its address for agents that take a base URL, a key for agents that do not."""
+
+    trajectory: str | None = None
+    """The trajectory's id. Default: a new one."""
+    group: str | None = None
+    """The group that the trajectory belongs to."""
+    expires_in_s: float | None = Field(None, gt=0)
+    """Seconds until the key expires. Default: it never does."""
+
+
+class CreatedTrajectory(_ResponseBody):
+    """A new trajectory."""
+
+    trajectory: str
+    """The trajectory's id."""
+    group: str | None
+    """The group that it belongs to."""
+    base_url: str
+    """The agent's base URL (OpenAI's form, with `/v1`)."""
+    api_key: str
+    """The trajectory's key. It is shown only this once."""
+    key_id: str
+    """The key's id, for `hone keys revoke`."""
+
+
+class EndRequest(_RequestBody):
+    """How a trajectory ended."""
+
+    state: Literal["completed", "errored", "abandoned"] = "completed"
+    """`completed`: the agent ended, well or badly. `errored`: something else failed; the trajectory is never judged."""
+    reason: str = Field("closed", max_length=200)
+    """A short reason, stored with the trajectory."""
+
+
+class EndedTrajectory(_ResponseBody):
+    """A trajectory that has ended."""
+
+    trajectory_id: str
+    """Hone's own id of the trajectory."""
+    state: str
+    """Its state. A trajectory that had already ended keeps the state it had."""
+
+
+class DeletedTrajectories(_ResponseBody):
+    """The result of a deletion."""
+
+    trajectory_ids: list[str]
+    """The deleted trajectories: all at the named address, or the named one."""
+    calls: int
+    """How many calls they had, together."""
+    log_erased: bool
+    """Whether the bytes have left the store's log and search index too. False: a reader holds the log, or the index is
+    large; both are erased later without further requests."""
+
+
+class NewFeedback(_RequestBody):
+    """Feedback about a trajectory, or about one of its calls. TensorZero's field names work too."""
+
+    name: str | None = None
+    """What is measured, for example `solved`. `comment` and `demonstration` are reserved; their values are text."""
+    metric_name: str | None = None
+    """Another name for `name`."""
+    value: bool | int | float | str
+    """The value: a finite number, true, false or a text."""
+    comment: str | None = Field(None, max_length=feedback.MAX_TEXT_CHARS)
+    """A comment, stored with the value."""
+    call_id: str | None = None
+    """The call that the feedback is about (`x-hone-call`)."""
+    inference_id: str | None = None
+    """Another name for `call_id`."""
+    trajectory_id: str | None = None
+    """The trajectory, unless the path, a header or the key names it."""
+    episode_id: str | None = None
+    """Another name for `trajectory_id`."""
+    tags: dict[str, str] = {}
+    """Your own tags, stored with the value."""
+    dryrun: bool = False
+    """Validate only; write nothing."""
+
+    @model_validator(mode="after")
+    def _one_name(self) -> NewFeedback:
+        if (self.name is None) == (self.metric_name is None):
+            raise ValueError("give `name` (or `metric_name`), and only one of them")
+        return self
+
+    @property
+    def about(self) -> str:
+        """The feedback's name."""
+        return self.name or self.metric_name or ""
+
+
+class RecordedFeedback(_ResponseBody):
+    """Stored feedback."""
+
+    feedback_id: str | None
+    """null for a dry run."""
+    trajectory_id: str
+    """Hone's own id of the trajectory."""
+    call_id: str | None
+    """The call that the feedback is about, if any."""
+
 
 AnyRequest = Request[Any, Any, Any]
 Id = Annotated[str, PathParameter(description="Hone's own id (`traj_…`), or the id that the caller gave.")]

@@ -14,22 +14,20 @@ from litestar.params import FromQuery, JSONBody
 from proxy.admission.address import NamedTrajectory
 from proxy.admission.auth import Caller
 from proxy.api.actions import HoneActions, own_trajectory_id, trajectory_id_at, write_feedback
-from proxy.api.bodies import (
-    CreatedTrajectory,
-    CreateTrajectory,
-    DeletedTrajectories,
-    EndedTrajectory,
-    EndRequest,
-    NewFeedback,
-    RecordedFeedback,
-)
 from proxy.api.route_parts import (
     PROBLEMS,
     AnyRequest,
     BodyOptional,
     CallId,
+    CreatedTrajectory,
+    CreateTrajectory,
+    DeletedTrajectories,
+    EndedTrajectory,
+    EndRequest,
     Id,
     Injected,
+    NewFeedback,
+    RecordedFeedback,
     caller_of,
     json_response,
     response_spec,

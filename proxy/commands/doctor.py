@@ -12,8 +12,7 @@ import click
 
 from proxy.commands.context import ensure_context, override_engine
 from recorder.base.errors import FAILED
-from recorder.base.json_output import write_json
-from recorder.base.terminal import echo
+from recorder.base.terminal import echo, write_json
 
 if TYPE_CHECKING:
     from recorder.base.findings import Finding

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from proxy.commands.context import ensure_context
-from recorder.base.json_output import write_json
-from recorder.base.terminal import echo
+from recorder.base.terminal import echo, write_json
 
 if TYPE_CHECKING:
     from proxy.settings.toml_writer import SettingLine

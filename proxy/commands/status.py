@@ -19,10 +19,17 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from proxy.errors import ConfigError
-from recorder.base.json_output import write_json
-from recorder.base.terminal import build_table, clean_line, echo, format_duration, format_number, percent, show
-from recorder.commands.context import Context
-from recorder.commands.support import run
+from recorder.base.terminal import (
+    build_table,
+    clean_line,
+    echo,
+    format_duration,
+    format_number,
+    percent,
+    show,
+    write_json,
+)
+from recorder.commands.context import Context, run
 
 if TYPE_CHECKING:
     from rich.table import Table

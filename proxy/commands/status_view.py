@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from proxy.supervision.run_file import find_stale_run, read_run_file
-from recorder.base.json_output import write_json_line
-from recorder.base.live import redrawn
-from recorder.base.terminal import console, show
+from recorder.base.terminal import console, redrawn, show, write_json_line
 from recorder.store.changes import Topic
 from recorder.store.database import Project, Store
 from recorder.views.status.project import load_status

@@ -12,10 +12,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from proxy.commands import completion
-from recorder.base.json_output import write_json, write_json_line
-from recorder.base.terminal import build_table, clean_line, clock_or_date, echo, format_number, show
-from recorder.commands.context import Context
-from recorder.commands.support import run
+from recorder.base.terminal import (
+    build_table,
+    clean_line,
+    clock_or_date,
+    echo,
+    format_number,
+    show,
+    write_json,
+    write_json_line,
+)
+from recorder.commands.context import Context, run
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -16,15 +16,13 @@ from litestar.params import FromPath, FromQuery
 
 from proxy.api.actions import get_alias
 from proxy.dashboard.chart_drawer import ChartFailed
-from proxy.dashboard.page_context import ForPages
-from proxy.dashboard.renderer import page_headers
+from proxy.dashboard.renderer import ForPages, page_headers
 from proxy.errors import UnknownObject
 from recorder.stats.charts import Chart, Series
 from recorder.views.campaigns.measures import Measure
 from recorder.views.status.training import STEPS
 from recorder.views.versions.ancestry import AncestryVersion, list_ancestry
-from recorder.views.versions.steps import StepSummary, list_steps
-from recorder.views.versions.training_outcomes import OutcomeCounts, training_outcomes
+from recorder.views.versions.steps import OutcomeCounts, StepSummary, list_steps, training_outcomes
 
 VERSIONS: Final = 50  # of an alias, on one page
 REASONS: Final = 5  # of exclusion with a series of their of_kind

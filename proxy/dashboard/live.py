@@ -18,8 +18,7 @@ from typing import Final
 
 from proxy.admission.pages import HEADERS
 from proxy.admission.replies import send_error
-from proxy.dashboard.page_context import PageContext
-from proxy.dashboard.renderer import template_environment
+from proxy.dashboard.renderer import PageContext, template_environment
 from proxy.errors import ClientDisconnected, Unavailable, WrongMethod
 from proxy.http import shutdown
 from proxy.http.asgi import DisconnectWatch, Receive, Scope, Send, begin_stream

@@ -2,25 +2,33 @@
 
 Owns: Jinja's environment (autoescape; an unknown name is an error), the values that every template gets, and the ETags
 of static files. Refuses: the content of a page.
+
+The parts that every page handler gets, and the dependency by which a handler requests them.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import jinja2
 from litestar import Response, get
+from litestar.di import NamedDependency
 from litestar.enums import MediaType
 from litestar.params import FromPath
 
-from proxy.admission.pages import HEADERS
+from proxy.admission.pages import HEADERS, LoginThrottle
+from proxy.api.actions import HoneActions
 from proxy.api.route_parts import AnyRequest, caller_of
+from proxy.api.status import StatusService
 from proxy.dashboard import formatters, forms
+from proxy.dashboard.chart_drawer import ChartDrawer
 from proxy.errors import UnknownObject
 from recorder.registry.keys import Scope
+from recorder.store.database import Project
 
 HERE: Final = Path(__file__).parent
 # The navigation: path, name, and the key that opens the page after `g`.
@@ -111,3 +119,17 @@ async def static_file(request: AnyRequest, name: FromPath[str]) -> Response[byte
     if request.headers.get("if-none-match") == tag:
         return Response(b"", status_code=304, headers=headers, media_type=kind)
     return Response(content, headers=headers, media_type=kind)
+
+
+@dataclass(frozen=True, slots=True)
+class PageContext:
+    """What page handlers work with."""
+
+    hone: HoneActions  # changes go through it
+    project: Project  # read-only connections of the pages, with a query time limit
+    status_service: StatusService  # status of the project and of this process
+    drawer: ChartDrawer  # its creator closes it
+    tries: LoginThrottle = field(default_factory=LoginThrottle)
+
+
+ForPages = NamedDependency[PageContext]

@@ -21,9 +21,8 @@ from litestar.types import Send as LitestarSend
 from proxy.api.route_parts import AnyRequest
 from proxy.dashboard import chart_images, forms, renderer, sign_in
 from proxy.dashboard.live import LiveStream
-from proxy.dashboard.page_context import PageContext
 from proxy.dashboard.pages import group, lists, overviews, review, settings, trajectory, versions
-from proxy.dashboard.renderer import add_page_headers
+from proxy.dashboard.renderer import PageContext, add_page_headers
 from proxy.errors import UnknownObject
 from proxy.http.asgi import Receive, Scope, Send
 from proxy.http.shutdown import Shutdown

@@ -11,8 +11,7 @@ from litestar.params import FromQuery
 from proxy.admission.pages import COOKIE, sign_in_token
 from proxy.api.route_parts import AnyRequest
 from proxy.dashboard import forms
-from proxy.dashboard.page_context import ForPages
-from proxy.dashboard.renderer import render_page
+from proxy.dashboard.renderer import ForPages, render_page
 from recorder.registry import keys
 from recorder.registry.keys import Scope
 

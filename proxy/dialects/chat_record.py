@@ -14,9 +14,8 @@ from typing import Any, Final
 
 import orjson
 
-from proxy.dialects.base import Choice, RecordableAnswer
+from proxy.dialects.base import Choice, RecordableAnswer, ToolCallBuilder, add_deltas
 from proxy.dialects.engine_fields import is_writable
-from proxy.dialects.tool_call_builder import ToolCallBuilder, add_deltas
 from proxy.errors import EngineFailed
 from recorder.messages.calls import Message, SampledChoice
 

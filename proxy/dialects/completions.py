@@ -15,7 +15,7 @@ import orjson
 from proxy.dialects import chat as chat_fields
 from proxy.dialects import engine_fields
 from proxy.dialects.base import DialectRules
-from proxy.dialects.openai_answers import FilteredAnswer, OpenAIErrors
+from proxy.dialects.chat import FilteredAnswer, OpenAIErrors
 from proxy.dialects.parsed_request import ParsedRequest
 from proxy.errors import BadRequest
 from recorder.messages.calls import Message, RecordedRequest

@@ -16,10 +16,9 @@ from itertools import chain
 from pathlib import Path
 
 from proxy.doctor import machine
-from proxy.doctor.engines import check_engines
+from proxy.doctor.engines import bases_on_disk, check_engines
 from proxy.doctor.environment import CHECK, EnvironmentNeeds, probe_python
 from proxy.doctor.machine import check_gpu_memory, list_gpus
-from proxy.doctor.stored_bases import bases_on_disk
 from proxy.engine.command import KEY_FILE, detect_device, engine_urls, running_engine
 from proxy.settings.hone import HoneSettings
 from recorder.base.findings import Finding, FindingLevel, parse_finding

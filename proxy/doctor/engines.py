@@ -6,10 +6,15 @@ The adapter check loads an adapter that every engine refuses: its config claims 
 config first, then checks the rank, then reads weights. Its refusal therefore distinguishes four cases: no such route
 (the variable is missing), LoRA not enabled (the flag is missing), not found (it cannot read the folder), or the rank
 limit, which means that adapters can be loaded.
+
+Check whether the stored versions were trained on the base model that is served now.
+
+Refuses: changing the base model of an alias (`recorder.registry.aliases`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import secrets
@@ -18,14 +23,19 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from proxy.engine.command import base_folder, dtype_of
 from proxy.engine.replica import Replica, ServedModels, differing_bases, same_weights
 from proxy.errors import EngineError, EngineUnreachable
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import base_name
 from recorder.base.findings import Finding, FindingLevel
-from recorder.errors import StoreError
+from recorder.errors import NotFound, StoreError
 from recorder.processes import file_modes
+from recorder.registry.aliases import get_aliases, other_base
+from recorder.registry.fingerprint import base_fingerprint
+from recorder.store.bootstrap import open_store
 from recorder.store.data_folder import ADAPTERS, share_adapters
+from recorder.store.database import Project, Store
 
 _IMPOSSIBLE_RANK: Final = 1_000_000  # above the limit of every engine
 _LIMIT: Final = re.compile(r"max_lora_rank\s+(\d+)")
@@ -181,3 +191,40 @@ async def _served(url: str, key: str | None) -> ServedModels | None:
         return None
     finally:
         await replica.close()
+
+
+_BY_URL = "engine-"  # the prefix of fingerprints made without reading weights
+
+
+async def check_stored_bases(store: Store, settings: HoneSettings) -> list[Finding]:
+    """Findings for declared aliases with versions of another base; none if the base is not on this disk."""
+    folder = base_folder(settings.engine)
+    if folder is None:
+        return []
+    try:
+        served = await asyncio.to_thread(base_fingerprint, folder, dtype_of(settings.engine))
+    except NotFound as e:
+        return [Finding("base", FindingLevel.WRONG, f"{e}.", "Correct engine.base.")]
+    findings = []
+    declared, default = settings.declared_aliases(), base_name(settings.engine)
+    for alias in await get_aliases(Project(store, settings.project)):
+        if alias.name not in declared or (alias.base_fingerprint or _BY_URL).startswith(_BY_URL):
+            continue
+        base_model = declared[alias.name].base_model or default or alias.name
+        if other := await other_base(store, alias, base_model, served):
+            findings.append(Finding("base", FindingLevel.WRONG, other.found, other.todo))
+    return findings
+
+
+async def bases_on_disk(settings: HoneSettings) -> list[Finding]:
+    """`check_stored_bases` with a store that it opens itself; none if there is no store yet."""
+    if settings.recorder.url is None and not (settings.data / "hone.db").exists():
+        return []
+    try:
+        store = await open_store(settings.data, settings.recorder, migrate=False, project=settings.project)
+    except StoreError as e:
+        return [Finding("store", FindingLevel.WRONG, str(e))]
+    try:
+        return await check_stored_bases(store, settings)
+    finally:
+        await store.close()

@@ -46,7 +46,7 @@ from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
 from recorder.settings import LearnSettings
 from recorder.states import CallState, CampaignState, Confidence, Origin, Purpose
-from recorder.stats.sequential_tests import SequentialTestResult, test_mean
+from recorder.stats.significance_tests import SequentialTestResult, test_mean
 from recorder.store.changes import Topic
 from recorder.store.database import Project, Store
 

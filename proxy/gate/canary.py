@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import Any, Final, Literal
 
 from recorder.registry.versions import VersionView
-from recorder.stats.sequential_tests import SequentialTestResult, test_mean
+from recorder.stats.significance_tests import SequentialTestResult, test_mean
 from recorder.store.database import Project, Store
 from recorder.views.versions.served_trajectories import list_served_trajectories
 

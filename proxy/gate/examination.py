@@ -22,7 +22,7 @@ from recorder.queue.training.steps import step_of_version
 from recorder.registry.aliases import AliasView
 from recorder.registry.versions import VersionView
 from recorder.store.database import Project, Store
-from recorder.views.trajectories.first_turns import list_first_turns
+from recorder.views.trajectories.transcripts import list_first_turns
 
 Next = Literal["live", "canary", "wait", "reject"]
 

@@ -1,7 +1,7 @@
 """Test whether a version is sane, by figures of its answers to recorded first turns and of the live version's.
 
 Owns: how many first turns are asked and in which order, the figures, their bounds, the code of the first violation, and
-what an engine's refusal means. Refuses: choosing first turns (`recorder.views.trajectories.first_turns`), how good the
+what an engine's refusal means. Refuses: choosing first turns (`recorder.views.trajectories.transcripts`), how good the
 answers are (`proxy.gate.behaviour`), and moving versions.
 
 One training step moves a model little; a version that fails here is broken: it repeats a token, rambles, breaks its
@@ -23,7 +23,7 @@ import numpy as np
 from proxy.engine.answers import EngineAnswer, EngineQuestion
 from proxy.engine.replica import Replica
 from proxy.errors import EngineError, EngineUnreachable
-from recorder.stats.sequential_tests import test_mean
+from recorder.stats.significance_tests import test_mean
 
 ENOUGH: Final = 8  # answers per arm
 ALPHA: Final = 0.05  # per test

@@ -33,8 +33,7 @@ from proxy.errors import (
     WrongMethod,
 )
 from proxy.http.asgi import DisconnectWatch, RawHeaders, Receive, Scope, Send, read_body, respond
-from proxy.serving.model_requests import ModelRequester
-from proxy.serving.refusals import no_engine_error, unknown_model_error
+from proxy.serving.model_requests import ModelRequester, no_engine_error, unknown_model_error
 from proxy.serving.running_call import RunningCall, ServingParts
 from proxy.versions.routing import Target
 from recorder.base.rate_limited_log import RateLimitedLog

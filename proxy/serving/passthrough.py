@@ -35,7 +35,7 @@ from proxy.errors import (
 )
 from proxy.http.asgi import App, DisconnectWatch, Receive, Scope, Send, begin_stream, read_body
 from proxy.http.shutdown import Shutdown, ShuttingDown
-from proxy.serving.refusals import engine_refusal, unknown_model_error
+from proxy.serving.model_requests import engine_refusal, unknown_model_error
 from proxy.settings.sections import ProxySettings
 from proxy.versions.routing import Route, ServiceRouter, Target
 

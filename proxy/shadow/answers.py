@@ -18,7 +18,7 @@ from proxy.dialects.chat import ChatDialect, ChatReader
 from proxy.engine.client import Client
 from proxy.errors import EngineFailed, ProxyError
 from proxy.metrics import Metrics
-from proxy.serving.refusals import engine_refusal
+from proxy.serving.model_requests import engine_refusal
 from proxy.shadow.request_replay import replay_request
 from proxy.versions.routing import Route, ServiceRouter
 from recorder.capture.recorder import Recorder

@@ -1,7 +1,7 @@
 """Shadow answers of live trajectories: which trajectories and calls are drawn, and the loop that has them answered.
 
 Owns: the draw, by hashes of ids; when to look for ended trajectories; the limits: one process at a time, the budget.
-Refuses: asking engines (`proxy.shadow.answers`), and the rows of a group (`recorder.queue.groups.shadows`).
+Refuses: asking engines (`proxy.shadow.answers`), and the rows of a group (`recorder.queue.groups.same_request`).
 
 The draw follows from ids, and a call is answered again once: a restarted proxy continues where it was, as far as it
 looks back, and two that overlap do nothing twice.
@@ -27,7 +27,7 @@ from recorder.base.lru import Lru
 from recorder.base.rate_limited_log import RateLimitedLog
 from recorder.errors import NotFound, StoreError
 from recorder.queue import leases
-from recorder.queue.groups.shadows import EndedTrajectory, ended_runs, open_shadow
+from recorder.queue.groups.same_request import EndedTrajectory, ended_runs, open_shadow
 from recorder.queue.leases import Lease
 from recorder.registry.aliases import AliasView
 from recorder.store.changes import ChangeSignal, Topic

@@ -31,7 +31,7 @@ from proxy.api.mcp_mount import McpMount
 from proxy.api.routes import HANDLERS, OPENAPI, methods_at, tell_options
 from proxy.api.status import Setting, StatusService
 from proxy.dashboard.chart_drawer import ChartDrawer
-from proxy.dashboard.page_context import PageContext
+from proxy.dashboard.renderer import PageContext
 from proxy.dashboard.routes import page_routes
 from proxy.dialects import DIALECTS
 from proxy.dialects.completions import CompletionsDialect
@@ -41,7 +41,7 @@ from proxy.engine.providers import Providers
 from proxy.errors import ConfigError, UnknownObject
 from proxy.http.asgi import App, Receive, Scope, Send, respond
 from proxy.http.shutdown import Shutdown
-from proxy.metrics import Metrics
+from proxy.metrics import Metrics, merge_metrics
 from proxy.responses_api import routes
 from proxy.responses_api.calls import BackgroundResponses, ResponseCalls
 from proxy.responses_api.routes import ResponseRoutes
@@ -62,7 +62,6 @@ from proxy.shadow.shadower import LOOK_BACK_S, Shadower
 from proxy.store_metrics import StoreMetrics
 from proxy.supervision.liveness import HealthRoutes
 from proxy.versions.routing import ServiceRouter
-from proxy.worker_ipc.metrics import merge_metrics
 from proxy.worker_ipc.peers import WorkerPeers
 from recorder.capture.recorder import Recorder
 from recorder.registry.keys import has_keys

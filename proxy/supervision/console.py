@@ -18,14 +18,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from recorder.base.json_output import write_json_line
-from recorder.base.terminal import build_table, clean, clean_line
+from recorder.base.terminal import build_table, clean, clean_line, write_json_line
 from recorder.errors import StoreError
 from recorder.store.changes import Topic
 from recorder.store.database import Project
 from recorder.views.status.events import EventReader
-from recorder.views.status.forecast import GroupForecast, forecast_groups
-from recorder.views.status.stage_facts import read_stages
+from recorder.views.status.stage_facts import GroupForecast, forecast_groups, read_stages
 from recorder.views.status.stages import LoopSettings, Stage, StageStatus
 
 WAITING: Final = "waiting"

@@ -41,7 +41,7 @@ from proxy.versions.routing import ServiceRouter
 from proxy.worker_ipc.peers import WorkerPeers
 from proxy.worker_ipc.worker_socket import WorkerSocket
 from recorder.capture.recorder import Recorder
-from recorder.maintenance.sweeper import Sweeper
+from recorder.maintenance.sweep import Sweeper
 from recorder.queue.leases import PROXY, holder_name, keep_presence
 from recorder.search.indexer import Indexer
 from recorder.store.bootstrap import open_store

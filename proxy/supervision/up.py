@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from proxy.doctor import checkup, machine
-from proxy.doctor.stored_bases import check_stored_bases
+from proxy.doctor.engines import check_stored_bases
 from proxy.engine.command import EngineCommand, engine_command, engine_key, engine_urls, health_check, url_host
 from proxy.errors import ConfigError, StartError
 from proxy.settings.display import as_environment

@@ -20,7 +20,7 @@ from proxy.engine.command import base_folder, dtype_of, engine_urls
 from proxy.engine.replica import Replica, differing_bases
 from proxy.errors import AdapterError, EngineError, EngineUnreachable
 from proxy.settings.sections import AliasSettings, EngineSettings, ProxySettings
-from proxy.versions import adapter_files, pins, probe
+from proxy.versions import pins, verification
 from proxy.versions.fleet import Fleet, Member
 from proxy.versions.promotion import PromotionDecider, TrialMonitor
 from proxy.versions.routing import ServiceRouter, wait_for_event
@@ -277,7 +277,7 @@ class Controller:
             return None
         with contextlib.suppress(Conflict):  # reported for the engine, once it answers
             await self._declare(await self._local_fingerprint())
-        return await asyncio.to_thread(adapter_files.base_shapes, folder)
+        return await asyncio.to_thread(verification.base_shapes, folder)
 
     async def _local_fingerprint(self) -> str | None:
         folder = base_folder(self._engine)
@@ -350,18 +350,18 @@ class Controller:
                 "base_mismatch", f"{version.name} was trained on another base than that of {alias.name} now"
             )
         await asyncio.to_thread(
-            adapter_files.verify_adapter,
+            verification.verify_adapter,
             Path(version.path),
             manifest_sha256=version.manifest_sha256,
             max_rank=self._engine.max_lora_rank,
             base_shapes=self._base_shapes,
         )
 
-    async def _prove(self, version: VersionView) -> tuple[probe.Verified, dict[str, float]]:
+    async def _prove(self, version: VersionView) -> tuple[verification.Verified, dict[str, float]]:
         """Ask every replica for the probe's logprobs, one context at a time. Raises AdapterError for a wrong answer."""
         assert version.path is not None
-        expected = await asyncio.to_thread(probe.read_probe, Path(version.path))
-        if expected is None or not probe.is_distinguishable(expected, dtype_of(self._engine)):
+        expected = await asyncio.to_thread(verification.read_probe, Path(version.path))
+        if expected is None or not verification.is_distinguishable(expected, dtype_of(self._engine)):
             return "identity", {}
         figures: dict[str, float] = {}
         for member in self._fleet.up():
@@ -369,7 +369,7 @@ class Controller:
                 await member.replica.logprobs(version.engine_name, c.prompt_token_ids, c.token_ids)
                 for c in expected.contexts
             ]
-            verdict = probe.judge_probe(expected, answers)
+            verdict = verification.judge_probe(expected, answers)
             if not verdict.accepted:
                 raise AdapterError(
                     "probe_mismatch",

@@ -1,11 +1,19 @@
 """Print on a terminal: harmless text, numbers, times and tables, for all commands.
 
 Owns: making hostile text harmless, and the look of lines and tables. Refuses: what changes while a command works
-(`recorder.base.live`), JSON (`recorder.base.json_output`), the look of a conversation (`recorder.commands.transcript`).
+(`recorder.base.terminal`), JSON (`recorder.base.terminal`), the look of a conversation (`recorder.commands.transcript`).
 
 What models, tools and users wrote is data from outside: an escape sequence in it could rewrite the screen, the title or
 the clipboard, and a bidirectional mark could show a text that is not there. Every string that is printed goes through
 `clean`, and none is ever read as rich's markup. rich is imported where it is needed: `hone --help` must be instant.
+
+Live output on a terminal: a progress line, a progress bar, and a view that is redrawn in place.
+
+Owns: where each is drawn (progress on standard error, views on standard output). Refuses: what is shown.
+
+What commands print for programs: `--json`.
+
+Owns: the form of the JSON. Refuses: which values a command prints.
 """
 
 from __future__ import annotations
@@ -25,6 +33,20 @@ if TYPE_CHECKING:
     from rich.padding import PaddingDimensions
     from rich.table import Table
     from rich.text import Text
+
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from typing import IO, Any
 
 NONE: Final = "–"  # where there is no value
 _UNWRAPPED: Final = 1_000_000
@@ -220,3 +242,85 @@ def build_table(
     for row in rows:
         made.add_row(*(cell if isinstance(cell, Text) else color_line("" if cell is None else cell) for cell in row))
     return made
+
+
+_LINES: Final = 10  # progress lines without a terminal
+
+ReportProgress = Callable[[str, int, int], None]  # the text, the amount done, the total
+
+
+@contextmanager
+def show_progress(first: str, *, only_on_terminal: bool = False) -> Iterator[ReportProgress]:
+    """Show progress until the block ends, by calls of the yielded `report(text, done, total)`.
+
+    On a terminal it is one changing line, which begins as `first`. Otherwise it is a line at each tenth, or nothing if
+    `only_on_terminal` is set.
+    """
+    screen = console(err=True)
+    if screen.is_terminal:
+        with screen.status(clean_line(first)) as status:
+            yield lambda text, _done, _of: status.update(clean_line(text))
+        return
+
+    def report(text: str, done: int, of: int) -> None:
+        if not only_on_terminal and (done == of or done % max(1, of // _LINES) == 0):
+            echo(text, err=True)
+
+    yield report
+
+
+@contextmanager
+def progress_bar(*, quiet: bool) -> Iterator[ReportProgress]:
+    """Show progress as a bar until the block ends, on a terminal only."""
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description:32}"), BarColumn(), TextColumn("{task.completed:,.0f}/{task.total:,.0f}"))
+    screen = console(err=True)
+    with Progress(*columns, console=screen, disable=quiet or not screen.is_terminal, transient=True) as bar:
+        task = bar.add_task("", total=1)
+        yield lambda doing, done, of: bar.update(task, description=doing, completed=done, total=max(of, 1))
+
+
+@contextmanager
+def redrawn(*, crop: bool = False) -> Iterator[Callable[[RenderableType], None]]:
+    """Draw views in place until the block ends, by calls of the yielded function. `crop`: cut off long views."""
+    from rich.live import Live
+
+    with Live(console=console(), auto_refresh=False, vertical_overflow="crop" if crop else "ellipsis") as live:
+        yield lambda view: live.update(view, refresh=True)
+
+
+def write_json(value: object) -> None:
+    """Print one JSON document on standard output."""
+    click.echo(to_json(value, indent=2))
+
+
+def write_json_line(value: object, out: IO[str] | None = None, *, compact: bool = False) -> None:
+    """Print one JSON document on a line of its own, unbuffered, to `out` or standard output."""
+    click.echo(to_json(value, compact=compact), file=out)
+
+
+def to_json(value: object, *, indent: int | None = None, compact: bool = False) -> str:
+    """Return JSON in ASCII, so that a transcript cannot control the terminal; NaN and infinity become null."""
+    form: dict[str, Any] = {"indent": indent, "separators": (",", ":") if compact else None}
+    try:
+        return json.dumps(value, allow_nan=False, default=_plain, **form)
+    except ValueError:
+        return json.dumps(_finite(json.loads(json.dumps(value, default=_plain))), **form)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _plain(value: object) -> object:
+    """Convert a value that JSON cannot represent."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, Sequence | frozenset) else str(value)

@@ -17,9 +17,9 @@ from recorder.capture.lookups.client_sessions import SessionCall
 from recorder.capture.lookups.recorded_calls import IssuedId
 from recorder.capture.open_calls import OpenCalls
 from recorder.ids import new_id
-from recorder.messages import content_hashes, continuation, partial_match
+from recorder.messages import content_hashes, lineage
 from recorder.messages.calls import ANYBODY, KeyAccess, Message, ParentCall, RecordedRequest, TrajectoryRef
-from recorder.messages.continuation import ConversationAnswer, has_answer
+from recorder.messages.lineage import ConversationAnswer, has_answer
 from recorder.messages.redaction import Redactor
 from recorder.states import Confidence, TrajectoryState
 from recorder.store.write_backends import WriteBackend
@@ -187,12 +187,12 @@ class TrajectoryResolver:
         parent = await self._told_in(project_id, trajectory.id, messages, await self._ends(project_id, messages))
         if parent is not None:
             return parent
-        issued = await self._stand_for(project_id, continuation.issued_tool_call_ids(messages))
+        issued = await self._stand_for(project_id, lineage.issued_tool_call_ids(messages))
         parent = next((i.choice for i in issued if i.trajectory_id == trajectory.id), None)
         if parent is not None:
             return parent
         said = await self._backend.read(lambda ex: recorded_calls.find_answers_in(ex, [trajectory.id]))
-        return next((s.choice for s in partial_match.matching_exchanges(messages, said)), None)
+        return next((s.choice for s in lineage.matching_exchanges(messages, said)), None)
 
     async def answered(
         self, project_id: str, response_id: str, whose: KeyAccess = ANYBODY
@@ -233,10 +233,10 @@ class TrajectoryResolver:
     async def _by_issued_ids(
         self, project_id: str, messages: Sequence[Message], ends: Sequence[bytes], whose: KeyAccess
     ) -> Resolution | None:
-        issued = await self._stand_for(project_id, continuation.issued_tool_call_ids(messages), whose)
+        issued = await self._stand_for(project_id, lineage.issued_tool_call_ids(messages), whose)
         if len({i.trajectory_id for i in issued}) != 1:
             return None  # none that Hone issued, or of several trajectories: no evidence
-        if not continuation.has_tool_calls(messages) and await self._is_sampled(project_id, messages, whose):
+        if not lineage.has_tool_calls(messages) and await self._is_sampled(project_id, messages, whose):
             return None  # a text that Hone sampled, verbatim: its history decides, not what it mentions
         home = issued[0].trajectory_id
         parent = await self._told_in(project_id, home, messages, ends) or issued[0].choice
@@ -255,7 +255,7 @@ class TrajectoryResolver:
         claimed = self._memory.claimed
         matches = [replace(m, continued=m.continued or ParentCall(m.call_id, m.choice) in claimed) for m in deepest]
         named = [m for m in matches if m.session in names]
-        decision = continuation.decide_parent(named or matches)
+        decision = lineage.decide_parent(named or matches)
         best = decision.match
         if best is None:
             return NOTHING_FOUND
@@ -263,7 +263,7 @@ class TrajectoryResolver:
         exact = decision.confidence is Confidence.EXACT
         if not exact:
             homes = {self._memory.traces.get((project_id, whose.key, trace)) for trace in traces}
-            traced = continuation.decide_parent(m for m in named or matches if m.trajectory_id in homes).match
+            traced = lineage.decide_parent(m for m in named or matches if m.trajectory_id in homes).match
             best, source = (traced, "trace") if traced is not None else (best, source)
         parent = ParentCall(best.call_id, best.choice)
         claimed.put(parent, True)
@@ -273,10 +273,10 @@ class TrajectoryResolver:
     # --- lookups
 
     async def _ends(self, project_id: str, messages: Sequence[Message]) -> list[bytes]:
-        return continuation.answer_nodes(messages, self._memory.chain(await self._key_of(project_id), messages))
+        return lineage.answer_nodes(messages, self._memory.chain(await self._key_of(project_id), messages))
 
     async def _told(self, project_id: str, messages: Sequence[Message]) -> list[ConversationAnswer]:
-        return continuation.last_answers(messages, self._memory.known_chain(await self._key_of(project_id), messages))
+        return lineage.last_answers(messages, self._memory.known_chain(await self._key_of(project_id), messages))
 
     async def _is_sampled(self, project_id: str, messages: Sequence[Message], whose: KeyAccess) -> bool:
         nodes = [turn.node for turn in await self._told(project_id, messages)]
@@ -299,7 +299,7 @@ class TrajectoryResolver:
     ) -> ParentCall | None:
         """The deepest sampled choice of a trajectory that a conversation repeats, verbatim or as a client retold it.
 
-        Only its last answers may be retold (`continuation.last_answers`): what was retold earlier was recorded as it
+        Only its last answers may be retold (`lineage.last_answers`): what was retold earlier was recorded as it
         was sent.
         """
         if (known := self._memory.leaves.get((trajectory_id, ends[0]))) is not None:
@@ -315,7 +315,7 @@ class TrajectoryResolver:
         retold = await self._backend.read(
             lambda ex: recorded_calls.find_retold_in(ex, project_id, turn, [trajectory_id], ANYBODY)
         )
-        best = continuation.decide_parent(retold).match
+        best = lineage.decide_parent(retold).match
         return ParentCall(best.call_id, best.choice) if best is not None else None
 
     async def _leaf_in(self, trajectory_id: str, ends: Sequence[bytes]) -> ParentCall | None:

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from recorder.base.json_output import write_json
-from recorder.base.terminal import echo
-from recorder.commands.context import Context
-from recorder.commands.support import run
+from recorder.base.terminal import echo, write_json
+from recorder.commands.context import Context, run
 from recorder.errors import NotFound
 
 if TYPE_CHECKING:

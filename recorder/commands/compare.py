@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from recorder.base.json_output import write_json
-from recorder.base.terminal import clean, clean_line, color_line, console, format_number
+from recorder.base.terminal import clean, clean_line, color_line, console, format_number, write_json
 from recorder.base.terminal import show as print_shown
-from recorder.commands.context import Context
-from recorder.commands.support import run
+from recorder.commands.context import Context, run
 from recorder.errors import NotFound
 
 if TYPE_CHECKING:

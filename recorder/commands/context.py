@@ -2,6 +2,13 @@
 
 Owns: which flags decide settings, and that settings are read once. Refuses: reading them (`proxy.commands.context`
 hands that in), and importing more than the standard library: `hone --help` is instant.
+
+Helpers of all commands in this package: an open store, findings, pictures, times.
+
+Owns: running a coroutine on the store, writing a picture. Refuses: any single command, printing
+(`recorder.base.terminal`), drawing (`recorder.stats.charts`).
+
+Slow imports (SQLAlchemy) are inside functions: `hone --help` must be instant.
 """
 
 from __future__ import annotations
@@ -13,6 +20,25 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from proxy.settings.hone import HoneSettings, LoadedSettings
+
+
+import asyncio
+import time
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from recorder.base.errors import FAILED
+from recorder.base.hours import parse_time
+from recorder.base.terminal import echo, write_json
+
+if TYPE_CHECKING:
+    from recorder.base.findings import Finding
+
+    pass
+    from recorder.stats.charts import Chart
+    from recorder.store.database import Project
 
 
 class Context:
@@ -44,3 +70,67 @@ class Context:
     def settings(self) -> HoneSettings:
         """The settings in force. Raises `ConfigError`."""
         return self.loaded().settings
+
+
+T = TypeVar("T")
+
+
+def run(context: Context, read: Callable[[Project], Awaitable[T]], *, migrate: bool = False) -> T:
+    """Open the store, await `read(project)`, close the store. Raises StoreError, SchemaMismatch."""
+
+    async def main() -> T:
+        from recorder.store.bootstrap import open_store
+        from recorder.store.database import Project
+
+        settings = context.settings()
+        store = await open_store(settings.data, settings.recorder, migrate=migrate, project=settings.project)
+        try:
+            return await read(Project(store, settings.project))
+        finally:
+            await store.close()
+
+    return asyncio.run(main())
+
+
+def echo_findings(findings: Sequence[Finding], *, as_json: bool) -> None:
+    """Print the findings of checks; exit with status 1 if one is an error."""
+    from recorder.base.findings import has_errors
+
+    if as_json:
+        write_json(findings)
+    for one in () if as_json else findings:
+        echo(f"{one.verdict:<7} {one.line()}")
+    if has_errors(findings):
+        raise SystemExit(FAILED)
+
+
+def require_folder(picture: Path | None) -> None:
+    """Raise UsageError for a picture in a missing folder, before anything is paid for."""
+    if picture is not None and not picture.absolute().parent.is_dir():
+        raise click.UsageError(f"the picture {picture} cannot be written: its folder is not there.")
+
+
+def draw_into(chart: Chart, picture: Path) -> None:
+    """Write the picture, and print its path to standard error."""
+    from recorder.stats.charts import draw_svg
+
+    try:
+        picture.write_text(draw_svg(chart), "utf-8")
+    except OSError as e:
+        raise click.UsageError(f"the picture {picture} cannot be written: {e.strerror or e}.") from e
+    echo(f"the picture is {picture}", err=True)
+
+
+class TimeParam(click.ParamType[float]):
+    """A time: an ISO date, unix seconds, or how long ago (`90m`, `24h`, `7d`). Becomes unix seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it, or fail with the forms that are known."""
+        if isinstance(value, float):
+            return value
+        try:
+            return parse_time(value, time.time())
+        except ValueError as e:
+            self.fail(str(e), param, ctx)

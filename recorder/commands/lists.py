@@ -16,11 +16,19 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import click
 
-from recorder.base.json_output import write_json, write_json_line
-from recorder.base.live import redrawn
-from recorder.base.terminal import build_table, console, echo, format_duration, format_number, format_time, show_table
-from recorder.commands.context import Context
-from recorder.commands.support import run
+from recorder.base.terminal import (
+    build_table,
+    console,
+    echo,
+    format_duration,
+    format_number,
+    format_time,
+    redrawn,
+    show_table,
+    write_json,
+    write_json_line,
+)
+from recorder.commands.context import Context, run
 from recorder.errors import FilterInvalid
 from recorder.views.lists.filters import (
     GROUP_FILTER_PARAMS,

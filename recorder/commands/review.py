@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from recorder.base.json_output import write_json
-from recorder.base.terminal import clean_line, console, echo
+from recorder.base.terminal import clean_line, console, echo, write_json
 from recorder.base.terminal import show as print_shown
-from recorder.commands.context import Context
-from recorder.commands.support import run
+from recorder.commands.context import Context, run
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

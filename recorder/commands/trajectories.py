@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from recorder.base.json_output import to_json, write_json
-from recorder.base.terminal import clean_line, confirm, echo, format_time, show_table
+from recorder.base.terminal import clean_line, confirm, echo, format_time, show_table, to_json, write_json
 from recorder.base.terminal import show as print_shown
-from recorder.commands.context import Context
-from recorder.commands.support import TimeParam, run
+from recorder.commands.context import Context, TimeParam, run
 from recorder.errors import NotFound
 from recorder.reasons import explain_reason
 

@@ -13,7 +13,7 @@ write lock, with the count at which its calls were prepared. If they differ, it 
 prepares the calls again. Nothing has to be sent to other processes.
 
 If a choice of an n>1 call became a trajectory of its own, both share the call: the call passes to the remaining
-trajectory, and the deleted choice is emptied. Shadow answers (`recorder.queue.groups.shadows`) are deleted with their
+trajectory, and the deleted choice is emptied. Shadow answers (`recorder.queue.groups.same_request`) are deleted with their
 trajectory. Scores stay as numbers; the judge's texts about the group are removed, since they may quote. Versions that
 were trained on the trajectory stay: what weights learned is not in the store.
 """
@@ -36,7 +36,7 @@ from recorder.messages.trainability import Exclusion
 from recorder.queue.groups.closure import write_exclusions
 from recorder.queue.groups.lookup import baseline_column
 from recorder.queue.groups.readiness import GroupVerdict, ReadinessMember, closing_verdict, is_one_enough
-from recorder.queue.groups.shadows import shadow_group_id, shadow_member_ids
+from recorder.queue.groups.same_request import shadow_group_id, shadow_member_ids
 from recorder.search.documents import queue_calls
 from recorder.search.indexer import IndexMerge, forget_calls
 from recorder.states import CallState, GroupState, Origin, Purpose, TrajectoryState

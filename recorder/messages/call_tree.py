@@ -1,7 +1,7 @@
 """The tree of a trajectory's calls: its main leaf and the path to it, retries, unselected choices, and call kinds.
 
 Owns: these, as pure functions over plain facts. Refuses: queries and storage (`recorder.queue.groups.call_kinds`
-settles kinds in the store), and which call another continues (`recorder.messages.continuation`). A branch is a branch;
+settles kinds in the store), and which call another continues (`recorder.messages.lineage`). A branch is a branch;
 an SDK's retry is the same turn.
 
 A call's kind is main, sub-agent or auxiliary (a title, a summary). It is known only when the trajectory has ended,

@@ -1,7 +1,7 @@
 """Content ids: when two messages are the same message, and their hashes.
 
 Owns: the canonical form of a message (five ways to echo an assistant message are one), and the keyed hashes of nodes,
-blobs and implicit groups. Refuses: storage, and what follows from equality (`recorder.messages.continuation`).
+blobs and implicit groups. Refuses: storage, and what follows from equality (`recorder.messages.lineage`).
 
 Hashes are keyed with the project's `node_key`, so equal text in two projects cannot be linked.
 """

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, and_, exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.errors import LeaseLost
-from recorder.queue.groups.shadows import waits_for_members
+from recorder.queue.groups.same_request import waits_for_members
 from recorder.states import GroupState, Purpose, TrajectoryState, VersionState
 from recorder.store.changes import mark_quiet
 from recorder.store.database import Project, Store

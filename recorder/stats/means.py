@@ -2,7 +2,7 @@
 Pure.
 
 Owns: these formulas, which stop rules and health rules share. Refuses: sequential tests
-(`recorder.stats.sequential_tests`), and what follows from a figure (`trainer.campaign.health`,
+(`recorder.stats.significance_tests`), and what follows from a figure (`trainer.campaign.health`,
 `trainer.campaign.stop_rules`).
 
 Two pools of attempts are compared by the interval of Agresti and Caffo ("Simple and effective confidence intervals for

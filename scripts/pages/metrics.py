@@ -1,6 +1,6 @@
 """docs/metrics.md: what experiment trackers receive, from the table that a test compares with the figures sent.
 
-Owns: the page's text. Refuses: the names (`trainer.trackers.figure_names`).
+Owns: the page's text. Refuses: the names (`trainer.trackers.event_figures`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from scripts.pages.table import code, table
-from trainer.trackers.figure_names import figure_names
+from trainer.trackers.event_figures import figure_names
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 _HEAD = """\
@@ -58,5 +58,5 @@ the learner's. Shares are between 0 and 1.
 def page() -> str:
     """Return the whole page."""
     rows = [[code(name.pattern), name.unit, name.when, name.what] for name in figure_names()]
-    made = "(Made from the table in `trainer/trackers/figure_names.py` by `python -m scripts.pages --write`.)\n"
+    made = "(Made from the table in `trainer/trackers/event_figures.py` by `python -m scripts.pages --write`.)\n"
     return "\n".join([_HEAD, table(["name", "unit", "when", "what it is"], rows), made])

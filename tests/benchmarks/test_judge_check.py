@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import judge_check
 from judge.adversarial.check import VERSION
-from judge.adversarial.trick_kinds import KINDS
+from judge.adversarial.tricks import KINDS
 
 
 def committed() -> judge_check.JudgeCheckFigures:

@@ -26,7 +26,7 @@ from typing import Any, Literal
 import httpx
 import pytest
 
-from recorder.base.json_output import to_json
+from recorder.base.terminal import to_json
 from recorder.maintenance.export import raw_lines, tool_lines
 from recorder.settings import RecorderSettings
 from recorder.store.bootstrap import DEFAULT_PROJECT, open_store

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import select
 
-from recorder.queue.groups.shadows import FORKED
+from recorder.queue.groups.same_request import FORKED
 from recorder.states import GroupState, Origin
 from recorder.store.bootstrap import open_store
 from recorder.store.schema import groups, trajectories

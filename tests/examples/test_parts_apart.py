@@ -16,8 +16,8 @@ from examples.rlvr import tasks as rlvr
 from examples.twenty48 import scenarios as twenty48
 from examples.twenty48.episode import begin
 from examples.twenty48.taught import FIRST_SEED
-from trainer.tasks import parts as splitting
 from trainer.tasks import scenarios
+from trainer.tasks import selection as splitting
 from trainer.tasks.scenarios import Scenario
 
 SEEDS = st.integers(0, 2**32)

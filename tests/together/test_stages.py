@@ -27,8 +27,7 @@ from tests.proxy.until import until
 from tests.recorder.rows import Rows
 from tests.trainer.ring import ScriptedTrainer
 from trainer.progress import LineProgress
-from trainer.runtime.learner import Learner
-from trainer.runtime.step_schedule import StepSchedule
+from trainer.runtime.learner import Learner, StepSchedule
 from trainer.settings import TrainerSettings
 
 pytestmark = pytest.mark.slow

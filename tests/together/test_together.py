@@ -49,8 +49,7 @@ from tests.proxy.running import NO_TLS
 from tests.proxy.scripted_engine import Handler, ScriptedEngine
 from tests.proxy.until import until
 from tests.trainer.ring import RecordedProgress
-from trainer.runtime.learner import Learner
-from trainer.runtime.step_schedule import StepSchedule
+from trainer.runtime.learner import Learner, StepSchedule
 from trainer.settings import TrainerSettings
 from trainer.step.summary import StepReport
 

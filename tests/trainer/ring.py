@@ -56,7 +56,7 @@ from recorder.views.trajectories import transcripts
 from tests.judge import rubric_replies
 from tests.judge.judge_server import entries, last_text
 from tests.recorder.score_rows import new_score
-from trainer.campaign import setup
+from trainer.campaign import record
 from trainer.campaign_settings import CampaignSettings
 from trainer.evaluation import runner as evaluation
 from trainer.evaluation.request import plan_evaluation
@@ -475,9 +475,9 @@ async def run_campaign(
         trainer=trainer or TrainerSettings(min_groups=1),
     )
     if resume is None:
-        chosen = setup.plan_campaign(everything.campaign, fresh=fresh)
+        chosen = record.plan_campaign(everything.campaign, fresh=fresh)
     else:
-        chosen = await setup.load_plan(data, everything.recorder, PROJECT, resume, settings)
+        chosen = await record.load_plan(data, everything.recorder, PROJECT, resume, settings)
     wanted = ServiceRequest(data, PROJECT, everything.recorder, url, found_timeout_s=10.0)
 
     async def opened(store: Store, alias: AliasView, _: object) -> ScriptedTrainer:

@@ -31,7 +31,7 @@ from recorder.messages.calls import (
 )
 from recorder.queue import claims
 from recorder.queue.claims import GroupClaim
-from recorder.queue.groups.shadows import open_shadow
+from recorder.queue.groups.same_request import open_shadow
 from recorder.queue.judging import scores
 from recorder.queue.judging.scores import NewPart
 from recorder.registry import alias_moves, aliases, versions

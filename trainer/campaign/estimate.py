@@ -21,7 +21,7 @@ from recorder.queue.campaigns import Split
 from recorder.queue.training.cost_estimates import TrajectoryCost
 from recorder.views.campaigns.events import CampaignMeasure
 from trainer.agents import answer
-from trainer.campaign.setup import CampaignPlan
+from trainer.campaign.record import CampaignPlan
 from trainer.campaign_settings import BASE, CampaignSettings
 from trainer.measures.arms import baseline_arms
 from trainer.measures.campaign_measure import choose_measure

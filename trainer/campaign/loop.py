@@ -36,12 +36,18 @@ from recorder.views.campaigns.events import (
     StepDone,
 )
 from recorder.views.campaigns.history import CampaignHistory, read_history
-from trainer.campaign.history import summarize_campaign, write_event
 from trainer.campaign.measurement import RoundMeasure, RoundMeasurer, round_figures
-from trainer.campaign.pause import Evidence, changed_recipe, changed_settings, how_to_resume, most_gained_attempts
+from trainer.campaign.record import summarize_campaign, write_event
 from trainer.campaign.sampling import AttemptRound, RoundSampler, RoundTally, refuse_broken_agent
 from trainer.campaign.service import AliasService
-from trainer.campaign.stop_evaluation import StopEvaluator
+from trainer.campaign.stop_evaluation import (
+    Evidence,
+    StopEvaluator,
+    changed_recipe,
+    changed_settings,
+    how_to_resume,
+    most_gained_attempts,
+)
 from trainer.campaign.stop_rules import StopCode, StopDecision
 from trainer.campaign.validation import CampaignValidator
 from trainer.campaign_settings import CampaignSettings

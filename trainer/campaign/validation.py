@@ -21,7 +21,6 @@ from recorder.views.campaigns.events import BASELINE, TEST, VALIDATION, Campaign
 from recorder.views.campaigns.history import CampaignHistory
 from recorder.views.campaigns.measures import SPREAD
 from recorder.views.trajectories.shapes import GroupView
-from trainer.campaign.history import write_event
 from trainer.campaign.measurement import (
     LoadedRound,
     RoundMeasurer,
@@ -31,6 +30,7 @@ from trainer.campaign.measurement import (
     is_spoilt,
     round_figures,
 )
+from trainer.campaign.record import write_event
 from trainer.campaign.sampling import AttemptRound, RoundSampler, attempt_number, refuse_broken_agent
 from trainer.campaign_settings import BASE, CampaignSettings
 from trainer.measures.arms import Arm, Arms, baseline_arms

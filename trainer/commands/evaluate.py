@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recorder.base.json_output import write_json
+from recorder.base.terminal import write_json
 from recorder.commands.context import Context
 from trainer.commands.support import log_to_terminal, path_option, run, wanted_services
 
@@ -74,7 +74,7 @@ def evaluate(
     The command uses the proxy, engine and judge that run for the data folder; it starts what is missing and stops it at
     the end. The output is the whole comparison or nothing: repeat the command to resume one that was stopped or killed.
     """
-    from recorder.commands.support import draw_into, require_folder
+    from recorder.commands.context import draw_into, require_folder
     from trainer.evaluation.display import evaluation_chart, evaluation_json, show_evaluation
 
     require_folder(picture)

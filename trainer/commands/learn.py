@@ -30,7 +30,7 @@ def learn(context: Context, names: tuple[str, ...], only_check: bool) -> None:
 
 def _check(context: Context) -> None:
     """Print the findings; exit with status 1 if one is an error."""
-    from recorder.commands.support import echo_findings
+    from recorder.commands.context import echo_findings
     from trainer.runtime.examiner import check_gates
 
     echo_findings(asyncio.run(check_gates(context.settings())), as_json=context.json)

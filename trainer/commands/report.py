@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from recorder.base.json_output import write_json
-from recorder.base.terminal import echo, show
+from recorder.base.terminal import echo, show, write_json
 
 if TYPE_CHECKING:
     from recorder.commands.context import Context
@@ -34,7 +33,7 @@ def report(context: Context, campaign: str | None, page_path: Path | None) -> No
     campaigns/NAME/report.html in the data folder. The page contains conversations, before and after: anyone who gets it
     can read them.
     """
-    from recorder.commands.support import run
+    from recorder.commands.context import run
     from trainer.report import page, terminal
 
     found = run(context, lambda project: _found(project, campaign))

@@ -17,8 +17,7 @@ import click
 from pydantic import ValidationError
 
 from recorder.base.errors import FAILED, INTERRUPTED
-from recorder.base.json_output import write_json
-from recorder.base.terminal import confirm, echo, show_table
+from recorder.base.terminal import confirm, echo, show_table, write_json
 from recorder.commands.context import Context
 from trainer.campaign_settings import CampaignSettings
 from trainer.commands.support import parse_shares, path_option, run
@@ -257,12 +256,12 @@ def check_scenarios(context: Context, /, file: Path | None, **flags: Any) -> Non
 
 
 def _show_parts(context: Context, settings: CampaignSettings) -> None:
-    from trainer.tasks import parts
+    from trainer.tasks import selection
 
     if settings.scenarios is None:
         raise click.UsageError("no scenarios: name a file (`hone scenarios check FILE`), or set campaign.scenarios.")
-    found = parts.read_parts(settings, settings.scenarios)
-    counted, repeated = parts.count_parts(found), parts.find_duplicates(found)
+    found = selection.read_parts(settings, settings.scenarios)
+    counted, repeated = selection.count_parts(found), selection.find_duplicates(found)
     if context.json:
         shown = {"parts": [asdict(part) for part in counted], "alike": [asdict(one) for one in repeated]}
         write_json({"split": settings.split, "seed": settings.seed, **shown})

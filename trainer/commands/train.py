@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recorder.base.errors import PAUSED
-from recorder.base.json_output import write_json
-from recorder.base.terminal import echo, format_number, show_table
+from recorder.base.terminal import echo, format_number, show_table, write_json
 from recorder.commands.context import Context
 from trainer.commands.support import log_to_terminal, parse_shares, path_option, run, wanted_services
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from proxy.settings.hone import HoneSettings
     from recorder.views.campaigns.events import CampaignEnded
     from trainer.campaign.estimate import CampaignEstimate, StrongJudgeEstimate
-    from trainer.campaign.setup import CampaignPlan
+    from trainer.campaign.record import CampaignPlan
 
 
 def require_own_choices(settings: HoneSettings) -> None:
@@ -68,14 +67,14 @@ def require_recipe(begun_with: str | None, settings: HoneSettings) -> None:
 
 def estimate(context: Context) -> None:
     """Count what the campaign of the settings would take, and print it."""
-    from trainer.campaign import setup
+    from trainer.campaign import record
     from trainer.errors import CampaignError
     from trainer.runtime.estimate import estimate_campaign
 
     settings = context.settings()
     require_own_choices(settings)
     try:
-        found = asyncio.run(estimate_campaign(setup.plan_campaign(settings.campaign), settings))
+        found = asyncio.run(estimate_campaign(record.plan_campaign(settings.campaign), settings))
     except CampaignError as e:  # nothing runs yet: a setting is wrong
         raise click.UsageError(str(e)) from e
     if context.json:
@@ -216,7 +215,7 @@ def train(
 
 
 async def _train(context: Context, proxy_url: str | None, resume: str | None, *, fresh: bool) -> CampaignEnded:
-    from trainer.campaign import setup
+    from trainer.campaign import record
     from trainer.progress import choose_progress
     from trainer.runtime.train import train as campaign
 
@@ -224,13 +223,13 @@ async def _train(context: Context, proxy_url: str | None, resume: str | None, *,
     preset = settings.campaign.preset
     require_own_choices(settings)
     if resume is None:
-        plan = setup.plan_campaign(settings.campaign, fresh=fresh)
+        plan = record.plan_campaign(settings.campaign, fresh=fresh)
         require_judge_model(plan, settings)
     else:
         given = {
             key.removeprefix("campaign."): v for key, v in context.overrides.items() if key.startswith("campaign.")
         }
-        plan = await setup.load_plan(settings.data, settings.recorder, settings.project, resume, given)
+        plan = await record.load_plan(settings.data, settings.recorder, settings.project, resume, given)
         require_recipe(plan.settings.judge_recipe, settings)
     env = {"HONE_CAMPAIGN__PRESET": preset} if preset else {}  # the preset has defaults for the judge too
     wanted = wanted_services(context, settings, proxy_url, env)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from recorder.base.terminal import NONE, echo, format_number, show_lines, show_table
 from recorder.stats.charts import Chart, ReferenceLine, Series
-from recorder.stats.paired_tests import PairedEstimate
+from recorder.stats.significance_tests import PairedEstimate
 from trainer.evaluation.figures import REWARD, SUCCESS, WIN_RATE, VersionFigures
 from trainer.evaluation.runner import EvaluationResult
 from trainer.measures.campaign_measure import TIE

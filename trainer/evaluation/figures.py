@@ -1,7 +1,7 @@
 """The figures of an evaluation: each attempt's arm, value and usage, and each version's measures. Pure.
 
 Owns: reading attempts from groups and their scores, and the difference of each version from the first. Refuses: success
-(`trainer.campaign.measurement`), intervals (`recorder.stats.paired_tests`), and the output
+(`trainer.campaign.measurement`), intervals (`recorder.stats.significance_tests`), and the output
 (`trainer.evaluation.display`).
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from recorder.states import CallState, TrajectoryState
-from recorder.stats.paired_tests import PairedEstimate, Values, paired_difference, paired_mean
+from recorder.stats.significance_tests import PairedEstimate, Values, paired_difference, paired_mean
 from recorder.views.trajectories.shapes import CallView, GroupView, TrajectoryView
 from trainer.campaign.measurement import LoadedRound, attempt_rewards, attempt_values, counted_attempts
 from trainer.campaign.sampling import attempt_number

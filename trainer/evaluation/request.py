@@ -2,7 +2,7 @@
 
 Owns: resolving names, rejecting what cannot be compared as early as the settings allow, and finding an unfinished
 evaluation that the same command resumes. Two evaluations are the same if their versions, scenarios, attempts, success
-and measures are. Refuses: running attempts (`trainer.evaluation.runner`), leases and marks (`trainer.campaign.setup`).
+and measures are. Refuses: running attempts (`trainer.evaluation.runner`), leases and marks (`trainer.campaign.record`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from recorder.states import CampaignState
 from recorder.store.database import Project, Store
 from recorder.views.campaigns.events import CampaignMeasure
 from trainer.agents.user_agent import is_function
-from trainer.campaign.setup import new_scenarios, require_agent
+from trainer.campaign.record import new_scenarios, require_agent
 from trainer.campaign_settings import BASE, CampaignSettings
 from trainer.errors import CampaignError
 from trainer.measures import campaign_measure

@@ -28,8 +28,8 @@ from recorder.states import Purpose
 from recorder.store.database import Project, Store
 from trainer.agents.attempts import AttemptRunner
 from trainer.campaign.measurement import RoundMeasurer
+from trainer.campaign.record import hold_campaign, mark_ended_early, require_lease
 from trainer.campaign.sampling import AttemptRound, RoundSampler, RoundTally, refuse_broken_agent
-from trainer.campaign.setup import hold_campaign, mark_ended_early, require_lease
 from trainer.errors import CampaignError
 from trainer.evaluation import request
 from trainer.evaluation.figures import EvaluatedAttempt, VersionFigures, attempt_outcomes
@@ -46,8 +46,7 @@ from trainer.evaluation.request import (
 from trainer.measures.arms import Arm
 from trainer.progress import Event, Notice, PhaseStatus, Progress
 from trainer.runtime import measures
-from trainer.runtime.agents import endpoint_of, start_agents
-from trainer.runtime.services import RECENT_S, CampaignServices, ServiceRequest
+from trainer.runtime.services import RECENT_S, CampaignServices, ServiceRequest, endpoint_of, start_agents
 
 _PAGE: Final = 32  # groups whose conversations are in memory at a time
 

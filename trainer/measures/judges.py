@@ -2,7 +2,7 @@
 
 Owns: a judge's identity (its model, the version that its provider reports, and the recipe's hash, which covers the
 prompt's version), who judged a step, and since which step one judge made all figures. Refuses: which figures are
-compared after a change (`trainer.campaign.stop_evaluation`), writing it down (`trainer.campaign.history`).
+compared after a change (`trainer.campaign.stop_evaluation`), writing it down (`trainer.campaign.record`).
 
 A provider may alternate between several versions, and one judge of a panel may fail. So a change is reported once for
 each judge that is new to the campaign, not each time that one returns. When one of two judges takes over scoring from

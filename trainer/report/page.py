@@ -22,7 +22,7 @@ from markupsafe import Markup, escape
 from recorder.base.terminal import clean, format_number
 from recorder.processes import file_modes
 from recorder.stats.charts import Chart, dark_inks, draw_svg
-from trainer.report import charts, formatters
+from trainer.report import presentation
 from trainer.report.shapes import CampaignReport, MeasuredPoint
 
 HERE: Final = Path(__file__).parent / "templates"
@@ -47,12 +47,12 @@ def render_page(report: CampaignReport) -> str:
             report=report,
             sheet=Markup(sheet),  # noqa: S704 - ours, and a style element holds no markup
             policy=security_policy(sheet),
-            curve=_drawn(charts.measure_chart(report), "curve"),
-            seconds=_drawn(charts.seconds_chart(report), "seconds"),
-            health=[_drawn(chart, f"health{at}") for at, chart in enumerate(charts.health_charts(report))],
-            steps=formatters.head_and_tail(report.steps, *STEPS),
+            curve=_drawn(presentation.measure_chart(report), "curve"),
+            seconds=_drawn(presentation.seconds_chart(report), "seconds"),
+            health=[_drawn(chart, f"health{at}") for at, chart in enumerate(presentation.health_charts(report))],
+            steps=presentation.head_and_tail(report.steps, *STEPS),
             own_points={point.step: point for point in report.own},
-            validations=formatters.head_and_tail(report.validations, *VALIDATIONS),
+            validations=presentation.head_and_tail(report.validations, *VALIDATIONS),
         )
     )
 
@@ -86,12 +86,16 @@ def _environment() -> jinja2.Environment:
     )
     made.filters |= {
         "visible": clean,
-        "count": formatters.format_count,
+        "count": presentation.format_count,
         "number": format_number,
-        "span": formatters.format_span,
+        "span": presentation.format_span,
     }
-    made.filters |= {"when": formatters.format_time, "holds": formatters.goal_text, "title": charts.figure_title}
-    made.globals |= {"formatters": formatters, "track": interval_track}
+    made.filters |= {
+        "when": presentation.format_time,
+        "holds": presentation.goal_text,
+        "title": presentation.figure_title,
+    }
+    made.globals |= {"formatters": presentation, "track": interval_track}
     return made
 
 
@@ -101,7 +105,7 @@ def _drawn(chart: Chart, name: str) -> Markup | None:
         return None
     drawn = draw_svg(chart)
     svg = _NAMED.sub(lambda found: f"{found[1]}{name}-", drawn[drawn.index("<svg ") :])
-    told = escape(clean(charts.chart_text(chart)))
+    told = escape(clean(presentation.chart_text(chart)))
     return Markup(svg.replace("<svg ", f'<svg role="img" aria-label="{told}" ', 1))  # noqa: S704 - words are outlines
 
 

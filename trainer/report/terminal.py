@@ -13,8 +13,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from recorder.base.terminal import NONE, build_table, clean, clean_line, format_number
-from trainer.report import formatters
-from trainer.report.charts import figure_title
+from trainer.report import presentation
+from trainer.report.presentation import figure_title
 from trainer.report.shapes import CampaignReport, MeasuredPoint
 
 _HEAD, _TAIL = 4, 16  # validations that are shown of many
@@ -39,9 +39,12 @@ def report_text(report: CampaignReport) -> RenderableType:
 
 def report_summary(report: CampaignReport) -> str:
     """The end of a campaign in a few lines."""
-    lines = [formatters.verdict_sentence(report), f"{report.status.code}: {report.status.text}"]
+    lines = [presentation.verdict_sentence(report), f"{report.status.code}: {report.status.text}"]
     lines += [f"go on: {report.status.goes_on}"] if report.status.goes_on else []
-    lines += [f"serves: {formatters.service_sentence(report)}", f"judge: {formatters.judging_cost_text(report.judged)}"]
+    lines += [
+        f"serves: {presentation.service_sentence(report)}",
+        f"judge: {presentation.judging_cost_text(report.judged)}",
+    ]
     return clean("\n".join(lines))
 
 
@@ -49,16 +52,19 @@ def _facts(report: CampaignReport) -> RenderableType:
     rows = [
         ("why", report.status.text),
         ("go on", report.status.goes_on),
-        ("came to", formatters.verdict_sentence(report)),
+        ("came to", presentation.verdict_sentence(report)),
         ("best", report.best.version if report.best else NONE),
-        ("serves", formatters.service_sentence(report)),
+        ("serves", presentation.service_sentence(report)),
         ("steps", _steps(report)),
-        ("attempts", f"{formatters.format_count(report.attempts)}, {formatters.format_count(report.errored)} errored"),
-        ("trained on", f"{formatters.format_count(report.trained)} trajectories"),
-        ("tools", formatters.withheld_text(report.withheld)),
-        ("judge", formatters.judging_cost_text(report.judged)),
-        ("seconds", ", ".join(f"{phase} {formatters.format_span(taken)}" for phase, taken in report.seconds.items())),
-        ("began", f"{formatters.format_time(report.began_at)}, ended {formatters.format_time(report.ended_at)}"),
+        (
+            "attempts",
+            f"{presentation.format_count(report.attempts)}, {presentation.format_count(report.errored)} errored",
+        ),
+        ("trained on", f"{presentation.format_count(report.trained)} trajectories"),
+        ("tools", presentation.withheld_text(report.withheld)),
+        ("judge", presentation.judging_cost_text(report.judged)),
+        ("seconds", ", ".join(f"{phase} {presentation.format_span(taken)}" for phase, taken in report.seconds.items())),
+        ("began", f"{presentation.format_time(report.began_at)}, ended {presentation.format_time(report.ended_at)}"),
     ]
     return build_table(("", ""), [row for row in rows if row[1]])
 
@@ -73,7 +79,7 @@ def _measured(report: CampaignReport) -> Iterator[RenderableType]:
     points = report.validations or report.own
     if points:
         name = "validation" if report.validations else "its own attempts"
-        yield _headed(f"{formatters.measure_name(report.kind).capitalize()} by {name}")
+        yield _headed(f"{presentation.measure_name(report.kind).capitalize()} by {name}")
         yield _points(points, report)
     if report.baselines:
         yield _headed("Baselines" + (f", to beat {report.beat}" if report.beat else ""))
@@ -84,7 +90,7 @@ def _measured(report: CampaignReport) -> Iterator[RenderableType]:
 
 
 def _points(points: Sequence[MeasuredPoint], report: CampaignReport) -> RenderableType:
-    head, between, tail = formatters.head_and_tail(points, _HEAD, _TAIL)
+    head, between, tail = presentation.head_and_tail(points, _HEAD, _TAIL)
     columns = ["after step", "version", "measure", "95 % interval", "attempts", "errored", "tempted to cheat"]
     rows = [_point(point, report) for point in head]
     rows += [[f"{between} more", *("" for _ in columns[1:])]] if between else []
@@ -95,16 +101,19 @@ def _points(points: Sequence[MeasuredPoint], report: CampaignReport) -> Renderab
 
 
 def _point(point: MeasuredPoint, report: CampaignReport) -> list[str]:
-    value, sure = formatters.format_measure(point.value, report.kind), formatters.format_interval(point, report.kind)
+    value, sure = (
+        presentation.format_measure(point.value, report.kind),
+        presentation.format_interval(point, report.kind),
+    )
     counts = [str(point.attempts), str(point.errored)]
-    return [str(point.step), point.version, value, sure, *counts, formatters.format_adversarial(point, report.kind)]
+    return [str(point.step), point.version, value, sure, *counts, presentation.format_adversarial(point, report.kind)]
 
 
 def _goals(report: CampaignReport) -> Iterator[RenderableType]:
     if report.goals:
         yield _headed("Goals, of the best version")
         yield build_table(
-            ("", "", ""), [(g.text, format_number(g.value), formatters.goal_text(g)) for g in report.goals]
+            ("", "", ""), [(g.text, format_number(g.value), presentation.goal_text(g)) for g in report.goals]
         )
 
 
@@ -115,7 +124,7 @@ def _alarms(report: CampaignReport) -> Iterator[RenderableType]:
         yield build_table(("step", "rule", "then", ""), rows, right=("step",))
         evidence = [each for one in report.alarms for each in one.alarm.evidence]
         told = [
-            (each.get("trajectory"), formatters.format_loose_number(each.get("reward")), each.get("part"))
+            (each.get("trajectory"), presentation.format_loose_number(each.get("reward")), each.get("part"))
             for each in evidence
         ]
         if told:
@@ -130,7 +139,9 @@ def _left_out(report: CampaignReport) -> Iterator[RenderableType]:
     if report.excluded:
         yield _headed("Excluded")
         yield build_table(
-            ("trajectories", "reason", ""), [(o.trajectories, o.code, o.meaning) for o in report.excluded], right=("trajectories",)
+            ("trajectories", "reason", ""),
+            [(o.trajectories, o.code, o.meaning) for o in report.excluded],
+            right=("trajectories",),
         )
 
 

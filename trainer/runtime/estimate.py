@@ -24,7 +24,7 @@ from recorder.store.bootstrap import has_store, open_to_look
 from recorder.store.database import Project, Store
 from trainer.campaign import estimate
 from trainer.campaign.estimate import CampaignCounts, CampaignEstimate, StrongJudgeEstimate, TokenEstimate
-from trainer.campaign.setup import CampaignPlan
+from trainer.campaign.record import CampaignPlan
 from trainer.errors import CampaignError
 
 ASKING = ("ruler", "rubric")  # the kinds that ask a judge model

@@ -1,9 +1,15 @@
-"""The examiner: serves gate requests of an alias by running the user's agent on held-out scenarios beside live
+"""Attempts that a version's gate requested: held-out scenarios, as the new version and as the live one, in rounds.
+
+Owns: which scenarios make a round, its groups and attempts (which a restarted process finds by their names), and the
+value of each attempt. Refuses: running an attempt (`trainer.agents.attempts`), success
+(`trainer.campaign.measurement`), and the decision: the gate decides from the pairs, and then ends the request.
+
+The examiner: serves gate requests of an alias by running the user's agent on held-out scenarios beside live
 learning.
 
 Owns: taking a request under a lease, starting and stopping what it needs, abandoning it once the gate has decided,
 reporting why a request cannot be served, and checking the file, the agent and the success function of every alias with
-such a gate beforehand. Refuses: the rounds (`trainer.campaign.gate_rounds`), starting services (a version that waits
+such a gate beforehand. Refuses: the rounds (`trainer.runtime.examiner`), starting services (a version that waits
 for its gate has a proxy), and output (`trainer.commands`).
 
 No step of the alias begins while its version is undecided, so attempts and training never overlap.
@@ -12,32 +18,125 @@ No step of the alias begins while its version is undecided, so attempts and trai
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from proxy.settings.hone import HoneSettings
 from recorder.base.findings import Finding, FindingLevel
 from recorder.errors import Conflict, StoreUnavailable
+from recorder.queue import attempts as store_attempts
 from recorder.queue import campaigns, gate_requests, leases
+from recorder.queue.attempts import NewAttempt
+from recorder.queue.campaigns import GroupBinding
+from recorder.queue.campaigns import Scenario as StoredScenario
 from recorder.queue.gate_requests import GateArm, GateRequest
+from recorder.queue.groups import closure
 from recorder.registry import keys, replicas, tool_permissions
 from recorder.registry.aliases import AliasView
-from recorder.states import CampaignState
+from recorder.states import CampaignState, GroupState, Purpose
 from recorder.store.changes import Topic
 from recorder.store.database import Project, Store
+from recorder.views.trajectories import transcripts
+from recorder.views.trajectories.shapes import GroupView
 from trainer.agents.attempts import AttemptRunner
-from trainer.campaign import setup
-from trainer.campaign.gate_rounds import GateExamination
+from trainer.campaign import record
 from trainer.campaign.measurement import RoundMeasurer
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import AgentUnusable, CampaignBusy, ScenariosInvalid, ServiceUnavailable
 from trainer.progress import Notice, Progress
-from trainer.runtime.agents import endpoint_of, start_agents
-from trainer.runtime.services import RECENT_S, find_proxy
+from trainer.runtime.services import RECENT_S, endpoint_of, find_proxy, start_agents
 from trainer.tasks import scenarios
 from trainer.tasks.scenarios import Scenario
+
+ROUND: Final = 8  # scenarios between two looks of the gate
+AGAIN: Final = 4  # maximum attempts at one scenario: more would weigh it too much
+
+T = TypeVar("T")
+
+
+def gate_rounds(tasks: Sequence[T], pairs: int, seed: str) -> list[list[T]]:
+    """The scenarios of each round, at most `pairs` in all: as many passes as allowed, each in another order."""
+    found: list[list[T]] = []
+    for turn in range(AGAIN):
+        order = list(tasks)
+        random.Random(f"{seed}:{turn}").shuffle(order)
+        order = order[: pairs - sum(map(len, found))]
+        found += [order[at : at + ROUND] for at in range(0, len(order), ROUND)]
+    return found
+
+
+class GateExamination:
+    """One gate request, from its current state to its last round."""
+
+    def __init__(
+        self,
+        store: Store,
+        wish: GateRequest,
+        runner: AttemptRunner,
+        measurer: RoundMeasurer,
+        still_ours: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._wish = wish
+        self._row = wish.row
+        self._runner = runner
+        self._measurer = measurer
+        self._still_ours = still_ours  # raises CampaignBusy when the wish's lease was lost
+
+    async def run(self) -> None:
+        """Attempt and measure what is not done yet, then mark all as attempted."""
+        tasks = await campaigns.list_scenarios(self._store, self._row.id, "val")
+        for number, drawn in enumerate(gate_rounds(tasks, self._wish.pairs, self._wish.version), start=1):
+            if number > self._row.steps_done:
+                self._still_ours()
+                await self._plan(number, drawn)
+                await self._runner.run_all(self._row.id, lambda ended: None)
+                await self._measure(number)
+        await gate_requests.end_request(self._store, self._row.id, CampaignState.FINISHED, gate_requests.ATTEMPTED)
+
+    async def give_up(self) -> None:
+        """Close everything of a request that has ended: nobody continues its attempts."""
+        await store_attempts.abandon_running(self._store, self._row.id)
+        for number in range(1, len(await self._planned()) + 1):
+            for group in await campaigns.group_states(self._store, self._row.id, number, Purpose.EVAL):
+                if group.state is GroupState.OPEN:
+                    await closure.close_group(Project(self._store, self._row.project_id), group.group_id)
+
+    async def _planned(self) -> list[list[StoredScenario]]:
+        tasks = await campaigns.list_scenarios(self._store, self._row.id, "val")
+        return gate_rounds(tasks, self._wish.pairs, self._wish.version)
+
+    async def _plan(self, number: int, drawn: Sequence[StoredScenario]) -> None:
+        row = self._row
+        named = [
+            (f"{row.id}.{number:04d}.{index:04d}.{arm.name.lower()}", scenario.id, arm)
+            for index, scenario in enumerate(drawn)
+            for arm in GateArm
+        ]
+        bindings = [GroupBinding(group, scenario_id, 1) for group, scenario_id, _ in named]
+        await campaigns.bind_groups(Project(self._store, row.project_id), row.id, row.alias_id, bindings)
+        new = [NewAttempt(task, number, Purpose.EVAL, int(arm), group, "0") for group, task, arm in named]
+        await store_attempts.new_attempts(self._store, row.id, new)
+
+    async def _measure(self, number: int) -> None:
+        """Run the success function on a round's attempts, and store the results."""
+        there = await campaigns.group_states(self._store, self._row.id, number, Purpose.EVAL)
+        groups = await transcripts.load_groups(self._store, [group.group_id for group in there])
+        worth = await asyncio.gather(*(self._worth(group) for group in groups))
+        known = {
+            group.external_id or "": float(won) for group, won in zip(groups, worth, strict=True) if won is not None
+        }
+        await gate_requests.write_round(self._store, self._row.id, number, known)
+
+    async def _worth(self, group: GroupView) -> bool | None:
+        """Whether the attempt that counts succeeded: the last one, because earlier ones were repeated."""
+        told = [await self._measurer.success(member, {}) for member in group.members]
+        return next((won for won in reversed(told) if won is not None), None)
+
 
 AGAIN_S: Final = 2.0  # after what may have passed by then: another process has the wish, no proxy answers
 SERVICES_S: Final = 120.0  # an engine that died may take so long to come back
@@ -86,10 +185,10 @@ class Examiner:
         async with AsyncExitStack() as stack:
             owner = leases.holder_name()
             keeper = await stack.enter_async_context(
-                setup.hold_campaign(self._store, wish.row, owner, settings.lease_s)
+                record.hold_campaign(self._store, wish.row, owner, settings.lease_s)
             )
             await tool_permissions.set_writes_allowed(self._store, wish.row.id, allowed=settings.allow_writes)
-            await campaigns.add_scenarios(self._store, wish.row.id, "val", setup.new_scenarios(tasks))
+            await campaigns.add_scenarios(self._store, wish.row.id, "val", record.new_scenarios(tasks))
             agent, success = agents = await start_agents(settings, self._everything.data, stack)
             for started in agents:
                 await started.ready()
@@ -101,7 +200,7 @@ class Examiner:
                 self._store, agent, replace(endpoint, models=models), settings, owner, self._services
             )
             measurer = RoundMeasurer(self._store, settings, success, self._progress)
-            still_ours = partial(setup.require_lease, keeper, wish.row)
+            still_ours = partial(record.require_lease, keeper, wish.row)
             self._say(f"{wish.version} attempts the held-out scenarios beside {wish.beside}")
             await self._while_wanted(wish, GateExamination(self._store, wish, runner, measurer, still_ours))
 

@@ -13,7 +13,7 @@ from judge.settings import JudgeSettings
 from proxy.settings.hone import HoneSettings
 from recorder.registry.keys import Scope
 from recorder.views.campaigns.events import CampaignMeasure
-from trainer.campaign.setup import CampaignPlan
+from trainer.campaign.record import CampaignPlan
 from trainer.campaign_settings import CampaignSettings
 from trainer.measures import arms, campaign_measure
 

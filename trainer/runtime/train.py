@@ -1,8 +1,12 @@
-"""`hone train`: services, agent, trainer, and a campaign that is new or resumed; and the report at its end.
+"""Report tools that the proxy withholds from a campaign's attempts because they may write, and calls of them.
+
+Owns: polling, and reporting each tool once. Refuses: withholding (`proxy.mcp_gateway.write_protection`).
+
+`hone train`: services, agent, trainer, and a campaign that is new or resumed; and the report at its end.
 
 Owns: what starts concurrently (engine, agent and torch all take seconds), where the report is written, and that a
 failed report never hides how the campaign ended. Refuses: the steps (`trainer.campaign.loop`), the campaign's row
-(`trainer.campaign.setup`), and the report's contents (`trainer.report`).
+(`trainer.campaign.record`), and the report's contents (`trainer.report`).
 """
 
 from __future__ import annotations
@@ -16,13 +20,14 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from proxy.settings.hone import HoneSettings
-from recorder.errors import RecorderError
+from recorder.errors import RecorderError, StoreError
 from recorder.processes import file_modes
 from recorder.queue import campaigns, leases
 from recorder.queue.campaigns import CampaignView
+from recorder.registry import tool_permissions
 from recorder.registry.aliases import AliasView
 from recorder.store.database import Project, Store
 from recorder.views.campaigns.events import CampaignEnded, CampaignMeasure
@@ -30,21 +35,77 @@ from recorder.views.campaigns.history import read_history
 from trainer.agents.attempts import AttemptRunner
 from trainer.campaign.loop import Campaign, VersionComparison
 from trainer.campaign.measurement import RoundMeasurer
+from trainer.campaign.record import CampaignPlan, begin_or_find, hold_campaign, mark_ended_early, require_lease
 from trainer.campaign.sampling import RoundSampler
-from trainer.campaign.setup import CampaignPlan, begin_or_find, hold_campaign, mark_ended_early, require_lease
 from trainer.errors import AliasBusy, TrainerError
 from trainer.measures import arms
 from trainer.progress import CompositeProgress, JsonProgress, Notice, PhaseStatus, Progress
 from trainer.report import page, terminal
 from trainer.report.contents import gather_report
-from trainer.runtime import measures, withheld_tools
-from trainer.runtime.agents import endpoint_of, start_agents
-from trainer.runtime.services import CampaignServices, ServiceRequest
+from trainer.runtime import measures
+from trainer.runtime.services import CampaignServices, ServiceRequest, endpoint_of, start_agents
 from trainer.settings import TrainerSettings
 from trainer.step.summary import StepTrainer
 from trainer.trackers import base
 from trainer.trackers.delivery import track_events
-from trainer.trackers.entries import TranscriptSamples
+from trainer.trackers.event_figures import TranscriptSamples
+
+LOOK_S: Final = 5.0
+
+
+@asynccontextmanager
+async def notify_withheld(store: Store, campaign_id: str, progress: Progress) -> AsyncIterator[None]:
+    """Report withheld tools while the campaign runs, and at its end how many calls were refused."""
+    teller = WithheldToolsNotifier(store, campaign_id, progress)
+    looking = asyncio.create_task(_keep_looking(teller), name="withheld tools")
+    try:
+        yield
+    finally:
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+        with suppress(StoreError):  # the campaign's own end reports the store's error
+            await teller.end()
+
+
+async def _keep_looking(teller: WithheldToolsNotifier) -> None:
+    while True:
+        await asyncio.sleep(LOOK_S)
+        with suppress(StoreError):  # busy for a moment
+            await teller.look()
+
+
+class WithheldToolsNotifier:
+    """What this program has reported of one campaign."""
+
+    def __init__(self, store: Store, campaign_id: str, progress: Progress) -> None:
+        self._store = store
+        self._campaign_id = campaign_id
+        self._progress = progress
+        self._told: set[str] = set()
+
+    async def look(self) -> None:
+        """Report tools that were not reported yet."""
+        new = [
+            tool
+            for tool in await tool_permissions.list_withheld_tools(self._store, self._campaign_id)
+            if tool not in self._told
+        ]
+        self._told.update(new)
+        if new:
+            text = (
+                f"not offered to attempts, because their MCP server does not mark them read-only: {', '.join(new)}. "
+                "If attempts may change things there, start with --allow-writes (campaign.allow_writes). If these "
+                "tools are read-only, let the server set readOnlyHint"
+            )
+            self._progress.tell(Notice(text, warning=True))
+
+    async def end(self) -> None:
+        """Report the rest, and how many calls were refused."""
+        await self.look()
+        if refused := await tool_permissions.count_refused_calls(self._store, self._campaign_id):
+            calls = "1 call of such a tool was" if refused == 1 else f"{refused} calls of such tools were"
+            self._progress.tell(Notice(f"{calls} refused in this campaign's attempts", warning=True))
+
 
 PAGE = "report.html"  # beside the campaign's events
 
@@ -128,7 +189,7 @@ async def train(
         told = CompositeProgress(progress, tracking)
         await stack.enter_async_context(report_on_failure(store, campaign, everything.data, progress))
         await stack.enter_async_context(mark_ended_early(store, campaign))
-        await stack.enter_async_context(withheld_tools.notify_withheld(store, campaign.id, progress))
+        await stack.enter_async_context(notify_withheld(store, campaign.id, progress))
         open_with = partial(open_when_free, open_with or open_trainer, campaign, progress)
         trainer = await stack.enter_async_context(open_in_background(store, alias, everything, open_with))
         for started in agents:

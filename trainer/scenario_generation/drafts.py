@@ -17,7 +17,7 @@ from typing import Any, Final
 from recorder.errors import ReplyUnreadable
 from recorder.llm.json_reply import DuplicateKeys, find_documents
 from recorder.messages.text_masking import mask_text
-from trainer.scenario_generation.difficulties import Difficulty
+from trainer.scenario_generation.prompts import Difficulty
 from trainer.tasks.scenarios import Scenario
 from trainer.tasks.traffic import is_similar, text_pieces
 

@@ -1,7 +1,7 @@
 """Generate scenarios until there are as many as requested, or the model writes nothing new.
 
 Owns: how many are requested at once, which tools each request shows, and when a difficulty is abandoned. Refuses: the
-text (`trainer.scenario_generation.prompts`), the model (`trainer.scenario_generation.writer_model`), and the checks
+text (`trainer.scenario_generation.prompts`), the model (`trainer.scenario_generation.program`), and the checks
 (`trainer.scenario_generation.drafts`).
 """
 
@@ -16,8 +16,8 @@ from typing import Final, Protocol
 
 from trainer.errors import GeneratorFailed
 from trainer.scenario_generation import drafts, prompts
-from trainer.scenario_generation.difficulties import Difficulty, scenario_difficulty
 from trainer.scenario_generation.drafts import DraftChecker, DropReason
+from trainer.scenario_generation.prompts import Difficulty, scenario_difficulty
 from trainer.scenario_generation.tools import ServerTool
 from trainer.tasks.scenarios import Scenario
 

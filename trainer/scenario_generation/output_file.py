@@ -16,7 +16,7 @@ from typing import Final
 
 from recorder.processes import file_modes
 from trainer.errors import NoTasks, ScenariosInvalid
-from trainer.scenario_generation.difficulties import Difficulty, scenario_difficulty
+from trainer.scenario_generation.prompts import Difficulty, scenario_difficulty
 from trainer.tasks.scenarios import Scenario, parse_scenarios, scenario_line
 
 _HEADS: Final = tuple(f'{{"id": "{kind.replace("_", "-")}-'.encode() for kind in Difficulty)  # how our lines begin

@@ -16,7 +16,7 @@ from pathlib import Path
 from recorder.errors import Conflict, LeaseLost, RecorderError, StoreUnavailable, VersionPending
 from recorder.queue import leases
 from recorder.queue.claims import GroupClaim, return_claim, return_claim_in
-from recorder.queue.groups.shadows import counts_in_own_group
+from recorder.queue.groups.same_request import counts_in_own_group
 from recorder.queue.judging import scores
 from recorder.queue.judging.scores import NewPart, part_rewards
 from recorder.queue.leases import holder_name

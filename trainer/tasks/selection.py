@@ -1,16 +1,34 @@
 """Draw the scenarios that a step attempts. Pure.
 
 Owns: their order, which depends on the seed only, and the share of adversarial ones. Refuses: which scenarios may be
-trained on (`trainer.tasks.parts`).
+trained on (`trainer.tasks.selection`).
+
+The parts of a campaign's tasks: training, validation and test. Each scenario is in one part.
+
+Owns: the part of a scenario, reading the parts from one file or from one file each, counting them, and rejecting a task
+that is in two parts. Refuses: running anything.
+
+A scenario's part depends on its id and the seed only: adding or removing one moves no other.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import random
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol, TypeVar
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+from trainer.campaign_settings import CampaignSettings
+from trainer.errors import ScenariosInvalid
+from trainer.tasks import scenarios
+from trainer.tasks.scenarios import Scenario
 
 
 class DrawableScenario(Protocol):
@@ -89,3 +107,142 @@ def _from_ring(items: Sequence[T], start: int, end: int, seed: str) -> list[T]:
     order = list(items)
     random.Random(seed).shuffle(order)
     return [order[at % len(order)] for at in range(start, end)]
+
+
+PARTS: Final = ("train", "val", "test")
+_MOST_SHOWN: Final = 5
+_STEPS: Final = 2**64
+
+
+def scenario_part(id_: str, shares: Sequence[float], seed: int) -> str:
+    """The part of a scenario. With two shares there is no test part."""
+    digest = hashlib.sha256(f"{seed}:{id_}".encode()).digest()
+    at, end = int.from_bytes(digest[:8], "big") / _STEPS, 0.0
+    for part, share in zip(PARTS, shares, strict=False):
+        end += share
+        if at < end:
+            return part
+    return PARTS[len(shares) - 1]  # the shares' sum may be a hair below 1
+
+
+def split_scenarios(scenarios: Sequence[Scenario], shares: Sequence[float], seed: int) -> dict[str, list[Scenario]]:
+    """The parts of one file's scenarios, in its order. Raises `ScenariosInvalid` if one is empty."""
+    parts: dict[str, list[Scenario]] = {part: [] for part in PARTS[: len(shares)]}
+    for scenario in scenarios:
+        parts[scenario_part(scenario.id, shares, seed)].append(scenario)
+    if empty := [part for part, found in parts.items() if not found]:
+        raise ScenariosInvalid(
+            f"of {len(scenarios)} scenarios none is in the {' and the '.join(empty)} part (campaign.split "
+            f"{list(shares)}, campaign.seed {seed}): add scenarios, give the part a larger share, or name files "
+            "instead (campaign.val_scenarios, campaign.test_scenarios)"
+        )
+    return parts
+
+
+def require_apart(parts: Mapping[str, Sequence[Scenario]]) -> None:
+    """Raise `ScenariosInvalid` if two parts share a scenario: the same id, or the same input."""
+    by_id: dict[str, tuple[str, Scenario]] = {}
+    by_input: dict[str, tuple[str, Scenario]] = {}
+    faults: list[str] = []
+    for part, own in parts.items():
+        for scenario in own:
+            same_id = by_id.setdefault(scenario.id, (part, scenario))
+            same_input = by_input.setdefault(comparison_form(scenario.input), (part, scenario))
+            if same_id[0] != part:
+                faults.append(f"{_named(*same_id)} and {_named(part, scenario)} have the same id")
+            elif same_input[0] != part:
+                faults.append(f"{_named(*same_input)} and {_named(part, scenario)} have the same input")
+    if faults:
+        more = f"\n… and {len(faults) - _MOST_SHOWN} more" if len(faults) > _MOST_SHOWN else ""
+        raise ScenariosInvalid(
+            "training scenarios would be measured: a scenario must be in one part only. Remove one of each:\n"
+            + "\n".join(faults[:_MOST_SHOWN])
+            + more
+        )
+
+
+def comparison_form(value: Any) -> str:
+    """A scenario's input as it is compared, ignoring case, white space, Unicode forms and the order of keys."""
+    return json.dumps(_plain(value), sort_keys=True, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return " ".join(unicodedata.normalize("NFKC", value).casefold().split())
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return value
+
+
+def _named(part: str, scenario: Scenario) -> str:
+    where = f", {scenario.place}" if scenario.place else ""
+    return f"{scenario.id!r} ({part}{where})"
+
+
+@dataclass(frozen=True, slots=True)
+class PartCounts:
+    """The counts of a part."""
+
+    name: str
+    scenarios: int
+    adversarial: int
+    references: int
+    rubrics: int
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicateScenarios:
+    """Scenarios of one part with equal inputs (`comparison_form`): ids, and where each was read."""
+
+    part: str
+    ids: Sequence[str]
+    places: Sequence[str]
+
+
+def read_parts(settings: CampaignSettings, file: Path) -> dict[str, list[Scenario]]:
+    """The scenarios of each part; `file` is the training file, or the file of all.
+
+    Raises `ScenariosInvalid` if a file is invalid, a part is empty or a scenario is in two.
+    """
+    found = scenarios.read_scenarios(file)
+    if settings.split is not None:
+        parts = split_scenarios(found, settings.split, settings.seed)
+    else:
+        others = {"val": settings.val_scenarios, "test": settings.test_scenarios}
+        parts = {"train": found} | {
+            part: scenarios.read_scenarios(path) for part, path in others.items() if path is not None
+        }
+    require_apart(parts)
+    return parts
+
+
+def count_parts(parts: Mapping[str, Sequence[Scenario]]) -> list[PartCounts]:
+    """The counts of each part."""
+    return [
+        PartCounts(
+            name,
+            len(found),
+            sum(one.adversarial for one in found),
+            sum(one.reference is not None for one in found),
+            sum(one.rubric is not None for one in found),
+        )
+        for name, found in parts.items()
+    ]
+
+
+def find_duplicates(parts: Mapping[str, Sequence[Scenario]]) -> list[DuplicateScenarios]:
+    """The scenarios with the same input as another one of their part."""
+    return list(chain.from_iterable(_repeated(name, found) for name, found in parts.items()))
+
+
+def _repeated(part: str, found: Sequence[Scenario]) -> list[DuplicateScenarios]:
+    by_input: dict[str, list[Scenario]] = {}
+    for one in found:
+        by_input.setdefault(comparison_form(one.input), []).append(one)
+    return [
+        DuplicateScenarios(part, [one.id for one in same], [one.place for one in same])
+        for same in by_input.values()
+        if len(same) > 1
+    ]

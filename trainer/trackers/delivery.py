@@ -19,7 +19,7 @@ from recorder.views.campaigns.events import CampaignEnded
 from trainer.progress import Event, Notice, Progress
 from trainer.track_settings import TrackerName, TrackSettings
 from trainer.trackers.base import TrackerRun
-from trainer.trackers.entries import TranscriptSamples, event_entry
+from trainer.trackers.event_figures import TranscriptSamples, event_entry
 from trainer.trackers.process import TrackerProcess
 
 END_S: Final = 30.0  # a network without progress delays the end of a campaign by no more than this

@@ -16,8 +16,7 @@ from proxy.api.actions import caller_id
 from proxy.api.route_parts import AnyRequest, Id, caller_of
 from proxy.dashboard import forms
 from proxy.dashboard.page_budget import PageFit, fit_comparison
-from proxy.dashboard.page_context import ForPages, PageContext
-from proxy.dashboard.renderer import render_page
+from proxy.dashboard.renderer import ForPages, PageContext, render_page
 from proxy.errors import BadRequest
 from recorder.queue import feedback
 from recorder.queue.groups.lookup import find_group

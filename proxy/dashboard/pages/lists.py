@@ -23,8 +23,7 @@ from proxy.api.lists import (
 )
 from proxy.api.route_parts import AnyRequest
 from proxy.dashboard import forms
-from proxy.dashboard.page_context import ForPages
-from proxy.dashboard.renderer import render_page
+from proxy.dashboard.renderer import ForPages, render_page
 from recorder.views.lists.filter_values import group_filter_values, trajectory_filter_values
 from recorder.views.lists.filters import GROUP_FILTER_PARAMS, TRAJECTORY_FILTER_PARAMS, FilterParam
 

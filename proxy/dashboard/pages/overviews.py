@@ -13,8 +13,7 @@ from litestar.params import FromQuery
 from proxy.api.route_parts import AnyRequest
 from proxy.dashboard import live
 from proxy.dashboard.chart_images import outcome_chart, step_charts
-from proxy.dashboard.page_context import ForPages
-from proxy.dashboard.renderer import render_page
+from proxy.dashboard.renderer import ForPages, render_page
 from recorder.registry.aliases import get_aliases
 from recorder.views.status.training import STEPS, training_overview
 from recorder.views.versions.steps import list_steps

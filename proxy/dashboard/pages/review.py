@@ -17,8 +17,7 @@ from proxy.api.actions import caller_id
 from proxy.api.route_parts import AnyRequest, caller_of
 from proxy.dashboard import forms
 from proxy.dashboard.page_budget import fit_pair
-from proxy.dashboard.page_context import ForPages
-from proxy.dashboard.renderer import render_page
+from proxy.dashboard.renderer import ForPages, render_page
 from proxy.errors import BadRequest
 from recorder.queue.groups.lookup import find_group
 from recorder.views.review.human_labels import ReviewAnswer, record_choice

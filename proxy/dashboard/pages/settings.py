@@ -22,8 +22,7 @@ from proxy.api.actions import caller_id
 from proxy.api.route_parts import AnyRequest, caller_of
 from proxy.api.status import Setting
 from proxy.dashboard import forms
-from proxy.dashboard.page_context import ForPages, PageContext
-from proxy.dashboard.renderer import render_page
+from proxy.dashboard.renderer import ForPages, PageContext, render_page
 from proxy.errors import BadRequest, UnknownObject
 from recorder.registry import keys
 from recorder.registry.keys import KeyView, Scope

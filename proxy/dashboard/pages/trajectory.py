@@ -23,10 +23,8 @@ from proxy.api import actions
 from proxy.api.route_parts import AnyRequest, caller_of
 from proxy.dashboard import forms, page_budget
 from proxy.dashboard.formatters import as_json
-from proxy.dashboard.page_context import ForPages, PageContext
-from proxy.dashboard.renderer import render_page
-from proxy.engine.replica import Replica
-from proxy.engine.token_texts import token_texts
+from proxy.dashboard.renderer import ForPages, PageContext, render_page
+from proxy.engine.replica import Replica, token_texts
 from proxy.errors import BadRequest, EngineError, EngineUnreachable, UnknownObject
 from recorder.maintenance import deletion
 from recorder.queue.feedback import set_tag

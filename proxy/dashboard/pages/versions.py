@@ -19,8 +19,7 @@ from proxy.api import actions
 from proxy.api.route_parts import AnyRequest, caller_of
 from proxy.dashboard import forms
 from proxy.dashboard.chart_images import VERSIONS, ancestry_chart
-from proxy.dashboard.page_context import ForPages
-from proxy.dashboard.renderer import render_page
+from proxy.dashboard.renderer import ForPages, render_page
 from proxy.errors import BadRequest
 from recorder.errors import Conflict
 from recorder.registry.aliases import AliasView, get_alias, get_aliases

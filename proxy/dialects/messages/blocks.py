@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import orjson
 
-from proxy.dialects.tool_call_builder import require_call_start
+from proxy.dialects.base import require_call_start
 from proxy.dialects.tool_types import table
 from proxy.errors import BadRequest
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import orjson
 
+from proxy.dialects.base import require_call_start, require_continuation
 from proxy.dialects.messages.blocks import is_json_object, render_stop, render_usage, thinking_signature
-from proxy.dialects.tool_call_builder import require_call_start, require_continuation
 
 Body = dict[str, Any]
 

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import orjson
 
 from proxy.dialects import chat, engine_fields
-from proxy.dialects.base import DialectRules, RecordableAnswer
+from proxy.dialects.base import DialectRules, RecordableAnswer, require_call_start
 from proxy.dialects.chat import ChatDialect, ParsedChatRequest
 from proxy.dialects.chat_record import MALFORMED, ChatRecord, parse_answer
 from proxy.dialects.responses import fields as responses_fields
@@ -27,7 +27,6 @@ from proxy.dialects.responses import items as responses_input
 from proxy.dialects.responses import tools
 from proxy.dialects.responses.fields import META, ResponseHead, Status, response_object, response_status
 from proxy.dialects.responses.stream_events import Event, ResponseEvents
-from proxy.dialects.tool_call_builder import require_call_start
 from proxy.errors import BadRequest, CallerError
 from proxy.http.sse import DONE
 from recorder.messages.calls import Message, RecordedRequest

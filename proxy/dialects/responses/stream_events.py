@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
+from proxy.dialects.base import require_call_start, require_continuation
 from proxy.dialects.responses.items import call_item, item_id, message_item, reasoning_item
 from proxy.dialects.responses.tools import ToolOrigin
-from proxy.dialects.tool_call_builder import require_call_start, require_continuation
 
 Body = dict[str, Any]
 Event = dict[str, Any]

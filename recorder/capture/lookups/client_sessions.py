@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from recorder.base.lru import Lru
 from recorder.capture.lookups import recorded_calls
 from recorder.capture.lookups import statements as sql
-from recorder.messages import continuation, partial_match
+from recorder.messages import lineage
 from recorder.messages.calls import (
     ANYBODY,
     KeyAccess,
@@ -36,8 +36,7 @@ from recorder.messages.calls import (
     RecordedRequest,
     TrajectoryRef,
 )
-from recorder.messages.continuation import ConversationAnswer
-from recorder.messages.partial_match import RecordedAnswer
+from recorder.messages.lineage import ConversationAnswer, RecordedAnswer
 from recorder.messages.plain_text import message_text, text_parts
 from recorder.states import Confidence
 from recorder.store.write_backends import Executor
@@ -83,28 +82,26 @@ def find_position(ex: Executor, call: SessionCall, claimed: Lru[ParentCall, bool
     if not runs.ids:
         return NEW_RUN
     matches = [replace(m, continued=m.continued or ParentCall(m.call_id, m.choice) in claimed) for m in runs.matches]
-    decision = continuation.decide_parent(matches)
-    issued = recorded_calls.find_issued_ids(
-        ex, call.project_id, continuation.issued_tool_call_ids(call.messages)
-    ).values()
+    decision = lineage.decide_parent(matches)
+    issued = recorded_calls.find_issued_ids(ex, call.project_id, lineage.issued_tool_call_ids(call.messages)).values()
     homes = {i.trajectory_id: i.choice for i in issued if i.trajectory_id in runs.ids}
     if len(homes) == 1:
         [(home, choice)] = homes.items()
-        there = continuation.decide_parent(m for m in matches if m.trajectory_id == home).match
+        there = lineage.decide_parent(m for m in matches if m.trajectory_id == home).match
         return SessionPosition(trajectory_id=home, parent=ParentCall(there.call_id, there.choice) if there else choice)
     if decision.match is not None:
         return _at(decision.match.trajectory_id, ParentCall(decision.match.call_id, decision.match.choice), decision)
     return _without_a_past(ex, call, runs.open_ids[:LOOKED_AT])
 
 
-def _at(trajectory_id: str, parent: ParentCall, decision: continuation.Decision) -> SessionPosition:
+def _at(trajectory_id: str, parent: ParentCall, decision: lineage.Decision) -> SessionPosition:
     is_exact = decision.confidence is Confidence.EXACT
     return SessionPosition(Confidence.STATED if is_exact else Confidence.AMBIGUOUS, trajectory_id, parent)
 
 
 def _without_a_past(ex: Executor, call: SessionCall, open_ids: Sequence[str]) -> SessionPosition:
     said = recorded_calls.find_answers_in(ex, open_ids)
-    returned = partial_match.matching_exchanges(call.messages, said)
+    returned = lineage.matching_exchanges(call.messages, said)
     if returned:
         is_single = len({s.trajectory_id for s in returned}) == 1
         confidence = Confidence.STATED if is_single else Confidence.AMBIGUOUS
@@ -120,8 +117,8 @@ def _without_a_past(ex: Executor, call: SessionCall, open_ids: Sequence[str]) ->
 
 def _given_to_a_tool(call: SessionCall, said: Iterable[RecordedAnswer]) -> SessionPosition | None:
     """Return the trajectory that waits for a tool whose arguments contain this conversation's first words, or None."""
-    task = partial_match.first_user_text(call.messages)
-    if len(task) < partial_match.MIN_QUOTED_CHARS:
+    task = lineage.first_user_text(call.messages)
+    if len(task) < lineage.MIN_QUOTED_CHARS:
         return None
     for one in said:
         if one.tools != call.tools and any(task in text or text in task for text in _tasks(one)):
@@ -130,7 +127,7 @@ def _given_to_a_tool(call: SessionCall, said: Iterable[RecordedAnswer]) -> Sessi
 
 
 def _tasks(one: RecordedAnswer) -> list[str]:
-    return [text for text in partial_match.asked_of_tools(one.answer) if len(text) >= partial_match.MIN_QUOTED_CHARS]
+    return [text for text in lineage.asked_of_tools(one.answer) if len(text) >= lineage.MIN_QUOTED_CHARS]
 
 
 def _compacted(ex: Executor, call: SessionCall, said: Iterable[RecordedAnswer]) -> SessionPosition | None:
@@ -138,11 +135,11 @@ def _compacted(ex: Executor, call: SessionCall, said: Iterable[RecordedAnswer]) 
     and tools.
     """
     for one in said:
-        if one.tools != call.tools or not partial_match.is_quoted(message_text(one.answer), call.messages):
+        if one.tools != call.tools or not lineage.is_quoted(message_text(one.answer), call.messages):
             continue
-        if partial_match.system_head(
-            recorded_calls.first_messages(ex, one.choice.call_id)
-        ) == partial_match.system_head(call.messages):
+        if lineage.system_head(recorded_calls.first_messages(ex, one.choice.call_id)) == lineage.system_head(
+            call.messages
+        ):
             return SessionPosition(trajectory_id=one.trajectory_id, parent=one.choice)
     return None
 
@@ -153,7 +150,7 @@ def _after_auxiliary_call(ex: Executor, call: SessionCall, said: Sequence[Record
 
     An answer that is used later was not auxiliary: a plan comes back in the work.
     """
-    words = partial_match.first_user_text(call.messages)
+    words = lineage.first_user_text(call.messages)
     if call.tools is None or not words or len(said) >= sql.MOST_ANSWERS:
         return None
     answers = Counter(one.trajectory_id for one in said)
@@ -164,9 +161,9 @@ def _after_auxiliary_call(ex: Executor, call: SessionCall, said: Sequence[Record
         prompt = recorded_calls.first_messages(ex, one.choice.call_id)
         used = any(title in text for m in call.messages for text in text_parts(m))
         if (
-            partial_match.is_about(words, prompt)
+            lineage.is_about(words, prompt)
             and not used
-            and partial_match.system_head(prompt) != partial_match.system_head(call.messages)
+            and lineage.system_head(prompt) != lineage.system_head(call.messages)
         ):
             return SessionPosition(trajectory_id=one.trajectory_id)
     return None
@@ -176,19 +173,19 @@ def find_concurrent_parent(
     running: Iterable[RecordedCall], call: SessionCall, request: RecordedRequest
 ) -> TrajectoryRef | None:
     """The trajectory of a running call to which this call is auxiliary, or is the main thread."""
-    words = partial_match.first_user_text(call.messages)
+    words = lineage.first_user_text(call.messages)
     for turn in running:
         ref = turn.attribution.trajectory
         if turn.project_id != call.project_id or ref.session != call.session:
             continue
         if (ref.group_external_id or "") != call.group or not call.whose.owns(ref.made_by):
             continue
-        other = partial_match.first_user_text(turn.request.messages)
+        other = lineage.first_user_text(turn.request.messages)
         same_words = bool(words and other) and (words in other or other in words)
         if not same_words:  # an auxiliary call gives its instruction before the words that it is about
             has_tools = bool(request.tools)
             work, auxiliary = (words, turn.request.messages) if has_tools else (other, call.messages)
-            same_words = partial_match.is_about(work, auxiliary)
+            same_words = lineage.is_about(work, auxiliary)
         if call.sub_agent or (same_words and bool(turn.request.tools) != bool(request.tools)):
             return ref
     return None

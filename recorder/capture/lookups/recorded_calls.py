@@ -1,6 +1,6 @@
 """Query recorded calls where the cache does not help: issued ids, sampled answers, block hashes, trajectories.
 
-Owns: the meaning of these rows. Runs on an `Executor`. Refuses: deciding (`recorder.messages.continuation`), caching
+Owns: the meaning of these rows. Runs on an `Executor`. Refuses: deciding (`recorder.messages.lineage`), caching
 (`recorder.capture.cache`).
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from recorder.capture.lookups import statements as sql
-from recorder.messages import partial_match
+from recorder.messages import lineage
 from recorder.messages.calls import KeyAccess, Message, ParentCall, TrajectoryRef
-from recorder.messages.continuation import ConversationAnswer, Match, decide_parent
+from recorder.messages.lineage import ConversationAnswer, Match, decide_parent
 from recorder.messages.tokens import BLOCK, HASH_BYTES
 from recorder.states import Confidence, Purpose, TrajectoryState
 from recorder.store.write_backends import Executor, Row
@@ -119,12 +119,10 @@ def _retold(
     rows = ex.all(sql.ANSWERS_TO, prompt=turn.before, whose=whose.key)
     own = [r for r in rows if r[8] == project_id and (among is None or r[2] in among)]
     said = [(_match(r[:8]), json.loads(r[9]), r[10]) for r in own]
-    same = [m for m, message, _ in said if partial_match.equals_but_space(message, turn.message)]
+    same = [m for m, message, _ in said if lineage.equals_but_space(message, turn.message)]
     if same or not grown:
         return same
-    lengths = [
-        (partial_match.matched_length(message, turn.message, _stops(sampling)), m) for m, message, sampling in said
-    ]
+    lengths = [(lineage.matched_length(message, turn.message, _stops(sampling)), m) for m, message, sampling in said]
     longest = max((length for length, _ in lengths), default=0)
     return [m for length, m in lengths if length == longest > 0]
 
@@ -180,11 +178,11 @@ def find_session_trajectories(
     return SessionTrajectories(ids, open_ids, next((found[end] for end in ends if end in found), []))
 
 
-def find_answers_in(ex: Executor, trajectory_ids: Sequence[str]) -> list[partial_match.RecordedAnswer]:
+def find_answers_in(ex: Executor, trajectory_ids: Sequence[str]) -> list[lineage.RecordedAnswer]:
     """The newest answers of some trajectories, the newest first, at most `MOST_ANSWERS`."""
     rows = ex.all(sql.ANSWERS_AMONG, trajectories=list(trajectory_ids)) if trajectory_ids else ()
     return [
-        partial_match.RecordedAnswer(
+        lineage.RecordedAnswer(
             ParentCall(row[0], row[1]),
             row[2],
             json.loads(row[3]),

@@ -1,23 +1,33 @@
 """Invariants of calls and choices: none stays open behind a dead process, each is in its trajectory's tree, and
 trainable choices are complete and finite.
 
-Refuses: how prompts are stored (`recorder.maintenance.integrity.messages`).
+Refuses: how prompts are stored (`recorder.maintenance.integrity.calls`).
+
+Invariants of messages, blobs and stored prompts: every reference has its row, every row is referenced, every chain
+of differences resolves, and block hashes match the token ids.
+
+Refuses: removing unused rows. A deletion does that in its own transaction (`recorder.maintenance.dependents`), so an
+unused row is a fault. Packing of prompts is in `recorder.messages.tokens`.
+
+Calls are read in the order of their ids, which is the order of their times, so a prompt's parent was mostly just read.
 """
 
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sqlalchemy import Row, and_, exists, func, literal, or_, select
+from sqlalchemy import Column, Row, Table, and_, exists, func, literal, or_, select
 
+from recorder.base.lru import Lru
 from recorder.errors import CorruptRecord
 from recorder.maintenance.integrity.reader import CheckReader, Violation, Violations
 from recorder.messages import tokens
 from recorder.queue.leases import PROXY
 from recorder.states import TERMINAL_TRAJECTORY, CallState, TrajectoryState
-from recorder.store.schema import calls, choices, leases, projects, trajectories
+from recorder.store.schema import blobs, calls, choices, leases, node_blobs, nodes, projects, said, trajectories
 from recorder.store.sql import now
 
 _SWEEP: Final = "start `hone serve` or `hone up` on this folder: its sweep ends what a dead process left"
@@ -112,3 +122,159 @@ def _wrong_with(row: Row[Any]) -> str | None:
     if len(ids) != len(logprobs):
         return f"it may be trained on, but has {len(ids)} token ids and {len(logprobs)} logprobs"
     return None if all(map(math.isfinite, logprobs)) else "it may be trained on, but has a logprob that is not finite"
+
+
+_LEFT_OVER: Final = "nothing uses it and it takes space: please report how it came about"
+_BLOBS: Final = (calls.c.tools_blob_id, calls.c.format_blob_id, calls.c.request_blob_id)
+_NEEDS_BLOB: Final = (*_BLOBS, node_blobs.c.blob_id)
+
+_under = nodes.alias("under")
+
+
+async def messages_that_are_referred_to_exist(look: CheckReader) -> Violations:
+    """Every message that a call, a choice or a later message refers to exists."""
+    for column, kind, key in (
+        (calls.c.prompt_node_id, "call", calls.c.id),
+        (choices.c.node_id, "call", calls.c.id),
+        (nodes.c.parent_id, "node", nodes.c.id),
+    ):
+        async for id_ in _dangling(look, column, nodes, key):
+            yield Violation(kind, id_, "a message of its conversation is missing", _DAMAGED)
+
+
+async def blobs_that_are_referred_to_exist(look: CheckReader) -> Violations:
+    """Every blob that a call or a message refers to exists."""
+    for column in _BLOBS:
+        async for id_ in _dangling(look, column, blobs, calls.c.id):
+            yield Violation("call", id_, f"its {column.name.removesuffix('_blob_id')} are missing", _DAMAGED)
+    async for id_ in _dangling(look, node_blobs.c.blob_id, blobs, nodes.c.id):
+        yield Violation("node", id_, "media of its messages are missing", _DAMAGED)
+
+
+async def _dangling(look: CheckReader, column: Column[Any], to: Table, key: Column[Any]) -> Any:
+    """The keys of the rows whose `column` names a row of `to` that does not exist."""
+    missing = ~exists().where(_other(to).c.id == column).correlate(column.table)
+    query = select(key).where(column.is_not(None), missing)
+    if column.table is choices:
+        query = query.join(choices, choices.c.call_id == calls.c.id)
+    if column.table is node_blobs:
+        query = query.join(node_blobs, node_blobs.c.node_id == nodes.c.id)
+    async for row in look.find(query, key):
+        yield _shown(row[0])
+
+
+def _other(table: Table) -> Any:
+    return table.alias("other")
+
+
+async def what_is_searched_was_said_in_a_call(look: CheckReader) -> Violations:
+    """Every row of the search index belongs to an existing call of its trajectory, or to a sibling."""
+    there = exists().where(calls.c.id == said.c.call_id, calls.c.trajectory_id == said.c.trajectory_id)
+    run = trajectories.c
+    shares = exists().where(run.id == said.c.call_id, run.id == said.c.trajectory_id, run.leaf_call_id.is_not(None))
+    async for row in look.find(select(said.c.call_id).where(~there, ~shares), said.c.id):
+        why = "it is in the search index, but its call does not exist or belongs to another trajectory"
+        yield Violation("call", row[0], why, "a deletion should have removed it: please report how it came about")
+
+
+async def every_message_is_needed(look: CheckReader) -> Violations:
+    """Every message is part of a call's conversation."""
+    ends = (
+        exists().where(calls.c.prompt_node_id == nodes.c.id),
+        exists().where(choices.c.node_id == nodes.c.id),
+        exists().where(_under.c.parent_id == nodes.c.id),
+    )
+    query = select(nodes.c.id).where(*(~end for end in ends))
+    async for row in look.find(query, nodes.c.id):
+        yield Violation("node", _shown(row.id), "no call's conversation contains this message", _LEFT_OVER)
+
+
+async def every_blob_is_needed(look: CheckReader) -> Violations:
+    """Every blob belongs to a call or to a message."""
+    query = select(blobs.c.id, blobs.c.kind).where(*(~exists().where(column == blobs.c.id) for column in _NEEDS_BLOB))
+    async for row in look.find(query, blobs.c.id):
+        yield Violation("blob", _shown(row.id), f"nothing refers to this blob ({row.kind})", _LEFT_OVER)
+
+
+def _shown(id_: bytes | str) -> str:
+    return id_.hex() if isinstance(id_, bytes) else id_
+
+
+_KEPT: Final = 256  # prompts: 32 MiB where each is of 32k ids
+_DAMAGED_PROMPT: Final = (
+    "restore the store from a backup, or delete the trajectory with `hone delete`: its tokens are not exact"
+)
+_COLUMNS: Final = (
+    calls.c.id,
+    calls.c.project_id,
+    calls.c.parent_call_id,
+    calls.c.parent_choice,
+    calls.c.prompt_shared,
+    calls.c.prompt_delta,
+    calls.c.prompt_len,
+    calls.c.prompt_hashes,
+)
+
+
+async def prompts_resolve_and_their_hashes_agree(look: CheckReader) -> Violations:
+    """Every prompt can be assembled from its differences, and its hashes match its token ids."""
+    prompts = _Prompts(look, {row.id: row.node_key for row in await look.rows(select(projects))})
+    async for page in look.pages(select(*_COLUMNS).where(calls.c.prompt_len.is_not(None)), calls.c.id):
+        sampled = await prompts.choices_of([row.id for row in page])
+        for row in page:
+            try:
+                await prompts.compare(row, sampled.get(row.id, {}))
+            except CorruptRecord as e:
+                yield Violation("call", row.id, str(e), _DAMAGED_PROMPT)
+
+
+class _Prompts:
+    """Assembled prompts, the newest of them cached."""
+
+    def __init__(self, look: CheckReader, keys: dict[str, bytes]) -> None:
+        self._look = look
+        self._keys = keys
+        self._known: Lru[str, array[int]] = Lru(_KEPT)
+
+    async def choices_of(self, call_ids: list[str]) -> dict[str, dict[int, Row[Any]]]:
+        query = select(choices.c.call_id, choices.c["index"].label("choice"), choices.c.token_ids, choices.c.hashes)
+        found: dict[str, dict[int, Row[Any]]] = {}
+        for row in await self._look.rows(query.where(choices.c.call_id.in_(call_ids))):
+            found.setdefault(row.call_id, {})[row.choice] = row
+        return found
+
+    async def compare(self, row: Row[Any], sampled: dict[int, Row[Any]]) -> None:
+        """Raises CorruptRecord where the prompt does not resolve, or a hash is another's."""
+        prompt = tokens.pack_ids(await self._prompt(row))
+        seed = tokens.chain_seed(self._keys[row.project_id])
+        hashes = tokens.block_hashes(prompt, seed)
+        if hashes[(row.prompt_shared or 0) // tokens.BLOCK * tokens.HASH_BYTES :] != (row.prompt_hashes or b""):
+            raise CorruptRecord("the hashes of its prompt do not match its token ids")
+        for choice in sampled.values():
+            if choice.token_ids and tokens.extend_hashes(prompt, hashes, choice.token_ids, seed) != choice.hashes:
+                raise CorruptRecord(f"the hashes of its choice {choice.choice} do not match its token ids")
+
+    async def _prompt(self, row: Row[Any]) -> array[int]:
+        chain = [row]
+        while chain[-1].prompt_shared and self._known.get(chain[-1].parent_call_id) is None:
+            chain.append(await self._parent(chain[-1]))
+            if chain[-1].id in {one.id for one in chain[:-1]}:
+                raise CorruptRecord("its prompt is a difference to itself")
+        for one in reversed(chain):
+            self._known.put(one.id, await self._joined(one))
+        return self._known.get(row.id) or array("i")
+
+    async def _joined(self, row: Row[Any]) -> array[int]:
+        above = None
+        if row.prompt_shared:
+            sampled = (await self.choices_of([row.parent_call_id])).get(row.parent_call_id, {})
+            choice = sampled.get(row.parent_choice or 0)
+            above = (self._known.get(row.parent_call_id) or array("i"))[:]
+            above.extend(tokens.unpack_ids(choice.token_ids if choice is not None and choice.token_ids else b""))
+        return tokens.join_ids(above, row.prompt_shared or 0, row.prompt_delta or b"", row.prompt_len or 0)
+
+    async def _parent(self, row: Row[Any]) -> Row[Any]:
+        found = await self._look.rows(select(*_COLUMNS).where(calls.c.id == row.parent_call_id))
+        if not found:
+            raise CorruptRecord(f"it shares token ids with call {row.parent_call_id}, which does not exist")
+        return found[0]

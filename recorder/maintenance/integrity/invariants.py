@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from recorder.maintenance.integrity import calls, groups, messages, versions
+from recorder.maintenance.integrity import calls, groups, versions
 from recorder.maintenance.integrity.reader import Check, CheckReader, Violation
 from recorder.store.database import Store
 
@@ -21,12 +21,12 @@ CHECKS: Final[Sequence[Check]] = (
     calls.the_calls_of_a_trajectory_form_a_tree,
     calls.every_parent_is_there,
     calls.what_may_be_trained_on_is_whole,
-    messages.prompts_resolve_and_their_hashes_agree,
-    messages.messages_that_are_referred_to_exist,
-    messages.blobs_that_are_referred_to_exist,
-    messages.what_is_searched_was_said_in_a_call,
-    messages.every_message_is_needed,
-    messages.every_blob_is_needed,
+    calls.prompts_resolve_and_their_hashes_agree,
+    calls.messages_that_are_referred_to_exist,
+    calls.blobs_that_are_referred_to_exist,
+    calls.what_is_searched_was_said_in_a_call,
+    calls.every_message_is_needed,
+    calls.every_blob_is_needed,
     groups.claimed_groups_have_a_holder,
     groups.running_attempts_have_a_holder,
     groups.scored_groups_have_their_score,

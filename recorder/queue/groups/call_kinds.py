@@ -13,7 +13,7 @@ from typing import Any, Final
 from sqlalchemy import and_, func, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from recorder.messages import partial_match
+from recorder.messages import lineage
 from recorder.messages.call_tree import CallFacts, CallNode, ThreadTexts, main_leaf, side_call_kinds
 from recorder.messages.calls import STATED_KIND, Message, ParentCall
 from recorder.messages.plain_text import message_text
@@ -72,7 +72,7 @@ async def _words(conn: AsyncConnection, row: Any) -> ThreadTexts:
     prompt = await _conversation(conn, row.prompt_node_id)
     answer = (await _conversation(conn, row.node_id))[-1:]
     return ThreadTexts(
-        user=partial_match.first_user_text(prompt),
+        user=lineage.first_user_text(prompt),
         prompt="\n".join(message_text(m) for m in prompt),
         answer=message_text(answer[0]) if answer else "",
     )

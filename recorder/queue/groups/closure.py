@@ -16,7 +16,7 @@ from sqlalchemy import exists, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from recorder.messages.trainability import Exclusion
-from recorder.queue.groups import siblings
+from recorder.queue.groups import same_request
 from recorder.queue.groups.call_kinds import settle_kinds
 from recorder.queue.groups.lookup import baseline_column, group_row, is_function_measured
 from recorder.queue.groups.readiness import (
@@ -143,7 +143,7 @@ async def lock_groups_of(conn: AsyncConnection, trajectory_ids: Collection[str])
 async def _end(conn: AsyncConnection, closings: Sequence[TrajectoryEnd]) -> set[str]:
     completing = [c.trajectory_id for c in closings if c.state == TrajectoryState.COMPLETED]
     await settle_kinds(conn, completing)
-    answered = await siblings.filter_answered(conn, completing)
+    answered = await same_request.filter_answered(conn, completing)
     unanswered = set(completing) - answered
     by_end: dict[tuple[TrajectoryState, str | None], list[str]] = defaultdict(list)
     for closing in closings:
@@ -158,7 +158,7 @@ async def _end(conn: AsyncConnection, closings: Sequence[TrajectoryEnd]) -> set[
     empty_ones = sorted(unanswered & project_of.keys())
     code = GroupCode.NO_COMPLETE_CALL
     await ledger.write_rows(conn, [LedgerRow(project_of[id_], "trajectory", id_, code) for id_ in empty_ones])
-    await siblings.split_siblings(conn, answered & project_of.keys())
+    await same_request.split_siblings(conn, answered & project_of.keys())
     return set(project_of)
 
 

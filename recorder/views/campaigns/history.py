@@ -1,7 +1,7 @@
 """The history of a campaign: its events, read from the ledger and sorted by kind.
 
 Owns: reading all events or the newest, and selecting those that stop rules and views use. Refuses: writing events
-(`trainer.campaign.history`), and deciding anything by them.
+(`trainer.campaign.record`), and deciding anything by them.
 """
 
 from __future__ import annotations

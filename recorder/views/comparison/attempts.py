@@ -18,12 +18,12 @@ from recorder.stats.advantages import exclusion_from_mean, group_advantages
 from recorder.views.comparison.alignment import (
     MOST_TURNS,
     ComparedCall,
+    ConversationTurn,
     align_turns,
     compare_calls,
     list_differences,
     shared_beginning,
 )
-from recorder.views.comparison.turns import ConversationTurn
 from recorder.views.trajectories.shapes import TrajectoryRow
 
 ONLY_HERE: Final = "only here"

@@ -34,6 +34,7 @@ from recorder.store.schema import (
     trajectories,
     versions,
 )
+from recorder.views.comparison.alignment import ConversationTurn, conversation_turns
 from recorder.views.comparison.attempts import (
     Attempt,
     Comparison,
@@ -45,7 +46,6 @@ from recorder.views.comparison.attempts import (
     rank_attempts,
     side_by_side,
 )
-from recorder.views.comparison.turns import ConversationTurn, conversation_turns
 from recorder.views.lists.columns import version_name
 from recorder.views.trajectories.shapes import TrajectoryView, read_trajectory
 from recorder.views.trajectories.transcripts import load_trajectories

@@ -16,7 +16,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from recorder.messages import partial_match
+from recorder.messages import lineage
 from recorder.messages.calls import CLIENT, Message, SamplingParameters
 from recorder.messages.plain_text import text_parts
 from recorder.messages.trainability import Exclusion, sampling_reasons
@@ -221,11 +221,11 @@ def _continues(earlier: _SingleCallTrajectory, later: _SingleCallTrajectory) -> 
     if grown and any(message.get("role") == "assistant" for message in new):
         return True
     answer_lines = [line for text in _texts(earlier.answer) for line in text.splitlines()]
-    return any(partial_match.is_quoted(line, new) for line in answer_lines)
+    return any(lineage.is_quoted(line, new) for line in answer_lines)
 
 
 def _texts(answer: Message) -> list[str]:
-    return [*text_parts(answer), *partial_match.asked_of_tools(answer)]
+    return [*text_parts(answer), *lineage.asked_of_tools(answer)]
 
 
 async def _single_call_trajectories(conn: AsyncConnection, project_id: str) -> list[_SingleCallTrajectory]:

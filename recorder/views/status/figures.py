@@ -28,8 +28,8 @@ from recorder.store.ledger import count_codes
 from recorder.store.schema import aliases, calls, groups, ledger, score_parts, scores, steps, trajectories, versions
 from recorder.store.statement import equals_literal
 from recorder.views.status.events import detail_text
-from recorder.views.status.forecast import GroupForecast, forecast_groups
 from recorder.views.status.judge_agreement import JudgeAgreement, list_judge_agreement
+from recorder.views.status.stage_facts import GroupForecast, forecast_groups
 
 RATE_S: Final = 60.0
 NEWEST_GROUPS: Final = 2000  # rewards by version are over the newest groups alone

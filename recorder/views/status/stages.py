@@ -3,7 +3,7 @@
 Owns: when a step of live learning is due, what holds a stage back and until when, and the sentence shown by
 `hone status`, `/hone/v1/status`, the pages, `hone up` and the learner's log. The learner decides by the same functions,
 so it does what is shown. Refuses: reading the store (`recorder.views.status.stage_facts`), the rules of `[learn]`
-(`recorder.queue.training.budgets`), and when a group closes (`recorder.views.status.forecast`).
+(`recorder.queue.training.budgets`), and when a group closes (`recorder.views.status.stage_facts`).
 """
 
 from __future__ import annotations

@@ -19,11 +19,9 @@ from recorder.store import sql
 from recorder.store.database import Project
 from recorder.store.schema import aliases, scores, steps
 from recorder.views.campaigns.progress import CampaignProgress, list_campaigns_progress
-from recorder.views.status.forecast import forecast_groups
-from recorder.views.status.stage_facts import read_stages
+from recorder.views.status.stage_facts import forecast_groups, read_stages
 from recorder.views.status.stages import LoopSettings, StageStatus
-from recorder.views.versions.steps import StepSummary, list_steps
-from recorder.views.versions.training_outcomes import OutcomeCounts, training_outcomes
+from recorder.views.versions.steps import OutcomeCounts, StepSummary, list_steps, training_outcomes
 
 STEPS: Final = 50
 TRAINER: Final = "trainer:"  # the prefix of a lease on training an alias

@@ -16,7 +16,7 @@ from itertools import dropwhile
 from typing import Any
 
 from recorder.errors import CorruptRecord
-from recorder.messages import content_hashes, media, partial_match, tokens
+from recorder.messages import content_hashes, lineage, media, tokens
 from recorder.messages.call_tree import CallNode, find_unselected, path_to
 from recorder.messages.calls import CHOICE_EXTRAS, STATED_KIND, Message, ParentCall, SamplingParameters, choice_extras
 from recorder.messages.trainability import Exclusion
@@ -60,15 +60,15 @@ def other_histories(nodes: Nodes, main: bytes | None, branches: Iterable[History
     if not left:
         return []
     following = _following(nodes, {*gone_on, *told_by_main})
-    told = {partial_match.form_without_ids(nodes[node][1]) for node in told_by_main}
+    told = {lineage.form_without_ids(nodes[node][1]) for node in told_by_main}
     found = []
     for branch in left:
         if _sent_back_otherwise(nodes, branch.end, following):
             continue
         messages = [nodes[node][1] for node in _up(nodes, branch.end)][::-1]
-        new = list(dropwhile(lambda message: partial_match.form_without_ids(message) in told, messages))
+        new = list(dropwhile(lambda message: lineage.form_without_ids(message) in told, messages))
         if new:
-            told.update(map(partial_match.form_without_ids, new))
+            told.update(map(lineage.form_without_ids, new))
             found.append(HistoryView(branch.kind, new))
     return found
 
@@ -103,9 +103,9 @@ def _sent_back_otherwise(nodes: Nodes, end: bytes, following: Mapping[bytes | No
     """Whether the client sent an answer back with other white space, ids or an added note: that copy has it."""
     parent, said = nodes[end]
     return any(
-        partial_match.form_without_ids(said) == partial_match.form_without_ids(told)
-        or partial_match.equals_but_space(said, told)
-        or partial_match.matched_length(said, told)
+        lineage.form_without_ids(said) == lineage.form_without_ids(told)
+        or lineage.equals_but_space(said, told)
+        or lineage.matched_length(said, told)
         for told in following.get(parent, ())
         if said.get("role") == told.get("role") == "assistant"
     )

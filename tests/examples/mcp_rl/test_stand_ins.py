@@ -16,8 +16,8 @@ from examples.mcp_rl.warehouse import random_item
 from examples.mcp_rl.wording import Fact, Question, understood
 from trainer.scenario_generation import drafts as reading
 from trainer.scenario_generation import prompts
-from trainer.scenario_generation.difficulties import Difficulty
 from trainer.scenario_generation.drafts import DraftChecker, DropReason
+from trainer.scenario_generation.prompts import Difficulty
 from trainer.scenario_generation.tools import ServerTool
 
 RNG = random.Random(3)

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from judge.adversarial.groups import GROUPS, kind_trials
 from judge.adversarial.tasks import TrickTask
-from judge.adversarial.trick_kinds import KINDS
-from judge.adversarial.tricks import RecipeContext
+from judge.adversarial.tricks import KINDS, RecipeContext
 from judge.errors import JudgeUsage
 from judge.llm.judge_model import JudgeAnswer, Messages
 from judge.llm.ruler import Ask

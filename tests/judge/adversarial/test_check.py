@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from judge.adversarial.check import CheckRequest, RecipeCheck, check_recipe, count_model_parts, count_requests
-from judge.adversarial.trick_kinds import KINDS, TrialResult
-from judge.adversarial.tricks import RecipeContext
+from judge.adversarial.tricks import KINDS, RecipeContext, TrialResult
 from judge.errors import JudgeDown, JudgeMisconfigured, JudgeUsage
 from judge.llm.judge_model import JudgeAnswer, Messages
 from judge.settings import JudgeSettings

@@ -10,7 +10,7 @@ import pytest
 
 from judge.adversarial import user_tasks
 from judge.adversarial.check import CheckRequest, RecipeCheck, check_recipe
-from judge.adversarial.trick_kinds import KINDS
+from judge.adversarial.tricks import KINDS
 from judge.errors import TasksInvalid
 from judge.settings import JudgeSettings
 

@@ -9,8 +9,7 @@ import pytest
 
 from judge.adversarial.groups import GROUPS, GroupTrial, kind_trials, order_seed
 from judge.adversarial.tasks import draw_task
-from judge.adversarial.trick_kinds import KINDS, TrickKind
-from judge.adversarial.tricks import RecipeContext
+from judge.adversarial.tricks import KINDS, RecipeContext, TrickKind
 from judge.llm.group_text import prompt_trajectory
 from judge.llm.prompt import build_prompt
 from judge.rewards.rules import check_rule

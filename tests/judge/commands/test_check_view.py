@@ -14,8 +14,8 @@ from aiohttp import web
 from click.testing import CliRunner, Result
 
 from judge.adversarial.check import CheckRequest, RecipeCheck
-from judge.adversarial.trick_kinds import KINDS, KindOutcome, TrialResult
-from judge.commands import worker as commands
+from judge.adversarial.tricks import KINDS, KindOutcome, TrialResult
+from judge.commands import judge as commands
 from judge.commands.check_view import check_chart, check_json, show_check
 from judge.errors import JudgeMisconfigured, JudgeUsage
 from judge.settings import JudgeSettings

@@ -199,6 +199,6 @@ def test_secrets_are_taken_out_of_any_text(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_litellm_is_not_imported_before_it_is_needed() -> None:
-    modules = "judge.commands.score, judge.commands.worker, judge.scoring.worker, judge.scoring.setup"
+    modules = "judge.commands.score, judge.commands.judge, judge.scoring.worker, judge.scoring.setup"
     program = f"import sys, {modules}; sys.exit('litellm' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -24,7 +24,7 @@ from trainer.progress import event_text
 from trainer.report import terminal
 from trainer.report.contents import gather_report
 from trainer.report.page import render_page
-from trainer.trackers.entries import event_entry
+from trainer.trackers.event_figures import event_entry
 
 pytestmark = pytest.mark.slow
 

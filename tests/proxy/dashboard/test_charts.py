@@ -10,7 +10,7 @@ from proxy.dashboard.chart_child import decode_question, encode_question
 from proxy.dashboard.chart_images import ancestry_chart, outcome_chart, step_charts
 from recorder.processes.user_code_host import encode_line
 from recorder.stats.charts import Chart, EventMark, ReferenceLine, Series
-from recorder.views.versions.training_outcomes import OutcomeCounts
+from recorder.views.versions.steps import OutcomeCounts
 
 ODD = "]]>\n\x00\u202eمرحبا"
 LINES = Chart(

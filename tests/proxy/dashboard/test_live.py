@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from proxy.api.status import StatusService
 from proxy.dashboard import live
-from proxy.dashboard.page_context import PageContext
+from proxy.dashboard.renderer import PageContext
 from proxy.http.sse import Parser
 from recorder.errors import StoreUnavailable
 from recorder.ids import new_id

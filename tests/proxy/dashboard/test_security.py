@@ -16,9 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import update
 
-from proxy.admission.pages import COOKIE
+from proxy.admission.pages import ALLOWED, COOKIE
 from proxy.dashboard import forms
-from proxy.dashboard.login_throttle import ALLOWED
 from proxy.dashboard.renderer import HERE
 from recorder.registry import keys
 from recorder.store.bootstrap import ensure_project

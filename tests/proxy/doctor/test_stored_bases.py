@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.doctor.stored_bases import bases_on_disk, check_stored_bases
+from proxy.doctor.engines import bases_on_disk, check_stored_bases
 from proxy.settings.hone import HoneSettings
 from proxy.settings.sections import AliasSettings, EngineSettings
 from recorder.base.findings import FindingLevel

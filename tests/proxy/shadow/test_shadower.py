@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from proxy.settings.sections import ShadowSettings
 from proxy.shadow import shadower
-from recorder.queue.groups.shadows import FORKED
+from recorder.queue.groups.same_request import FORKED
 from recorder.registry.replicas import report_replica
 from recorder.states import GroupState, Origin, Purpose, TrajectoryState
 from recorder.store.database import Project, Store

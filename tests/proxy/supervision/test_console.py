@@ -17,7 +17,7 @@ from recorder.settings import LearnSettings
 from recorder.store.database import Project, Store
 from recorder.store.schema import steps as step_table
 from recorder.store.sql import now
-from recorder.views.status.forecast import GroupForecast
+from recorder.views.status.stage_facts import GroupForecast
 from recorder.views.status.stages import LoopSettings, StageStatus
 from tests.proxy.until import until
 from tests.recorder.rows import PROJECT, Rows

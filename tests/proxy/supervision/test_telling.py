@@ -12,7 +12,7 @@ from rich.console import Console
 
 from proxy.supervision import console as lines
 from proxy.supervision.console import ProgramLine, choose_output
-from recorder.views.status.forecast import GroupForecast
+from recorder.views.status.stage_facts import GroupForecast
 from recorder.views.status.stages import Stage, StageState, StageStatus
 
 DOWN = ProgramLine("judge", "failed", "ended (exit status 2). Its log: judge.log\nno model is set\nset judge.model")

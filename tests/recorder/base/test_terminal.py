@@ -1,12 +1,19 @@
-"""What was recorded is hostile text: on a terminal it is shown, never obeyed."""
+"""What was recorded is hostile text: on a terminal it is shown, never obeyed.
+
+What commands print for programs.
+"""
 
 from __future__ import annotations
+
+import json
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.base import terminal
+from recorder.base.terminal import to_json, write_json, write_json_line
 from tests.recorder.commands.printing import HOSTILE, harmless, printed, uncoloured
 
 
@@ -58,3 +65,29 @@ def test_what_is_echoed_is_harmless_and_only_our_own_colours_are_sent(capsys: py
     assert harmless(told.out)  # it is no terminal: colours are left out
     assert told.err.startswith("hone: ")
     assert harmless(told.err)
+
+
+@dataclass
+class Point:
+    """A dataclass with a number that JSON does not have."""
+
+    x: float
+    names: frozenset[str]
+
+
+def test_what_json_has_no_form_for_gets_one() -> None:
+    assert json.loads(to_json([Point(float("nan"), frozenset("a"))])) == [{"x": None, "names": ["a"]}]
+
+
+def test_a_transcript_reaches_no_terminal_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    write_json({"text": f"{HOSTILE}é"})
+    told = capsys.readouterr().out
+    assert told.isascii()
+    assert harmless(told)
+    assert json.loads(told) == {"text": f"{HOSTILE}é"}
+
+
+def test_a_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    write_json_line({"a": [1, "x"]})
+    write_json_line({"a": [1, "x"]}, compact=True)
+    assert capsys.readouterr().out == '{"a": [1, "x"]}\n{"a":[1,"x"]}\n'

@@ -20,7 +20,7 @@ from recorder.states import Origin, Purpose, TrajectoryState
 from recorder.store import sql
 from recorder.store.database import Project, Store
 from recorder.store.schema import choices, groups, trajectories
-from recorder.views.status.forecast import next_close_at
+from recorder.views.status.stage_facts import next_close_at
 from tests.effort import scaled
 from tests.recorder.rows import PROJECT, Rows
 from tests.stores import Stores, opened

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from recorder.errors import StoreUnavailable
-from recorder.maintenance import sweeper
-from recorder.maintenance.sweep import STALE_CALL_S, next_due_query, seconds_until_due, sweep
-from recorder.maintenance.sweeper import Sweeper
+from recorder.maintenance import sweep as sweep_module
+from recorder.maintenance.sweep import STALE_CALL_S, Sweeper, next_due_query, seconds_until_due, sweep
 from recorder.queue import attempts, campaigns, leases
 from recorder.queue.attempts import NewAttempt
 from recorder.queue.campaigns import NewScenario
@@ -43,9 +42,9 @@ QUESTION = next_due_query(PROJECT, SETTINGS)
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short pauses where there is something to do; and no look for its own sake."""
-    monkeypatch.setattr(sweeper, "BREATH_S", 0.01)
-    monkeypatch.setattr(sweeper, "HICCUP_S", 0.05)
-    monkeypatch.setattr(sweeper, "LOOK_S", LONG_S)
+    monkeypatch.setattr(sweep_module, "BREATH_S", 0.01)
+    monkeypatch.setattr(sweep_module, "HICCUP_S", 0.05)
+    monkeypatch.setattr(sweep_module, "LOOK_S", LONG_S)
 
 
 @asynccontextmanager
@@ -154,7 +153,7 @@ async def test_it_goes_on_when_the_store_does(rows: Rows, monkeypatch: pytest.Mo
         refused.set()
         raise StoreUnavailable("database is locked")
 
-    monkeypatch.setattr(sweeper, "seconds_until_due", fails_once)
+    monkeypatch.setattr(sweep_module, "seconds_until_due", fails_once)
     async with sweeping(rows):
         await until(is_in(rows, trajectories, run, "completed"))
     assert refused.is_set()
@@ -198,11 +197,11 @@ async def test_an_attempt_is_due_when_its_lease_ends_and_at_once_when_its_group_
 
 async def test_who_finds_another_sweeping_leaves_it_to_that_one(rows: Rows) -> None:
     run = await rows.trajectory(await rows.group(), last_call_at=now() - LONG_S)
-    held = await leases.acquire_lease(Project(rows.store, PROJECT), sweeper.LEASE, "another machine", 60)
+    held = await leases.acquire_lease(Project(rows.store, PROJECT), sweep_module.LEASE, "another machine", 60)
     assert held is not None
     async with sweeping(rows) as made:
         looked = Sweeper(Project(rows.store, PROJECT), SETTINGS, "here")
-        assert await looked._look() == sweeper.HICCUP_S
+        assert await looked._look() == sweep_module.HICCUP_S
         assert (made.sweeps, looked.sweeps) == (0, 0)
         assert await rows.state(trajectories, run) == "open"
         await leases.release_lease(rows.store, held)
@@ -220,7 +219,7 @@ async def test_two_that_wake_together_sweep_once(rows: Rows, monkeypatch: pytest
         at_work -= 1
         return report
 
-    monkeypatch.setattr(sweeper, "sweep", alone)
+    monkeypatch.setattr(sweep_module, "sweep", alone)
     runs = [await rows.trajectory(await rows.group(), last_call_at=now() - LONG_S) for _ in range(8)]
     async with sweeping(rows) as one, sweeping(rows) as two:
         for run in runs:
@@ -230,7 +229,7 @@ async def test_two_that_wake_together_sweep_once(rows: Rows, monkeypatch: pytest
 
 async def test_a_sweep_that_was_killed_holds_nobody_up(rows: Rows, dead: str) -> None:
     run = await rows.trajectory(await rows.group(), last_call_at=now() - LONG_S)
-    await leases.acquire_lease(Project(rows.store, PROJECT), sweeper.LEASE, dead, LONG_S)
+    await leases.acquire_lease(Project(rows.store, PROJECT), sweep_module.LEASE, dead, LONG_S)
     async with sweeping(rows):
         await until(is_in(rows, trajectories, run, "completed"))
 

@@ -203,7 +203,7 @@ def test_databases_are_opened_where_commits_count_and_nowhere_else() -> None:
         "recorder/store/write_backends.py",  # writes compiled statements alone
         "recorder/store/changes.py",  # never writes
         "recorder/store/wal_checkpoint.py",  # writes no rows
-        "recorder/maintenance/transfer/backup.py",  # reads the store, and writes a file that is none yet
+        "recorder/maintenance/transfer/store_copy.py",  # reads the store, and writes a file that is none yet
     }
 
 

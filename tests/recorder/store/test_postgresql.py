@@ -27,7 +27,7 @@ from sqlalchemy.util.concurrency import await_
 from recorder.capture.recorder import Recorder
 from recorder.capture.statements import INSERT_BLOBS, INSERT_TRAJECTORIES, NOW
 from recorder.errors import RolledBack, StoreError, StoreUnavailable
-from recorder.maintenance.sweeper import Sweeper
+from recorder.maintenance.sweep import Sweeper
 from recorder.maintenance.transfer import tables
 from recorder.messages.calls import Address, ParentCall
 from recorder.queue.judging import records

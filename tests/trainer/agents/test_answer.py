@@ -12,10 +12,10 @@ from aiohttp import web
 from trainer.agents import answer
 from trainer.agents.attempts import agent_sampling
 from trainer.agents.user_agent import AgentSpec, AttemptEnding, UserAgent
-from trainer.campaign.setup import plan_campaign
+from trainer.campaign.record import plan_campaign
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import CampaignError
-from trainer.runtime.agents import _specs
+from trainer.runtime.services import _specs
 
 ModelRequests = tuple[str, list[dict[str, Any]]]
 

@@ -16,7 +16,7 @@ from trainer.campaign.estimate import (
     judge_tokens,
     recipe_judges,
 )
-from trainer.campaign.setup import CampaignPlan
+from trainer.campaign.record import CampaignPlan
 from trainer.campaign_settings import CampaignSettings
 from trainer.tasks.scenarios import Scenario
 

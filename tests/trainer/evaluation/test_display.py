@@ -7,11 +7,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from recorder.base.json_output import to_json
+from recorder.base.terminal import to_json
 from recorder.queue.training.budgets import CampaignJudgingCost
 from recorder.stats.charts import draw_svg
 from recorder.stats.means import Interval
-from recorder.stats.paired_tests import PairedEstimate
+from recorder.stats.significance_tests import PairedEstimate
 from trainer.evaluation.display import evaluation_chart, evaluation_json, show_evaluation
 from trainer.evaluation.figures import REWARD, SUCCESS, WIN_RATE, AttemptUsage, VersionFigures
 from trainer.evaluation.runner import EvaluationResult

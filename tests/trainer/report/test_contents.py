@@ -27,7 +27,7 @@ from recorder.views.campaigns.events import (
 from tests.recorder.talk import PROJECT
 from tests.stores import Stores
 from tests.trainer.report.played import Played, climbed, played, step, validated
-from trainer.report import conversations, formatters, terminal
+from trainer.report import conversations, presentation, terminal
 from trainer.report.contents import find_campaign, gather_report
 from trainer.report.shapes import CampaignReport
 
@@ -54,7 +54,7 @@ async def test_the_best_version_is_told_with_its_interval_beside_the_first_and_w
     assert report.best.high is not None
     assert (report.first, report.best.version, report.served) == ("helpdesk@0", "helpdesk@3", "helpdesk@3")
     assert report.best.low < 0.61 < report.best.high
-    assert formatters.verdict_sentence(report) == "Success 25.0 % → 61.0 % of 64 attempts, by helpdesk@3."
+    assert presentation.verdict_sentence(report) == "Success 25.0 % → 61.0 % of 64 attempts, by helpdesk@3."
     assert report.status.text == "all its steps are done: 4 steps done"
     assert (report.trained, report.errored, report.attempts) == (120, 6, 192)
     assert [(one.code, one.trajectories) for one in report.excluded] == [("zero_variance", 48)]
@@ -179,7 +179,7 @@ async def test_where_nobody_counts_successes_wins_against_version_0_tell(world: 
         await world.wrote(VALIDATION, validated(number, None, reward=None, win_rate=wins, attempts=40))
     report = await told(world)
     assert (
-        formatters.verdict_sentence(report)
+        presentation.verdict_sentence(report)
         == "Win rate 50.0 % → 80.0 % of 40 comparisons with version 0, by helpdesk@1."
     )
     assert report.own == []

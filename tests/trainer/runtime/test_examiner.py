@@ -2,18 +2,24 @@
 one, never judged, never trained on; gone on with after a kill, given up when the gate has decided.
 
 Against the scripted ring; which scenarios make a round is in campaign/test_examining.py.
+
+Which held-out scenarios a gate's rounds hold: the rule alone. What is done with them: programs/test_examiner.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.settings.hone import HoneSettings
 from recorder.queue import campaigns, gate_requests, leases
@@ -38,7 +44,7 @@ from tests.trainer.ring import (
 )
 from tests.trainer.runtime.test_learner import until
 from trainer.campaign_settings import CampaignSettings
-from trainer.runtime.examiner import Examiner
+from trainer.runtime.examiner import AGAIN, ROUND, Examiner, gate_rounds
 
 pytestmark = pytest.mark.slow
 
@@ -215,3 +221,20 @@ async def test_a_wish_that_another_learner_answers_is_left_to_it(tmp_path: Path)
 
 async def _said(told: RecordedProgress, words: str) -> bool:
     return any(words in getattr(event, "text", "") for event in told.events)
+
+
+@given(st.integers(1, 40), st.integers(1, 200), st.text(max_size=8))
+def test_rounds_have_as_many_pairs_as_are_allowed_and_each_scenario_about_as_often(
+    tasks: int, pairs: int, seed: str
+) -> None:
+    found = gate_rounds(range(tasks), pairs, seed)
+    drawn = Counter(chain.from_iterable(found))
+    assert drawn.total() == min(pairs, AGAIN * tasks)
+    assert max(drawn.values()) - min(drawn[task] for task in range(tasks)) <= 1
+    assert all(0 < len(one) <= ROUND for one in found)
+    assert all(len(set(one)) == len(one) for one in found), "one round attempts a scenario once"
+    assert found == gate_rounds(range(tasks), pairs, seed), "whoever goes on finds the same rounds"
+
+
+def test_another_version_meets_other_scenarios_first() -> None:
+    assert gate_rounds(range(100), 8, "helpdesk@1") != gate_rounds(range(100), 8, "helpdesk@2")

@@ -29,7 +29,7 @@ from tests.trainer.ring import (
     write_user_folder,
 )
 from tests.trainer.runtime.test_learner import live_group, until
-from trainer.campaign import setup
+from trainer.campaign import record
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import AliasBusy
 from trainer.progress import Notice, PhaseStatus
@@ -75,7 +75,7 @@ async def test_a_campaign_beside_a_learner_has_the_alias_until_it_ends(tmp_path:
         learning = asyncio.create_task(learn(everything, [], learner, hold))
         await until(lambda: _held(ring))
         wanted = ServiceRequest(data, PROJECT, everything.recorder, ring.url, found_timeout_s=10.0)
-        ended = await train.train(setup.plan_campaign(settings), everything, wanted, campaign, hold)
+        ended = await train.train(record.plan_campaign(settings), everything, wanted, campaign, hold)
         assert [step.version for step in campaign.steps()] == ["helpdesk@1", "helpdesk@2"]
         assert ended.steps == 2
         assert waited_for(learner, "for campaign 'train' to end")

@@ -33,8 +33,7 @@ from tests.recorder.score_rows import new_score
 from tests.trainer.ring import ALIAS, PROJECT, RecordedProgress, Ring, Script, ScriptedTrainer
 from trainer.errors import StepFailed
 from trainer.progress import PhaseStatus
-from trainer.runtime.learner import Learner
-from trainer.runtime.step_schedule import StepSchedule
+from trainer.runtime.learner import Learner, StepSchedule
 from trainer.settings import TrainerSettings
 from trainer.step.summary import StepReport
 

@@ -13,7 +13,7 @@ from recorder.store.database import Project, Store
 from tests.recorder.rows import PROJECT, Rows
 from tests.stores import Stores, opened
 from trainer.progress import Event, Notice
-from trainer.runtime.withheld_tools import WithheldToolsNotifier, notify_withheld
+from trainer.runtime.train import WithheldToolsNotifier, notify_withheld
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from trainer.scenario_generation.difficulties import Difficulty
 from trainer.scenario_generation.drafts import MOST_CHARS, Draft, DraftChecker, DropReason
+from trainer.scenario_generation.prompts import Difficulty
 from trainer.tasks.scenarios import Scenario, parse_scenarios, scenario_line
 
 FIND, TRACK = "find_order", "track_parcel"

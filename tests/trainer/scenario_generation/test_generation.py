@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from trainer.errors import GeneratorFailed
-from trainer.scenario_generation.difficulties import MEANING, Difficulty, difficulty_counts
 from trainer.scenario_generation.drafts import DropReason
 from trainer.scenario_generation.generation import (
     FRUITLESS,
@@ -21,6 +20,7 @@ from trainer.scenario_generation.generation import (
     generate_scenarios,
     resume_generation,
 )
+from trainer.scenario_generation.prompts import MEANING, Difficulty, difficulty_counts
 from trainer.scenario_generation.tools import ServerTool
 
 WORDS = "amber birch cedar delta ember fjord grove heron inlet jetty knoll larch mango nylon otter pearl quartz ridge"

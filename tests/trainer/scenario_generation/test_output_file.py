@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from trainer.errors import NoTasks
-from trainer.scenario_generation.difficulties import Difficulty
 from trainer.scenario_generation.drafts import Draft, DraftChecker, DropReason
 from trainer.scenario_generation.output_file import ScenarioWriter
+from trainer.scenario_generation.prompts import Difficulty
 from trainer.tasks.scenarios import Scenario, read_scenarios, scenario_line
 
 

@@ -1,4 +1,7 @@
-"""What the model that writes scenarios is told, and that nothing a server says leaves its line."""
+"""What the model that writes scenarios is told, and that nothing a server says leaves its line.
+
+How many scenarios of each difficulty are asked for.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,16 @@ import re
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.judge.llm.hostile import HOSTILE
-from trainer.scenario_generation.difficulties import Difficulty
-from trainer.scenario_generation.prompts import DESCRIPTION_CHARS, writer_messages
+from trainer.scenario_generation.prompts import (
+    DESCRIPTION_CHARS,
+    SHARES,
+    Difficulty,
+    difficulty_counts,
+    writer_messages,
+)
 from trainer.scenario_generation.tools import ServerTool
 
 NONCE = "0123456789abcdef"
@@ -54,3 +63,17 @@ def test_a_long_description_is_cut() -> None:
     [tool] = shown(ServerTool("t", "x" * 10_000, {"enum": ["y" * 10_000]}, True))
     assert len(str(tool["description"])) == DESCRIPTION_CHARS
     assert str(tool["parameters"]).endswith(" […]")
+
+
+@given(st.integers(1, 2000), st.floats(0, 1))
+def test_the_kinds_add_up_and_none_is_more_than_one_off_its_share(wanted: int, adversarial: float) -> None:
+    found = difficulty_counts(wanted, adversarial)
+    assert sum(found.values()) == wanted
+    for kind, share in SHARES.items():
+        assert abs(found.get(kind, 0) - wanted * share * (1 - adversarial)) < 1
+    assert abs(found.get(Difficulty.ADVERSARIAL, 0) - wanted * adversarial) < 1
+
+
+def test_ten_are_of_every_kind_and_none_tempts_unless_asked_for() -> None:
+    assert set(difficulty_counts(10)) == set(SHARES)
+    assert difficulty_counts(10, 0.2)[Difficulty.ADVERSARIAL] == 2

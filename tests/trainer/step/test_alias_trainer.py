@@ -21,7 +21,7 @@ from tests.trainer.world import PROJECT, World
 from trainer.artifacts import adapters
 from trainer.batch.weights import UntrainedChoice
 from trainer.step.alias_trainer import OPTIMIZER_FRESH
-from trainer.trackers.figure_names import figure_names
+from trainer.trackers.event_figures import figure_names
 
 pytestmark = pytest.mark.slow
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.errors import ScenariosInvalid
-from trainer.tasks.parts import PARTS, comparison_form, require_apart, scenario_part, split_scenarios
 from trainer.tasks.scenarios import Scenario
+from trainer.tasks.selection import PARTS, comparison_form, require_apart, scenario_part, split_scenarios
 
 names = st.text("abcdefgh0123456789", min_size=1, max_size=8)
 shares = st.lists(st.integers(1, 20), min_size=2, max_size=3).map(lambda ws: [w / sum(ws) for w in ws])

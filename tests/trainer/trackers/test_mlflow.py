@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainer.trackers import scripted
 from trainer.track_settings import TrackSettings
-from trainer.trackers.entries import event_entry
+from trainer.trackers.event_figures import event_entry
 
 pytestmark = [
     pytest.mark.slow,

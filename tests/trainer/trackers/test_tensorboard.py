@@ -9,8 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from tests.trainer.trackers import scripted
 from trainer.track_settings import TrackSettings
-from trainer.trackers.entries import event_entry
-from trainer.trackers.figure_names import figure_names
+from trainer.trackers.event_figures import event_entry, figure_names
 
 pytestmark = pytest.mark.slow
 

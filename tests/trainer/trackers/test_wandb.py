@@ -9,8 +9,7 @@ import pytest
 from tests.trainer.trackers import scripted
 from tests.trainer.trackers.wandb_file import figures, history, records
 from trainer.track_settings import TrackSettings
-from trainer.trackers.entries import event_entry
-from trainer.trackers.figure_names import figure_names
+from trainer.trackers.event_figures import event_entry, figure_names
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recorder.maintenance.integrity import messages as checks
+from recorder.maintenance.integrity import calls as checks
 from recorder.store.schema import blobs, calls, choices, node_blobs, nodes, said
 from tests.recorder.maintenance.integrity.sound import Sound
 from tests.recorder.rows import PROJECT

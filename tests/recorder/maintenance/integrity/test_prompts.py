@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recorder.maintenance.integrity.messages import prompts_resolve_and_their_hashes_agree
+from recorder.maintenance.integrity.calls import prompts_resolve_and_their_hashes_agree
 from recorder.messages.tokens import pack_ids
 from recorder.store.schema import calls, choices
 from tests.recorder.maintenance.integrity.sound import LONG, Sound

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from recorder.queue.judging.scores import NewPart
 from recorder.queue.training.baselines import ComparedReward
 from recorder.states import Origin, Purpose, TrajectoryState
-from recorder.views.comparison.alignment import MOST_TURNS
+from recorder.views.comparison.alignment import MOST_TURNS, Argument, ConversationTurn, ToolExchange
 from recorder.views.comparison.attempts import ONLY_HERE, Member, best_and_worst, rank_attempts, side_by_side
-from recorder.views.comparison.turns import Argument, ConversationTurn, ToolExchange
 from tests.recorder.views.comparison.test_alignment import RUNS
 
 

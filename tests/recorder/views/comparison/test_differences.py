@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from recorder.views.comparison.alignment import compare_calls, list_differences
-from recorder.views.comparison.turns import Argument, ConversationTurn, ToolExchange
+from recorder.views.comparison.alignment import (
+    Argument,
+    ConversationTurn,
+    ToolExchange,
+    compare_calls,
+    list_differences,
+)
 
 
 def asked(name: str, result: str | None = None, **arguments: str) -> ToolExchange:

@@ -12,7 +12,7 @@ from recorder.states import TrajectoryState
 from recorder.store.database import Project
 from recorder.store.schema import trajectories
 from recorder.store.sql import now
-from recorder.views.status.forecast import group_close_time, next_close_in
+from recorder.views.status.stage_facts import group_close_time, next_close_in
 from tests.recorder.rows import PROJECT, Rows
 
 SETTINGS = RecorderSettings(answered_idle_s=15, idle_timeout_s=900, group_window_s=300, group_size=3)

@@ -16,8 +16,7 @@ from recorder.store.ledger import LedgerRow
 from recorder.views.campaigns.progress import list_campaigns_progress
 from recorder.views.status.stages import LoopSettings
 from recorder.views.status.training import training_overview
-from recorder.views.versions.steps import list_steps
-from recorder.views.versions.training_outcomes import outcome_spans, training_outcomes
+from recorder.views.versions.steps import list_steps, outcome_spans, training_outcomes
 from tests.recorder.learning import Learned
 from tests.recorder.rows import PROJECT, Rows
 

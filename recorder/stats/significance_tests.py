@@ -1,0 +1,170 @@
+"""A version's mean and its difference to another version's, with 95 % intervals by scenario.
+
+Owns: the bootstrap. Pure: the same values give the same interval. Refuses: what the values are
+(`trainer.evaluation.figures`).
+
+Attempts at one scenario are correlated, and two versions that attempt the same scenario share its difficulty. So a
+scenario is one observation: the mean of its attempts, or the difference of two such means. All scenarios have the same
+weight. Scenarios are resampled with replacement (Efron 1979). With few scenarios the ends are moved outwards, because
+bootstrap percentiles are too narrow by sqrt((n - 1) / n) and by the ratio of Student's t to the normal ("expanded
+percentiles": Hesterberg, "What Teachers Should Know About the Bootstrap", The American Statistician 69, 2015).
+
+If all scenarios have the same value, a bootstrap interval would have no width. Unseen scenarios may differ: their share
+is at most what Wilson's interval allows for none seen, and their difference at most the largest possible. The interval
+is as wide as that.
+
+A one-sided test whether a mean is lower than claimed, valid at any time: it may be read after every observation.
+
+Owns: the test by betting (Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", 2020,
+sections 2 and 4). A bettor against the claim starts with a capital of 1 and stakes part of it on each next value being
+lower. If the mean is as high as claimed, no staking increases the expected capital. So the capital reaches 1/α with a
+probability of at most α (Ville), however often one looks and whenever one stops. Refuses: what the values are, and what
+follows.
+
+The bettor plays several fixed stakes side by side, an equal part of the capital each (a mixture). Fixed stakes do not
+depend on the order of the values, so values read again from the store give the same capital.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recorder.stats.means import Interval, share_interval
+
+Values = Mapping[str, Sequence[float]]  # by scenario, one an attempt
+
+DRAWS: Final = 2_000
+_NORMAL: Final = NormalDist()
+_Z: Final = _NORMAL.inv_cdf(0.975)
+_ALIKE: Final = 1e-12  # scenarios whose values differ by less are equal, up to rounding
+_SHARE: Final = (0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class PairedEstimate:
+    """A mean over so many scenarios, and its interval; None: one scenario says nothing about others."""
+
+    value: float
+    interval: Interval | None
+    scenarios: int
+
+    @property
+    def sign(self) -> int:
+        """1 if its interval lies above 0, -1 if it lies below, else 0."""
+        if self.interval is None:
+            return 0
+        return int(self.interval.low > 0) - int(self.interval.high < 0)
+
+
+def paired_mean(values: Values, within: tuple[float, float] = _SHARE) -> PairedEstimate | None:
+    """The mean over scenarios of their attempts' means; None: there is no attempt. `within`: what a value can be."""
+    means = _means(values)
+    return _estimate([means[scenario] for scenario in sorted(means)], within)
+
+
+def paired_difference(ours: Values, theirs: Values, within: tuple[float, float] = _SHARE) -> PairedEstimate | None:
+    """By how much ours are more than theirs, over the scenarios that both have a value of; None: there is none."""
+    one, other = _means(ours), _means(theirs)
+    low, high = within
+    return _estimate([one[key] - other[key] for key in sorted(one.keys() & other.keys())], (low - high, high - low))
+
+
+def _means(values: Values) -> dict[str, float]:
+    return {scenario: math.fsum(each) / len(each) for scenario, each in values.items() if each}
+
+
+def _estimate(values: Sequence[float], within: tuple[float, float]) -> PairedEstimate | None:
+    if not values:
+        return None
+    value = math.fsum(values) / len(values)
+    if len(values) < 2:
+        return PairedEstimate(value, None, len(values))
+    alike = max(values) - min(values) <= _ALIKE
+    found = _unseen(value, len(values), within) if alike else _bootstrapped(np.array(values), within)
+    return PairedEstimate(value, found, len(values))
+
+
+def _bootstrapped(values: NDArray[np.float64], within: tuple[float, float]) -> Interval:
+    count = len(values)
+    times = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), DRAWS)
+    tail = 100 * _NORMAL.cdf(-math.sqrt(count / (count - 1)) * _students_t(count - 1))
+    low, high = np.percentile(times @ values / count, (tail, 100 - tail))
+    return Interval(max(within[0], float(low)), min(within[1], float(high)))
+
+
+def _students_t(freedom: int) -> float:
+    """The 97.5 % quantile of Student's t, by its expansion around the normal's (Fisher and Cornish 1960)."""
+    z = _Z
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return z + sum(term / float(freedom) ** power for power, term in enumerate(terms, start=1))
+
+
+def _unseen(value: float, count: int, within: tuple[float, float]) -> Interval:
+    """Where `count` scenarios are alike: others may be a share that none of them showed, as different as can be."""
+    none_seen = share_interval(0.0, count)
+    assert none_seen is not None
+    low, high = within
+    share = none_seen.high
+    return Interval(value - share * max(0.0, value - low), value + share * max(0.0, high - value))
+
+
+# Parts of the largest stake that can't ruin the doubter. Large ones find a broken version at once, small ones a
+# slightly worse one in the end; `benchmarks/canary.py` has what they find.
+STAKES: Final = (0.1, 0.2, 0.4, 0.8, 0.95)
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class SequentialTestResult:
+    """What a test has seen so far. `capital` is the highest ever, so that a verdict is never taken back."""
+
+    samples: int
+    mean: float
+    capital: float
+    alpha: float
+
+    @property
+    def shown_worse(self) -> bool:
+        """Whether the claim is refuted at `alpha`; otherwise nothing is decided."""
+        return self.capital >= 1 / self.alpha
+
+
+def test_mean(values: Sequence[float], *, at_least: float, alpha: float) -> SequentialTestResult:
+    """Test the claim that values in 0..1 have a mean of `at_least` or more.
+
+    The claim must be about a value's expectation given the values before it: an observed value never changes, and which
+    values count is settled before they are observed.
+    """
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha {alpha} is not between 0 and 1")
+    seen = np.asarray(values, dtype=np.float64)
+    highest = float(log_capital(seen, at_least=at_least).max(initial=0.0))
+    return SequentialTestResult(
+        len(seen), float(seen.mean()) if len(seen) else math.nan, math.exp(min(highest, 700.0)), alpha
+    )
+
+
+def log_capital(values: Floats, *, at_least: float) -> Floats:
+    """The capital's logarithm after each value, along the last axis. Shape as `values`, which lie in 0..1."""
+    if not 0 < at_least < 1:
+        raise ValueError(f"a mean of at least {at_least} is not between 0 and 1: no value could refute or support it")
+    if not bool(np.all((values >= 0) & (values <= 1))):  # NaN is neither
+        raise ValueError("a value to be tested is not in 0..1")
+    won = (at_least - values) / (1 - at_least)  # -1 or more: what the doubter wins for a stake of 1
+    played = np.zeros_like(values)
+    for n, stake in enumerate(STAKES):
+        alone = np.cumsum(np.log1p(stake * won), axis=-1) - math.log(len(STAKES))
+        played = np.logaddexp(played, alone) if n else alone
+    return played

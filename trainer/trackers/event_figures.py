@@ -1,0 +1,314 @@
+"""Events of a campaign or the learner as figures by name. Pure.
+
+Owns: what of an event is sent, under which name (`trainer.trackers.event_figures` tells of each). Refuses: what people
+wrote or models said: notes, errors, settings as they were.
+
+Transcripts as trackers show them: those of a step with the highest and lowest reward, those that an alarm names.
+
+Owns: which ones, and how they read. Refuses: being asked without `track.samples`.
+
+Every figure that trackers are sent: its name, its unit, and when. docs/metrics.md is made from it.
+
+Owns: the table. Refuses: sending (`trainer.trackers.event_figures`); a test compares the two, both ways. A word in capitals
+stands for a name that is not known here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from recorder.messages.plain_text import message_text
+from recorder.queue import campaigns
+from recorder.queue.judging import scores
+from recorder.queue.judging.scores import REWARD
+from recorder.states import Purpose
+from recorder.store.database import Store
+from recorder.views.campaigns.events import Alarm, CampaignEnded, SettingChanged, StepDone, Validation
+from recorder.views.campaigns.measures import compute_measure, count_errored, count_measured, infer_measure
+from recorder.views.trajectories import transcripts
+from recorder.views.trajectories.shapes import TrajectoryView
+from trainer.progress import Event
+from trainer.trackers.base import TrackerEntry
+
+Figure = tuple[str, float | None]
+
+NOTED, PAUSED = 1.0, 2.0
+# Of the trainer's metrics, those with these prefixes have a family of their own; the others are `train/NAME`.
+_FAMILIES = ("health", "part", "seconds")
+
+
+def event_entry(event: Event) -> TrackerEntry | None:
+    """What an event comes to; None: nothing of it is sent."""
+    if isinstance(event, StepDone):
+        # The learner's steps have the trainer's numbers; 0: there was nothing to learn
+        return _entry(f"step {event.step}", event.step, _of_step(event)) if event.step else None
+    if isinstance(event, Validation):
+        key = f"validated {event.step} {_measured(event)} {event.version}"
+        return _entry(key, event.step, _of_measure(event))
+    if isinstance(event, Alarm):
+        level = PAUSED if event.then == "pause" else NOTED
+        return _entry(f"alarm {event.step} {event.rule}", event.step, [(f"alarm/{event.rule}", level)])
+    if isinstance(event, SettingChanged):
+        return _entry(f"changed {event.step} {event.what}", event.step, [("setting_changed", 1.0)])
+    if isinstance(event, CampaignEnded):
+        return _entry(f"ended {event.steps} {event.reason}", event.steps, _of_end(event))
+    return None
+
+
+def _entry(key: str, step: int, figures: Iterable[Figure]) -> TrackerEntry:
+    known = {name: float(value) for name, value in figures if value is not None and math.isfinite(value)}
+    return TrackerEntry(" ".join(key.split()), step, known, {})
+
+
+def _of_step(event: StepDone) -> Iterator[Figure]:
+    yield "step/success", event.success
+    yield "step/reward", event.reward
+    yield from ((f"step/{name}", value) for name, value in _interval(event))
+    yield "step/attempts", event.attempts
+    yield "step/measured", count_measured(event)
+    yield "step/errored", count_errored(event, infer_measure([event]))
+    yield "step/trained", event.trained
+    yield "step/excluded", sum(event.left_out.values())
+    yield "step/failed", event.failed
+    yield from ((f"excluded/{code}", count) for code, count in event.left_out.items())
+    yield from ((f"seconds/{phase}", spent) for phase, spent in event.seconds.items())
+    yield from ((_of_trainer(name), value) for name, value in event.metrics.items())
+
+
+def _interval(event: StepDone | Validation) -> Iterator[Figure]:
+    """The ends of the 95 % interval of the event's measure: of success, else of wins, else of the reward."""
+    measure = compute_measure(event, infer_measure([event]))
+    if measure is not None and measure.interval is not None:
+        name = measure.kind.replace(" ", "_")
+        yield f"{name}_low", measure.interval.low
+        yield f"{name}_high", measure.interval.high
+
+
+def _of_trainer(name: str) -> str:
+    family, dot, rest = name.partition(".")
+    return f"{family}/{rest}" if dot and family in _FAMILIES else f"train/{name}"
+
+
+def _measured(event: Validation) -> str:
+    """Validation is one curve, whatever version serves; a test or a baseline is a model's."""
+    if event.baseline and event.part == "val":
+        return f"baseline/{event.version}"
+    return f"test/{event.version}" if event.part == "test" else "val"
+
+
+def _of_measure(event: Validation) -> Iterator[Figure]:
+    what = _measured(event)
+    of_attempts: Mapping[str, float | None] = {
+        "success": event.success,
+        "reward": event.reward,
+        "win_rate": event.win_rate,
+        "attempts": event.attempts,
+        **dict(_interval(event)),
+        "errored": count_errored(event, infer_measure([event])),
+        "took_s": event.seconds,
+        "adversarial": event.adversarial,
+        "adversarial_attempts": event.adversarial_attempts if event.adversarial is not None else None,
+        **event.figures,
+    }
+    yield from ((f"{what}/{name}", value) for name, value in of_attempts.items())
+
+
+def _of_end(event: CampaignEnded) -> Iterator[Figure]:
+    yield "end/success_before", event.success_before
+    yield "end/success_after", event.success_after
+    yield "end/trained", event.trained
+    yield "end/took_s", event.seconds
+
+
+MOST_CHARS: Final = 20_000  # of one transcript: a tracker shows it in a table
+
+
+class TranscriptSamples:
+    """Of one campaign."""
+
+    def __init__(self, store: Store, campaign_id: str) -> None:
+        self._store = store
+        self._campaign_id = campaign_id
+
+    async def entry(self, event: Event) -> TrackerEntry | None:
+        """The transcripts that belong to an event, where some do."""
+        if isinstance(event, StepDone):
+            return await self._shown(f"samples {event.step}", event.step, await self._ends(event.step))
+        if isinstance(event, Alarm):
+            named = {f"alarm_{event.rule}_{i}": str(one["trajectory"]) for i, one in enumerate(event.evidence, 1)}
+            return await self._shown(f"samples {event.step} {event.rule}", event.step, named)
+        return None
+
+    async def _ends(self, step: int) -> dict[str, str]:
+        """The attempts of a step with the highest and the lowest reward; one, where all are equal."""
+        groups = await campaigns.group_states(self._store, self._campaign_id, step, Purpose.TRAIN)
+        found = await scores.get_scores(self._store, [g.current_score_id for g in groups if g.current_score_id])
+        parts = [part for score in found.values() for part in score.parts if part.part == REWARD and not part.unasked]
+        rewards = {part.trajectory_id: part.value for part in parts if part.value is not None}
+        if not rewards:
+            return {}
+        highest, lowest = max(rewards, key=rewards.__getitem__), min(rewards, key=rewards.__getitem__)
+        return {"highest": highest} if highest == lowest else {"highest": highest, "lowest": lowest}
+
+    async def _shown(self, key: str, step: int, ids: Mapping[str, str]) -> TrackerEntry | None:
+        views = {view.id: view for view in await transcripts.load_trajectories(self._store, list(ids.values()))}
+        texts = {f"sample/{name}": conversation_text(views[id_]) for name, id_ in ids.items() if id_ in views}
+        return TrackerEntry(key, step, {}, texts) if texts else None
+
+
+def conversation_text(view: TrajectoryView) -> str:
+    """A conversation, one message after another."""
+    return f"{view.id}\n\n{_conversation(view.messages)}"[:MOST_CHARS]
+
+
+def _conversation(messages: Sequence[Mapping[str, Any]]) -> str:
+    return "\n\n".join(f"{message.get('role')}: {_said(message)}" for message in messages)
+
+
+def _said(message: Mapping[str, Any]) -> str:
+    text = message_text(message, label=lambda part: json.dumps(part, ensure_ascii=False))
+    calls = message.get("tool_calls")
+    return f"{text}\n{json.dumps(calls, ensure_ascii=False)}" if calls else text
+
+
+SHARE: Final = "0 to 1"
+_PLACE: Final = re.compile(r"[A-Z_]{4,}")
+
+
+@dataclass(frozen=True, slots=True)
+class FigureName:
+    """One figure, or one for each of what its capitals stand for."""
+
+    pattern: str
+    unit: str
+    when: str
+    what: str
+
+    def fits(self, name: str) -> bool:
+        """Whether it is the name of this figure."""
+        parts = (re.escape(part) for part in _PLACE.split(self.pattern))
+        return re.fullmatch(".+".join(parts), name) is not None
+
+
+def figure_names() -> Iterator[FigureName]:
+    """All of them, in the order of the page."""
+    yield from _STEP
+    yield from _TRAIN
+    yield from _HEALTH
+    yield from _measures("val", "each validation", "of the version in service")
+    yield from _measures("baseline/MODEL", "before step 1", "of a model of campaign.baselines")
+    yield from _measures("test/MODEL", "at the end", "on the test part: of what serves, the base and each baseline")
+    yield from _END
+
+
+_EACH, _MADE = "each step", "each step that made a version"
+
+_STEP: Final = (
+    FigureName("step/success", SHARE, _EACH, "successes among its measured attempts, where success is measured"),
+    FigureName("step/success_low", SHARE, _EACH, "lower end of its 95 % interval"),
+    FigureName("step/success_high", SHARE, _EACH, "upper end of its 95 % interval"),
+    FigureName("step/reward", "reward", _EACH, "mean reward of its attempts"),
+    FigureName("step/reward_low", "reward", _EACH, "lower end of its 95 % interval, where success is not measured"),
+    FigureName("step/reward_high", "reward", _EACH, "upper end of its 95 % interval, where success is not measured"),
+    FigureName("step/attempts", "attempts", _EACH, "made for it"),
+    FigureName("step/measured", "attempts", _EACH, "that ended by themselves and were measured"),
+    FigureName("step/errored", "attempts", _EACH, "that errored; no mean counts them"),
+    FigureName("step/trained", "attempts", _EACH, "trained on"),
+    FigureName("step/excluded", "attempts", _EACH, "not trained on"),
+    FigureName("step/failed", "0 or 1", _EACH, "1: it failed by a fault, not for want of something to learn"),
+    FigureName("excluded/CODE", "attempts", _EACH, "not trained on, by reason (docs/reasons.md)"),
+    FigureName(
+        "seconds/PHASE", "seconds", _EACH, "sampling, judging, training, swapping; and what training took them for"
+    ),
+    FigureName(
+        "part/NAME", "reward", _EACH, "mean of a part of the reward, or of what was given beside it (NAME.EXTRA)"
+    ),
+)
+_TRAIN: Final = tuple(
+    FigureName(f"train/{name}", unit, when, what)
+    for name, unit, when, what in (
+        ("reward_mean", "reward", _EACH, "mean of the rewards that counted"),
+        ("reward_std", "reward", _EACH, "their standard deviation"),
+        ("groups", "groups", _EACH, "of the step"),
+        ("groups_trained", "groups", _EACH, "of them trained on"),
+        ("loss", "none", _MADE, "the loss"),
+        ("kl_engine", "nats", _MADE, "KL(engine ‖ trainer) before the update: what the two compute differently"),
+        ("kl_base", "nats", _MADE, "KL to the base, where trainer.kl_coef is above 0"),
+        ("logprob_gap", "nats", _MADE, "mean difference between the engine's and the trainer's logprobs"),
+        ("logprob_gap_max", "nats", _MADE, "the largest of these"),
+        ("ratio_mean", "ratio", _MADE, "mean of the importance ratios"),
+        ("ratio_max", "ratio", _MADE, "the largest of them"),
+        ("clip_fraction", SHARE, _MADE, "tokens whose ratio was clipped"),
+        ("entropy", "nats", _MADE, "of the policy, a token"),
+        ("grad_norm", "none", _MADE, "norm of the gradient before it was clipped"),
+        ("lr", "none", _MADE, "the learning rate"),
+        ("rows", "rows", _MADE, "of tokens"),
+        ("rows_per_trajectory", "rows", _MADE, "an attempt"),
+        ("tokens", "tokens", _MADE, "of all rows"),
+        ("trained_tokens", "tokens", _MADE, "that the loss is over"),
+        ("forward_tokens", "tokens", _MADE, "computed: without prefixes that rows share"),
+        ("tokens_per_s", "tokens a second", _MADE, "trained"),
+        ("probe_separation", "nats", _MADE, "how far the version's probe lies from its parent"),
+        ("optimizer_fresh", "0 or 1", _MADE, "1: the parent had no optimizer state"),
+    )
+)
+_HEALTH: Final = tuple(
+    FigureName(f"health/{name}", unit, "each step of a campaign", what)
+    for name, unit, what in (
+        ("length", "tokens", "sampled, an attempt"),
+        ("turns", "turns", "an attempt"),
+        ("tool_calls", "calls", "an attempt"),
+        ("seconds", "seconds", "an attempt"),
+        ("repetition", SHARE, "of what is said that was said before"),
+        ("zero_variance", SHARE, "groups whose attempts all got one reward"),
+        ("perfect", SHARE, "attempts with the highest reward"),
+        ("judge_agreement", SHARE, "pairs of a success and a failure that the reward orders rightly"),
+        ("strong_agreement", "-1 to 1", "how far the judge and `judge.strong` agree: mean tau-b"),
+        ("strong_scores", "0 or 1", "1: they agree too little, and the strong one scores"),
+    )
+)
+_END: Final = (
+    FigureName(
+        "alarm/RULE",
+        "1 or 2",
+        "when a health rule spoke",
+        "1: noted, or it ended the campaign; 2: it paused it (docs/health.md)",
+    ),
+    FigureName(
+        "setting_changed", "1", "when gone on with", "a setting or recipe was changed between a pause and going on"
+    ),
+    FigureName("end/success_before", SHARE, "at the end", "successes at first"),
+    FigureName("end/success_after", SHARE, "at the end", "successes at last"),
+    FigureName("end/trained", "attempts", "at the end", "trained on by the whole campaign"),
+    FigureName("end/took_s", "seconds", "at the end", "since the campaign was begun, or gone on with"),
+)
+
+
+def _measures(of: str, when: str, about: str) -> Iterator[FigureName]:
+    for name, unit, what in (
+        ("success", SHARE, f"successes {about}"),
+        ("success_low", SHARE, "lower end of its 95 % interval"),
+        ("success_high", SHARE, "upper end of its 95 % interval"),
+        ("reward", "reward", f"mean reward {about}"),
+        ("reward_low", "reward", "lower end of its 95 % interval, where the reward is the measure"),
+        ("reward_high", "reward", "upper end of its 95 % interval, where the reward is the measure"),
+        ("reward_std", "reward", "standard deviation of these rewards, where they are the measure"),
+        ("win_rate", SHARE, "comparisons with version 0 won, a tie half, where RULER is the only reward"),
+        ("win_rate_low", SHARE, "lower end of its 95 % interval"),
+        ("win_rate_high", SHARE, "upper end of its 95 % interval"),
+        ("attempts", "attempts", "that ended by themselves and were measured"),
+        ("errored", "attempts", "that errored; no mean counts them"),
+        ("took_s", "seconds", "that measuring took"),
+        ("adversarial", SHARE, "successes at scenarios that tempt to cheat"),
+        ("adversarial_attempts", "attempts", "at these"),
+        ("turns", "turns", "an attempt"),
+        ("tokens", "tokens", "sampled, an attempt"),
+        ("seconds", "seconds", "an attempt"),
+        ("part.NAME", "reward", "mean of a part of the reward, where all is judged by then"),
+    ):
+        yield FigureName(f"{of}/{name}", unit, when, what)
