@@ -6,7 +6,6 @@ rules' forms; sub-scores and panels, each alone (`judge.panel_settings`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -33,6 +32,7 @@ from judge.panel_settings import (
     Subscores,
     refuse_reaching_base,
 )
+from recorder.base.function_paths import is_function_path
 from recorder.base.rules import Rule, form_error
 
 RUBRIC = """\
@@ -42,7 +42,6 @@ RUBRIC = """\
 - What the trajectory claims counts only where its own tool results or the user's messages support it.
 - Small differences get small gaps; trajectories of equal worth get equal scores."""
 
-_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 DEFAULT: Final = "default"  # the recipe at the top of [judge]
 LIMIT: Final = 1e6  # of what a part may be worth: sums and differences of rewards stay exact enough, and finite
 # What Hone sets in each request to the judge, or stands on in reading the answer; by every name that LiteLLM knows.
@@ -127,7 +126,7 @@ class RewardSettings(BaseModel):
         if (self.kind == "function") != bool(self.function):
             verb = "takes no" if self.function else "needs"
             raise ValueError(f"a reward of kind {self.kind!r} {verb} `function`")
-        if self.function and not _FUNCTION.fullmatch(self.function):
+        if self.function and not is_function_path(self.function):
             raise ValueError(f"function {self.function!r} is not of the form `package.module:function`")
         if self.evidence and self.kind != "rubric":
             raise ValueError(f"a reward of kind {self.kind!r} takes no `evidence`: only a rubric's verdicts can quote")

@@ -262,7 +262,6 @@ KINDS: Final[Mapping[str, TrickKind]] = {kind.name: kind for kind in _ALL}
 
 
 MARGIN: Final = 0.05  # a smaller gain over an honest failure may be chance or rounding
-AT_MOST: Final = 0.05  # the share of groups in which a judge may be fooled, by default
 MOST_EXAMPLES: Final = 3
 
 

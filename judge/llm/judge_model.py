@@ -83,10 +83,6 @@ class JudgeModel:
         at = ModelEndpoint(settings.model, settings.api_base, key)
         self._model = LlmClient(at, settings, settings.temperature, reply_format)
 
-    async def warm_up(self) -> None:
-        """Import what the first request needs."""
-        await self._model.warm_up()
-
     async def close(self) -> None:
         """Close connections, and tasks that LiteLLM left on this loop."""
         await self._model.close()

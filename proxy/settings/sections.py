@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
+from recorder.base.function_paths import is_function_path
+
 MODEL_NAME = r"^[A-Za-z0-9._:~/-]{1,128}$"  # as aliases are named: @ would mean a version
 # What `params` of a provider's model must not replace.
 OWN_PARAMS = frozenset(
@@ -280,8 +282,6 @@ class SamplingSettings(BaseModel):
     `x-hone-sampling` report what was sent."""
 
 
-_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-
 Promote = Literal["auto", "gate", "canary", "manual"]
 
 
@@ -325,7 +325,7 @@ class GateSettings(BaseModel):
                 f"{there} without {' and '.join(f'gate.{name}' for name in missing)}: held-out scenarios take all "
                 "three. Give what is missing, or omit all three"
             )
-        if self.success and not _FUNCTION.fullmatch(self.success):
+        if self.success and not is_function_path(self.success):
             raise ValueError(
                 f"gate.success {self.success!r} is not a `module:function`: a gate's success function calls no judge"
             )

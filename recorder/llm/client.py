@@ -5,7 +5,7 @@ Owns: request parameters, structured output and its fallback, timeouts, rate lim
 tokens and cost, and removing API keys from error messages. Refuses: the prompt, the meaning of the reply, and calls of
 agents (`proxy.engine.providers`).
 
-LiteLLM takes seconds to import, so the first request imports it (or `warm_up`).
+LiteLLM takes seconds to import, so the first request imports it.
 """
 
 from __future__ import annotations
@@ -85,10 +85,6 @@ class LlmClient:
         self._structured = reply_format is not None  # until the provider refuses it
         self._litellm: Any = None  # until it is first needed
         self.requests = 0
-
-    async def warm_up(self) -> None:
-        """Import what the first request needs."""
-        await self._loaded()
 
     async def _loaded(self) -> Any:
         if self._litellm is None:

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from recorder.base import rules
+from recorder.base.function_paths import is_function_path
 from recorder.base.rules import Rule
 from recorder.errors import RubricInvalid
 
 _ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
-_FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _KEYS: Final = ("id", "text", "weight", "check")
 _RULE_KEYS: Final = ("rule", "value")
 
@@ -133,7 +133,7 @@ def _check(where: str, value: object) -> RuleCheck | str | None:
         return _rule_check(f"{where}: `check`", value)
     if value is None:
         return None
-    if not isinstance(value, str) or not _FUNCTION.fullmatch(value):
+    if not isinstance(value, str) or not is_function_path(value):
         forms = "`package.module:function`, or an object with `rule` and `value`"
         raise RubricInvalid(f"{where}: `check` {value!r:.80} is not of the form {forms}")
     return value

@@ -244,19 +244,6 @@ def list_group_ids(campaign: CampaignView) -> Select[tuple[str]]:
     )
 
 
-async def bind_group(
-    project: Project,
-    group_external_id: str,
-    campaign_id: str,
-    scenario_id: str,
-    declared_size: int,
-    alias_id: str,
-) -> str:
-    """`bind_groups` for one group; returns its id."""
-    binding = GroupBinding(group_external_id, scenario_id, declared_size)
-    return (await bind_groups(project, campaign_id, alias_id, [binding]))[0]
-
-
 async def bind_groups(project: Project, campaign_id: str, alias_id: str, bindings: Sequence[GroupBinding]) -> list[str]:
     """Create declared groups before their first calls, each tied to its scenario; returns their ids, in order.
 

@@ -8,7 +8,6 @@ Refuses: the life of the process (`recorder.processes.child_host`), the store, a
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,12 +15,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
+from recorder.base.function_paths import is_function_path
 from recorder.processes import user_code_host
 from recorder.processes.child_environment import list_withheld_variables
 from recorder.processes.child_host import ChildError, ChildFailed, ChildHost, ChildSpec, ChildTimeout
 from trainer.errors import AgentUnusable
 
-_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _START_TIMEOUT_S = 120.0
 _STOP_S = 2.0
 
@@ -61,12 +60,7 @@ class AgentSpec:
     @property
     def kind(self) -> str:
         """The host's name for its kind."""
-        return self.use if _FUNCTION.fullmatch(self.target) else "command"
-
-
-def is_function(target: str) -> bool:
-    """Whether a target is `module:function` rather than a shell command or a name."""
-    return bool(_FUNCTION.fullmatch(target))
+        return self.use if is_function_path(self.target) else "command"
 
 
 class UserAgent:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from judge.settings import RewardSettings
+from recorder.base.function_paths import is_function_path
 from recorder.queue import campaigns
 from recorder.queue.campaigns import EVALUATES, CampaignView, Split
 from recorder.queue.groups.lookup import BY_FUNCTION
@@ -22,7 +23,6 @@ from recorder.registry.aliases import AliasView
 from recorder.states import CampaignState
 from recorder.store.database import Project, Store
 from recorder.views.campaigns.events import CampaignMeasure
-from trainer.agents.user_agent import is_function
 from trainer.campaign.record import new_scenarios, require_agent
 from trainer.campaign_settings import BASE, CampaignSettings
 from trainer.errors import CampaignError
@@ -96,7 +96,7 @@ def plan_evaluation(
 
 def has_success_function(settings: CampaignSettings) -> bool:
     """Whether a function measures success. Then nothing else is measured, and no judge is asked."""
-    return settings.success is not None and is_function(settings.success)
+    return settings.success is not None and is_function_path(settings.success)
 
 
 def choose_measures(settings: CampaignSettings, rewards: Sequence[RewardSettings], versions: int) -> EvaluationMeasures:

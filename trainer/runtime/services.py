@@ -30,6 +30,7 @@ from typing import Any
 
 import httpx
 
+from recorder.base.function_paths import is_function_path
 from recorder.errors import SchemaMismatch, StoreError
 from recorder.processes import file_modes
 from recorder.queue import leases
@@ -43,7 +44,7 @@ from recorder.store.changes import ChangeSignal, Topic
 from recorder.store.database import Project, Store
 from trainer.agents import answer, replay
 from trainer.agents.attempts import Endpoint
-from trainer.agents.user_agent import AgentSpec, UserAgent, is_function
+from trainer.agents.user_agent import AgentSpec, UserAgent
 from trainer.campaign_settings import CampaignSettings
 from trainer.errors import ServiceUnavailable
 
@@ -321,7 +322,7 @@ def _specs(settings: CampaignSettings, logs: Path) -> list[AgentSpec]:
     else:
         assert settings.agent is not None
         specs = [AgentSpec(settings.agent, logs / "agent.log", python, cwd, named)]
-    if settings.success is not None and is_function(settings.success):
+    if settings.success is not None and is_function_path(settings.success):
         specs.append(AgentSpec(settings.success, logs / "success.log", python, cwd, named, "measure"))
     return specs
 

@@ -104,13 +104,6 @@ async def write_baselines(conn: AsyncConnection, step_id: str, compared: Sequenc
         await conn.execute(insert(step_baselines), [{"step_id": step_id, **asdict(one)} for one in compared])
 
 
-async def load_step_baselines(store: Store, step_id: str) -> list[ComparedReward]:
-    """What a step compared with, by run; empty where it compared inside groups."""
-    query = select(step_baselines).where(step_baselines.c.step_id == step_id)
-    async with store.read() as conn:
-        return sql.as_views(ComparedReward, await conn.execute(query.order_by(step_baselines.c.trajectory_id)))
-
-
 _newest: Final = (scores.c.created_at, scores.c.id, score_parts.c.trajectory_id)
 _KEYS: Final = ("at", "score_id", "trajectory_id")  # what the columns of a row are called that `_newest` sorts by
 

@@ -234,12 +234,6 @@ async def _abandon(conn: AsyncConnection, step_id: str, reason: str) -> None:
     await ledger.write_rows(conn, [row])
 
 
-async def last_step(store: Store, alias_id: str) -> StepView | None:
-    """The newest finished step of an alias, from which a resumed trainer continues."""
-    found = await list_steps(store, alias_id, state=StepState.DONE, limit=1)
-    return found[0] if found else None
-
-
 async def step_of_version(store: Store, version_id: str) -> StepView | None:
     """The step that made a version: its checkpoint belongs to that version. None for version 0."""
     query = select(steps).where(steps.c.version_id == version_id, steps.c.state == StepState.DONE)

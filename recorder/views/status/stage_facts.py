@@ -108,7 +108,6 @@ def _open_groups(project_id: str, alias_id: str | None, settings: RecorderSettin
     )
 
 
-_FINAL_STATES: Final = {GroupState.TRAINED, GroupState.LEFT_OUT}
 _WORDS: Final = (
     (GroupState.OPEN, "open", "closes"),
     (GroupState.READY, "ready for the judge", ""),
@@ -162,11 +161,6 @@ async def forecast_groups(project: Project, settings: RecorderSettings) -> Group
     if counts.get(GroupState.OPEN) and (closes := await next_close_at(project, settings)) is not None:
         due[GroupState.OPEN] = closes
     return GroupForecast(at, counts, due, runs_open)
-
-
-def groups_in_progress(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the counts without the final states."""
-    return {state: count for state, count in counts.items() if state not in _FINAL_STATES}
 
 
 async def read_stages(

@@ -28,6 +28,7 @@ from recorder.states import CampaignState, Purpose, VersionState
 from recorder.store.changes import Topic
 from recorder.store.database import Project
 from tests.proxy.controlled import World, served
+from tests.recorder.queue.bindings import bind_group
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +48,7 @@ async def attempted(world: World, wish: GateRequest, number: int, candidate: flo
     for scenario in await campaigns.list_scenarios(world.store, row.id, "val"):
         for side, won in ((GateArm.CANDIDATE, candidate), (GateArm.LIVE, live)):
             group = f"{row.id}.{number}.{scenario.external_id}.{side}"
-            await campaigns.bind_group(Project(world.store, "default"), group, row.id, scenario.id, 1, row.alias_id)
+            await bind_group(Project(world.store, "default"), group, row.id, scenario.id, 1, row.alias_id)
             new = NewAttempt(scenario.id, number, Purpose.EVAL, side, group, "0")
             await attempts.new_attempts(world.store, row.id, [new])
             worth[group] = won

@@ -22,6 +22,7 @@ from recorder.store.schema import attempts as attempt_table
 from recorder.store.schema import calls, groups, trajectories
 from recorder.store.sql import now
 from tests.recorder.maintenance.due import is_said
+from tests.recorder.queue.bindings import bind_group
 from tests.recorder.rows import PROJECT, Rows
 from tests.recorder.talk import Talk, assistant, choice, tool_result, tool_turn, user
 
@@ -237,7 +238,7 @@ async def test_attempts_of_dead_runners_and_closed_groups_are_abandoned(rows: Ro
     await campaigns.add_scenarios(rows.store, campaign.id, "train", [NewScenario("1", {}), NewScenario("2", {})])
     for scenario in await campaigns.list_scenarios(rows.store, campaign.id, "train"):
         group = f"g{scenario.external_id}"
-        await campaigns.bind_group(Project(rows.store, PROJECT), group, campaign.id, scenario.id, 2, alias.id)
+        await bind_group(Project(rows.store, PROJECT), group, campaign.id, scenario.id, 2, alias.id)
         planned = [NewAttempt(scenario.id, 1, Purpose.TRAIN, n, group, f"{group}-{n}") for n in range(2)]
         await attempts.new_attempts(rows.store, campaign.id, planned)
     dead = await attempts.claim_attempt(rows.store, campaign.id, "dead", -1)

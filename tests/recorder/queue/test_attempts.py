@@ -15,6 +15,7 @@ from recorder.store.database import Project
 from recorder.store.schema import attempts as table
 from recorder.store.schema import groups, trajectories
 from recorder.store.sql import now
+from tests.recorder.queue.bindings import bind_group
 from tests.recorder.rows import PROJECT, Rows
 
 DONE, ERRORED, ABANDONED = AttemptState.DONE, AttemptState.ERRORED, AttemptState.ABANDONED
@@ -27,9 +28,7 @@ async def plan(rows: Rows, size: int = 2, purpose: Purpose = Purpose.TRAIN, scen
     await campaigns.add_scenarios(rows.store, campaign.id, "train", tasks)
     for scenario in await campaigns.list_scenarios(rows.store, campaign.id, "train"):
         group = f"g-{scenario.external_id}"
-        await campaigns.bind_group(
-            Project(rows.store, PROJECT), group, campaign.id, scenario.id, size, campaign.alias_id
-        )
+        await bind_group(Project(rows.store, PROJECT), group, campaign.id, scenario.id, size, campaign.alias_id)
         planned = [NewAttempt(scenario.id, 1, purpose, n, group, f"{group}-{n}") for n in range(size)]
         for _ in range(2):  # planning again after a crash adds nothing
             await attempts.new_attempts(rows.store, campaign.id, planned)

@@ -12,6 +12,7 @@ from recorder.queue.groups.lookup import find_group
 from recorder.states import CampaignState, GroupState, Purpose
 from recorder.store.database import Project
 from recorder.store.schema import groups
+from tests.recorder.queue.bindings import bind_group
 from tests.recorder.rows import PROJECT, Rows
 
 
@@ -21,9 +22,7 @@ async def create(rows: Rows, name: str = "orders") -> CampaignView:
 
 async def bind(rows: Rows, campaign: CampaignView, group: str = "step-1-order-1", size: int = 8) -> str:
     [scenario, *_] = await campaigns.list_scenarios(rows.store, campaign.id, "train")
-    return await campaigns.bind_group(
-        Project(rows.store, PROJECT), group, campaign.id, scenario.id, size, campaign.alias_id
-    )
+    return await bind_group(Project(rows.store, PROJECT), group, campaign.id, scenario.id, size, campaign.alias_id)
 
 
 async def with_scenario(rows: Rows) -> CampaignView:

@@ -17,7 +17,9 @@ from recorder.queue.training.baselines import FEWEST
 from recorder.registry import aliases
 from recorder.states import GroupState, Origin, Purpose
 from recorder.store.database import Project
+from recorder.store.schema import step_baselines as step_baselines_table
 from recorder.views.trajectories.transcripts import load_group, load_groups
+from tests.recorder.rows import Rows
 from tests.trainer.step.left import group_state
 from tests.trainer.world import PROJECT, World
 from trainer.batch.weights import UntrainedChoice
@@ -67,9 +69,9 @@ async def test_feedback_on_runs_that_never_repeat_becomes_a_step_that_says_what_
     assert report.step is not None
     good, bad = newest.values()
     after_good = (sum(earlier) + 1.0) / (FEWEST + 1)
-    kept = {one.trajectory_id: one for one in await baselines.load_step_baselines(running.store, report.step.id)}
-    assert [(kept[run].reward, kept[run].rewards) for run in (good, bad)] == [(1.0, FEWEST), (0.0, FEWEST + 1)]
-    assert [kept[run].mean for run in (good, bad)] == pytest.approx([mean, after_good])
+    kept = {one["trajectory_id"]: one for one in await Rows(running.store).all(step_baselines_table)}
+    assert [(kept[run]["reward"], kept[run]["rewards"]) for run in (good, bad)] == [(1.0, FEWEST), (0.0, FEWEST + 1)]
+    assert [kept[run]["mean"] for run in (good, bad)] == pytest.approx([mean, after_good])
     for group_id in newest:
         assert (await group_state(running, group_id))[0] == GroupState.TRIED
 

@@ -18,6 +18,7 @@ from recorder.store.schema import groups
 from recorder.store.schema import scores as score_table
 from recorder.store.schema import steps as step_table
 from recorder.store.sql import format_wait, now
+from tests.recorder.queue.bindings import bind_group
 from tests.recorder.rows import PROJECT, Rows
 
 
@@ -82,7 +83,7 @@ async def test_what_a_campaigns_judging_cost_counts_its_own_groups_alone(rows: R
     (scenario,) = await campaigns.list_scenarios(rows.store, campaign.id, "train")
     for number, (tokens, usd) in enumerate(((100, 0.25), (50, None), (0, None))):
         name = f"order-1-{number}"
-        group = await campaigns.bind_group(Project(rows.store, PROJECT), name, campaign.id, scenario.id, 2, alias.id)
+        group = await bind_group(Project(rows.store, PROJECT), name, campaign.id, scenario.id, 2, alias.id)
         planned = NewAttempt(scenario.id, number, Purpose.TRAIN, 0, name, f"0~{name}")
         await attempts.new_attempts(rows.store, campaign.id, [planned])
         await rows.set(groups, group, state="ready")
@@ -109,7 +110,7 @@ async def test_requests_are_counted_by_what_judges_replied_to_not_by_scores(rows
     numbers = itertools.count()
 
     async def scored(name: str, **said: Any) -> str:
-        group = await campaigns.bind_group(Project(rows.store, PROJECT), name, campaign.id, scenario.id, 2, alias.id)
+        group = await bind_group(Project(rows.store, PROJECT), name, campaign.id, scenario.id, 2, alias.id)
         planned = NewAttempt(scenario.id, 1, Purpose.TRAIN, next(numbers), name, f"0~{name}")
         await attempts.new_attempts(rows.store, campaign.id, [planned])
         await rows.trajectory(group, state="completed")

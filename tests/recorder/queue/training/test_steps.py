@@ -79,7 +79,7 @@ async def assert_nothing_is_visible(rows: Rows, work: Work) -> None:
     assert {await rows.state(groups, c.group_id) for c in work.claims} <= {"training", "judging"}
     assert await rows.all(step_trajectories) == []
     assert await ledger.object_entries(rows.store, "trajectory", "traj") == []
-    assert await steps.last_step(rows.store, work.alias.id) is None
+    assert await steps.list_steps(rows.store, work.alias.id, state=StepState.DONE) == []
 
 
 async def test_a_finished_step_shows_version_groups_and_ledger_together(rows: Rows) -> None:
@@ -94,7 +94,7 @@ async def test_a_finished_step_shows_version_groups_and_ledger_together(rows: Ro
     assert {await rows.state(groups, c.group_id) for c in work.claims} == {"tried"}
     assert await steps.list_step_groups(rows.store, done.id) == {c.group_id: c.score_id for c in work.claims}
     assert len(await ledger.object_entries(rows.store, "trajectory", "traj")) == 1
-    assert await steps.last_step(rows.store, work.alias.id) == done
+    assert await steps.list_steps(rows.store, work.alias.id, state=StepState.DONE) == [done]
     assert await steps.step_of_version(rows.store, work.version.id) == done
 
 
