@@ -104,7 +104,9 @@ class FilteredAnswer(ChatRecord):
         if self._want_usage:
             return True
         fingerprint = chunk.get("system_fingerprint")
-        if fingerprint and self._kept_back:  # it belongs to the last event, which this one would have been
+        if (
+            fingerprint and self._kept_back
+        ):  # the client gets no usage event, so it belongs to the last event that it gets
             self._kept_back[-1]["system_fingerprint"] = fingerprint
         return False
 

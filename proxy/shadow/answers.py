@@ -141,7 +141,7 @@ def _of_these(sampled: RecordableAnswer, ids: Sequence[int]) -> RecordableAnswer
 
 
 async def _unless(stopping: asyncio.Event, asking: Coroutine[None, None, RecordableAnswer]) -> RecordableAnswer:
-    """Wait for an answer, or give it up when the proxy stops. Raises ProxyStopping."""
+    """Wait for an answer, or cancel it when the proxy stops. Raises ProxyStopping."""
     answering, stop = asyncio.ensure_future(asking), asyncio.ensure_future(stopping.wait())
     try:
         await asyncio.wait({answering, stop}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,10 +1,10 @@
-"""Shadow answers of live trajectories: which trajectories and calls are drawn, and the loop that has them answered.
+"""Shadow answers of live trajectories: which trajectories and calls are drawn, and the loop that requests the answers.
 
 Owns: the draw, by hashes of ids; when to look for ended trajectories; the limits: one process at a time, the budget.
 Refuses: asking engines (`proxy.shadow.answers`), and the rows of a group (`recorder.queue.groups.same_request`).
 
-The draw follows from ids, and a call is answered again once: a restarted proxy continues where it was, as far as it
-looks back, and two that overlap do nothing twice.
+The draw follows from ids, and a call is answered again once. A restarted proxy therefore continues where it was, for
+trajectories that ended within `LOOK_BACK_S`, and two proxies that overlap do no work twice.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Shadower:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Have calls answered again until the block ends; running requests are then given up."""
+        """Have calls answered again until the block ends; running requests are then cancelled."""
         with self._project.store.watch.on(Topic.RUNS) as news:
             task = asyncio.create_task(self._run(news), name="shadow")
             try:
