@@ -10,7 +10,7 @@ becomes several training rows, and the engine's prefix cache misses. With contin
    recorded prompt + recorded sample, with its end-of-turn token + what the template writes after that
 
 The engine renders the conversation; the part after the sampled turn is new (`prompt_splice.new_part_start`). In any
-doubt the conversation is sent as it came, and the call records the reason.
+doubt the conversation is sent unchanged, and the call records the reason.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Continuity:
         recorder.keep_pasts(KEPT_HISTORY_BYTES)
 
     async def prompt(self, chat: Body, attribution: Attribution | None, route: Route) -> ContinuedPrompt:
-        """Return the ids for a call with these chat fields, or the reason why it is sent as it came."""
+        """Return the ids for a call with these chat fields, or the reason why it is sent unchanged."""
         made = ContinuedPrompt()
         try:
             made = replace(made, seen=seen_by_template(chat))
@@ -109,7 +109,7 @@ class Continuity:
             return replace(made, reason="render_failed")
         except Exception as e:  # noqa: BLE001 - a boundary: no failure here may reach the agent
             self._failing(
-                logging.ERROR, "token continuity failed, and the conversation is sent as it came: %s", e, error=e
+                logging.ERROR, "token continuity failed, and the conversation is sent unchanged: %s", e, error=e
             )
             return replace(made, reason="error")
 

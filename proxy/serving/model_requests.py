@@ -2,8 +2,8 @@
 
 Owns: which of them is asked and in which order, what each is sent, and reading the answer: a whole answer into the
 call, a stream event by event to the client, up to the last finish. Also the caller's errors for an unknown model, for a
-model without an engine, and for an engine's refusal (its status and message, with the model's name as the client knows
-it). Refuses: formats, attribution, what is recorded, and the end of an answer, which the client gets after the commit
+model without an engine, and for an engine's refusal, in which the model has the name that the client knows. Refuses:
+formats, attribution, what is recorded, and the end of an answer, which the client gets after the commit
 (`proxy.serving.calls`).
 """
 
