@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("proxy.commands.programs:up", "Run engine, proxy, judge and learner together."),
     "serve": ("proxy.commands.programs:serve", "Run the proxy."),
     "engine": ("proxy.commands.programs:engine", "Run the engine (vLLM), or show its command line."),
-    "judge": ("judge.commands.judge:judge", "Run the judge: score groups that are ready. Or test it with tricks."),
+    "judge": ("judge.commands.judge:judge", "Run the judge on ready groups, or test it with adversarial attempts."),
     "learn": ("trainer.commands.learn:learn", "Run the learner: train on scored groups."),
     "train": ("trainer.commands.train:train", "Run a campaign: train over a list of scenarios."),
     "eval": ("trainer.commands.evaluate:evaluate", "Compare versions on a file of scenarios."),
@@ -59,7 +59,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "completion": ("proxy.commands.completion:completion", "Print a shell completion script."),
 }
 
-# Flags that have another name today, by command. The error for an old flag names the new one.
+# Renamed flags, by command. The error for an old flag names the new one.
 RENAMED_FLAGS: dict[tuple[str, str], str] = {
     ("trajectories", "--said"): "--search",
     ("train", "--reward-recipe"): "--judge-recipe",
@@ -123,7 +123,7 @@ class LazyGroup(click.Group):
 
 
 def _with_new_flag(error: click.ClickException) -> click.ClickException:
-    """For an unknown flag of `RENAMED_FLAGS`, an error that names today's; any other error unchanged."""
+    """For an unknown flag of `RENAMED_FLAGS`, an error that names the new flag; any other error unchanged."""
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return error
     command = error.ctx.command_path.partition(" ")[2]

@@ -1,12 +1,8 @@
-"""The proxy's own metrics on `/metrics`, in Prometheus' text format.
+"""The proxy's own metrics on `/metrics`, in Prometheus' text format, of one worker and of several as one page.
 
-Owns: their counts, names and labels. The counts are plain numbers that only the event loop changes, because
-prometheus_client's counters lock and cost 20 µs a call. Refuses: figures of the store (`proxy.store_metrics`).
-
-The metrics of several workers as one page of Prometheus' text format.
-
-Owns: the label `worker`, and reporting workers that do not answer. Refuses: asking them (`proxy.worker_ipc.peers`), and
-the store's metrics, which all workers share and which are written once.
+Owns: their counts, names and labels; the label `worker`, and reporting workers that do not answer. The counts are plain
+numbers that only the event loop changes, because prometheus_client's counters lock and cost 20 µs a call. Refuses:
+figures of the store (`proxy.store_metrics`), which all workers share, and asking workers (`proxy.worker_ipc.peers`).
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Admission of the dashboard's pages: their paths and scopes, the cookie, and errors as HTML.
+"""Admission of the dashboard's pages: paths and scopes, the sign-in cookie, failed sign-ins, and errors as HTML.
 
-Owns: the scopes of pages, the cookie's name, the headers of every page, and the page of an error. Refuses: the pages
-themselves (`proxy.dashboard`).
+Owns: the scopes of pages, the cookie's name, the headers of every page, the page of an error, and the limit on failed
+sign-ins. Refuses: the pages themselves (`proxy.dashboard`).
 
-Limit failed sign-ins: after `ALLOWED` unknown keys within a minute, the sender has to wait.
-
-Failures are counted by the sender's address, in this process. Behind a load balancer all senders share one address.
+After `ALLOWED` unknown keys within a minute, a sender has to wait. Failures are counted by the sender's address, in
+this process. Behind a load balancer, all senders share one address.
 """
 
 from __future__ import annotations
@@ -31,6 +30,9 @@ HTML: Final = b"text/html"  # the page declares its encoding itself
 _NO_PAGES: Final = ("/hone/v1", "/hone/mcp")
 _FOR_EVERYBODY: Final = (SIGN_IN, "/hone/static/")
 _FEEDBACK: Final = ("/feedback", "/preference")  # endings of paths that record feedback
+ALLOWED: Final = 10  # failed sign-ins of one sender within `WITHIN_S`
+WITHIN_S: Final = 60.0
+REMEMBERED: Final = 1000  # senders
 # Scripts and styles come from our own files only, never from a page: text of a transcript is never executed.
 HEADERS: Final[RawHeaders] = [
     (
@@ -95,11 +97,6 @@ def error_page(error: CallerError, path: str) -> bytes:
         f"<body class=bare><main><h1>{title}</h1><p role=alert>{escape(str(error))}</p><p>{onward}</p></main>"
         "</body></html>"
     ).encode()
-
-
-ALLOWED: Final = 10
-WITHIN_S: Final = 60.0
-REMEMBERED: Final = 1000  # senders
 
 
 class LoginThrottle:

@@ -164,7 +164,7 @@ class AliasMove(BaseModel):
 
 
 def next_page(items: Sequence[Any], limit: int, offset: int) -> int | None:
-    """Return the offset of the next page, or None. `found` holds one more than `limit` where there is a next page."""
+    """Return the offset of the next page, or None. `items` holds one more than `limit` where there is a next page."""
     return offset + limit if len(items) > limit else None
 
 

@@ -1,10 +1,7 @@
-"""Request and response bodies of /hone/v1, as /schema describes them.
+"""What the routes of /hone/v1 share: request and response bodies, dependencies, responses in /schema, and JSON.
 
-Owns: the bodies that are not views of the store, and their validation. Refuses: what the routes do with them.
-
-What all routes of /hone/v1 share: dependencies, their responses in /schema, the caller, and JSON.
-
-Refuses: any single route.
+Owns: the bodies that are not views of the store, and their validation; the caller of a request; and the encoding of
+views as JSON. Refuses: any single route.
 """
 
 from __future__ import annotations

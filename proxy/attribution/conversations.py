@@ -1,9 +1,9 @@
 """Prompts without messages that continue an earlier answer: recognised, and recorded as the conversation they are.
 
-Owns: a short memory of prompts and answers by address, and splitting a prompt that begins with exactly such a pair (the
-same ids, or the same text) into the recorded part and the new part. This gives calls of agents that render their own
-prompts a parent, and stores their history once. Refuses: guessing: without a memory (another process, a restart, one
-different token) the prompt stays one message, and the call has no parent.
+Owns: a short memory of prompts and answers by address, and splitting a prompt that begins with exactly such a pair into
+the recorded part and the new part. The pair must match by ids, or by text. This gives calls of agents that render their
+own prompts a parent, and stores their history once. Refuses: guessing: without a memory (another process, a restart,
+one different token) the prompt stays one message, and the call has no parent.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def versions(click_context: click.Context, _: click.Parameter, incomplete: str) 
 
 
 def _names(click_context: click.Context) -> tuple[list[str], list[str]]:
-    """Aliases and versions; none without a store, because a half-typed line shows no errors."""
+    """Aliases and versions; none without a store, because completion must not print errors."""
     from proxy.errors import ConfigError
     from recorder.errors import StoreError
 

@@ -1,6 +1,6 @@
 """Options that all commands share: `--config`, `--data`, `--json`, `--debug`, and flags that name engines.
 
-Refuses: what these options lead to (`recorder.commands.context`), and importing more than click: `hone --help` is
+Refuses: applying these options (`recorder.commands.context`), and importing more than click: `hone --help` is
 instant.
 """
 

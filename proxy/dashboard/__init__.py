@@ -2,6 +2,6 @@
 
 Owns: templates, stylesheets and scripts, forms with their tokens, sign-in, the list of pages (`routes`) and the
 redirects of old addresses. A page is a handler in `pages/`, a template, and a line in `routes.HANDLERS`. Refuses:
-queries (`recorder.views`, which `/hone/v1` returns as JSON) and scopes (`proxy.admission`). Others import `routes` and
-`page_context`.
+queries (`recorder.views`, which `/hone/v1` returns as JSON) and scopes (`proxy.admission`). Others import `routes`,
+`renderer` and `chart_drawer`.
 """

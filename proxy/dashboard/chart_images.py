@@ -25,7 +25,7 @@ from recorder.views.versions.ancestry import AncestryVersion, list_ancestry
 from recorder.views.versions.steps import OutcomeCounts, StepSummary, list_steps, training_outcomes
 
 VERSIONS: Final = 50  # of an alias, on one page
-REASONS: Final = 5  # of exclusion with a series of their of_kind
+REASONS: Final = 5  # of exclusion that get a series of their own
 TRAINED: Final = "trained"
 # Served instead of a chart that could not be drawn, with the size of a chart.
 _NO_PICTURE: Final = (

@@ -1,9 +1,7 @@
-"""Rendering templates, the headers of a page, and serving the stylesheets and scripts.
+"""Rendering templates, the headers of a page, static files, and the context that every page handler gets.
 
-Owns: Jinja's environment (autoescape; an unknown name is an error), the values that every template gets, and the ETags
-of static files. Refuses: the content of a page.
-
-The parts that every page handler gets, and the dependency by which a handler requests them.
+Owns: Jinja's environment (autoescape; an unknown name is an error), the values that every template gets, the ETags of
+static files, and `PageContext`. Refuses: the content of a page.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
-"""Answers in the engine's own objects, filtered to what the client asked for; and OpenAI's error object.
+"""OpenAI's chat completions, as vLLM serves them (`POST /v1/chat/completions`), and what other dialects reuse of it.
 
-Owns: what chat and completions share: decoding and encoding such an answer, events that are held back until the commit,
-usage that the client did not request, and errors as a body or as the end of a stream. Refuses: what is recorded
-(`proxy.dialects.chat_record`), and what a choice looks like: each format filters it.
-
-OpenAI's chat completions, as vLLM serves them: `POST /v1/chat/completions`; and what dialects built on chat share.
-
-Owns: this format's requests and answers; and, for every dialect that sends chat completions to the engine, the steps
-from checked fields to the engine's body. The engine always returns token ids and logprobs; the client gets only what it
-asked for. Refuses: fields of other formats (their dialects translate them first), attribution, versions, storage.
+Owns: this format's requests and answers. For every dialect that sends chat completions to the engine: the steps from
+checked fields to the engine's body. For chat and completions: answers in the engine's own objects, filtered to what the
+client asked for, with events held back until the commit; and OpenAI's error object. The engine always returns token ids
+and logprobs; the client gets only what it asked for. Refuses: fields of other formats (their dialects translate them
+first), what is recorded (`proxy.dialects.chat_record`), attribution, versions, storage.
 """
 
 from __future__ import annotations
@@ -108,7 +104,9 @@ class FilteredAnswer(ChatRecord):
         if self._want_usage:
             return True
         fingerprint = chunk.get("system_fingerprint")
-        if fingerprint and self._kept_back:  # it belongs to the last event, which this one would have been
+        if (
+            fingerprint and self._kept_back
+        ):  # the client gets no usage event, so it belongs to the last event that it gets
             self._kept_back[-1]["system_fingerprint"] = fingerprint
         return False
 

@@ -1,7 +1,7 @@
 """The list of checks in the order of the output: some before anything starts, some once an engine should be up.
 
 The judge and the learner check themselves in child processes (`hone judge --check`, `hone learn --check`), since the
-proxy imports neither. Refuses: any single check (`machine`, `engines`, `environment`, `stored_bases`).
+proxy imports neither. Refuses: any single check (`machine`, `engines`, `environment`).
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
-"""Checks of an engine: whether it accepts the key, serves the base model, and can load adapters.
+"""Checks of an engine (key, base model, adapters), and of the base model that the stored versions were trained on.
 
-Refuses: starting an engine, and loading a usable adapter into one.
+Refuses: starting an engine, loading a usable adapter into one, and changing the base model of an alias
+(`recorder.registry.aliases`).
 
 The adapter check loads an adapter that every engine refuses: its config claims a rank above every limit. vLLM reads the
 config first, then checks the rank, then reads weights. Its refusal therefore distinguishes four cases: no such route
 (the variable is missing), LoRA not enabled (the flag is missing), not found (it cannot read the folder), or the rank
 limit, which means that adapters can be loaded.
-
-Check whether the stored versions were trained on the base model that is served now.
-
-Refuses: changing the base model of an alias (`recorder.registry.aliases`).
 """
 
 from __future__ import annotations
@@ -39,6 +36,7 @@ from recorder.store.database import Project, Store
 
 _IMPOSSIBLE_RANK: Final = 1_000_000  # above the limit of every engine
 _LIMIT: Final = re.compile(r"max_lora_rank\s+(\d+)")
+_BY_URL = "engine-"  # the prefix of fingerprints made without reading weights
 
 
 async def check_engine(url: str, key: str | None, settings: HoneSettings) -> AsyncIterator[Finding]:
@@ -191,9 +189,6 @@ async def _served(url: str, key: str | None) -> ServedModels | None:
         return None
     finally:
         await replica.close()
-
-
-_BY_URL = "engine-"  # the prefix of fingerprints made without reading weights
 
 
 async def check_stored_bases(store: Store, settings: HoneSettings) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""The controller's own questions to a model, and its answers, in vLLM's chat form with ids and logprobs.
+"""Questions that the controller asks a model, and the answers, in vLLM's chat form with ids and logprobs.
 
 Owns: the request's body and reading the replies. Refuses: sending (`proxy.engine.replica`), agents' calls
 (`proxy.dialects`).

@@ -4,7 +4,7 @@ Owns: connections to engines, retries on stale ones, the limits of silence and s
 that is not read to its end at the engine. Refuses: which engine, and what a body means.
 
 Chosen by measurement (benchmarks/upstream.py): pyreqwest needs half the CPU time per request, but does not abort a
-request that is cancelled before its answer begins, so that an engine would continue to work for a client that is gone.
+request that is cancelled before its answer begins: an engine would continue to work for a disconnected client.
 
 aiohttp's own read timeout is not enough: when its parser rejects the framing of chunks, it closes the connection and
 drops the timeout without an error, so that the reader of the body would wait for ever. `BodyReader` adds a limit.

@@ -1,12 +1,10 @@
-"""One engine as the controller uses it: served models, loading and unloading adapters, logprobs, plain answers.
+"""One engine as the controller uses it: served models, loading and unloading adapters, logprobs, plain answers, texts.
 
-Owns: these requests to vLLM and the meaning of its refusals. Refuses: agents' requests (`proxy.engine.client` sends
-those).
+Owns: these requests to vLLM, the meaning of its refusals, and the text of each token. Refuses: agents' requests
+(`proxy.engine.client` sends those), and guessing the text of a token.
 
-The text of each token, from an engine's tokenizer.
-
-Owns: asking an engine, and decoding the two spellings of tokenizers (bytes as letters, `▁` as a blank). Refuses:
-guessing: the pieces must join to the text, and the text's tokens must be the ids; otherwise there are none.
+Tokenizers spell tokens in two ways: bytes as letters, or `▁` as a blank. The decoded pieces must join to the text, and
+the text's tokens must be the ids; otherwise there are no token texts.
 """
 
 from __future__ import annotations
@@ -30,6 +28,7 @@ from proxy.errors import AdapterError, EngineError, EngineUnreachable
 ANSWER_TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 2.0
 _TOKEN_ID = "token_id:"  # noqa: S105 - vLLM's form of a token id in place of its text
+_BLANK: Final = "\u2581"
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,9 +260,6 @@ def _error_message(answer: httpx.Response) -> str:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         message = answer.text
     return " ".join(str(message).split())[:500]
-
-
-_BLANK: Final = "\u2581"
 
 
 async def token_texts(replica: Replica, model: str, ids: Sequence[int]) -> list[str] | None:

@@ -6,8 +6,8 @@ the learner through the store. Refuses: judging, sampling (`proxy.gate.sanity`),
 
 First turns: a pair is a group of two trajectories with purpose eval and origin shadow. A judge scores it as any other
 group, without seeing which version answered, and it is never trained on. Each pair is judged twice, in an order drawn
-each time. The first pairs are the answers that the sanity check sampled: a version that fails there is not judged, and
-this makes no sound version fail here.
+each time. The first pairs reuse the answers that the sanity check sampled. A version that fails that check is not
+judged. The reuse does not make a sound version more likely to fail.
 
 Answers or attempts that the live version gave for its own gate are not reused: it passed because of them, so they are
 biased in its favour, and the test's error rate would not hold.

@@ -8,7 +8,7 @@ The unit is a task, not a trajectory: inside a group that both versions served, 
 arms' means. A group that only one version served gives one value, which is compared with the next such group of the
 other version; a reward that ranks the members of a group carries no information there and is skipped.
 
-A canary never passes by its age: without compared trajectories it is as unknown as on its first day.
+A canary never passes by its age alone: without compared trajectories, nothing is known about it.
 """
 
 from __future__ import annotations

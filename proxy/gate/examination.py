@@ -28,9 +28,9 @@ Next = Literal["live", "canary", "wait", "reject"]
 
 # Codes of a version that passed, stored with its figures.
 SANE: Final = "sane"
-NOTHING_RECORDED: Final = "nothing_recorded"  # no agent has called yet: files, load and probe decided
-UNANSWERED: Final = "unanswered"  # the live version could not answer the questions either: as above
-NOT_ASKED_IN_TIME: Final = "not_asked_in_time"  # the engine was too busy: as above
+NOTHING_RECORDED: Final = "nothing_recorded"  # no agent has called yet; files, load and probe decide
+UNANSWERED: Final = "unanswered"  # the live version could not answer the questions either; files, load and probe decide
+NOT_ASKED_IN_TIME: Final = "not_asked_in_time"  # the engine was too busy; files, load and probe decide
 WORSE: Final = "behaviour"  # code of a version that was shown to be worse than the live one
 NOT_PROMOTED: Final = "not_promoted"  # code of a version that was not promoted in time
 

@@ -6,9 +6,9 @@ could not read. Refuses: admission (`proxy.admission`), attribution of calls (`p
 servers.
 
 Identity: a caller of the handshake era is its session. The current era has no sessions, and clients open and close
-several connections at will, so a caller is the trajectory that it stated (in path, key or header), because the browser
-or shell of one trajectory must never serve another; without a stated trajectory it is its key. Callers without either
-cannot be distinguished, and share.
+several connections at will. A caller of that era is the trajectory that it stated (in path, key or header), because the
+browser or shell of one trajectory must never serve another. Without a stated trajectory it is its key. Callers without
+either cannot be distinguished, and share one identity.
 
 Questions: in the handshake era a server sends a request of its own on the stream of the call. Since 2026-07-28 it ends
 the call with its questions, and the caller retries with the answers (`proxy.mcp_gateway.pending_requests`).

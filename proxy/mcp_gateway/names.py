@@ -3,7 +3,7 @@
 Owns: `server__tool` and back, allow and deny lists, the pages of a list, and URIs. Refuses: knowing which items exist.
 
 A URI stays as its server wrote it, because results, links and updates mention it; its server is looked up. If two
-servers list the same URI, the later one's gets a scheme of its own: `<server>+<uri>`.
+servers list the same URI, that of the later server gets a scheme of its own: `<server>+<uri>`.
 """
 
 from __future__ import annotations

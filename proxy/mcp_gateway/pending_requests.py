@@ -19,7 +19,7 @@ from proxy.mcp_gateway.exchange import CallerRequest
 
 MOST_ROUNDS: Final = 10  # as in the SDKs
 MOST_PARKED: Final = 1024
-PARKED_FOR_S: Final = 600.0  # how long a caller may take to retry with its answers
+RETRY_WITHIN_S: Final = 600.0  # how long a caller may take to retry with its answers
 _PAUSE_S: Final = 0.05  # before a retry that needs no answers
 
 Params = Mapping[str, Any]
@@ -140,7 +140,7 @@ class PendingRequests:
             self._drop(next(iter(self._waiting)))
         state = secrets.token_urlsafe(24)
         self._waiting[state] = pending
-        pending.expiry = asyncio.get_running_loop().call_later(PARKED_FOR_S, self._drop, state)
+        pending.expiry = asyncio.get_running_loop().call_later(RETRY_WITHIN_S, self._drop, state)
         questions = {key: question.shown() for key, question in pending.exchange.questions.items()}
         return {"resultType": "input_required", "inputRequests": questions, "requestState": state}
 

@@ -167,7 +167,7 @@ class CallHandler:
 
     def _state(self, call: RunningCall) -> CallState:
         if call.answer.finished and (call.streaming or call.body):
-            call.error = call.failure = None  # the answer is complete, whatever broke after it
+            call.error = call.failure = None  # the answer is complete, even if something failed after it
             return CallState.COMPLETE
         return CallState.ABORTED if call.failure is None else CallState.ERRORED
 
@@ -229,7 +229,7 @@ class CallHandler:
         self._metrics.tokens(usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
 
     async def _finish(self, call: RunningCall, send: Send, refused: CallerError | None) -> None:
-        """Send the end of the answer, or the error. For a client that is gone this has no effect."""
+        """Send the end of the answer, or the error. It has no effect if the client has disconnected."""
         failure = refused or call.failure
         if call.streaming:
             end = self._broken(call, failure) if failure is not None else call.answer.tail()

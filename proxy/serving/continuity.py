@@ -10,7 +10,7 @@ becomes several training rows, and the engine's prefix cache misses. With contin
    recorded prompt + recorded sample, with its end-of-turn token + what the template writes after that
 
 The engine renders the conversation; the part after the sampled turn is new (`prompt_splice.new_part_start`). In any
-doubt the conversation is sent as it came, and the call records the reason.
+doubt the conversation is sent unchanged, and the call records the reason.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_S = 2.0  # no call is delayed for longer: an engine that renders this slowly is overloaded
 WARN_EVERY_S = 60.0
-KEPT_PASTS_BYTES = 64 * 1024 * 1024  # tokens of recent calls in memory: 4,000 trajectories of 4,000 tokens
+KEPT_HISTORY_BYTES = 64 * 1024 * 1024  # tokens of recent calls in memory: 4,000 trajectories of 4,000 tokens
 MOST_BLANK, MOST_BLANKS = 8, 256  # ids that a template writes after an end of turn; how many such endings are cached
 
 
@@ -58,7 +58,7 @@ MOST_BLANK, MOST_BLANKS = 8, 256  # ids that a template writes after an end of t
 class ContinuedPrompt:
     """How a call's prompt was built. `ids`: the prompt's token ids, which the engine gets in place of messages."""
 
-    seen: str | None = None  # hash of all but the messages that the template saw
+    seen: str | None = None  # hash of what the template saw apart from the messages
     ids: Sequence[int] | None = None
     reason: Reason | None = None  # why there are no ids; None for a first turn
     thought: bool = False  # the prompt holds thinking that the engine parsed
@@ -94,10 +94,10 @@ class Continuity:
         self._client = client
         self._blank: dict[tuple[int, ...], bool] = {}  # whether some ids are white space
         self._failing = RateLimitedLog(log, WARN_EVERY_S)
-        recorder.keep_pasts(KEPT_PASTS_BYTES)
+        recorder.keep_pasts(KEPT_HISTORY_BYTES)
 
     async def prompt(self, chat: Body, attribution: Attribution | None, route: Route) -> ContinuedPrompt:
-        """Return the ids for a call with these chat fields, or the reason why it is sent as it came."""
+        """Return the ids for a call with these chat fields, or the reason why it is sent unchanged."""
         made = ContinuedPrompt()
         try:
             made = replace(made, seen=seen_by_template(chat))
@@ -109,7 +109,7 @@ class Continuity:
             return replace(made, reason="render_failed")
         except Exception as e:  # noqa: BLE001 - a boundary: no failure here may reach the agent
             self._failing(
-                logging.ERROR, "token continuity failed, and the conversation is sent as it came: %s", e, error=e
+                logging.ERROR, "token continuity failed, and the conversation is sent unchanged: %s", e, error=e
             )
             return replace(made, reason="error")
 

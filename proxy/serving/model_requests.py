@@ -1,13 +1,10 @@
-"""The caller's errors for an unknown model, for a model without an engine, and for refusals of an engine.
-
-Owns: translating an engine's refusal: its status and message, with the model's name as the client knows it. Refuses:
-formats, and retries.
-
-Sending a call to a model: to its engine, to another replica of it, or to the provider that replaces the engine.
+"""Sending a call to a model: to its engine, to another replica of it, or to the provider that replaces the engine.
 
 Owns: which of them is asked and in which order, what each is sent, and reading the answer: a whole answer into the
-call, a stream event by event to the client, up to the last finish. Refuses: attribution, what is recorded, and the end
-of an answer, which the client gets after the commit (`proxy.serving.calls`).
+call, a stream event by event to the client, up to the last finish. Also the caller's errors for an unknown model, for a
+model without an engine, and for an engine's refusal, in which the model has the name that the client knows. Refuses:
+formats, attribution, what is recorded, and the end of an answer, which the client gets after the commit
+(`proxy.serving.calls`).
 """
 
 from __future__ import annotations
@@ -42,6 +39,8 @@ from proxy.versions.routing import Route, ServiceRouter
 from recorder.states import Purpose
 
 MAX_MESSAGE_CHARS: Final = 2000  # of an engine's error message
+AFTER_FINISH_S: Final = 2.0  # time limit for the rest of a stream after every choice has finished
+CHAT_PATH: Final = "/v1/chat/completions"
 _NOT_READY: Final = (502, 503, 504)
 
 
@@ -97,10 +96,6 @@ def _fault(body: bytes) -> tuple[str, str, str | None]:
         kind[:100] if isinstance(kind, str) and kind else "invalid_request_error",
         param[:100] if isinstance(param, str) else None,
     )
-
-
-AFTER_FINISH_S: Final = 2.0  # time limit for the rest of a stream after every choice has finished
-CHAT_PATH: Final = "/v1/chat/completions"
 
 
 class ModelRequester:

@@ -207,7 +207,7 @@ class _PlainAnswers(_CombinedAnswers):
 
     async def _finish(self) -> None:
         if not all(answer.body for answer in self._answers):
-            return  # the client is gone, and with it its calls
+            return  # the client disconnected, which ended its calls
         parts = [self._renumber(at, orjson.loads(answer.body)) for at, answer in enumerate(self._answers)]
         choices = [choice for part in parts for choice in part["choices"]]
         whole = {**parts[0], "choices": choices, "usage": _summed([part.get("usage") or {} for part in parts])}

@@ -33,7 +33,7 @@ Reason = Literal[
     "cut_turn",  # the parent ended by length or by a stop string: its turn has no end token
     "media",  # the prompt is more than its ids
     "prefill",  # the conversation ends in an answer that the model continues
-    "parsed_reasoning",  # the engine may take earlier thinking in the prompt for this turn's
+    "parsed_reasoning",  # the engine may mistake earlier thinking in the prompt for this turn's
     "render_failed",  # the engine did not render
     "render_not_a_prefix",  # where the new part begins is not certain
     "too_long",  # it would not fit, while the rendered prompt may
@@ -54,8 +54,8 @@ _UNSEEN: Final = frozenset(
         *("parallel_tool_calls", "thinking_token_budget"),
     }
 )
-# vLLM's reasoning parsers that look for the end of thinking in the last turn only (0.32, each tested). Others find that
-# of an earlier turn in the prompt, and then return this turn's thinking as its answer.
+# vLLM's reasoning parsers that look for the end of thinking in the last turn only (0.32, each tested). Other parsers
+# find the end of an earlier turn's thinking in the prompt, and then return this turn's thinking as its answer.
 TURN_BOUND_PARSERS: Final = frozenset({"qwen3", "mimo", "nemotron_v3", "step3p5"})
 _TO_RENDER: Final = ("tools", "chat_template", "add_special_tokens")
 _TEMPLATE_ARGUMENTS: Final = ("documents", "reasoning_effort")  # fields that chat completions hand to the template

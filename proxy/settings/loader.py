@@ -1,4 +1,4 @@
-"""Reading all settings: hone.toml, over it `HONE_…` environment variables, over these flags; below all a preset.
+"""Reading all settings. Flags override `HONE_…` environment variables, these override hone.toml, and it a preset.
 
 Owns: the order of the sources, the source of each value, renamed keys, presets (`campaign.preset`), and errors that
 name the file, the key and the nearest known key. Refuses: which settings there are (`proxy.settings.hone`).
@@ -52,7 +52,7 @@ FILE_NAME = "hone.toml"
 # Variables that Hone reads or gives to agents, and that are no settings.
 NOT_SETTINGS = frozenset({"HONE_CONFIG", "HONE_DEBUG", "HONE_MODEL", "HONE_TASK_ID", "HONE_TASK_INPUT"})
 
-# Settings that have another name today; `*` is a name of the user's own. The error for an old key names the new one.
+# Renamed settings; `*` stands for a name that the user chose. The error for an old key names the new one.
 RENAMED_SETTINGS: Final[Mapping[str, str]] = {
     "recorder.batch_turns": "recorder.batch_calls",
     "campaign.reward_recipe": "campaign.judge_recipe",
@@ -176,7 +176,7 @@ def _keys(raw: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _over_preset(merged: Raw, origin: dict[str, str]) -> tuple[Raw, dict[str, str]]:
-    """The settings over the values of the preset that they name. An unknown one is refused like any invalid value."""
+    """The settings, with the preset that they name as defaults. An unknown preset is refused like any invalid value."""
     campaign = merged.get("campaign")
     name = campaign.get("preset") if isinstance(campaign, Mapping) else None
     whole: Raw = {}
@@ -290,7 +290,7 @@ def _explain(error: ErrorDetails, origin: Mapping[str, str]) -> str:
 
 
 def _renamed(loc: Sequence[str]) -> str | None:
-    """Today's key of a setting that was renamed; None for any other."""
+    """The new key of a setting that was renamed; None for any other."""
     for old, new in RENAMED_SETTINGS.items():
         parts = old.split(".")
         if len(parts) == len(loc) and all(part in ("*", name) for part, name in zip(parts, loc, strict=True)):

@@ -291,8 +291,8 @@ class GateSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     timeout_s: float = Field(600.0, gt=0)
-    """How long the gate waits for a version's answers. Answers that are missing then do not decide, and the version's
-    row reports them (`hone versions --moves`)."""
+    """How long the gate waits for a version's answers. Later answers do not count, and the version's row reports that
+    they are missing (`hone versions --moves`)."""
     kl_max: float | None = Field(None, gt=0)
     """Largest KL divergence of a version's answers from the live version and from the base, in nats a token. Default:
     not checked. The check needs logprobs of prompts, and vLLM 0.32 crashes on those while an adapter is loaded and

@@ -73,7 +73,7 @@ class ShadowAnswerer:
             self._metrics.shadow_answer(ask.alias, TrajectoryState.ERRORED)
             await self._recorder.close(self._project_id, into.id, TrajectoryState.ERRORED, str(e))
             return
-        await self._recorder.commit(self._turn(ask, into, reading, sampled, began))
+        await self._recorder.commit(self._recorded_call(ask, into, reading, sampled, began))
         usage = sampled.usage or {}
         spent = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
         self._metrics.shadow_answer(ask.alias, TrajectoryState.COMPLETED, *spent)
@@ -104,7 +104,7 @@ class ShadowAnswerer:
         answer.body(reply_body)
         return _of_these(answer.sampled(), ids)
 
-    def _turn(
+    def _recorded_call(
         self, ask: ShadowRequest, into: TrajectoryRef, reading: ChatReader, sampled: RecordableAnswer, began: float
     ) -> RecordedCall:
         call, route = ask.call, ask.route
@@ -141,7 +141,7 @@ def _of_these(sampled: RecordableAnswer, ids: Sequence[int]) -> RecordableAnswer
 
 
 async def _unless(stopping: asyncio.Event, asking: Coroutine[None, None, RecordableAnswer]) -> RecordableAnswer:
-    """Wait for an answer, or give it up when the proxy stops. Raises ProxyStopping."""
+    """Wait for an answer, or cancel it when the proxy stops. Raises ProxyStopping."""
     answering, stop = asyncio.ensure_future(asking), asyncio.ensure_future(stopping.wait())
     try:
         await asyncio.wait({answering, stop}, return_when=asyncio.FIRST_COMPLETED)

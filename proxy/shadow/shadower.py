@@ -1,10 +1,10 @@
-"""Shadow answers of live trajectories: which trajectories and calls are drawn, and the loop that has them answered.
+"""Shadow answers of live trajectories: which trajectories and calls are drawn, and the loop that requests the answers.
 
 Owns: the draw, by hashes of ids; when to look for ended trajectories; the limits: one process at a time, the budget.
 Refuses: asking engines (`proxy.shadow.answers`), and the rows of a group (`recorder.queue.groups.same_request`).
 
-The draw follows from ids, and a call is answered again once: a restarted proxy continues where it was, as far as it
-looks back, and two that overlap do nothing twice.
+The draw follows from ids, and a call is answered again once. A restarted proxy therefore continues where it was, as far
+back as `look_back_s` reaches, and two proxies that overlap do no work twice.
 """
 
 from __future__ import annotations
@@ -36,6 +36,19 @@ from recorder.views.status.figures import list_shadow_costs
 from recorder.views.trajectories.shapes import CallView
 from recorder.views.trajectories.transcripts import load_trajectory
 
+LEASE: Final = "shadow"
+LEASE_S: Final = 60.0
+BREATH_S: Final = 0.5  # between two queries, however many trajectories end
+HICCUP_S: Final = 1.0  # after a failure, and while another process holds the lease
+MOST_AT_ONCE: Final = 8  # calls that are being answered again; the settings limit the requests
+PATIENCE_S: Final = 60.0  # how long a call waits for an idle engine before it is skipped
+REMEMBERED_TRAJECTORIES: Final = 8192  # trajectories that were examined
+LOOK_BACK_S: Final = 300.0  # beyond the time after which an idle trajectory ends: a restart takes less
+LATE_S: Final = 5.0  # how late an end may be seen after a later one (PostgreSQL)
+DAY_S: Final = 86400.0
+
+log = logging.getLogger(__name__)
+
 
 def is_drawn(run_id: str, share: float) -> bool:
     """Whether a trajectory belongs to the share."""
@@ -48,29 +61,15 @@ def draw_call(call_ids: Iterable[str], at: Literal["any", "first"]) -> str | Non
     `any`: the call with the highest hash. Hashes are uniform and independent, so every call is equally likely, and the
     number of calls need not be known in advance: reservoir sampling of one.
     """
-    turns = iter(call_ids)
+    ids = iter(call_ids)
     if at == "first":
-        return next(turns, None)
-    return max(turns, key=lambda call_id: _uniform("turn", call_id), default=None)
+        return next(ids, None)
+    return max(ids, key=lambda call_id: _uniform("turn", call_id), default=None)
 
 
 def _uniform(what: str, of: str) -> float:
     """A uniform number in 0..1 from a hash of an id; independent for different values of `what`."""
     return int.from_bytes(blake2b(f"shadow {what}\0{of}".encode(), digest_size=8).digest()) / 2**64
-
-
-LEASE: Final = "shadow"
-LEASE_S: Final = 60.0
-BREATH_S: Final = 0.5  # between two queries, however many trajectories end
-HICCUP_S: Final = 1.0  # after a failure, and while another process holds the lease
-MOST_AT_ONCE: Final = 8  # calls that are being answered again; the settings limit the requests
-PATIENCE_S: Final = 60.0  # how long a call waits for an idle engine before it is skipped
-KEPT_RUNS: Final = 8192  # trajectories that were examined
-LOOK_BACK_S: Final = 300.0  # beyond the time after which an idle trajectory ends: a restart takes less
-LATE_S: Final = 5.0  # how late an end may be seen after a later one (PostgreSQL)
-DAY_S: Final = 86400.0
-
-log = logging.getLogger(__name__)
 
 
 class Shadower:
@@ -95,7 +94,7 @@ class Shadower:
         self._metrics = metrics
         self._look_back_s = look_back_s
         self._since = 0.0
-        self._seen: Lru[str, bool] = Lru(KEPT_RUNS)
+        self._seen: Lru[str, bool] = Lru(REMEMBERED_TRAJECTORIES)
         self._lease: Lease | None = None
         self._renew_at = 0.0
         self._slots = asyncio.Semaphore(MOST_AT_ONCE)
@@ -105,7 +104,7 @@ class Shadower:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Have calls answered again until the block ends; running requests are then given up."""
+        """Have calls answered again until the block ends; running requests are then cancelled."""
         with self._project.store.watch.on(Topic.RUNS) as news:
             task = asyncio.create_task(self._run(news), name="shadow")
             try:

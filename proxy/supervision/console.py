@@ -180,7 +180,7 @@ def choose_output(console: Console, *, as_json: bool) -> ConsoleOutput:
 
 
 def _sentences(stages: Sequence[StageStatus]) -> list[str]:
-    """What judging and learning wait for; what is recorded, the groups say."""
+    """What judging and learning wait for. The counts of groups already show what is recorded."""
     aliases = {one.alias for one in stages if one.alias is not None}
     named = len(aliases) > 1
     return [

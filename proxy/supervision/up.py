@@ -53,7 +53,7 @@ def engine_program(engine: EngineSettings, command: EngineCommand, log: Path) ->
 
 
 PROXY_START_TIMEOUT_S = 60.0
-LAST_WORDS = 5  # log lines of a failed child, shown with its state
+LOG_TAIL_LINES = 5  # log lines of a failed child, shown with its state
 _SERVING = ("engine", "proxy")
 
 
@@ -307,7 +307,7 @@ def _line(supervisor: Supervisor) -> ProgramLine:
     detail, log = supervisor.detail, supervisor.program.log
     if not detail:
         return ProgramLine(supervisor.program.name, supervisor.state, str(log))
-    words = supervisor.last_lines(LAST_WORDS)
+    words = supervisor.last_lines(LOG_TAIL_LINES)
     return ProgramLine(supervisor.program.name, supervisor.state, f"{detail}. Its log: {log}\n{words}".rstrip())
 
 

@@ -34,7 +34,7 @@ from recorder.processes.signals import call_on_stop
 from recorder.store.bootstrap import open_store
 
 START_TIMEOUT_S: Final = 60.0
-LAST_WORDS: Final = 5  # log lines of a misconfigured worker, shown at the end
+LOG_TAIL_LINES: Final = 5  # log lines of a misconfigured worker, shown at the end
 _CLOSING_S: Final = 3.0  # for commits, leases and the socket after a worker's last call
 
 log = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ class WorkerSupervisor:
             if one.state is ProgramState.FAILED and one.was_up:
                 raise ConfigError(
                     f"{one.program.name} {one.detail}. The last lines of {one.program.log}:\n"
-                    f"{one.last_lines(LAST_WORDS)}"
+                    f"{one.last_lines(LOG_TAIL_LINES)}"
                 )
 
 

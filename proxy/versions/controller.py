@@ -197,7 +197,7 @@ class Controller:
         """Run one round: engines, then new versions, then unloading."""
         await self._identify()
         await self._versions.refresh()
-        await self._serve_what_is_kept()
+        await self._serve_kept_versions()
         await self._deciding.promote_gated()
         for version in await get_versions(self._project, [VersionState.WRITTEN]):
             if self._fleet.up():
@@ -303,7 +303,7 @@ class Controller:
             max_age=self._proxy.pin_max_age_versions,
         )
 
-    async def _serve_what_is_kept(self) -> None:
+    async def _serve_kept_versions(self) -> None:
         self._pinned = await list_pinned_versions(self._project)
         await self._fleet.reconcile(self._kept())
         await self._fleet.report()
@@ -339,7 +339,7 @@ class Controller:
             )
             log.info("%s is loaded (verified by %s)", version.name, how)
             await self._versions.refresh()
-            await self._serve_what_is_kept()
+            await self._serve_kept_versions()
 
     async def _check_files(self, version: VersionView) -> None:
         if version.path is None:
@@ -387,7 +387,7 @@ class Controller:
         idle = [m for m in self._fleet.up() if m.adapters.keys() - kept_names]
         if not idle:
             return
-        await self._serve_what_is_kept()
+        await self._serve_kept_versions()
         await self._versions.refresh()
         held = await self._held()
         ours = {(v.engine_name, v.path): v for v in await self._all_versions()}

@@ -1,4 +1,4 @@
-"""The engine replicas as the controller sees them: which answer, what each holds, and what each is offered for.
+"""The engine replicas as the controller sees them: which answer, what each holds, and what each may be asked for.
 
 Owns: watching every replica, loading missing adapters before it takes requests, and reporting it to the store. Refuses:
 which versions are kept (`proxy.versions.pins`) or admitted (`proxy.versions.controller`).
@@ -168,8 +168,8 @@ class Fleet:
         return [m for m in self.members if m.state == "up"]
 
     async def take_over(self) -> None:
-        """Take charge of the replicas: delete the rows of engines that are no longer configured, and of proxies long
-        gone.
+        """Take charge of the replicas: delete the rows of engines that are no longer configured, and of proxies that
+        stopped long ago.
         """
         urls = {m.url for m in self.members}
         for row in await replicas.list_replicas(self._project):

@@ -2,7 +2,7 @@
 
 Owns: these rules, as pure functions on views. Refuses: I/O and clocks.
 
-A pin holds while its version is live, the canary, held back, or a near enough ancestor of the live one. A version that
+A pin holds while its version is live, the canary, held back, or a recent ancestor of the live one. A version that
 was rolled back is not an ancestor of the new live one, so its trajectories move at once.
 """
 

@@ -1,7 +1,7 @@
 """Promotion of loaded versions: gate, then live, canary, waiting for a person, or rejected; and versions on trial.
 
 Owns: running the gate without delaying a round, applying its verdict, rejecting; comparing canaries and recently
-promoted versions, and taking them back. Refuses: engines and what they keep loaded (`proxy.versions.controller`), the
+promoted versions, and rolling them back. Refuses: engines and what they keep loaded (`proxy.versions.controller`), the
 checks themselves (`proxy.gate`), and drawing versions (`proxy.versions.pins`).
 
 The comparison is a sequential test: further looks do not raise the chance that an equally good version is rejected.

@@ -1,17 +1,14 @@
-"""An adapter's folder, verified before an engine loads it.
+"""Verification of a version: its adapter's folder before an engine loads it, and the probe after the load.
 
-Owns: the manifest's hashes, the safetensors header, finite values, ranks, and shapes if the base is local. Engines load
-some wrong shapes silently, and may crash on a folder with missing files. Refuses: torch.
+Owns: the manifest's hashes, the safetensors header, finite values, ranks, and shapes if the base is local; reading
+probe.json, and judging the engine's answers to it. Engines load some wrong shapes silently, and may crash on a folder
+with missing files. Refuses: torch, and asking the engine (the controller does).
 
-A folder holds adapter_model.safetensors, adapter_config.json (PEFT), manifest.json and probe.json.
-
-The probe after a load: whether the engine's answers really come from the new version.
-
-Owns: reading probe.json and judging the answers. Refuses: asking the engine (the controller does).
-
-The trainer stores a few contexts in which the new version and its parent differ most, with its own logprobs of named
-tokens under both. The engine's logprobs must be nearer to the new version's by a factor. If the two differ by less than
-the engine's noise, path and manifest are the proof (`identity`).
+A folder holds adapter_model.safetensors, adapter_config.json (PEFT), manifest.json and probe.json. The probe shows
+whether the engine's answers really come from the new version. It holds a few contexts in which the version and its
+parent differ most, with the trainer's logprobs of named tokens under both. The engine's logprobs must be nearer to the
+new version's by `FACTOR`. If the two differ by less than the engine's noise, path and manifest are the proof
+(`identity`).
 """
 
 from __future__ import annotations
@@ -45,6 +42,14 @@ _FLOATS: Mapping[str, tuple[str, int, int]] = {
     "F16": ("<u2", 0x7C00, 0x7C00),
     "BF16": ("<u2", 0x7F80, 0x4780),
 }
+
+FACTOR = 3.0
+# Mean |engine - trainer| in logprobs. float32: 8e-8 measured, plus a margin for other kernels; 16 bits: 1.5e-3.
+NOISE = {"float32": 1e-6, "float16": 1.5e-3, "bfloat16": 1.5e-3}
+# A right answer passes FACTOR if new and parent differ by at least this many times the noise.
+ABOVE_NOISE = FACTOR + 1.0
+
+Verified = Literal["logprobs", "identity"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,15 +225,6 @@ def _json(path: Path, raw: bytes, code: str = "manifest_mismatch") -> dict[str, 
     if not isinstance(value, dict):
         raise AdapterError(code, f"{path} holds a {type(value).__name__}, not an object")
     return value
-
-
-FACTOR = 3.0
-# Mean |engine - trainer| in logprobs. float32: 8e-8 measured, plus a margin for other kernels; 16 bits: 1.5e-3.
-NOISE = {"float32": 1e-6, "float16": 1.5e-3, "bfloat16": 1.5e-3}
-# A right answer passes FACTOR if new and parent differ by at least this many times the noise.
-ABOVE_NOISE = FACTOR + 1.0
-
-Verified = Literal["logprobs", "identity"]
 
 
 class ProbeContext(BaseModel):

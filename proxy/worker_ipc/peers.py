@@ -3,8 +3,8 @@
 Owns: their numbers, their sockets, and requests to them. Refuses: what is answered (`proxy.worker_ipc.worker_socket`),
 and forwarding clients' requests (`proxy.worker_ipc.forwarding`).
 
-A worker has a number from 1 on, which it keeps when it is restarted, and a unix socket of that name in a folder that
-only its owner can enter. There is no other registry: a worker lives if it answers.
+A worker has a number from 1 on, which it keeps when it is restarted. Its unix socket has that name, in a folder that
+only its owner can enter. There is no other registry: a worker is alive if it answers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A worker's unix socket, which only its owner can use.
 
 Owns: the socket, and what siblings ask there: the worker's metrics, the end of a background response, and requests of
-clients that reached another worker. Refuses: who asks and where (`proxy.worker_ipc.peers`).
+clients that reached another worker. Refuses: finding and asking other workers (`proxy.worker_ipc.peers`).
 
 The client's address that a sibling reports is trusted: the sibling runs as the same user, who could read the store and
 the keys too.

@@ -66,8 +66,8 @@ class TokenTable:
     page: TokenPage
     tokens: tuple[TokenCell, ...]
     why_no_text: str | None
-    taught: bool  # whether they are trainable
-    lesson: str  # the same as a sentence
+    trainable: bool  # whether they are trainable
+    training_note: str  # the same as a sentence
 
 
 @get("/trajectories/{trajectory:str}", include_in_schema=False)
@@ -196,11 +196,11 @@ async def _tokens(
         TokenCell(token.at, token.id, texts[place] if texts is not None else None, token.logprob, _step(token.logprob))
         for place, token in enumerate(page.tokens)
     )
-    taught, lesson = (False, "The prompt is never trained on.") if of_prompt else _lesson(run, page)
-    return TokenTable(page, cells, why, taught, lesson)
+    trainable, training_note = (False, "The prompt is never trained on.") if of_prompt else _training_note(run, page)
+    return TokenTable(page, cells, why, trainable, training_note)
 
 
-def _lesson(run: TrajectoryDetail, page: TokenPage) -> tuple[bool, str]:
+def _training_note(run: TrajectoryDetail, page: TokenPage) -> tuple[bool, str]:
     """Whether an answer's tokens are trainable, and the same as a sentence."""
     own = run.conversation.answer(page.call_id, page.choice)
     why = own.why if own is not None else None

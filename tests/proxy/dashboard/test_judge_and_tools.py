@@ -41,7 +41,7 @@ async def test_the_judges_figures_and_what_it_fails_at(store: Store) -> None:
     await scores.mark_unscored(store, claim, "parts_missing", {"message": "f: KeyError: '<x>'"}, 60)
     async with FakeEngine() as engine, serving(store, engine) as proxy:
         page = await opened(proxy.http, "/hone/judge")
-        assert "1 group could not be scored (parts_missing), next attempt" in page.text
+        assert "1 group could not be scored (parts_missing), next retry" in page.text
         assert "f: KeyError: '<x>'" in page.text
         assert "m<1>" in page.text
         assert f"/hone/groups/{group}" in page.links

@@ -192,12 +192,12 @@ async def test_tokens_are_shown_on_demand_with_their_probabilities(proxy: Proxy,
     page = await opened(proxy, f"/hone/trajectories/{run}?tokens={call}")
     ids = [*ids_of("It arrives on Monday"), 2]
     shown = [
-        told.get("title") for tag, told in page.elements if tag == "span" and "taught" in (told.get("class") or "")
+        told.get("title") for tag, told in page.elements if tag == "span" and "trainable" in (told.get("class") or "")
     ]
     assert shown == [f"{-0.01 * (at + 1):.4g} · {id_}" for at, id_ in enumerate(ids)]
     prompt = await opened(proxy, f"/hone/trajectories/{run}?tokens={call}&prompt=true")
     assert "Prompt tokens" in prompt.text
-    assert prompt.classes("taught") == 0
+    assert prompt.classes("trainable") == 0
 
 
 async def test_tokens_have_their_text_where_the_engine_says_it(proxy: Proxy, engine: FakeEngine) -> None:
@@ -217,7 +217,7 @@ async def test_tokens_of_an_answer_that_is_not_trained_on_say_why(proxy: Proxy, 
     answer = await send_call(proxy, "/t/one", [{"role": "user", "content": "?"}], top_p=0.5)
     run, call = answer.headers["x-hone-trajectory"], answer.headers["x-hone-call"]
     page = await opened(proxy, f"/hone/trajectories/{run}?tokens={call}")
-    assert page.classes("taught") == 0
+    assert page.classes("trainable") == 0
     assert "Not trained on: Sampled with top_p below 1" in page.text
 
 

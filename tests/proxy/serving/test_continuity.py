@@ -146,11 +146,11 @@ async def test_off_sends_and_records_nothing_of_it(store: Store, engine: FakeEng
         assert META not in (await proxy.calls())[-1]["response"]
 
 
-# --- when it is sent as it came
+# --- when it is sent unchanged
 
 
 async def fallback(proxy: Proxy, engine: FakeEngine, *texts: str, path: str = "/t/one", **more: Any) -> str:
-    """Why a second turn is sent as it came."""
+    """Why a second turn is sent unchanged."""
     answer = await proxy.chat(*texts, path=path, **more)
     assert answer.status_code == 200, answer.text
     assert sent(engine) is None
@@ -327,7 +327,7 @@ async def test_a_fault_in_it_is_no_fault_of_the_call(
     assert await fallback(proxy, engine, *HISTORY, "And?") == "error"
     assert await fallback(proxy, engine, *HISTORY, "And then?") == "error"
     assert [r.getMessage() for r in caplog.records if "continuity" in r.getMessage()] == [
-        "token continuity failed, and the conversation is sent as it came: lost"
+        "token continuity failed, and the conversation is sent unchanged: lost"
     ]
 
 
