@@ -138,6 +138,7 @@ def _unsure(
     if not more and entropy >= before / ENTROPY_TIMES - ENTROPY_SLACK:
         return None
     gaps = [_entropy(a) - _entropy(b) for a, b in zip(candidate, live, strict=True) if b.finite]
+    gaps = [gap if abs(gap) > ENTROPY_SLACK else 0.0 for gap in gaps]  # a little less certain everywhere is no evidence
     if _chance_of_such(gaps if more else [-gap for gap in gaps]) >= ALPHA:
         return None
     return "entropy", f"entropy of {entropy:.3g} nats per token, the live version has {before:.3g}"

@@ -76,6 +76,17 @@ def test_one_answer_that_rambles_among_words_says_nothing_of_the_others(rambling
     assert code(judge_answers(all_ramble, words, NEAR, BOUNDS)) == "entropy"
 
 
+def test_one_answer_that_rambles_says_no_more_where_the_others_are_a_little_less_certain() -> None:
+    live = answers(sure=0.0001)
+    rambles = SampledAnswer([-3.6] * 60)
+    assert judge_answers([*answers(15, sure=0.001), rambles], live, NEAR, BOUNDS).fault is None
+    assert judge_answers(live, [*answers(15, sure=0.001), rambles], NEAR, BOUNDS).fault is None
+    half = [*answers(8, sure=0.001), *answers(8, sure=3.6)]
+    assert code(judge_answers(half, live, NEAR, BOUNDS)) == "entropy"
+    assert code(judge_answers(live, half, NEAR, BOUNDS)) == "entropy"
+    assert code(judge_answers(answers(sure=0.2), live, NEAR, BOUNDS)) == "entropy"
+
+
 @given(st.integers(0, 13), st.randoms(use_true_random=False))
 def test_how_many_calls_are_broken_counts_and_not_which_of_them_came_first(broken: int, chance: random.Random) -> None:
     candidate = answers(13, calls=13, parsed=13 - broken)
