@@ -85,7 +85,7 @@ def format_time(at: float | None) -> str:
 
 
 def verdict_sentence(report: CampaignReport) -> str:
-    """What the campaign came to, in one sentence."""
+    """The result of the campaign, in one sentence."""
     before, best = report.before, report.best
     if before is None or best is None or before.value is None:
         return "No version was validated, so the best version is unknown."

@@ -40,7 +40,7 @@ def report_text(report: CampaignReport) -> RenderableType:
 def report_summary(report: CampaignReport) -> str:
     """The end of a campaign in a few lines."""
     lines = [presentation.verdict_sentence(report), f"{report.status.code}: {report.status.text}"]
-    lines += [f"go on: {report.status.goes_on}"] if report.status.goes_on else []
+    lines += [f"continue with: {report.status.goes_on}"] if report.status.goes_on else []
     lines += [
         f"serves: {presentation.service_sentence(report)}",
         f"judge: {presentation.judging_cost_text(report.judged)}",
@@ -51,8 +51,8 @@ def report_summary(report: CampaignReport) -> str:
 def _facts(report: CampaignReport) -> RenderableType:
     rows = [
         ("why", report.status.text),
-        ("go on", report.status.goes_on),
-        ("came to", presentation.verdict_sentence(report)),
+        ("continue with", report.status.goes_on),
+        ("result", presentation.verdict_sentence(report)),
         ("best", report.best.version if report.best else NONE),
         ("serves", presentation.service_sentence(report)),
         ("steps", _steps(report)),

@@ -70,7 +70,7 @@ async def test_a_campaign_that_has_done_nothing_has_a_report(world: Played) -> N
     assert "--resume orders" in report.status.goes_on
     assert (report.kind, report.best, report.pairs) == (CampaignMeasure.NOTHING, None, [])
     assert report.notes
-    assert "Nothing was validated" in terminal.report_summary(report)
+    assert "No version was validated" in terminal.report_summary(report)
 
 
 async def test_one_that_some_process_holds_runs(world: Played) -> None:
