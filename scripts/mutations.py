@@ -27,7 +27,7 @@ from scripts.junit_report import read
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 DEFECTS: Final = ROOT / "scripts" / "mutations.toml"
-LEAN: Final = '-m "not e2e and not agents"'
+LEAN: Final = '-m "not e2e and not agents and not long" --hypothesis-profile lean'
 MOST: Final = 3  # failed tests to collect: more would add no information
 _SHOWN: Final = 110  # characters of a test's name
 
