@@ -1,9 +1,9 @@
-"""Draws live traffic from its summary.json.
+"""Draw live traffic from its summary.json.
 
     python -m examples.live.picture build/live/1/summary.json live.svg
 
-Owns the picture: above success by minute and the versions that answered, below what was trained and excluded. Refuses
-to smooth, select or compute: it draws what is in the file.
+Owns the picture: success by minute and the versions that answered (top), what was trained on and excluded (bottom).
+Refuses to smooth, select or compute: it draws the figures of the file.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ LEFT_OUT: Final = ("#c9c9c9", "#a3a3a3", "#e0b84c", "#7d9c6d", "#9c7db5", "#6d8f
 SECONDS: Final = 60.0
 GREY: Final = "#e5e5e5"
 VERSION: Final = "#9cc2ee"
-SHOWN: Final = 8  # runs: of fewer a share says nothing
+SHOWN: Final = 8  # trajectories; a share of fewer has no meaning
 
 Json = dict[str, Any]
 
 
 def draw(summary: Json) -> Figure:
-    """Both panels, over one axis of minutes."""
+    """Draw both panels, over one axis of minutes."""
     figure = Figure(figsize=(8.0, 5.4), layout="constrained")
     FigureCanvasAgg(figure)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
@@ -94,7 +94,7 @@ def _learned(axes: Axes, minutes: list[Json]) -> None:
 
 def main() -> None:
     """Draw a summary."""
-    parser = argparse.ArgumentParser(description="Draw a run of live traffic.")
+    parser = argparse.ArgumentParser(description="Draw a session of live traffic.")
     parser.add_argument("summary", type=Path)
     parser.add_argument("picture", type=Path, help="an .svg or .png file")
     given = parser.parse_args()

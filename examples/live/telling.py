@@ -34,7 +34,7 @@ class EventPrinter:
     _runs: list[Run] = field(default_factory=list)
 
     def hone(self, line: Line) -> None:
-        """Keep the fault in a line of `hone up`, and print the line if it is of interest."""
+        """Keep the fault of a line of `hone up`, and print the line if it is relevant."""
         event = line["event"]
         if event in FAULTS:
             self.faults.append(f"{event}: {line['text']}")
@@ -42,13 +42,13 @@ class EventPrinter:
             self.say(event, line["text"])
 
     def run(self, run: Run) -> None:
-        """Keep a trajectory that ended, and print its fault if it had one."""
+        """Keep a finished trajectory, and print its fault if it has one."""
         self._runs.append(run)
         if run.fault is not None:
             self.say("fault", f"a user's run: {run.fault}")
 
     def note(self, text: str) -> None:
-        """Print something that was done on purpose, and keep it for the summary."""
+        """Print a planned action, and keep it for the summary."""
         self.notes.append((time.time(), text))
         self.say("note", text)
 
@@ -60,7 +60,7 @@ class EventPrinter:
         self.say("minute", f"{share}, answered by {len(versions)} versions, {versions[-1] if versions else 'none'}")
 
     def say(self, event: str, text: str) -> None:
-        """One line."""
+        """Print one line."""
         now = time.time()
         if self.as_json:
             self.console.out(json.dumps({"at": now, "event": event, "text": text}), highlight=False)
