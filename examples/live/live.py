@@ -185,7 +185,7 @@ def _sentence(told: dict[str, Any]) -> str:
     return (
         f"{_percent(before)} of {before['runs']} right at first, {_percent(after)} of {after['runs']} in the last "
         f"minute; held-out orders {_percent(held['before'])} → {_percent(held['after'])}; {told['steps']} steps, "
-        f"{told['versions_live']} versions live, {told['versions_refused']} refused, {len(told['faults'])} faults"
+        f"{told['versions_live']} versions live, {told['versions_refused']} rejected, {len(told['faults'])} faults"
     )
 
 

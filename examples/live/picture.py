@@ -38,7 +38,7 @@ def draw(summary: Json) -> Figure:
     _decisions(above, summary)
     _learned(below, summary["by_minute"])
     above.set_title(_title(summary), loc="left", color=INK, fontsize=11)
-    below.set(xlabel="minute", ylabel="runs", xlim=(0, len(summary["by_minute"])))
+    below.set(xlabel="minute", ylabel="trajectories", xlim=(0, len(summary["by_minute"])))
     below.xaxis.set_major_locator(MaxNLocator(integer=True))
     for axes in (above, below):
         axes.spines[["top", "right"]].set_visible(False)
@@ -52,12 +52,14 @@ def _title(summary: Json) -> str:
     before, after = summary["first_version"]["success"], summary["last_minute"]["success"]
     shown = " → ".join("none" if one is None else f"{one:.0%}" for one in (before, after))
     live, refused = summary["versions_live"], summary["versions_refused"]
-    return f"{summary['traffic']}: {shown} of users' runs right; {live} versions live, {refused} refused"
+    return f"{summary['traffic']}: {shown} of users' trajectories right; {live} versions live, {refused} rejected"
 
 
 def _success(axes: Axes, summary: Json) -> None:
     asked = [(one["minute"] - 0.5, one["success"]) for one in summary["by_minute"] if one["success"] is not None]
-    axes.plot(*zip(*asked, strict=True), marker="o", markersize=4, color=LEARNING, label="users' runs of a minute")
+    axes.plot(
+        *zip(*asked, strict=True), marker="o", markersize=4, color=LEARNING, label="users' trajectories of a minute"
+    )
     versions = [one for one in summary["by_version"].values() if one["runs"] >= SHOWN]
     at, share = [one["second"] / SECONDS for one in versions], [one["success"] for one in versions]
     axes.plot(at, share, "o", markersize=2.5, color=VERSION, label=f"of a version's, {SHOWN} or more")
@@ -72,7 +74,10 @@ def _success(axes: Axes, summary: Json) -> None:
 
 
 def _decisions(axes: Axes, summary: Json) -> None:
-    for live, mark, colour, label in ((True, "|", INK, "a version live"), (False, "x", "#d1495b", "a version refused")):
+    for live, mark, colour, label in (
+        (True, "|", INK, "a version live"),
+        (False, "x", "#d1495b", "a version rejected"),
+    ):
         at = [one["second"] / SECONDS for one in summary["decisions"] if (one["move"] == "gate") == live]
         if at:
             axes.plot(at, [0.03] * len(at), mark, markersize=7, color=colour, linestyle="none", label=label)

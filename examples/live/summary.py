@@ -66,7 +66,7 @@ def summary(course: Course) -> dict[str, Any]:
         "trained": _codes(course.written)[TRAINED],
         "left_out": {code: n for code, n in sorted(_codes(course.written).items()) if code != TRAINED},
         "last_call_to_decision_s": _waits(course.written),
-        "faults": [*course.faults, *(f"a user's run: {run.fault}" for run in course.runs if run.fault)],
+        "faults": [*course.faults, *(f"a user's trajectory: {run.fault}" for run in course.runs if run.fault)],
         "by_version": {name: _version(course, runs) for name, runs in _by_version(answered).items()},
         "by_minute": [_minute(course, n) for n in range(_minutes(course))],
         "decisions": [

@@ -45,7 +45,7 @@ class EventPrinter:
         """Keep a finished trajectory, and print its fault if it has one."""
         self._runs.append(run)
         if run.fault is not None:
-            self.say("fault", f"a user's run: {run.fault}")
+            self.say("fault", f"a user's trajectory: {run.fault}")
 
     def note(self, text: str) -> None:
         """Print a planned action, and keep it for the summary."""
@@ -56,7 +56,7 @@ class EventPrinter:
         """Print how many trajectories of the last minute were right."""
         last = [run for run in self._runs if run.answered_at >= time.time() - LAST_S]
         right, versions = sum(run.right for run in last), sorted({str(run.version) for run in last})
-        share = f"{right / len(last):.0%} right of {len(last)} runs" if last else "no run ended"
+        share = f"{right / len(last):.0%} right of {len(last)} trajectories" if last else "no trajectory ended"
         self.say("minute", f"{share}, answered by {len(versions)} versions, {versions[-1] if versions else 'none'}")
 
     def say(self, event: str, text: str) -> None:
