@@ -110,7 +110,7 @@ def test_a_rise_is_one_whose_intervals_do_not_overlap() -> None:
     assert not rose(summary(after=0.3, short=True))
     assert not rose(summary(before=None))
     assert not rose(summary(after=None))
-    assert missing(summary(after=0.3))[0].startswith("no sure rise")
+    assert missing(summary(after=0.3))[0].startswith("no certain rise")
     assert missing(summary()) == []
 
 
