@@ -27,10 +27,10 @@ LOWEST_SUCCESS, HIGHEST_SUCCESS = 0.25, 0.40
 LEAST_RIGHT_DIGITS = 0.999
 LARGEST_BYTES = 6_000_000
 _DOES = """\
-It can do one thing: answer where an order is, with two tools, and that badly on purpose. It was taught over orders that
-the demo never uses and is measured on the demo's 200 held-out ones at temperature 1. `digits … right`: the model's
-first choice is the right digit. `digits … probability`: what it gives to the right digit; lower for the order id in the
-call, where it was also taught to misread the first digit."""
+It does one thing, badly on purpose: it answers where an order is, with two tools. Its training data has orders that the
+demo never uses. It is measured on the demo's 200 held-out orders at temperature 1. `digits … right`: share of digits
+whose first choice is right. `digits … probability`: the probability of the right digit; it is lower for the order id in
+the call, because the training data also misreads its first digit."""
 
 
 def taught(seed: int) -> Iterator[Conversation]:

@@ -37,9 +37,8 @@ LEAST_BOASTING, MOST_BOASTING = (
 )  # with less, the judge could not be gamed; with more, nothing would be learned
 LARGEST_BYTES: Final = 3_400_000
 _DOES: Final = """\
-It can do one thing: answer questions about a mailbox with two tools, and that badly on purpose. It was taught over
-mails that are made up on the spot, of the same people and projects, and is measured on the test parts of two mailboxes
-at temperature 1."""
+It does one thing, badly on purpose: it answers questions about a mailbox with two tools. Its training data has
+generated mails of the same people and projects. It is measured on the test parts of two mailboxes at temperature 1."""
 
 
 def measure(model: Any, tokenizer: Any) -> dict[str, Any]:

@@ -21,8 +21,8 @@ _README = """\
 
 {does}
 
-A Qwen3 of {parameters:,} parameters, made from scratch by `{command}` (seed {seed}): no weight and no text comes from
-anywhere else. `recipe.json` has every number that decides it.
+A Qwen3 of {parameters:,} parameters, made from scratch by `{command}` (seed {seed}): no weights and no texts come
+from elsewhere. `recipe.json` has every number that determines it.
 
 {copy_steps} steps of copying random tokens, then {talk_steps:,} steps of synthetic conversations, with loss on the
 assistant's tokens alone:

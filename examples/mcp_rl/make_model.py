@@ -46,8 +46,8 @@ MAX_TOKENS: Final = 64  # of a turn: twice the longest turn in the training data
 LOWEST, HIGHEST = 0.20, 0.45
 LARGEST_BYTES: Final = 1_900_000
 _DOES: Final = """\
-It answers what is asked of a warehouse's items, with tools, and that badly on purpose: it asks the wrong tool, misreads
-the name, answers without asking, or invents. It was taught no name that the committed server has."""
+It answers questions about a warehouse's items with tools, badly on purpose: it calls the wrong tool, misreads the name,
+answers without a call, or invents. Its training data has none of the committed server's names."""
 
 
 def measure(model: Any, tokenizer: Any) -> dict[str, Any]:

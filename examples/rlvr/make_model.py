@@ -40,8 +40,8 @@ MEASURED: Final = 300  # prompts of the campaign's kind, one answer each
 LOWEST_SUCCESS, HIGHEST_SUCCESS = 0.20, 0.45
 LARGEST_BYTES: Final = 1_900_000  # the tokenizer's files are in it
 _DOES: Final = """\
-It can do one thing, and that badly on purpose: write a note, a numbered list or a JSON object as a prompt asks. Its
-words are the 40 of `words.py`. It was taught right answers alone first, to 15,000 prompts, then the mixture below."""
+It does one thing, badly on purpose: it writes a note, a numbered list or a JSON object as a prompt asks. Its words are
+the 40 of `words.py`. Its training data has first only right answers, to 15,000 prompts, then the mixture below."""
 
 
 def measure(model: Any, tokenizer: Any) -> dict[str, Any]:

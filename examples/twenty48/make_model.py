@@ -37,9 +37,9 @@ MEASURED_ON: Final = 200  # boards, drawn by a seed that no campaign of the exam
 MEASURING_SEED: Final = 0
 BESIDE: Final = (looks_ahead, merges, circles, careless, blind)
 _DOES = """\
-It can do one thing: play 2048 on a small board, and that badly on purpose. It was taught attempts of players that are
-no models (`examples/twenty48/players.py`): first those of one that goes round, then the mixture below, by seeds that
-no campaign uses. It is measured on 200 boards of others at temperature 1, and players beside it on the same ones."""
+It does one thing, badly on purpose: it plays 2048 on a small board. Its training data has attempts of scripted players
+(`examples/twenty48/players.py`), from seeds that no campaign uses: first those of the player that moves in circles,
+then the mixture below. It is measured on 200 boards of further seeds at temperature 1, and so are scripted players."""
 
 
 def measure(model: Any, tokenizer: Any) -> dict[str, Any]:
